@@ -40,18 +40,18 @@ RUN_SECONDS = 40.0
 """Of a measuring run: a start of 30 s, as the simulator's restarts, and 20 iterations."""
 
 WAYS = ("measured", "guess", "blank", "truth")
-OTHERS = 3
+OTHER_WORKLOADS = 3
 """Workloads that the cluster has seen before."""
 
 WORKS = ("mix", "mix-new", "paper-64", "paper-512")
 """``mix-new``: as ``mix``, with two jobs of a name on average, so that most are new."""
 
 
-class Learning(Simulation):
+class LearningSimulation(Simulation):
     """Learns a workload's basic times on a GPU type once a job of it trains there."""
 
-    def __init__(self, *given: object, theory: Sequence[Theory], **named: object) -> None:
-        super().__init__(*given, **named)  # type: ignore[arg-type]
+    def __init__(self, *arguments: object, theory: Sequence[Theory], **keywords: object) -> None:
+        super().__init__(*arguments, **keywords)  # type: ignore[arg-type]
         self._theory = {(fit.workload, fit.gpu_type): fit for fit in theory}
 
     def _learn(self) -> None:
@@ -65,7 +65,7 @@ class Learning(Simulation):
 
 
 @dataclass(frozen=True, slots=True)
-class Played:
+class RunHours:
     """Hours, but ``first_wait``: seconds until the first job of a workload trains, mean."""
 
     mean: float
@@ -75,7 +75,7 @@ class Played:
     measuring: float
 
 
-def drawn(name: str, seed: int, jobs: int) -> tuple[Cluster, Workload, Times]:
+def draw_case(name: str, seed: int, jobs: int) -> tuple[Cluster, Workload, Times]:
     """A cluster, true speeds and jobs, and basic times by workload and type."""
     base = "mix" if name.startswith("mix") else name
     cluster, workload = work(Case(base, Conditions(), "hops+", seed), None)
@@ -102,7 +102,7 @@ def drawn(name: str, seed: int, jobs: int) -> tuple[Cluster, Workload, Times]:
 
 def _of_others(theory: Sequence[Theory]) -> tuple[Theory, ...]:
     """The basic times of three workloads, under names that no job has."""
-    names = sorted({fit.workload for fit in theory})[:OTHERS]
+    names = sorted({fit.workload for fit in theory})[:OTHER_WORKLOADS]
     return tuple(
         replace(fit, workload=WorkloadName(f"earlier-{fit.workload}"))
         for fit in theory
@@ -118,7 +118,7 @@ def firsts(workload: Workload) -> frozenset[JobId]:
     return frozenset(first_jobs.values())
 
 
-def play(way: str, cluster: Cluster, workload: Workload, times: Times, policy: str) -> Played:
+def play(way: str, cluster: Cluster, workload: Workload, times: Times, policy: str) -> RunHours:
     """One simulation. ``way``: one of :data:`WAYS`."""
     first = firsts(workload)
     types: set[GpuType] = {server.gpu_type for server in cluster.servers}
@@ -126,7 +126,7 @@ def play(way: str, cluster: Cluster, workload: Workload, times: Times, policy: s
     later = tuple(
         replace(job, submit=job.submit + delay) if job.id in first else job for job in workload.jobs
     )
-    knowledge = known_at_first(PRESETS["paper-64"], times, calibrated=False)
+    knowledge = known_at_first(PRESETS["paper-64"], times, is_calibrated=False)
     defaults = SimulationSettings()
     settings = SimulationSettings(
         refresh_seconds=30.0,
@@ -138,7 +138,7 @@ def play(way: str, cluster: Cluster, workload: Workload, times: Times, policy: s
     learns = {"guess": other_workloads, "blank": Knowledge(), "measured": knowledge, "truth": None}[
         way
     ]
-    run: Run = Learning(
+    run: Run = LearningSimulation(
         cluster,
         replace(workload, jobs=tuple(sorted(later, key=lambda job: job.submit))),
         get(policy),
@@ -162,7 +162,7 @@ def play(way: str, cluster: Cluster, workload: Workload, times: Times, policy: s
         if job.id in first
     ]
     ends = [outcomes[job.id].end or 0.0 for job in workload.jobs]
-    return Played(
+    return RunHours(
         float(np.mean(times_taken)) / 3600.0,
         float(np.percentile(times_taken, 99)) / 3600.0,
         max(ends) / 3600.0,
@@ -197,8 +197,8 @@ def main(
         )
 
 
-def _task(way: str, name: str, seed: int, jobs: int, policy: str) -> Played:
-    return play(way, *drawn(name, seed, jobs), policy)
+def _task(way: str, name: str, seed: int, jobs: int, policy: str) -> RunHours:
+    return play(way, *draw_case(name, seed, jobs), policy)
 
 
 def rows(name: str, seeds: int, jobs: int, policy: str, processes: int) -> Iterator[str]:
@@ -206,7 +206,7 @@ def rows(name: str, seeds: int, jobs: int, policy: str, processes: int) -> Itera
     tasks = [(way, name, seed, jobs, policy) for seed in range(seeds) for way in WAYS]
     with ProcessPoolExecutor(processes) as pool:
         results = list(pool.map(_task, *zip(*tasks, strict=True)))
-    runs_by_way: dict[str, list[Played]] = {way: [] for way in WAYS}
+    runs_by_way: dict[str, list[RunHours]] = {way: [] for way in WAYS}
     for (way, *_), result in zip(tasks, results, strict=True):
         runs_by_way[way].append(result)
     for way, runs in runs_by_way.items():
@@ -218,8 +218,8 @@ def rows(name: str, seeds: int, jobs: int, policy: str, processes: int) -> Itera
             error = logs.std(ddof=1) / np.sqrt(len(logs)) if len(logs) > 1 else 0.0
             cells.append(f"{values.mean():.2f} ({np.exp(logs.mean()):.3f} ± {error:.3f})")
         wait = float(np.mean([run.first_wait for run in runs]))
-        measuring = float(np.mean([run.measuring for run in runs]))
-        yield f"| {name} | {way} | {' | '.join(cells)} | {wait:.0f} | {measuring:.1f} |"
+        measuring_runs = float(np.mean([run.measuring for run in runs]))
+        yield f"| {name} | {way} | {' | '.join(cells)} | {wait:.0f} | {measuring_runs:.1f} |"
 
 
 if __name__ == "__main__":

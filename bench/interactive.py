@@ -189,12 +189,12 @@ def main() -> None:
             share = day.session_gpu_seconds / total
             loss = 1.0 - day.work / (plain.work * (1.0 - share))
             losses.append(loss)
-            waits, late = np.array(day.waits), np.array(baseline.waits)
+            waits, baseline_waits = np.array(day.waits), np.array(baseline.waits)
             cells = [
                 f"{rigid:.0%}", seed, len(session_jobs), f"{share:.2%}",
                 f"{np.median(waits):.0f}", f"{np.percentile(waits, 95):.0f}", f"{waits.max():.0f}",
                 f"{np.mean(waits <= 30.0):.1%}", day.never_started,
-                f"{np.median(late):.0f}", f"{np.percentile(late, 95):.0f}",
+                f"{np.median(baseline_waits):.0f}", f"{np.percentile(baseline_waits, 95):.0f}",
                 f"{day.work / plain.work:.2%}", f"{loss:.2%}",
             ]  # fmt: skip
             rows.append(f"| {' | '.join(map(str, cells))} |")

@@ -56,11 +56,11 @@ def times_of(scenario: Preset) -> Times:
     }
 
 
-def known_at_first(scenario: Preset, times: Times, *, calibrated: bool) -> Knowledge:
+def known_at_first(scenario: Preset, times: Times, *, is_calibrated: bool) -> Knowledge:
     links = scenario.cluster().links
     bandwidth = [Bandwidth(t, link.b_link, link.b_net) for t, link in links.items()]
     return Knowledge(
-        theory=tuple(_theories(times)), bandwidth=tuple(bandwidth) if calibrated else ()
+        theory=tuple(_theories(times)), bandwidth=tuple(bandwidth) if is_calibrated else ()
     )
 
 

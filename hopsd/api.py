@@ -239,8 +239,8 @@ def _type(hint: Any) -> type:
 
 def _table(rows: Iterable[Mapping[str, Any]], types: Mapping[str, type]) -> dict[str, Column]:
     """Rows as columns of these types, also where there is no row; None becomes nan."""
-    listed = list(rows)
+    table_rows = list(rows)
     return {
-        key: np.array([np.nan if row[key] is None else row[key] for row in listed], kind)
+        key: np.array([np.nan if row[key] is None else row[key] for row in table_rows], kind)
         for key, kind in types.items()
     }

@@ -22,7 +22,7 @@ from hopsd.policies import reasons
 from hopsd.policies.placing import Servers
 from hopsd.policies.themis.agents import Market
 from hopsd.policies.themis.apps import App
-from hopsd.policies.themis.leases import unleased
+from hopsd.policies.themis.leases import without_leases
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class Rival:
     give: Give
 
     def __call__(self, snapshot: Snapshot, settings: PlanSettings) -> Plan:
-        servers, placements, apps = unleased(snapshot, settings.lease_seconds)
+        servers, placements, apps = without_leases(snapshot, settings.lease_seconds)
         jobs = [job for app in apps for job in app.contending]
         runnable = [
             j for j in jobs if any(servers.runs_on(j, t, min(j.reqs)) for t in servers.types)

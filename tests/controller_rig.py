@@ -97,9 +97,9 @@ class Rig:
         """The last sentence; no tick fails."""
         for _ in range(times):
             self.port.now += 30.0
-            said = self.controller.tick()
-            assert self.controller.document["error"] is None, said
-        return said
+            messages = self.controller.tick()
+            assert self.controller.document["error"] is None, messages
+        return messages
 
     def row(self, number: str) -> dict[str, Any]:
         document = self.controller.document

@@ -21,7 +21,7 @@ from hopsd.errors import UnreachableError
 from hopsd.model.ids import JobId
 from hopsd.store.postgres import PostgresStore
 
-HERE = Path(sys.executable).parent
+BIN = Path(sys.executable).parent
 ROOT = Path(__file__).parents[1]
 LONG = 600.0
 """Seconds of a job that ends when it is let go: no busy machine makes it end before."""
@@ -54,7 +54,7 @@ class Hopsd:
         self.process: subprocess.Popen[bytes] | None = None
         self.uid: int | None = None
         """The account that it runs as, None: the test's own."""
-        self.command = [str(HERE / "hopsd")]
+        self.command = [str(BIN / "hopsd")]
         self.configure()
 
     def configure(
@@ -63,7 +63,7 @@ class Hopsd:
         round_seconds: float = 8.0,
         profiling: bool = False,
         plan: str = "",
-        more: str = "",
+        tables: str = "",
     ) -> None:
         self.config.write_text(
             f"""
@@ -85,7 +85,7 @@ report_dir = "{self.folder}/reports"
 [profiling]
 enabled = {str(profiling).lower()}
 new_workloads = true
-{more}
+{tables}
 """
         )
 
@@ -154,7 +154,7 @@ class Site:
         self.store.close()
 
     def submit(self, comment: str, seconds: float = 3.0, *options: str) -> str:
-        done = subprocess.run(
+        result = subprocess.run(
             [
                 *("sbatch", "--parsable", f"--comment={comment}", "--output=/dev/null"),
                 *options,
@@ -171,8 +171,8 @@ class Site:
             text=True,
             check=False,
         )
-        assert done.returncode == 0, done.stderr
-        return done.stdout.strip()
+        assert result.returncode == 0, result.stderr
+        return result.stdout.strip()
 
     def let_go(self) -> None:
         """All jobs end, those to come as well."""
@@ -192,8 +192,8 @@ class Site:
         """What the jobs say: (job, restart count, nodes), in order."""
         lines = [line.split() for line in self.worker_log.read_text().splitlines()]
         return [
-            (job, int(rest[0]), tuple(rest[1].split(",")))
-            for kind, job, *rest in lines
+            (job, int(fields[0]), tuple(fields[1].split(",")))
+            for kind, job, *fields in lines
             if kind == "run"
         ]
 
@@ -219,7 +219,7 @@ def submit(site: Site, comment: str, script: str | Path, *arguments: str) -> Job
     if isinstance(script, str):
         path = folder / f"{len(list(folder.iterdir()))}.sh"
         path.write_text(f"#!/bin/bash\n{script}\n")
-    done = subprocess.run(
+    result = subprocess.run(
         ["sbatch", "--parsable", f"--comment={comment}", f"--output={folder}/%j.log",
          f"--chdir={folder}", path, *arguments],
         env={**os.environ, **site.cluster.env, "PYTHON": sys.executable,
@@ -227,8 +227,8 @@ def submit(site: Site, comment: str, script: str | Path, *arguments: str) -> Job
              "LOG": str(folder / "log"), "ROOT": str(ROOT)},
         check=False, capture_output=True, text=True,
     )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    return JobId(done.stdout.strip())
+    assert result.returncode == 0, result.stderr
+    return JobId(result.stdout.strip())
 
 
 def placements(site: Site, job: JobId) -> list[tuple[bool, dict[str, int]]]:

@@ -19,7 +19,7 @@ from hopsd.model.reading import (
 )
 from hopsd.model.script_options import NO_OPTIONS, ScriptOptions
 from hopsd.slurm.adapter import Placement, SignalScope
-from hopsd.slurm.shape import filled
+from hopsd.slurm.shape import fill_nodes
 from hopsd.slurm.steps.wave import usable_gpus
 
 NODES = [NodeName(f"n{i}") for i in range(3)]
@@ -33,7 +33,7 @@ class FakeSlurm:
     def __init__(self) -> None:
         self.now = 1000.0
         self.table: dict[JobId, JobReading] = {}
-        self.placed: dict[JobId, Allocation] = {}
+        self.placements: dict[JobId, Allocation] = {}
         self.cores: dict[JobId, int] = {}
         self.nodes = tuple(NodeReading(name, GpuType("t"), 8, 32) for name in NODES)
         self.calls: list[tuple[str, object]] = []
@@ -60,18 +60,18 @@ class FakeSlurm:
 
     def sleep(self, seconds: float) -> None:
         self.now += seconds
-        due = [act for when, act in self.later if when <= self.now]
-        self.later = [(when, act) for when, act in self.later if when > self.now]
+        due = [act for due_at, act in self.later if due_at <= self.now]
+        self.later = [(due_at, act) for due_at, act in self.later if due_at > self.now]
         for act in due:
             act()
 
     def change(self, job: JobId, **fields: object) -> None:
         self.table[job] = replace(self.table[job], **fields)  # type: ignore[arg-type]
 
-    def asked(self, what: str, about: object) -> None:
-        self.calls.append((what, about))
-        if what in self.refuse:
-            raise SlurmError(f"{what} refused")
+    def asked(self, operation: str, subject: object) -> None:
+        self.calls.append((operation, subject))
+        if operation in self.refuse:
+            raise SlurmError(f"{operation} refused")
 
     def cluster(self) -> Reading:
         return Reading(self.now, self.nodes, tuple(self.table.values()))
@@ -89,13 +89,13 @@ class FakeSlurm:
 
     def hold(self, job: JobId, begin: float = 0.0) -> None:
         self.asked("hold", job)
-        kept = Hold.USER if begin >= USER_HOLD_BEGIN else Hold.HOPS
-        self.change(job, hold=kept, begin=begin, requeued_held=False)
+        hold = Hold.USER if begin >= USER_HOLD_BEGIN else Hold.HOPS
+        self.change(job, hold=hold, begin=begin, requeued_held=False)
 
     def place(self, placement: Placement) -> None:
         self.asked("place", placement.job)
         self.change(placement.job, requeued_held=False)
-        self.placed[placement.job] = placement.allocation
+        self.placements[placement.job] = placement.allocation
         self.cores[placement.job] = placement.cores_per_gpu
 
     def release(self, jobs: Sequence[JobId]) -> None:
@@ -107,9 +107,9 @@ class FakeSlurm:
             self.later.append((begins, lambda job=job: self._run(job)))  # type: ignore[misc]
 
     def _run(self, job: JobId) -> None:
-        target = self.placed[job]
+        target = self.placements[job]
         free = usable_gpus(self.cluster())
-        got = target if target.even else filled(free, target.nodes, target.gpus)
+        got = target if target.even else fill_nodes(free, target.nodes, target.gpus)
         if got and all(free[node] >= gpus for node, gpus in got):
             self.change(job, state=SlurmState.RUNNING, allocation=got, start=self.now)
 
@@ -147,4 +147,4 @@ class FakeSlurm:
         return nullcontext()
 
     def writes(self) -> list[str]:
-        return [what for what, _ in self.calls]
+        return [operation for operation, _ in self.calls]

@@ -82,7 +82,7 @@ def accounting_cluster(
 
 
 def _succeeds(*command: str) -> bool:
-    done = subprocess.run(
+    result = subprocess.run(
         command, stdin=subprocess.DEVNULL, capture_output=True, timeout=60, check=False
     )
-    return done.returncode == 0
+    return result.returncode == 0

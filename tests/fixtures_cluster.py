@@ -92,15 +92,15 @@ def node_states(cluster: PrivateCluster) -> dict[str, str]:
 
 
 def wait_until(
-    holds: Callable[[], bool], seconds: float = 90.0, told: Callable[[], str] = str
+    holds: Callable[[], bool], seconds: float = 90.0, describe: Callable[[], str] = str
 ) -> None:
     """Returns as soon as it is so; the limit is for what never happens, on a busy machine too.
 
-    ``told``: what to say of how it is instead.
+    ``describe``: what to say of how it is instead.
     """
     deadline = time.monotonic() + seconds
     while not holds():
-        assert time.monotonic() < deadline, f"not so within {seconds} s\n{told()}"
+        assert time.monotonic() < deadline, f"not so within {seconds} s\n{describe()}"
         time.sleep(0.1)
 
 
@@ -119,9 +119,9 @@ def submit(
     """sbatch; ``comment`` None: a job that is not ours; ``uid``: as that account."""
     command = ["sbatch", "--parsable", "--output=/dev/null", "--chdir=/"]
     command += [f"--comment={comment}"] if comment is not None else []
-    done = as_user(cluster, uid, *command, *options, f"--wrap={script}")
-    assert done.returncode == 0, done.stderr
-    return JobId(done.stdout.strip().partition(";")[0])
+    result = as_user(cluster, uid, *command, *options, f"--wrap={script}")
+    assert result.returncode == 0, result.stderr
+    return JobId(result.stdout.strip().partition(";")[0])
 
 
 def as_user(

@@ -38,24 +38,24 @@ class Databases:
     def __init__(self, server: EmbeddedPostgres) -> None:
         self.server = server
         self._numbers = count()
-        self._shared: str | None = None
+        self._shared_dsn: str | None = None
         migrate(server.create_database(_TEMPLATE))
 
-    def new(self, *, migrated: bool = True) -> str:
+    def new(self, *, with_tables: bool = True) -> str:
         name = f"test{next(self._numbers)}"
-        return self.server.create_database(name, template=_TEMPLATE if migrated else None)
+        return self.server.create_database(name, template=_TEMPLATE if with_tables else None)
 
     def emptied(self) -> str:
         """One migrated database, always the same, without what earlier tests left in it."""
-        if self._shared is None:
-            self._shared = self.new()
-        with psycopg.connect(self._shared) as connection:
+        if self._shared_dsn is None:
+            self._shared_dsn = self.new()
+        with psycopg.connect(self._shared_dsn) as connection:
             rows = connection.execute(
                 "SELECT tablename FROM pg_tables WHERE schemaname = 'hops' AND tablename !~ 'yoyo'"
             )
             tables = sql.SQL(", ").join(sql.Identifier("hops", name) for (name,) in rows)
             connection.execute(sql.SQL("TRUNCATE {}").format(tables))
-        return self._shared
+        return self._shared_dsn
 
 
 def _databases(binaries: Path | None, missing: str) -> Iterator[Databases]:
@@ -77,8 +77,8 @@ def wheel_postgres() -> Iterator[Databases]:
 
 @pytest.fixture(scope="session")
 def postgres(request: pytest.FixtureRequest) -> Databases:
-    found = "machine_postgres" if local_binaries() else "wheel_postgres"
-    databases = request.getfixturevalue(found)
+    fixture_name = "machine_postgres" if local_binaries() else "wheel_postgres"
+    databases = request.getfixturevalue(fixture_name)
     assert isinstance(databases, Databases)
     return databases
 

@@ -40,11 +40,11 @@ class Cluster(InstantPort):
         return Reading(self.now, self.nodes, jobs, "22.05.8", site=self.site, others=self.others)
 
     def apply(self, steps: Sequence[Step]) -> Sequence[StepOutcome]:
-        vacating = [replace(s, target=Allocation()) for s in steps if s.current]
-        placing = [s for s in steps if s.target]
-        holding = [s for s in steps if s.kind in (StepKind.HOLD, StepKind.REQUEUE)]
-        for done, step in enumerate([*vacating, *holding, *placing]):
-            if self.breaks_after is not None and done >= self.breaks_after:
+        vacating_steps = [replace(s, target=Allocation()) for s in steps if s.current]
+        placing_steps = [s for s in steps if s.target]
+        holding_steps = [s for s in steps if s.kind in (StepKind.HOLD, StepKind.REQUEUE)]
+        for step_number, step in enumerate([*vacating_steps, *holding_steps, *placing_steps]):
+            if self.breaks_after is not None and step_number >= self.breaks_after:
                 raise SlurmUnavailableError("slurmctld does not answer")
             if step.job not in self.never:
                 self._do(step)
@@ -83,7 +83,7 @@ class Cluster(InstantPort):
         return {job.id: job.allocation for job in self.jobs.values() if job.allocation}
 
 
-def submitted(number: int, comment: str, submit: float = 900.0) -> JobReading:
+def submission(number: int, comment: str, submit: float = 900.0) -> JobReading:
     return JobReading(
         id=JobId(str(number)),
         user=UserName("ann"),
@@ -99,7 +99,7 @@ def submitted(number: int, comment: str, submit: float = 900.0) -> JobReading:
 
 
 def cluster(*comments: str) -> Cluster:
-    jobs = [submitted(i, c, 900.0 + i) for i, c in enumerate(comments, start=1)]
+    jobs = [submission(i, c, 900.0 + i) for i, c in enumerate(comments, start=1)]
     return Cluster({job.id: job for job in jobs})
 
 

@@ -30,20 +30,20 @@ class MemoryKnowledge:
         for record in sorted(self._throughput, key=lambda r: (-r.at, r.per_gpu)):
             shape = (*_shape(record), record.gpu if gpu else None)
             shapes.setdefault(shape, []).append(record)
-        kept = [record for shape in shapes.values() for record in shape[:NEWEST]]
-        return tuple(sorted(kept, key=lambda r: (r.at, _shape(r), r.per_gpu)))
+        newest_records = [record for shape in shapes.values() for record in shape[:NEWEST]]
+        return tuple(sorted(newest_records, key=lambda r: (r.at, _shape(r), r.per_gpu)))
 
     def add_phases(self, records: Iterable[PhaseRecord]) -> None:
         self._phases.update(last_of_process(records))
 
     def phases(self, workload: WorkloadName, gpu_type: GpuType) -> tuple[PhaseRecord, ...]:
-        found = [
+        phase_rows = [
             (-record.at, key[2:], record)
             for key, record in self._phases.items()
             if key[:2] == (workload, gpu_type)
         ]
         newest, of_user = [], Counter[str]()
-        for *_, record in sorted(found, key=lambda item: item[:2]):
+        for *_, record in sorted(phase_rows, key=lambda item: item[:2]):
             of_user[record.user] += 1
             if of_user[record.user] <= NEWEST_PHASES:
                 newest.append(record)
@@ -51,24 +51,24 @@ class MemoryKnowledge:
 
     def _prune_reports(self, before: float) -> dict[str, int]:
         """Drop reports from ``before``, and those that newer ones have made count no more."""
-        known = len(self._throughput), len(self._phases)
+        counts = len(self._throughput), len(self._phases)
         self._throughput = {r: r for r in self._newest_throughput(gpu=True) if r.at >= before}
         pairs = {(record.workload, record.gpu_type) for record in self._phases.values()}
         newest = [record for pair in pairs for record in self.phases(*pair)]
         self._phases = last_of_process(r for r in newest if r.at >= before)
         return {
-            "throughput": known[0] - len(self._throughput),
-            "phases": known[1] - len(self._phases),
+            "throughput": counts[0] - len(self._throughput),
+            "phases": counts[1] - len(self._phases),
         }
 
     def save_theory(self, fits: Iterable[Theory]) -> None:
         self._theory.update({(fit.workload, fit.gpu_type): fit for fit in fits})
 
-    def save_bandwidth(self, found: Iterable[Bandwidth]) -> None:
-        self._bandwidth.update({bandwidth.gpu_type: bandwidth for bandwidth in found})
+    def save_bandwidth(self, bandwidths: Iterable[Bandwidth]) -> None:
+        self._bandwidth.update({bandwidth.gpu_type: bandwidth for bandwidth in bandwidths})
 
-    def save_shortages(self, found: Iterable[Shortage]) -> None:
-        for new in found:
+    def save_shortages(self, shortages: Iterable[Shortage]) -> None:
+        for new in shortages:
             key = new.user, new.workload, new.gpu_type
             old = self._shortages.get(key, new)
             gpus, at = max(old.gpus, new.gpus), max(old.at, new.at)
@@ -76,5 +76,5 @@ class MemoryKnowledge:
 
 
 def _shape(record: ThroughputRecord) -> tuple[str, str, str, int, int, str]:
-    where = record.workload, record.gpu_type, record.node
-    return (*where, record.gpus, record.nodes, record.user)
+    place = record.workload, record.gpu_type, record.node
+    return (*place, record.gpus, record.nodes, record.user)

@@ -42,7 +42,7 @@ USES = ("hops", "plain", "fragmented", "idle", "down", "rack_fragmented")
 
 
 @dataclass(slots=True)
-class _Written:
+class _StoredPlan:
     """A plan with what came of it; ``finished`` None: it was begun only."""
 
     record: PlanRecord
@@ -64,10 +64,10 @@ class MemoryStore(MemoryKnowledge):
         self._transitions: tuple[Transition, ...] = ()
         self._tables = dict(tables or {})
         self._open: dict[JobId, JobRecord] = {}
-        self._ended: dict[tuple[JobId, float], JobRecord] = {}
+        self._ended_records: dict[tuple[JobId, float], JobRecord] = {}
         self._placements: dict[tuple[JobId, float, float], Placement] = {}
         self._last: dict[JobId, Placement] = {}
-        self._plans: dict[PlanId, _Written] = {}
+        self._plans: dict[PlanId, _StoredPlan] = {}
         self._numbers = count(1)
         self._reasons: dict[JobId, list[ReasonRecord]] = {}
         self._waiting: dict[JobId, ReasonRecord] = {}
@@ -96,12 +96,12 @@ class MemoryStore(MemoryKnowledge):
             self._now = max(self._now, record.seen)
             old = self._open.pop(record.id, None)
             if old is not None and old.submit != record.submit:
-                self._ended[old.id, old.submit] = closed_record(old)
-            self._ended.pop((record.id, record.submit), None)
+                self._ended_records[old.id, old.submit] = closed_record(old)
+            self._ended_records.pop((record.id, record.submit), None)
             if record.end is None:
                 self._open[record.id] = record
             else:
-                self._ended[record.id, record.submit] = record
+                self._ended_records[record.id, record.submit] = record
             for placement in follow(self._last.get(record.id), record):
                 self._place(placement)
 
@@ -117,20 +117,24 @@ class MemoryStore(MemoryKnowledge):
             tables=self._tables,
             records=self._newest_throughput(),
             runs=select_runs(
-                (job for job in self._ended.values() if job.id not in self._ended_by_signal),
+                (
+                    job
+                    for job in self._ended_records.values()
+                    if job.id not in self._ended_by_signal
+                ),
                 self._open.values(),
             ),
             ended_by_signal=frozenset(
                 (job.user, job.workload)
-                for job in self._ended.values()
+                for job in self._ended_records.values()
                 if job.id in self._ended_by_signal
             ),
             failed_again=frozenset(
-                (job.user, job.workload) for job in self._ended.values() if job.failed_again
+                (job.user, job.workload) for job in self._ended_records.values() if job.failed_again
             ),
             theory=tuple(fit for _, fit in sorted(self._theory.items())),
-            bandwidth=tuple(found for _, found in sorted(self._bandwidth.items())),
-            shortages=tuple(found for _, found in sorted(self._shortages.items())),
+            bandwidth=tuple(entry for _, entry in sorted(self._bandwidth.items())),
+            shortages=tuple(entry for _, entry in sorted(self._shortages.items())),
         )
 
     def profile_runs(self, since: float) -> tuple[ProfileRun, ...]:
@@ -142,14 +146,14 @@ class MemoryStore(MemoryKnowledge):
 
     def begin_plan(self, record: PlanRecord) -> PlanId:
         plan = PlanId(next(self._numbers))
-        self._plans[plan] = _Written(record)
+        self._plans[plan] = _StoredPlan(record)
         self._note_reasons(record.plan, record.made)
         return plan
 
     def _note_reasons(self, plan: Plan, now: float) -> None:
         for job, open_reason in list(self._waiting.items()):
-            given = plan.waiting.get(job)
-            if given is None or given.code is not open_reason.reason.code:
+            plan_reason = plan.waiting.get(job)
+            if plan_reason is None or plan_reason.code is not open_reason.reason.code:
                 self._reasons[job][-1] = replace(open_reason, until=now)
                 del self._waiting[job]
         for job, reason in plan.waiting.items():
@@ -166,8 +170,8 @@ class MemoryStore(MemoryKnowledge):
     def finish_plan(self, plan: PlanId, outcomes: Sequence[StepOutcome], finished: float) -> None:
         if plan not in self._plans:
             raise StoreError(f"plan {plan} is not in the store; only a begun plan can be finished")
-        written = self._plans[plan]
-        written.finished, written.outcomes = finished, tuple(outcomes)
+        record = self._plans[plan]
+        record.finished, record.outcomes = finished, tuple(outcomes)
         for outcome in outcomes:
             last = self._last.get(outcome.step.job)
             if outcome.vacated is not None and last and last.start < outcome.vacated:
@@ -184,32 +188,32 @@ class MemoryStore(MemoryKnowledge):
 
     def save_outcomes(self, outcomes: Sequence[StepOutcome]) -> None:
         for outcome in outcomes:
-            for _, written in sorted(self._plans.items(), reverse=True):
-                jobs = [o.step.job for o in written.outcomes]
+            for _, record in sorted(self._plans.items(), reverse=True):
+                jobs = [o.step.job for o in record.outcomes]
                 if outcome.step.job in jobs:
                     at = jobs.index(outcome.step.job)
-                    if written.outcomes[at].status is OutcomeStatus.UNDER_WAY:
-                        changed = (*written.outcomes[:at], outcome, *written.outcomes[at + 1 :])
-                        written.outcomes = changed
+                    if record.outcomes[at].status is OutcomeStatus.UNDER_WAY:
+                        new_outcomes = (*record.outcomes[:at], outcome, *record.outcomes[at + 1 :])
+                        record.outcomes = new_outcomes
                     break
 
     def unfinished_plan(self) -> tuple[PlanId, PlanRecord] | None:
-        for plan, written in reversed(self._plans.items()):
-            if written.finished is None:
-                return plan, written.record
+        for plan, record in reversed(self._plans.items()):
+            if record.finished is None:
+                return plan, record.record
         return None
 
     def last_plan(self) -> PlanRecord | None:
-        for written in reversed(self._plans.values()):
-            if written.finished is not None:
-                return replace(written.record, outcomes=written.outcomes)
+        for record in reversed(self._plans.values()):
+            if record.finished is not None:
+                return replace(record.record, outcomes=record.outcomes)
         return None
 
     def last_outcomes(self, jobs: Collection[JobId]) -> dict[JobId, StepOutcome]:
-        told = [
-            outcome for _, written in sorted(self._plans.items()) for outcome in written.outcomes
+        all_outcomes = [
+            outcome for _, record in sorted(self._plans.items()) for outcome in record.outcomes
         ]
-        return {outcome.step.job: outcome for outcome in told if outcome.step.job in jobs}
+        return {outcome.step.job: outcome for outcome in all_outcomes if outcome.step.job in jobs}
 
     def outcomes(self, plan: PlanId) -> tuple[StepOutcome, ...]:
         return self._plans[plan].outcomes if plan in self._plans else ()
@@ -219,56 +223,59 @@ class MemoryStore(MemoryKnowledge):
         return tuple(PlanSummary.from_plan(r.plan, r.made, first=r.first) for r in newest[:most])
 
     def job(self, job: JobId) -> JobRecord | None:
-        ended = [record for (name, _), record in self._ended.items() if name == job]
-        found = [*ended, *filter(None, [self._open.get(job)])]
-        return max(found, key=lambda record: record.submit, default=None)
+        ended_records = [record for (name, _), record in self._ended_records.items() if name == job]
+        candidates = [*ended_records, *filter(None, [self._open.get(job)])]
+        return max(candidates, key=lambda record: record.submit, default=None)
 
     def newest_jobs(self, jobs: Collection[JobId]) -> Mapping[JobId, JobRecord]:
         return {job: record for job in jobs if (record := self.job(job)) is not None}
 
     def ended_jobs(self, limit: int, user: UserName | None = None) -> tuple[JobRecord, ...]:
-        records = [job for job in self._ended.values() if user in (None, job.user)]
+        records = [job for job in self._ended_records.values() if user in (None, job.user)]
         records.sort(key=lambda job: (-(job.end or 0.0), job.id, job.submit))
         return tuple(records[:limit])
 
     def queue_periods(
         self, since: float, until: float, seconds: float, user: UserName | None = None
     ) -> tuple[QueuePeriod, ...]:
-        jobs = [*self._ended.values(), *self._open.values()]
+        jobs = [*self._ended_records.values(), *self._open.values()]
         names = {job.id for job in jobs if job.user == user}
         reasons = [
-            each for job, all_ in self._reasons.items() if not user or job in names for each in all_
+            reason
+            for job, all_ in self._reasons.items()
+            if not user or job in names
+            for reason in all_
         ]
-        ended = [job for job in self._ended.values() if user in (None, job.user)]
+        ended_jobs = [job for job in self._ended_records.values() if user in (None, job.user)]
         periods, start = [], since
         while start < until:
             end = min(start + seconds, until)
-            waited = sum(
+            waiting_seconds = sum(
                 max(0.0, min(until if r.until is None else r.until, end) - max(r.since, start))
                 for r in reasons
             )
-            waits = [job.wait_seconds for job in ended if start <= (job.end or 0.0) < end]
+            waits = [job.wait_seconds for job in ended_jobs if start <= (job.end or 0.0) < end]
             mean = fmean(waits) if waits else None
-            periods.append(QueuePeriod(start, waited / (end - start), len(waits), mean))
+            periods.append(QueuePeriod(start, waiting_seconds / (end - start), len(waits), mean))
             start += seconds
         return tuple(periods)
 
     def workloads_of(self, user: UserName) -> frozenset[WorkloadName]:
-        known = [*self._ended.values(), *self._open.values()]
-        return frozenset(record.workload for record in known if record.user == user)
+        records = [*self._ended_records.values(), *self._open.values()]
+        return frozenset(record.workload for record in records if record.user == user)
 
     def raqlr(self, since: float) -> float | None:
         jobs = [
             (job, job.run_seconds if job.age_seconds is None else job.age_seconds)
-            for job in self._ended.values()
+            for job in self._ended_records.values()
             if job.end is not None and job.end >= since
         ]
         ratios = [job.wait_seconds / age for job, age in jobs if age > 0]
         return fmean(ratios) if ratios else None
 
     def placements(self, job: JobId | None = None) -> tuple[Placement, ...]:
-        found = [p for p in self._placements.values() if job is None or p.job == job]
-        return tuple(sorted(found, key=lambda p: (p.start, p.job, p.submit)))
+        placements = [p for p in self._placements.values() if job is None or p.job == job]
+        return tuple(sorted(placements, key=lambda p: (p.start, p.job, p.submit)))
 
     def reasons(self, job: JobId) -> tuple[ReasonRecord, ...]:
         return tuple(self._reasons.get(job, ()))
@@ -282,8 +289,8 @@ class MemoryStore(MemoryKnowledge):
         self._events.append(Event(self._now if time is None else time, kind, text, job))
 
     def events(self, job: JobId | None = None, limit: int = 100) -> tuple[Event, ...]:
-        found = [event for event in reversed(self._events) if job is None or event.job == job]
-        return tuple(found[:limit])
+        events = [event for event in reversed(self._events) if job is None or event.job == job]
+        return tuple(events[:limit])
 
     def health(self, since: float) -> tuple[list[object], list[object]]:
         """No reports, no ends."""
@@ -316,12 +323,14 @@ class MemoryStore(MemoryKnowledge):
             self._release_requests.pop(request.id, None)
 
     def add_gpu_use(self, use: Iterable[GpuUse]) -> None:
-        self._gpu_use = added(self._gpu_use.values(), use)
+        self._gpu_use = sums_of_use(self._gpu_use.values(), use)
 
     def gpu_use(self, since: float, until: float, seconds: float = HOUR) -> tuple[GpuUse, ...]:
-        kept = [row for row in self._gpu_use.values() if since - HOUR < row.hour < until]
-        found = added([], (replace(row, hour=row.hour // seconds * seconds) for row in kept))
-        return tuple(row for _, row in sorted(found.items()))
+        stored_rows = [row for row in self._gpu_use.values() if since - HOUR < row.hour < until]
+        sums = sums_of_use(
+            [], (replace(row, hour=row.hour // seconds * seconds) for row in stored_rows)
+        )
+        return tuple(row for _, row in sorted(sums.items()))
 
     def predictions(self) -> dict[str, Any] | None:
         return self._predictions
@@ -333,64 +342,68 @@ class MemoryStore(MemoryKnowledge):
         for entry in entries:
             old = self.diary.setdefault((entry.job, entry.submit), entry)
             if old.planned is None:
-                planned = replace(old, planned=entry.planned, nodes=entry.nodes)
-                self.diary[entry.job, entry.submit] = planned
+                planned_entry = replace(old, planned=entry.planned, nodes=entry.nodes)
+                self.diary[entry.job, entry.submit] = planned_entry
 
     def prune(self, now: float, retention_days: float) -> Mapping[str, int]:
         before = now - retention_days * DAY_SECONDS
         events, self._events = self._events, [e for e in self._events if e.at >= before]
         return {
-            "jobs": _drop(self._ended, lambda job: job.end is not None and job.end < before),
+            "jobs": _drop(
+                self._ended_records, lambda job: job.end is not None and job.end < before
+            ),
             "diary": self._prune_diary(),
             "placements": _drop(self._placements, lambda p: p.end is not None and p.end < before),
             "rounds": self._prune_rounds(before),
             "reasons": self._prune_reasons(before),
             **self._prune_reports(before),
-            "shortages": _drop(self._shortages, lambda found: found.at < before),
+            "shortages": _drop(self._shortages, lambda shortage: shortage.at < before),
             "theory": _drop(self._theory, lambda fit: fit.at < before),
             "profile_runs": _drop(self._profile_runs, lambda r: r.closed and r.begin < before),
-            "programs": _drop(self._programs, lambda told: told[1] < before),
+            "programs": _drop(self._programs, lambda program: program[1] < before),
             "gpu_use": _drop(self._gpu_use, lambda row: row.hour < before),
             "events": len(events) - len(self._events),
         }
 
     def _prune_diary(self) -> int:
-        known = {*self._ended, *((job.id, job.submit) for job in self._open.values())}
-        gone = [key for key in self.diary if key not in known]
-        for key in gone:
+        known_keys = {*self._ended_records, *((job.id, job.submit) for job in self._open.values())}
+        forgotten_keys = [key for key in self.diary if key not in known_keys]
+        for key in forgotten_keys:
             del self.diary[key]
-        return len(gone)
+        return len(forgotten_keys)
 
     def _prune_rounds(self, before: float) -> int:
-        finished = [plan for plan, written in self._plans.items() if written.finished is not None]
-        kept = {
-            written.record.round_start
-            for plan, written in self._plans.items()
-            if written.finished is None or plan == finished[-1]
+        finished_plans = [
+            plan for plan, record in self._plans.items() if record.finished is not None
+        ]
+        kept_rounds = {
+            record.record.round_start
+            for plan, record in self._plans.items()
+            if record.finished is None or plan == finished_plans[-1]
         }
         old = {
-            written.record.round_start
-            for written in self._plans.values()
-            if written.record.round_end < before
-        } - kept
-        _drop(self._plans, lambda written: written.record.round_start in old)
+            record.record.round_start
+            for record in self._plans.values()
+            if record.record.round_end < before
+        } - kept_rounds
+        _drop(self._plans, lambda record: record.record.round_start in old)
         return len(old)
 
     def _prune_reasons(self, before: float) -> int:
-        dropped = 0
+        count = 0
         for job, history in list(self._reasons.items()):
-            kept = [r for r in history if r.until is None or r.until >= before]
-            dropped += len(history) - len(kept)
-            self._reasons[job] = kept
-            if not kept:
+            recent = [r for r in history if r.until is None or r.until >= before]
+            count += len(history) - len(recent)
+            self._reasons[job] = recent
+            if not recent:
                 del self._reasons[job]
-        return dropped
+        return count
 
 
-def added(*many: Iterable[GpuUse]) -> dict[tuple[float, GpuType], GpuUse]:
+def sums_of_use(*rows_of_each: Iterable[GpuUse]) -> dict[tuple[float, GpuType], GpuUse]:
     """The sums by hour and type."""
     sums: dict[tuple[float, GpuType], GpuUse] = {}
-    for row in chain(*many):
+    for row in chain(*rows_of_each):
         old = sums.get((row.hour, row.gpu_type), GpuUse(row.hour, row.gpu_type))
         sums[row.hour, row.gpu_type] = GpuUse(
             row.hour,

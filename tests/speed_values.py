@@ -78,8 +78,8 @@ def knowledge(*reports: ThroughputRecord, fits: tuple[Theory, ...] = ()) -> Know
     return Knowledge(records=reports, theory=fits, bandwidth=bandwidth)
 
 
-def estimated(known: Knowledge, **settings: Any) -> Estimate:
-    return Estimator(NODES, known, EstimatorSettings(**settings), NOW).estimate(RESNET)
+def estimate_of(knowledge: Knowledge, **settings: Any) -> Estimate:
+    return Estimator(NODES, knowledge, EstimatorSettings(**settings), NOW).estimate(RESNET)
 
 
 PAPER = IterationModel(paper_exact=True)

@@ -45,10 +45,10 @@ def small_instances(draw: st.DrawFn, tasks_max: int = 6) -> Instance:
     gpu_type = np.sort(rng.integers(0, gpus, gpus))
     shapes: list[tuple[int, int]] = []
     for _ in range(draw(st.integers(1, 4))):
-        left = tasks_max - sum(r * k for r, k in shapes)
-        if left > 0:
-            rounds = int(rng.integers(1, min(3, left) + 1))
-            shapes.append((rounds, int(rng.integers(1, min(3, left // rounds) + 1))))
+        remaining_tasks = tasks_max - sum(r * k for r, k in shapes)
+        if remaining_tasks > 0:
+            rounds = int(rng.integers(1, min(3, remaining_tasks) + 1))
+            shapes.append((rounds, int(rng.integers(1, min(3, remaining_tasks // rounds) + 1))))
     jobs = len(shapes)
     train = rng.uniform(1.0, 4.0, (jobs, gpus)) * rng.choice([1.0, 3.0], gpus)
     unable = rng.random((jobs, gpus)) < 0.1

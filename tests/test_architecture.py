@@ -19,16 +19,16 @@ OPEN = ("errors", "breaker", "__version__")
 
 def _rooms(package: str) -> dict[str, set[str] | None]:
     """A table of docs/architecture.md: a room and what of ours it may import (None: all)."""
-    found: dict[str, set[str] | None] = {}
+    rooms: dict[str, set[str] | None] = {}
     for line in (ROOT / "docs" / "architecture.md").read_text().splitlines():
         cells = [cell.strip() for cell in line.strip("|").split("|")]
         name = cells[0].strip("`")
         if len(cells) != 3 or name.split("/")[0] != package:
             continue
         room = name.removeprefix(f"{package}/").removesuffix(".py")
-        allowed = set() if cells[2] == "nothing of ours" else set(cells[2].split(", "))
-        found[room] = None if cells[2] == "all" else allowed
-    return found
+        allowed_rooms = set() if cells[2] == "nothing of ours" else set(cells[2].split(", "))
+        rooms[room] = None if cells[2] == "all" else allowed_rooms
+    return rooms
 
 
 ROOMS = _rooms("hopsd")
@@ -68,8 +68,8 @@ NAMES = {name for _, name in named_modules()}
 def room_of(name: str) -> str | None:
     """The innermost room of the table that holds a module."""
     parts = name.split("/")
-    around = ["/".join(parts[:end]) for end in range(len(parts), 0, -1)]
-    return next((room for room in around if room in ROOMS), None)
+    enclosing_folders = ["/".join(parts[:end]) for end in range(len(parts), 0, -1)]
+    return next((room for room in enclosing_folders if room in ROOMS), None)
 
 
 def _path(name: str) -> str:
@@ -93,21 +93,21 @@ def _imports(path: Path) -> Iterator[str]:
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module:
-            below = [f"{node.module}.{alias.name}" for alias in node.names]
-            ours = [name for name in below if _path(name) in NAMES]
-            yield from ours if len(ours) == len(below) else [node.module, *ours]
+            module_names = [f"{node.module}.{alias.name}" for alias in node.names]
+            ours = [name for name in module_names if _path(name) in NAMES]
+            yield from ours if len(ours) == len(module_names) else [node.module, *ours]
             if node.module in ("hopsd", "hops_profiler"):
-                yield from below
+                yield from module_names
 
 
-def _within(name: str, rooms: Iterable[str]) -> bool:
+def _is_within(name: str, rooms: Iterable[str]) -> bool:
     return any(name == room or name.startswith(f"{room}/") for room in rooms)
 
 
 @pytest.mark.parametrize("room", sorted(ROOMS))
 def test_a_room_imports_only_what_it_may(room: str) -> None:
-    allowed = ROOMS[room]
-    if allowed is None:
+    allowed_rooms = ROOMS[room]
+    if allowed_rooms is None:
         return
     wrong = [
         f"{path.relative_to(ROOT)} imports {target}"
@@ -118,7 +118,7 @@ def test_a_room_imports_only_what_it_may(room: str) -> None:
             for n in imports(path)
             if n.startswith("hopsd.")
         )
-        if room_of(target) != room and not _within(target, (*allowed, *OPEN))
+        if room_of(target) != room and not _is_within(target, (*allowed_rooms, *OPEN))
     ]
     assert wrong == []
 
@@ -126,14 +126,14 @@ def test_a_room_imports_only_what_it_may(room: str) -> None:
 @pytest.mark.parametrize("room", sorted(PROFILER_ROOMS))
 def test_a_room_of_the_profiler_imports_only_what_it_may(room: str) -> None:
     top = room == "profiler"
-    allowed = {room, *(PROFILER_ROOMS[room] or ())}
+    allowed_rooms = {room, *(PROFILER_ROOMS[room] or ())}
     wrong = [
         f"{path.relative_to(ROOT)} imports {name}"
         for path in (ROOT / "profiler" / ("" if top else room)).glob("*.py")
         for name in imports(path)
         for package, _, below in [name.partition(".")]
         for target in [below.split(".")[0]]
-        if package == "hops_profiler" and below and target not in allowed
+        if package == "hops_profiler" and below and target not in allowed_rooms
         if not top or target in PROFILER_ROOMS
     ]
     assert wrong == []
@@ -153,8 +153,8 @@ def test_every_module_has_a_room_and_every_room_a_module() -> None:
 def test_no_folder_is_a_heap() -> None:
     """A newcomer takes in a folder at one look: one that outgrows this wants to be divided."""
     folders = {path.parent for path, _ in named_modules()}
-    crowded = {str(f.relative_to(ROOT)): len(list(f.glob("*.py"))) for f in folders}
-    assert {folder: files for folder, files in crowded.items() if files > 20} == {}
+    file_counts = {str(f.relative_to(ROOT)): len(list(f.glob("*.py"))) for f in folders}
+    assert {folder: files for folder, files in file_counts.items() if files > 20} == {}
 
 
 @pytest.mark.parametrize("library", sorted(OUTSIDE))
@@ -204,12 +204,12 @@ def test_the_profiler_imports_nothing_of_the_daemon() -> None:
 
 
 def test_rivals_import_what_policies_may_and_nobody_imports_rivals() -> None:
-    allowed = ("policies", *(ROOMS["policies"] or ()), *OPEN)
+    allowed_rooms = ("policies", *(ROOMS["policies"] or ()), *OPEN)
     wrong = [
         f"{path.relative_to(ROOT)} imports {name}"
         for path in (ROOT / "rivals").rglob("*.py")
         for name in imports(path)
-        if name.startswith("hopsd.") and not _within(_path(name), allowed)
+        if name.startswith("hopsd.") and not _is_within(_path(name), allowed_rooms)
     ]
     wrong += [
         f"{path.relative_to(ROOT)} imports {name}"
@@ -248,7 +248,7 @@ def test_helpers_of_tests_have_names_of_their_own() -> None:
     assert sorted(set(names) - programs) == sorted(name for name in names if name not in programs)
 
 
-ACROSS = {
+WITHOUT_ROOM = {
     ".": "the repository as a whole",
     "bench": "bench/",
     "daemon": "hopsd as a process, live",
@@ -277,11 +277,11 @@ def test_tests_mirror_the_rooms() -> None:
     """
     rooms = {folder for folder in _folders_of(ROOT / "hopsd", "[!_]*.py") if folder != "."}
     rooms |= {f"profiler/{f}".removesuffix("/.") for f in _folders_of(ROOT / "profiler", "*.py")}
-    tested = _folders_of(ROOT / "tests", "test_*.py") - ACROSS.keys()
-    assert rooms - tested == set(), "rooms without a folder of tests"
-    assert tested - rooms - {path.stem for path in (ROOT / "hopsd").glob("*.py")} == set(), (
-        "folders of tests without a room"
-    )
+    tested_folders = _folders_of(ROOT / "tests", "test_*.py") - WITHOUT_ROOM.keys()
+    assert rooms - tested_folders == set(), "rooms without a folder of tests"
+    assert (
+        tested_folders - rooms - {path.stem for path in (ROOT / "hopsd").glob("*.py")} == set()
+    ), "folders of tests without a room"
 
 
 def test_no_test_imports_another() -> None:

@@ -27,7 +27,7 @@ ROOT = Path(__file__).resolve().parents[1]
 PAGES = [*sorted((ROOT / "docs").glob("*.md")), ROOT / "README.md"]
 TEXTS = {page: page.read_text() for page in PAGES}
 SLURM = frozenset({"sbatch", "scancel", "scontrol", "sinfo", "squeue"})
-ELSEWHERE = frozenset(
+OTHER_PROGRAMS = frozenset(
     {"apt", "hopsctl", "pip", "python", "python3", "systemctl", "systemd-sysusers"}
 )
 """Programs that this machine may lack, or has by another name."""
@@ -35,8 +35,8 @@ ELSEWHERE = frozenset(
 
 def commands(text: str) -> list[str]:
     """What is typed at a prompt."""
-    found = re.findall(r"^    [$#] ((?:.*\\\n)*.*)$", text, re.MULTILINE)
-    return [re.sub(r"\\\n\s*", "", line) for line in found]
+    command_lines = re.findall(r"^    [$#] ((?:.*\\\n)*.*)$", text, re.MULTILINE)
+    return [re.sub(r"\\\n\s*", "", line) for line in command_lines]
 
 
 def scripts(text: str) -> list[str]:
@@ -57,30 +57,32 @@ def every_word() -> Iterator[tuple[str, list[str]]]:
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: path.name)
 def test_what_a_shell_is_given_parses(page: Path) -> None:
     for text in ["\n".join(commands(TEXTS[page])), *scripts(TEXTS[page])]:
-        done = subprocess.run(
+        result = subprocess.run(
             ["bash", "-n"], input=text, capture_output=True, text=True, check=False
         )
-        assert (done.returncode, done.stderr) == (0, ""), text
+        assert (result.returncode, result.stderr) == (0, ""), text
 
 
 def test_every_program_is_one_that_there_is() -> None:
-    for where, words in every_word():
+    for place, words in every_word():
         program = words[0].removeprefix("/opt/hops/bin/")
-        known = program in SLURM | ELSEWHERE or shutil.which(program) or program in {"echo", "cd"}
-        assert known, where
+        is_known = (
+            program in SLURM | OTHER_PROGRAMS or shutil.which(program) or program in {"echo", "cd"}
+        )
+        assert is_known, place
 
 
 def test_every_file_of_ours_is_there() -> None:
-    for where, words in every_word():
+    for place, words in every_word():
         for word in words:
             if re.match(r"(bench|conf|docs|examples|migrations)/", word):
-                assert (ROOT / word).exists(), where
+                assert (ROOT / word).exists(), place
 
 
 def test_every_module_and_its_options_are_there() -> None:
-    found = re.findall(r"python -m (bench[.\w]*)([^`\n]*)", "\n".join(TEXTS.values()))
-    assert len(found) > 30
-    for name, rest in found:
+    calls = re.findall(r"python -m (bench[.\w]*)([^`\n]*)", "\n".join(TEXTS.values()))
+    assert len(calls) > 30
+    for name, options in calls:
         spec = importlib.util.find_spec(name.rstrip("."))
         assert spec is not None, name
         assert spec.origin is not None
@@ -88,8 +90,8 @@ def test_every_module_and_its_options_are_there() -> None:
         of_package = spec.submodule_search_locations is not None
         files = folder.rglob("*.py") if of_package else [Path(spec.origin)]
         source = "".join(file.read_text() for file in files)
-        for option in re.findall(r"--[a-z][a-z0-9-]*", rest):
-            assert f'"{option}"' in source, f"python -m {name}{rest}"
+        for option in re.findall(r"--[a-z][a-z0-9-]*", options):
+            assert f'"{option}"' in source, f"python -m {name}{options}"
 
 
 def test_every_target_of_make_is_there() -> None:
@@ -100,15 +102,15 @@ def test_every_target_of_make_is_there() -> None:
 
 def test_every_comment_for_hops_is_one() -> None:
     batch = re.findall(r"^#SBATCH --comment=(.*)$", "\n".join(TEXTS.values()), re.MULTILINE)
-    typed = [
+    comments = [
         word.removeprefix("--comment=")
         for _, words in every_word()
         for word in words
         if word.startswith("--comment=")
     ]
     assert batch
-    assert len(typed) > 3
-    for comment in [*(shlex.split(text)[0] for text in batch), *typed]:
+    assert len(comments) > 3
+    for comment in [*(shlex.split(text)[0] for text in batch), *comments]:
         parse(comment)
 
 
@@ -122,47 +124,49 @@ def test_every_option_of_slurm_is_one() -> None:
                   *(words for _, words in every_word() if words[0] in SLURM)]:  # fmt: skip
         program = shutil.which(words[0])
         assert program is not None
-        known = Path(program).read_bytes() + library
+        program_bytes = Path(program).read_bytes() + library
         for word in options_of(words[1:]):
             if option := re.match(r"--([a-z][a-z-]*)", word):
-                assert f"{option[1]}\0".encode() in known, words
+                assert f"{option[1]}\0".encode() in program_bytes, words
 
 
 def test_comments_are_shown_as_hopsctl_shows_them() -> None:
-    shown = re.findall(
+    examples = re.findall(
         r"^    \$ hopsctl (comment .+)\n((?:    (?!\$).+\n)*)",
         TEXTS[ROOT / "docs" / "users.md"],
         re.MULTILINE,
     )
-    assert len(shown) > 1
-    for command, answer in shown:
-        done = subprocess.run(
+    assert len(examples) > 1
+    for command, answer in examples:
+        result = subprocess.run(
             [Path(sys.executable).with_name("hopsctl"), *shlex.split(command)],
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False,
         )  # fmt: skip
-        assert done.stdout == textwrap.dedent(answer), command
+        assert result.stdout == textwrap.dedent(answer), command
 
 
 @pytest.mark.live
 def test_every_submission_is_accepted(cluster: PrivateCluster, tmp_path: Path) -> None:
     """Scripts on the page as they are there, the others as one that sleeps."""
-    typed = [words for _, words in every_word() if words[0] == "sbatch"]
-    typed = [words for words in typed if any("hops:" in word for word in words)]
-    assert len(typed) > 4
+    command_lines = [words for _, words in every_word() if words[0] == "sbatch"]
+    command_lines = [words for words in command_lines if any("hops:" in word for word in words)]
+    assert len(command_lines) > 4
     sleeper = tmp_path / "sleep.sh"
     sleeper.write_text("#!/bin/bash\nsleep 60\n")
-    for words in typed:
-        given = [sleeper if word.endswith(".sh") else word for word in words[1:]]
-        accepted(cluster, *map(str, given))
-    written = [script for text in TEXTS.values() for script in scripts(text)]
-    written = [script for script in written if re.search(r"^#SBATCH .*hops:", script, re.MULTILINE)]
-    assert written
-    for script in written:
+    for words in command_lines:
+        arguments = [sleeper if word.endswith(".sh") else word for word in words[1:]]
+        assert_accepted(cluster, *map(str, arguments))
+    batch_scripts = [script for text in TEXTS.values() for script in scripts(text)]
+    batch_scripts = [
+        script for script in batch_scripts if re.search(r"^#SBATCH .*hops:", script, re.MULTILINE)
+    ]
+    assert batch_scripts
+    for script in batch_scripts:
         sleeper.write_text(script if script.startswith("#!") else f"#!/bin/bash\n{script}")
-        accepted(cluster, str(sleeper))
+        assert_accepted(cluster, str(sleeper))
 
 
-def accepted(cluster: PrivateCluster, *options: str) -> None:
-    done = as_user(cluster, None, "sbatch", "--output=/dev/null", *options)
-    assert done.returncode == 0, (options, done.stderr)
-    assert "hops: accepted: " in done.stderr, (options, done.stderr)
+def assert_accepted(cluster: PrivateCluster, *options: str) -> None:
+    result = as_user(cluster, None, "sbatch", "--output=/dev/null", *options)
+    assert result.returncode == 0, (options, result.stderr)
+    assert "hops: accepted: " in result.stderr, (options, result.stderr)

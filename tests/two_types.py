@@ -9,7 +9,7 @@ from hopsd.model.plan import RoundInfo, Snapshot
 A, B = GpuType("a"), GpuType("b")
 
 
-def job(name: str, *reqs: int, **more: object) -> Job:
+def job(name: str, *reqs: int, **changes: object) -> Job:
     fields = {
         "id": JobId(name),
         "user": UserName("u"),
@@ -19,7 +19,7 @@ def job(name: str, *reqs: int, **more: object) -> Job:
         "throughput": {A: ThroughputTable({1: 1.0}, {2: 0.5})},
         "samples": 1000.0,
     }
-    return Job(**(fields | more))  # type: ignore[arg-type]
+    return Job(**(fields | changes))  # type: ignore[arg-type]
 
 
 def snapshot(*jobs: Job, idle: tuple[int, ...] = (8, 8), first: bool = True) -> Snapshot:

@@ -8,7 +8,7 @@ from pathlib import Path
 from statistics import fmean
 
 from bench.allox.runs import LOAD, SAMPLE_SECONDS, Case, SavedRun, load_run
-from bench.allox.text import CLOSING, OPENING, PAPER
+from bench.allox.text import CONCLUSION, INTRODUCTION, PAPER
 from bench.result_file import save_svg, write_result
 from bench.spread import mean_and_spread
 from hopsd.sim.svg import Axis, chart
@@ -37,14 +37,14 @@ RunsByCase = Mapping[Case, Runs]
 def write_page(folder: Path, docs: Path) -> None:
     """Write the page and its figures from the rows that have a run for every seed."""
     by_case = {row: runs for row in ROWS if len(runs := _runs(row, folder)) == len(SEEDS)}
-    sections = [OPENING.format(jobs=10 * JOBS_PER_USER, seeds=len(SEEDS))]
+    sections = [INTRODUCTION.format(jobs=10 * JOBS_PER_USER, seeds=len(SEEDS))]
     for load, cases in ((LOAD, MAIN), (HIGH_LOAD, HIGH)):
         title = f"## Against the others (section 5.2.2), load {load:g}\n\n"
         sections.append(
             title + _comparison_table([case for case in cases if case in by_case], by_case)
         )
     sections += [_alpha(by_case), _noise(by_case), _overhead(by_case)]
-    sections += [_figures(by_case, docs / "img"), CLOSING]
+    sections += [_figures(by_case, docs / "img"), CONCLUSION]
     write_result("allox", "AlloX's experiments", "\n".join(sections))
 
 

@@ -8,7 +8,7 @@ PAPER = {
     "srpt": "*+30 %*",
 }
 
-OPENING = """Section 5 of the AlloX paper (EuroSys 2020) in our simulator,
+INTRODUCTION = """Section 5 of the AlloX paper (EuroSys 2020) in our simulator,
 {jobs} jobs of 10 users on 20 GPUs and 20 CPUs, means and standard deviations over {seeds} draws of
 the jobs. The paper's figures are *in italics*; the curves over time show the first draw.
 
@@ -29,7 +29,7 @@ have less time to grow.
 over the time to the last arrival. "Longest 1 %" is the mean completion time of those jobs.
 """
 
-CLOSING = """
+CONCLUSION = """
 ## What agrees, what does not
 
 These findings were taken from the tables; where they differ, the tables are right.

@@ -57,7 +57,7 @@ class Record:
 
 
 @dataclass(slots=True)
-class Lasting:
+class ActiveFault:
     kind: Kind
     harm: Iterator[float]
     until: float
@@ -80,43 +80,47 @@ def main() -> int:
     return int(any(not finding.explanation for finding in findings))
 
 
-def torment(world: World, faults: int, rng: Random, only: list[str] | None = None) -> Record:
+def torment(world: World, faults: int, rng: Random, kind_names: list[str] | None = None) -> Record:
     """Inject ``faults`` faults, then wait until every job has ended."""
     summary = Record()
     jobs = Random(rng.random())  # separate, so that the number of jobs does not change the faults
     for daemon in world.hopsd:
         daemon.start()
     wait_until(world.well, RECOVERY_SECONDS)
-    lasting: list[Lasting] = []
-    kinds = _draw_kinds(Random(rng.random()), only)
+    active_faults: list[ActiveFault] = []
+    kinds = _draw_kinds(Random(rng.random()), kind_names)
     began_at = time.monotonic()
     for number, kind in zip(range(faults), kinds, strict=False):
         _top_up(world, jobs)
-        _take_back(lasting, [fault for fault in lasting if kind.touches & fault.kind.touches])
+        _take_back(
+            active_faults, [fault for fault in active_faults if kind.touches & fault.kind.touches]
+        )
         harm = kind.harm(world, rng)
         began = time.time()
         seconds = next(harm, None)
         print(f"{began:.1f} {number} {kind.name}", file=sys.stderr, flush=True)
         if seconds is not None:
             summary.fault_counts[kind.name] += 1
-            lasting.append(Lasting(kind, harm, time.monotonic() + seconds))
+            active_faults.append(ActiveFault(kind, harm, time.monotonic() + seconds))
         time.sleep(rng.uniform(0.2, 4.0))
-        _take_back(lasting, [fault for fault in lasting if time.monotonic() >= fault.until])
+        _take_back(
+            active_faults, [fault for fault in active_faults if time.monotonic() >= fault.until]
+        )
         if number % LOOK_EVERY == LOOK_EVERY - 1:
-            _take_back(lasting, lasting)
+            _take_back(active_faults, active_faults)
             _look(world, summary)
-        elif len(lasting) > AT_A_TIME:
-            _take_back(lasting, [min(lasting, key=lambda fault: fault.until)])
-    _take_back(lasting, lasting)
+        elif len(active_faults) > AT_A_TIME:
+            _take_back(active_faults, [min(active_faults, key=lambda fault: fault.until)])
+    _take_back(active_faults, active_faults)
     _look(world, summary)
     summary.seconds = time.monotonic() - began_at
     _drain(world, summary)
     return summary
 
 
-def _draw_kinds(rng: Random, only: list[str] | None) -> Iterator[Kind]:
+def _draw_kinds(rng: Random, kind_names: list[str] | None) -> Iterator[Kind]:
     """Yield kinds endlessly, each once before any repeats; deterministic for a seed."""
-    kinds = [kind for kind in FAULTS if not only or kind.name in only]
+    kinds = [kind for kind in FAULTS if not kind_names or kind.name in kind_names]
     while True:
         yield from rng.sample(kinds, len(kinds))
 
@@ -134,13 +138,13 @@ def _urgency(kind: Kind) -> int:
     return min((ORDER[thing] for thing in kind.touches if thing in ORDER), default=len(ORDER))
 
 
-def _take_back(lasting: list[Lasting], ending: Iterable[Lasting]) -> None:
+def _take_back(active_faults: list[ActiveFault], ending: Iterable[ActiveFault]) -> None:
     """Wait until each of ``ending`` has lasted its time, and take it back."""
     # Repair these first: all other repairs need them.
     for fault in sorted(ending, key=lambda fault: _urgency(fault.kind)):
         time.sleep(max(0.0, fault.until - time.monotonic()))
         next(fault.harm, None)
-        lasting.remove(fault)
+        active_faults.remove(fault)
 
 
 def _patience(seconds: float) -> float:

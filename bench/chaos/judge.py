@@ -76,13 +76,13 @@ def read_runs(records: Path) -> dict[str, list[Run]]:
         run.last = max(
             run.start, path.stat().st_mtime, beat.stat().st_mtime if beat.exists() else 0.0
         )
-        for kind, *rest in lines[1:]:
-            if kind == "gpus" and len(rest) == 2 and rest[1] != "none":
-                run.gpus[rest[0]] = tuple(_indices(rest[1]))
+        for kind, *fields in lines[1:]:
+            if kind == "gpus" and len(fields) == 2 and fields[1] != "none":
+                run.gpus[fields[0]] = tuple(_indices(fields[1]))
             elif kind == "end":
-                run.end = run.last = float(rest[0])
+                run.end = run.last = float(fields[0])
             elif kind == "saved":
-                run.saved_at = run.last = float(rest[0])
+                run.saved_at = run.last = float(fields[0])
         runs_by_token[token].append(run)
     for runs in runs_by_token.values():
         runs.sort(key=lambda run: run.start)
@@ -183,12 +183,12 @@ def _twice(world: World, job: SubmittedJob, runs: Sequence[Run]) -> list[Finding
         Finding(
             "two runs at once",
             job.token,
-            f"job {job.id}: {earlier.nodes} until {earlier.last:.1f},"
+            f"job {job.id}: {previous_run.nodes} until {previous_run.last:.1f},"
             f" {later.nodes} from {later.start:.1f}",
-            _lost_state(world, earlier.start, earlier.last, later.start),
+            _lost_state(world, previous_run.start, previous_run.last, later.start),
         )
-        for earlier, later in pairwise(runs)
-        if later.start < earlier.last - BEAT_SECONDS
+        for previous_run, later in pairwise(runs)
+        if later.start < previous_run.last - BEAT_SECONDS
     ]
 
 
@@ -199,13 +199,13 @@ def ran_again(
     restarted with an older state.
     """
     findings = []
-    for earlier, later in pairwise(runs):
-        if earlier.end is None:
+    for previous_run, later in pairwise(runs):
+        if previous_run.end is None:
             continue
-        was_completed = slurm.ended_well(job.id, earlier.end - BEAT_SECONDS, later.start)
+        was_completed = slurm.ended_well(job.id, previous_run.end - BEAT_SECONDS, later.start)
         explanation = ""
         if any(
-            t == job.token and earlier.start <= requeue_time <= later.start
+            t == job.token and previous_run.start <= requeue_time <= later.start
             for t, requeue_time in world.requeues
         ):
             explanation = "its owner requeued it"
@@ -213,7 +213,7 @@ def ran_again(
             explanation = "slurmctld never learnt of that end"
         elif slurm.has_restart(was_completed, later.start):
             explanation = _lost_state(world, was_completed)
-        text = f"job {job.id} ended at {earlier.end:.1f} and ran again at {later.start:.1f}"
+        text = f"job {job.id} ended at {previous_run.end:.1f} and ran again at {later.start:.1f}"
         findings.append(Finding("finished job again", job.token, text, explanation))
     return findings
 
@@ -283,14 +283,14 @@ def _shared_gpus(world: World, runs: Iterable[Run]) -> list[Finding]:
     findings = {}
     for (node, index), users in by_gpu.items():
         users.sort(key=lambda run: run.start)
-        for earlier, later in pairwise(users):
-            if earlier.token != later.token and later.start < earlier.last - BEAT_SECONDS:
+        for previous_run, later in pairwise(users):
+            if previous_run.token != later.token and later.start < previous_run.last - BEAT_SECONDS:
                 text = (
-                    f"{node} GPU {index}: job {earlier.job} until {earlier.last:.1f},"
+                    f"{node} GPU {index}: job {previous_run.job} until {previous_run.last:.1f},"
                     f" job {later.job} from {later.start:.1f}"
                 )
-                explanation = _lost_state(world, earlier.start, earlier.last, later.start)
-                findings[earlier.token, later.token] = Finding(
-                    "GPU given twice", earlier.token, text, explanation
+                explanation = _lost_state(world, previous_run.start, previous_run.last, later.start)
+                findings[previous_run.token, later.token] = Finding(
+                    "GPU given twice", previous_run.token, text, explanation
                 )
     return list(findings.values())

@@ -309,9 +309,9 @@ class World:
         self.debts[name] = Debt(is_done)
         self.pay(name)
 
-    def pay(self, *only: str) -> bool:
-        """Try owed requests, all or ``only`` these; whether none remains."""
-        for repair in only or tuple(self.debts):
+    def pay(self, *names: str) -> bool:
+        """Try owed requests, all or ``names`` these; whether none remains."""
+        for repair in names or tuple(self.debts):
             debt = self.debts[repair]
             debt.tries -= 1
             if debt.is_done() or debt.tries == 0:

@@ -22,7 +22,7 @@ from bench.elastic.scaled import scaled_losses
 RUNS = (1, 2, 4, 3, 1, 2)
 """Ranks before and after each of the five moves."""
 
-EVERY = 60
+STEPS_PER_RUN = 60
 """Steps between moves."""
 
 
@@ -34,20 +34,22 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         alone = Training(Path(folder) / "alone", "example")
         alone.run(1)
-        moved = Training(Path(folder) / "moved", "example")
+        moved_training = Training(Path(folder) / "moved", "example")
         for ranks in RUNS[:-1]:
-            moved.run(ranks, _leave)
-        moved.run(RUNS[-1])
-        difference = compare(alone, moved)
+            moved_training.run(ranks, _leave)
+        moved_training.run(RUNS[-1])
+        difference = compare(alone, moved_training)
         (expected_losses,) = [
             [step.loss for _, step in sorted(steps.items())] for steps in alone.steps()
         ]
         runs = [
             (ranks, {number: step.loss for (_, number), step in steps.items()})
-            for ranks, steps in zip(moved.runs, moved.steps(), strict=True)
+            for ranks, steps in zip(moved_training.runs, moved_training.steps(), strict=True)
         ]
     changes = [min(losses) for _, losses in runs]
-    scaled_curve = scaled_losses(list(zip(changes, moved.runs, strict=True)), len(expected_losses))
+    scaled_curve = scaled_losses(
+        list(zip(changes, moved_training.runs, strict=True)), len(expected_losses)
+    )
     draw(options.plot, expected_losses, runs, scaled_curve)
     print(f"moves                      {len(runs) - 1}, over {len(expected_losses)} steps")
     print(f"steps of other samples     {difference.steps_wrong}")
@@ -57,7 +59,7 @@ def main() -> None:
 
 
 def _leave(run: Ranks) -> int:
-    while run.steps < EVERY and run.is_running():
+    while run.steps < STEPS_PER_RUN and run.is_running():
         time.sleep(0.002)
     return signal.SIGUSR1
 

@@ -86,7 +86,7 @@ def watch(site: Cluster) -> list[tuple[int, dict[int, float]]]:
         if len(now) != moves:
             moves = len(now)
             say(f"on {now[-1][0]} GPUs from step {min(now[-1][1])} on")
-        states = {one.id: one.state_text for one in site.cluster.read_jobs()}
+        states = {job.id: job.state_text for job in site.cluster.read_jobs()}
         alone = all(state == "COMPLETED" for number, state in states.items() if number != job)
         if alone and now and now[-1][0] == 4 and len(now[-1][1]) > 15 and len(now) <= MOVES:
             for _ in range(2):  # one alone may not be worth a move

@@ -54,12 +54,20 @@ def play(training: Training, source: random.Random, steps: int) -> Training:
     """A training of ``steps`` to its end, stopped at random."""
     for _ in range(source.randint(1, MOST_STOPS)):
         number = source.choice([signal.SIGKILL, signal.SIGUSR1])
-        after, more = source.choice([0, source.randint(0, steps // 2)]), source.uniform(0, 0.03)
+        after, extra_seconds = (
+            source.choice([0, source.randint(0, steps // 2)]),
+            source.uniform(0, 0.03),
+        )
 
-        def stop(run: Ranks, number: int = number, after: int = after, more: float = more) -> int:
+        def stop(
+            run: Ranks,
+            number: int = number,
+            after: int = after,
+            extra_seconds: float = extra_seconds,
+        ) -> int:
             while run.steps < after and run.is_running():
                 time.sleep(0.002)
-            time.sleep(more)
+            time.sleep(extra_seconds)
             return number
 
         if training.run(source.randint(1, 4), stop) or training.has_ended:
@@ -68,27 +76,27 @@ def play(training: Training, source: random.Random, steps: int) -> Training:
     return training
 
 
-def compare(alone: Training, moved: Training) -> Difference:
+def compare(alone: Training, moved_training: Training) -> Difference:
     (expected_steps,) = alone.steps()
     wrong, loss, resumed_runs = 0, 0.0, 0
     noted_steps: set[tuple[int, int]] = set()
-    for steps in moved.steps():
+    for steps in moved_training.steps():
         resumed_runs += bool(steps) and min(number for _, number in steps) > 0
         for key, step in steps.items():
             noted_steps.add(key)
-            wrong += key not in expected_steps or not _same(step, expected_steps[key])
+            wrong += key not in expected_steps or not _is_same_step(step, expected_steps[key])
             loss = max(
                 loss, abs(step.loss - expected_steps[key].loss) if key in expected_steps else 0.0
             )
     wrong += len(set(expected_steps) - noted_steps)
-    weights, expected_weights = moved.weights(), alone.weights()
+    weights, expected_weights = moved_training.weights(), alone.weights()
     weight = max(
         float((weights[name] - expected_weights[name]).abs().max()) for name in expected_weights
     )
-    return Difference(len(moved.runs) - 1, resumed_runs, wrong, loss, weight)
+    return Difference(len(moved_training.runs) - 1, resumed_runs, wrong, loss, weight)
 
 
-def _same(step: Step, expected: Step) -> bool:
+def _is_same_step(step: Step, expected: Step) -> bool:
     return step.ids == expected.ids
 
 
@@ -109,19 +117,21 @@ class Way:
 
     def play(self, seed: int) -> None:
         """One sequence; what is not as unbroken is printed, and its folder stays for `--keep`."""
-        moved = Training(self.folder / str(seed), self.name)
+        moved_training = Training(self.folder / str(seed), self.name)
         try:
-            play(moved, random.Random(seed), self._steps)
-            difference = compare(self._alone, moved)
+            play(moved_training, random.Random(seed), self._steps)
+            difference = compare(self._alone, moved_training)
         except (RuntimeError, ValueError) as error:
             self.failures += 1
-            print(f"{self.name}, seed {seed}: ranks {moved.runs}: {error}", flush=True)
+            print(f"{self.name}, seed {seed}: ranks {moved_training.runs}: {error}", flush=True)
             return
         self.differences.append(difference)
         if difference.is_the_same:
-            shutil.rmtree(moved.folder)
+            shutil.rmtree(moved_training.folder)
         else:
-            print(f"{self.name}, seed {seed}: ranks {moved.runs}: {difference}", flush=True)
+            print(
+                f"{self.name}, seed {seed}: ranks {moved_training.runs}: {difference}", flush=True
+            )
 
     @property
     def equal(self) -> int:

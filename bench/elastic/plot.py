@@ -14,7 +14,7 @@ import numpy as np
 
 mpl.rcParams["svg.hashsalt"] = "hops"  # the same figure gives the same file
 
-SMOOTHED = 15
+SMOOTHING_STEPS = 15
 
 COLOURS = {1: "tab:blue", 2: "tab:orange", 3: "tab:green", 4: "tab:red"}
 
@@ -22,9 +22,9 @@ Runs = Sequence[tuple[int, Mapping[int, float]]]
 """The ranks of each run, and its steps' losses."""
 
 
-def draw(path: Path, alone: Sequence[float], runs: Runs, scaled: Any) -> None:
+def draw(path: Path, alone: Sequence[float], runs: Runs, scaled_run: Any) -> None:
     """Each step's loss: unbroken, in the runs of a moved training, and with a scaled batch.
-    ``scaled``: pairs of how many global batches were read, and the loss.
+    ``scaled_run``: pairs of how many global batches were read, and the loss.
     """
     figure, (loss_axes, rate_axes) = plt.subplots(1, 2, figsize=(10, 3.8), sharey=True)
     _moves(loss_axes, alone, runs)
@@ -32,12 +32,10 @@ def draw(path: Path, alone: Sequence[float], runs: Runs, scaled: Any) -> None:
     steps = np.arange(len(alone))
     for _, losses in runs:
         rate_axes.axvline(min(losses), color="0.6", linewidth=0.5, linestyle=":")
-    rate_axes.plot(
-        *_smoothed(steps, alone), color="0.6", linewidth=2, label="the same global batch"
-    )
-    rate_axes.plot(*_smoothed(*zip(*scaled, strict=True)), color="tab:purple", linewidth=1,
+    rate_axes.plot(*_smooth(steps, alone), color="0.6", linewidth=2, label="the same global batch")
+    rate_axes.plot(*_smooth(*zip(*scaled_run, strict=True)), color="tab:purple", linewidth=1,
                label="32 samples per GPU, lr_rule=linear")  # fmt: skip
-    rate_axes.set(title=f"batch follows the GPUs (mean of {SMOOTHED} steps)")
+    rate_axes.set(title=f"batch follows the GPUs (mean of {SMOOTHING_STEPS} steps)")
     _finish(rate_axes, "samples read / 32")
     _save(figure, path)
 
@@ -52,10 +50,10 @@ def draw_moves(path: Path, alone: Sequence[float], runs: Runs) -> None:
 
 def _moves(axes: Any, alone: Sequence[float], runs: Runs) -> None:
     axes.plot(np.arange(len(alone)), alone, color="0.75", linewidth=3, label="unbroken, 1 GPU")
-    labelled: set[int] = set()
+    labels_drawn: set[int] = set()
     for ranks, losses in runs:
-        label = None if ranks in labelled else f"moved, {ranks} GPU{'s' if ranks > 1 else ''}"
-        labelled.add(ranks)
+        label = None if ranks in labels_drawn else f"moved, {ranks} GPU{'s' if ranks > 1 else ''}"
+        labels_drawn.add(ranks)
         axes.plot(
             list(losses), list(losses.values()), color=COLOURS[ranks], linewidth=0.8, label=label
         )
@@ -75,6 +73,6 @@ def _save(figure: Any, path: Path) -> None:
     figure.savefig(path, metadata={"Date": None})
 
 
-def _smoothed(at: Sequence[float], losses: Sequence[float]) -> tuple[np.ndarray, np.ndarray]:
-    window = np.ones(SMOOTHED) / SMOOTHED
+def _smooth(at: Sequence[float], losses: Sequence[float]) -> tuple[np.ndarray, np.ndarray]:
+    window = np.ones(SMOOTHING_STEPS) / SMOOTHING_STEPS
     return np.convolve(at, window, "valid"), np.convolve(losses, window, "valid")

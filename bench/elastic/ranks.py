@@ -20,7 +20,7 @@ from typing import Any
 
 from bench.elastic.ways import way
 
-REQUEUED = 85
+REQUEUE_EXIT_CODE = 85
 """The exit code of a training that has saved on request."""
 
 _PATIENCE = 120.0
@@ -64,8 +64,8 @@ class Training:
         if number:
             run.send(number)
         codes = run.wait()
-        allowed = {0, -signal.SIGKILL, -signal.SIGUSR1, REQUEUED} if number else {0}
-        if not set(codes) <= allowed:
+        allowed_codes = {0, -signal.SIGKILL, -signal.SIGUSR1, REQUEUE_EXIT_CODE} if number else {0}
+        if not set(codes) <= allowed_codes:
             raise RuntimeError(f"ranks ended with codes {codes}, see {record}")
         return not any(codes)
 
@@ -134,14 +134,14 @@ class Ranks:
         while len(codes) < len(self._pids):
             time.sleep(0.002)
             for pid in self._pids:
-                if pid not in codes and (waited := os.waitpid(pid, os.WNOHANG))[0]:
-                    codes[pid] = os.waitstatus_to_exitcode(waited[1])
-            late = time.monotonic() - began > _PATIENCE
-            if late or any(codes.values()):
+                if pid not in codes and (wait_result := os.waitpid(pid, os.WNOHANG))[0]:
+                    codes[pid] = os.waitstatus_to_exitcode(wait_result[1])
+            is_late = time.monotonic() - began > _PATIENCE
+            if is_late or any(codes.values()):
                 for pid in self._pids:
                     if pid not in codes:
                         os.kill(pid, signal.SIGKILL)
-            if late:
+            if is_late:
                 raise RuntimeError(f"ranks did not end: {codes}, see {self.record}")
         return list(codes.values())
 
@@ -170,7 +170,7 @@ def _become(training: Training, rank: int, port: int, record: Path) -> None:
 
 def _import_once(name: str) -> None:
     """What the ranks need, as in a job of hops without Slurm's commands."""
-    values = {"HOPS_JOB": 1, "SLURM_JOB_ID": 17, "HOPS_REQUEUE_EXIT_CODE": REQUEUED}
+    values = {"HOPS_JOB": 1, "SLURM_JOB_ID": 17, "HOPS_REQUEUE_EXIT_CODE": REQUEUE_EXIT_CODE}
     values |= {"OMP_NUM_THREADS": 1, "HOPS_FRAMEWORK_SAVES": 1, "HOPS_RESTART_COUNT": 0}
     os.environ.update({name: str(value) for name, value in values.items()})
     os.environ.update(PATH="/nowhere", ACCELERATE_USE_CPU="true")

@@ -18,7 +18,7 @@ from scipy.optimize import minimize
 
 from hopsd.model.arrays import Floats
 
-NOTHING, MAX_OVERLAP = 1e-8, 10.0
+EPSILON, MAX_OVERLAP = 1e-8, 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ def fit(shapes: Sequence[tuple[int, int]], seconds: Sequence[float]) -> PolluxMo
     n, k = np.array(shapes, dtype=float).T
     step, alone = np.log(np.array(seconds, dtype=float)), np.log(seconds[0])
     start = np.array([seconds[0], 1e-1, 1e-2, 1e-1, 1e-2, 1.001])
-    bounds = [(NOTHING, None)] * 5 + [(1.0, MAX_OVERLAP)]
+    bounds = [(EPSILON, None)] * 5 + [(1.0, MAX_OVERLAP)]
     unknown = []
     if not (k > 1).any():
         unknown += [1, 2]
@@ -46,7 +46,7 @@ def fit(shapes: Sequence[tuple[int, int]], seconds: Sequence[float]) -> PolluxMo
     if not (n > 2).any():
         unknown += [2, 4]
     for index in unknown:
-        start[index], bounds[index] = NOTHING, (NOTHING, NOTHING)
+        start[index], bounds[index] = EPSILON, (EPSILON, EPSILON)
 
     def error(values: Floats) -> float:
         residuals = np.log(_seconds(values, n, k)) - step
@@ -69,7 +69,7 @@ def fit(shapes: Sequence[tuple[int, int]], seconds: Sequence[float]) -> PolluxMo
     # The default start is far off for steps of milliseconds: also start at their scale.
     tries = []
     for scale in (1.0, seconds[0], 10.0 * seconds[0]):
-        begin = np.log(np.maximum(start[free], NOTHING))
+        begin = np.log(np.maximum(start[free], EPSILON))
         for place, index in enumerate(free):
             if 1 <= index <= 4:
                 begin[place] += np.log(scale)
@@ -80,9 +80,9 @@ def fit(shapes: Sequence[tuple[int, int]], seconds: Sequence[float]) -> PolluxMo
 
 def _seconds(values: Floats, gpus: Floats, servers: Floats) -> Floats:
     grad, a_n, b_n, a_r, b_r, overlap = values
-    extra_gpus = np.maximum(gpus - 2, NOTHING)
+    extra_gpus = np.maximum(gpus - 2, EPSILON)
     sync = np.where(
-        servers > 1, a_n + b_n * extra_gpus, np.where(gpus > 1, a_r + b_r * extra_gpus, NOTHING)
+        servers > 1, a_n + b_n * extra_gpus, np.where(gpus > 1, a_r + b_r * extra_gpus, EPSILON)
     )
     larger = np.maximum(grad, sync)
     # Divide by the larger term: milliseconds to the power of 10 underflow.

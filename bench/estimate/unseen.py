@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from bench.estimate import pollux
-from hopsd.core.speed.batches import NEWEST, SAME
+from hopsd.core.speed.batches import NEWEST, SAME_SHARE
 from hopsd.core.speed.estimator import Estimator, EstimatorSettings
 from hopsd.core.speed.inferred import with_implied_bandwidths
 from hopsd.core.speed.throughput import Communication, IterationModel, per_gpu
@@ -282,7 +282,7 @@ def _changes(
             w
             for w in workloads
             if w.application == new.application
-            and abs(w.batch - new.batch) > SAME * max(w.batch, new.batch)
+            and abs(w.batch - new.batch) > SAME_SHARE * max(w.batch, new.batch)
         ]
         for old in draw.sample(other_batches, min(CHANGES, len(other_batches))):
             if set(SHAPES_BEFORE) <= set(old.seconds) and set(placements) <= set(new.seconds):

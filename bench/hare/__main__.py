@@ -18,11 +18,11 @@ from bench.hare.small import distances
 
 RUNS_FOLDER = Path("build/hare")
 DOCS = Path("docs")
-SMALL, SWITCHING, TURNS = "small", "switched", "turns"
+SMALL, SWITCH_TABLE, TURNS = "small", "switched", "turns"
 
 
 def main() -> None:
-    names = [*(figure.number for figure in FIGURES), SMALL, SWITCHING, TURNS]
+    names = [*(figure.number for figure in FIGURES), SMALL, SWITCH_TABLE, TURNS]
     parser = argparse.ArgumentParser(prog="python -m bench.hare")
     parser.add_argument("--only", help=f"joined by commas: {', '.join(names)}")
     options = parser.parse_args()
@@ -35,7 +35,7 @@ def main() -> None:
             print(f"figure {figure.number}: {label}", file=sys.stderr, flush=True)
     if SMALL in selection:
         distances(RUNS_FOLDER)
-    if SWITCHING in selection:
+    if SWITCH_TABLE in selection:
         print(switching_tables(RUNS_FOLDER))
     if TURNS in selection:
         print(in_turns(RUNS_FOLDER))

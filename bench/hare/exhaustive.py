@@ -50,10 +50,10 @@ class _Search:
         bound = self.lower_bound()
         if bound >= self.best:
             return
-        going = [n for n in self.jobs if self.done[n] < self.rounds[n] * self.scale[n]]
-        if not going:
+        unfinished_jobs = [n for n in self.jobs if self.done[n] < self.rounds[n] * self.scale[n]]
+        if not unfinished_jobs:
             self.best = bound
-        for n in going:
+        for n in unfinished_jobs:
             for m, kind in enumerate(self.kinds):
                 start = max(self.ready[n], self.free[m])
                 if start >= last and isfinite(self.train[n][kind]):

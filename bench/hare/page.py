@@ -27,11 +27,11 @@ from bench.hare.text import (
     COMPARED_OPENING,
     FIGURES_OPENING,
     FINDINGS,
-    OPENING,
+    INTRODUCTION,
     SMALL,
+    SWITCH_SECTION,
     SWITCHED_FINDINGS,
     SWITCHED_TABLES,
-    SWITCHING,
     TURNS,
     TURNS_FINDINGS,
 )
@@ -64,13 +64,13 @@ def write_page(folder: Path, docs: Path) -> None:
         for figure in FIGURES
     }
     parts = [
-        OPENING,
+        INTRODUCTION,
         _rounds(folder),
         in_turns(folder),
         FIGURES_OPENING,
         _paper_comparison(runs),
         FINDINGS,
-        SWITCHING,
+        SWITCH_SECTION,
         SWITCHED_FINDINGS,
         COMPARED_FINDINGS,
     ]

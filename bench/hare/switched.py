@@ -17,7 +17,7 @@ from bench.saved_runs import Document, digest, load_or_run
 from hopsd.policies.hare.check import violations
 from hopsd.policies.hare.relaxation import relax
 from hopsd.policies.hare.schedulers import SCHEDULERS
-from hopsd.policies.hare.switching import delayed, lent_to_nobody, switches
+from hopsd.policies.hare.switching import lent_to_nobody, switches, with_switches
 from hopsd.policies.hare.tasks import Instance, Schedule
 
 SCENARIOS = {"15 GPUs, 40 jobs": Scenario(jobs=40, gpus=TESTBED_GPUS)}
@@ -100,11 +100,13 @@ def _run(scenario: Scenario, *, lends: bool) -> Document:
         schedules[name] = instance, scheme(instance, relaxation.lower_bound)
     results: Document = {}
     for seconds in (change.seconds for change in CHANGES if change.lends == lends):
-        once = np.full(instance.jobs, seconds)
-        switch_seconds = once * scenario.batches() if lends else once
+        switch_per_job = np.full(instance.jobs, seconds)
+        switch_seconds = switch_per_job * scenario.batches() if lends else switch_per_job
         result: Document = {"weighted": {}, "switches": {}}
         for name, (case, schedule) in schedules.items():
-            later = delayed(case, schedule, switch_seconds if name in SCHEDULERS else once)
+            later = with_switches(
+                case, schedule, switch_seconds if name in SCHEDULERS else switch_per_job
+            )
             assert not violations(case, later), name
             weighted_time = case.weight @ (later.completion(case) - case.arrival)
             result["weighted"][name] = float(weighted_time) / 3.6e6

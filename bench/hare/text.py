@@ -1,6 +1,6 @@
 """The words around the tables of bench/results/hare.md."""
 
-OPENING = """Hare (Chen et al., HPDC 2022) schedules single tasks. A job is a
+INTRODUCTION = """Hare (Chen et al., HPDC 2022) schedules single tasks. A job is a
 sequence of rounds, each with as many tasks as the job's scale. Tasks of a round may run one after
 the other on the same GPU ("relaxed scale-fixed synchronisation"). While a job synchronises, its
 GPUs train for others. The objective is the least sum of weighted completion times. The paper's fast
@@ -126,7 +126,7 @@ TURNS_FINDINGS = """- **With `hare-eft` the mean completion is 16 % earlier** th
 - `hops`, with GPUs kept for rounds and restarts of 30 s, is still ahead of all of them (2.31 h).
 """
 
-SWITCHING = """## With and without switching
+SWITCH_SECTION = """## With and without switching
 
 The experiments above take switching for free. Here a GPU that goes from a task of one job to one
 of another does so later (`switching.py`): tasks keep their GPUs and their order, which were planned

@@ -77,10 +77,10 @@ def _watch_site(
             continue
         rows = slice(*np.searchsorted(at, (now - WINDOW, now)).tolist())
         began = time.process_time()
-        named = find_slow(replace(records, now=now, records=records.records[rows]))
+        slow_nodes = find_slow(replace(records, now=now, records=records.records[rows]))
         result.seconds += time.process_time() - began
         result.looks += 1
-        for verdict in named:
+        for verdict in slow_nodes:
             truth = slow.get(verdict.node)
             if truth is None or now < truth.since:
                 result.false += verdict.node not in before
@@ -88,7 +88,7 @@ def _watch_site(
             first.setdefault(verdict.node, now)
             result.intervals += 1
             result.covered += verdict.low <= 1.0 - truth.loss <= verdict.high
-        before = {verdict.node for verdict in named}
+        before = {verdict.node for verdict in slow_nodes}
     result.server_days += days * len(records.nodes)
     for name, truth in slow.items():
         days_to_name = (first.get(name, np.inf) - truth.since) / DAY

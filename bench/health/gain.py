@@ -33,12 +33,12 @@ def with_slow_servers(workload: Workload, share: float, seed: int) -> Workload:
     )
 
 
-def played(policy: str, truth: Workload, told: Workload) -> tuple[float, float]:
+def simulate_hours(policy: str, truth: Workload, claims: Workload) -> tuple[float, float]:
     """Mean and 99th percentile of completion times, in hours."""
     cluster = preset(PRESET).cluster()
     plan = PlanSettings(policy=policy, time_limit_seconds=PLAN_SECONDS_MAX, effort=0)
     settings = SimulationSettings(plan=plan)
-    run = Simulation(cluster, truth, get(policy), settings, told=told).run()
+    run = Simulation(cluster, truth, get(policy), settings, known_workload=claims).run()
     summary = result_of(policy, run, cluster, truth).summary
     return summary.avg_jct_h, summary.p99_jct_h
 
@@ -57,21 +57,21 @@ def main() -> None:
     for share in SHARES:
         rows = []
         for seed in range(options.seeds):
-            made = preset(PRESET).workload(seed, jobs=options.jobs)
-            equal = replace(made, server_factor={})
+            workload = preset(PRESET).workload(seed, jobs=options.jobs)
+            equal = replace(workload, server_factor={})
             slow = with_slow_servers(equal, share, seed)
             rows.append(
                 [
-                    played(options.policy, equal, equal),
-                    played(options.policy, slow, equal),
-                    played(options.policy, slow, slow),
+                    simulate_hours(options.policy, equal, equal),
+                    simulate_hours(options.policy, slow, equal),
+                    simulate_hours(options.policy, slow, slow),
                 ]
             )
-        none, unknown, known = (fmean(row[i][0] for row in rows) for i in range(3))
+        none, unknown, known_mean = (fmean(row[i][0] for row in rows) for i in range(3))
         tail = fmean(row[2][1] for row in rows) / fmean(row[1][1] for row in rows)
         lines.append(
-            f"| {share:.0%} | {none:.3f} | {unknown:.3f} | {known:.3f}"
-            f" | {1.0 - known / unknown:.1%} | {1.0 - tail:.1%} |"
+            f"| {share:.0%} | {none:.3f} | {unknown:.3f} | {known_mean:.3f}"
+            f" | {1.0 - known_mean / unknown:.1%} | {1.0 - tail:.1%} |"
         )
         print(lines[-1], flush=True)
     write_result("health_gain", "What plans gain by knowing slow servers", "\n".join(lines))

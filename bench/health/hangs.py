@@ -75,16 +75,16 @@ class Training:
         wait for the other.
         """
         began, look = self.now, self.now + self.dice.uniform(0.0, REFRESH_SECONDS)
-        wake, stalled = self.now + self.dice.uniform(0.0, EVERY_SECONDS), 0
+        wake, stall_count = self.now + self.dice.uniform(0.0, EVERY_SECONDS), 0
         while self.now < began + seconds:
             self.now += LOOK_SECONDS
             for rank, judgement in enumerate(self.judgements):
                 self._look(rank, judgement, kind, waits=waits[rank])
             if self.now >= wake:
                 wake += EVERY_SECONDS
-                before = stalled
-                stalled = sum(judgement.stalled for judgement in self.judgements)
-                look = self.now if stalled > before else look
+                before = stall_count
+                stall_count = sum(judgement.stalled for judgement in self.judgements)
+                look = self.now if stall_count > before else look
             if self.now >= look:
                 look = max(look, self.now) + REFRESH_SECONDS
                 if find_hung(self._words(), self.now):
@@ -160,11 +160,11 @@ def main() -> None:
             alarm = training.pause(HANG, 3600.0, (deadlocks[-1], True))
             delays.append(np.inf if alarm is None else alarm)
     rows = "\n".join(f"| {name} | {n:,} | {false} |" for name, (n, false) in counts.items())
-    late = np.array(delays)
+    times = np.array(delays)
     kinds = np.array(deadlocks)
     table = "\n".join(
-        f"| {name} | {mask.sum()} | {np.median(late[mask]):.0f} s |"
-        f" {(late[mask] <= 60).mean():.0%} | {np.isfinite(late[mask]).mean():.0%} |"
+        f"| {name} | {mask.sum()} | {np.median(times[mask]):.0f} s |"
+        f" {(times[mask] <= 60).mean():.0%} | {np.isfinite(times[mask]).mean():.0%} |"
         for name, mask in (("one rank stops", ~kinds), ("all wait for each other", kinds))
     )
     text = (

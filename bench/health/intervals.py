@@ -25,8 +25,8 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=100.0)
     arguments = parser.parse_args()
     began, seed = time.monotonic(), arguments.seed
-    held: dict[str, list[bool]] = {"from the beginning": [], "from a day on": []}
-    missed = false = 0
+    coverage: dict[str, list[bool]] = {"from the beginning": [], "from a day on": []}
+    miss_count = false = 0
     while time.monotonic() - began < arguments.seconds:
         random = np.random.default_rng(seed)
         losses = random.choice([0.03, 0.05, 0.1], 2)
@@ -35,24 +35,24 @@ def main() -> None:
             Slowdown(node, float(loss), float(since))
             for node, (loss, since) in enumerate(zip(losses, sinces, strict=True))
         )
-        found = {s.node: s for s in find_slow(simulate(replace(SETTINGS, slow=slow), seed))}
-        for each in slow:
-            verdict = found.pop(f"n{each.node}", None)  # type: ignore[call-overload]
+        slow_nodes = {s.node: s for s in find_slow(simulate(replace(SETTINGS, slow=slow), seed))}
+        for slow_node in slow:
+            verdict = slow_nodes.pop(f"n{slow_node.node}", None)  # type: ignore[call-overload]
             if verdict is None:
-                missed += 1
+                miss_count += 1
             else:
-                kind = "from the beginning" if each.since == -np.inf else "from a day on"
-                held[kind].append(verdict.low <= 1.0 - each.loss <= verdict.high)
-        false += len(found)
+                kind = "from the beginning" if slow_node.since == -np.inf else "from a day on"
+                coverage[kind].append(verdict.low <= 1.0 - slow_node.loss <= verdict.high)
+        false += len(slow_nodes)
         seed += 1
     sites = seed - arguments.seed
     rows = "\n".join(
-        f"| {kind} | {len(each)} | {sum(each)} | {np.mean(each):.0%} |"
-        for kind, each in held.items()
+        f"| {kind} | {len(slow_node)} | {sum(slow_node)} | {np.mean(slow_node):.0%} |"
+        for kind, slow_node in coverage.items()
     )
     text = (
         "| slow | named | interval holds the truth | part |\n|---|---:|---:|---:|\n"
-        f"{rows}\n\n{sites} sites; {missed} of {2 * sites} slow servers were not named,"
+        f"{rows}\n\n{sites} sites; {miss_count} of {2 * sites} slow servers were not named,"
         f" {false} of {22 * sites} healthy ones were."
     )
     print(text)

@@ -37,8 +37,8 @@ def judge(seed: int, loss: float, *, ranks: bool) -> tuple[str, bool, int, bool]
     """
     site = replace(SITE, ranks=ranks, slow=(Slowdown(0, loss, ONSET),))
     records = simulate(site, seed)
-    there = [r for r in records.records if "n0" in r.nodes and r.at >= ONSET]
-    minutes = np.unique([r.at // site.every for r in there])
+    node_records = [r for r in records.records if "n0" in r.nodes and r.at >= ONSET]
+    minutes = np.unique([r.at // site.every for r in node_records])
     place = round(TRAINING / site.every) - 1
     if len(minutes) <= place:
         return None
@@ -51,15 +51,15 @@ def judge(seed: int, loss: float, *, ranks: bool) -> tuple[str, bool, int, bool]
 
 def _situation(records: HealthRecords, now: float) -> str:
     """What trained on the first server in these ten minutes."""
-    there = [r for r in records.records if "n0" in r.nodes and r.at <= now]
+    node_records = [r for r in records.records if "n0" in r.nodes and r.at <= now]
     jobs: dict[str, list[SpeedRecord]] = defaultdict(list)
-    for record in there:
+    for record in node_records:
         if record.at >= ONSET:
             jobs[record.job].append(record)
     longest = max(jobs.values(), key=len)
     record = longest[0]
-    whose = [r.at for r in there if r.job == record.job]
-    age = "goes on" if min(whose) < ONSET - TRAINING else "is new"
+    job_times = [r.at for r in node_records if r.job == record.job]
+    age = "goes on" if min(job_times) < ONSET - TRAINING else "is new"
     if len(record.nodes) > 1:
         return f"a job on several servers, {'with' if record.ranks else 'without'} ranks, {age}"
     part = "the whole server" if record.nodes[records.nodes[0].name] == GPUS else "part of it"
@@ -97,32 +97,32 @@ def healthy(servers: int, days: int, seed: int) -> tuple[int, int]:
         series = RunSeries(columns, types)
         before: set[int] = set()
         for now in np.arange(0.25 * DAY, 1.25 * DAY, LOOK_SECONDS).tolist():
-            named = set(find_changes(series, now))
-            alarms += len(named - before)
-            before = named
+            changed_nodes = set(find_changes(series, now))
+            alarms += len(changed_nodes - before)
+            before = changed_nodes
     return servers * days, alarms
 
 
 def main() -> None:
     options = _options()
     began = time.process_time()
-    named: dict[str, list[bool]] = defaultdict(list)
-    false = judged = right = 0
+    hits: dict[str, list[bool]] = defaultdict(list)
+    false = judgements = right = 0
     for seed in range(options.sites):
         for ranks in (False, True):
             if (verdict := judge(seed, options.loss, ranks=ranks)) is not None:
                 situation, sure, wrong, holds = verdict
-                named[situation].append(sure)
+                hits[situation].append(sure)
                 false += wrong
                 right += holds
-                judged += SITE.nodes - 1
+                judgements += SITE.nodes - 1
     rows = [
-        f"| {situation} | {len(each)} | {sum(each)} | {np.mean(each):.0%} |"
+        f"| {situation} | {len(item)} | {sum(item)} | {np.mean(item):.0%} |"
         f" {at_best(situation, options.loss):.0%} |"
-        for situation, each in sorted(named.items())
+        for situation, item in sorted(hits.items())
     ]
     days, alarms = healthy(options.servers, options.days, options.sites)
-    total = sum(sum(each) for each in named.values())
+    total = sum(sum(item) for item in hits.values())
     text = "\n".join(
         [
             (
@@ -136,7 +136,7 @@ def main() -> None:
             *rows,
             "",
             (
-                f"{right} of {total} intervals hold the truth; {false} of {judged:,} healthy"
+                f"{right} of {total} intervals hold the truth; {false} of {judgements:,} healthy"
                 " servers were named."
             ),
             "",

@@ -25,7 +25,7 @@ GPUS = 4
 NEW = 1_000_000
 """The workload, by number, of runs that begin together."""
 
-KEPT = 32
+KEPT_RUNS = 32
 """So many reports of each workload, shape and server hopsd keeps (`hopsd/store/throughput.py`)."""
 
 
@@ -82,15 +82,15 @@ def as_stored(records: HealthRecords, now: float) -> HealthRecords:
     past = records.records[: bisect_right(records.records, now, key=attrgetter("at"))]
     counts: Counter[tuple[str, tuple[tuple[str, int], ...]]] = Counter()
     keys: dict[JobId, tuple[str, tuple[tuple[str, int], ...]]] = {}
-    stored = []
+    stored_records = []
     for record in reversed(past):
         key = keys.get(record.job)
         if key is None:
             key = keys[record.job] = record.workload, tuple(sorted(record.nodes.items()))
         counts[key] += 1
-        if counts[key] <= KEPT:
-            stored.append(record)
-    return replace(records, now=now, records=tuple(reversed(stored)), stays=_stays(past))
+        if counts[key] <= KEPT_RUNS:
+            stored_records.append(record)
+    return replace(records, now=now, records=tuple(reversed(stored_records)), stays=_stays(past))
 
 
 def _stays(records: Iterable[SpeedRecord]) -> tuple[Stay, ...]:
@@ -118,20 +118,22 @@ class _Site:
         """Servers one after the other fill with runs; several start together where possible."""
         s, random = self.settings, self.random
         free = np.zeros(s.nodes)
-        found: list[tuple[float, SpeedRecord]] = []
+        timed_records: list[tuple[float, SpeedRecord]] = []
         job = 0
-        together = list(s.together)
+        run_together = list(s.together)
         while (start := float(free.min())) < self.end:
             node = int(free.argmin())
             length = 600.0 + random.exponential(s.run_hours * 3600.0)
             chance = random.random()
-            if node in together and start >= s.together_at:
-                start = float(free[together].max())
-                for each in together:
-                    found += self._run(job, [each], GPUS, start, 600.0 + length, (), NEW)
+            if node in run_together and start >= s.together_at:
+                start = float(free[run_together].max())
+                for server in run_together:
+                    timed_records += self._run(job, [server], GPUS, start, 600.0 + length, (), NEW)
                     job += 1
-                free[together] = start + 600.0 + length + random.exponential(600.0, len(together))
-                together = []
+                free[run_together] = (
+                    start + 600.0 + length + random.exponential(600.0, len(run_together))
+                )
+                run_together = []
                 continue
             several = [
                 n
@@ -142,27 +144,34 @@ class _Site:
                 count = min(len(several), int(random.integers(1, 4)))
                 nodes = [node, *random.choice(several, count, replace=False).tolist()]
                 start = max(float(free[n]) for n in nodes)
-                found += self._run(job, nodes, GPUS, start, length, ())
+                timed_records += self._run(job, nodes, GPUS, start, length, ())
                 job += 1
             elif chance < s.spread + s.shared:
                 nodes = [node]
                 begins = start + random.uniform(0.0, 0.3, 2) * length
                 ends = start + length * random.uniform(0.7, 1.0, 2)
                 loads = random.random(2) < 0.4
-                for own in (0, 1):
-                    other = 1 - own
-                    beside = ((begins[other], ends[other]),) if loads[other] else ()
-                    found += self._run(
-                        job, nodes, GPUS // 2, begins[own], ends[own] - begins[own], beside
+                for part in (0, 1):
+                    other_part = 1 - part
+                    neighbour_span = (
+                        ((begins[other_part], ends[other_part]),) if loads[other_part] else ()
+                    )
+                    timed_records += self._run(
+                        job,
+                        nodes,
+                        GPUS // 2,
+                        begins[part],
+                        ends[part] - begins[part],
+                        neighbour_span,
                     )
                     job += 1
             else:
                 nodes = [node]
-                found += self._run(job, nodes, GPUS, start, length, ())
+                timed_records += self._run(job, nodes, GPUS, start, length, ())
                 job += 1
             free[nodes] = start + length + random.exponential(600.0)
-        found.sort(key=lambda pair: pair[0])
-        return HealthRecords(self.end, self.nodes, tuple(record for _, record in found))
+        timed_records.sort(key=lambda pair: pair[0])
+        return HealthRecords(self.end, self.nodes, tuple(record for _, record in timed_records))
 
     def _run(
         self,
@@ -171,7 +180,7 @@ class _Site:
         gpus: int,
         start: float,
         length: float,
-        beside: tuple[tuple[float, float], ...],
+        neighbour_spans: tuple[tuple[float, float], ...],
         workload: int | None = None,
     ) -> list[tuple[float, SpeedRecord]]:
         s, random = self.settings, self.random
@@ -181,40 +190,40 @@ class _Site:
         generation = int((start / DAY / s.new_each) * s.workloads / 2.0)
         if workload is None:
             workload = generation + int(random.integers(s.workloads))
-        own = np.random.default_rng((workload, nodes[0] % s.types))
-        usual = own.uniform(0.05, 1.0) * (1.0 + 0.1 * np.log2(gpus * len(nodes)))
+        speed_random = np.random.default_rng((workload, nodes[0] % s.types))
+        usual = speed_random.uniform(0.05, 1.0) * (1.0 + 0.1 * np.log2(gpus * len(nodes)))
         value = np.log(usual) + random.normal(0.0, s.run) + random.normal(0.0, s.noise, len(at))
         value += np.log1p(s.warm_up * np.exp(-(at - start) / 90.0))
         value += s.heat * np.sin(2.0 * np.pi * at / DAY)
         amplitude, phase = self.drifts[workload % len(self.drifts)]
         value += amplitude * np.sin(2.0 * np.pi * at / (30.0 * DAY) + 100.0 * phase)
-        for begin, end in beside:
+        for begin, end in neighbour_spans:
             value += s.busy * ((at > begin) & (at < end))
         losses = np.array([self._loss(n, at) for n in nodes])
         whole = np.exp(value + losses.max(axis=0))
         names = {self.nodes[n].name: gpus for n in nodes}
-        found = []
+        records = []
         ranks: list[tuple[RankTime, ...]] = [()] * len(at)
         if s.ranks and len(nodes) > 1:
             own_noise = random.normal(0.0, s.noise / 2.0, losses.shape)
-            computed = 0.9 * np.exp(value + losses + own_noise)
+            rank_seconds = 0.9 * np.exp(value + losses + own_noise)
             ranks = [
                 tuple(
                     RankTime(self.nodes[n].name, float(seconds), 0.0)
                     for n, seconds in zip(nodes, column, strict=True)
                 )
-                for column in computed.T
+                for column in rank_seconds.T
             ]
         name, number = WorkloadName(f"w{workload}"), JobId(str(job))
-        for when, seconds, times in zip(at.tolist(), whole.tolist(), ranks, strict=True):
-            found.append((when, SpeedRecord(when, name, number, names, seconds, times)))
-        return found
+        for time, seconds, times in zip(at.tolist(), whole.tolist(), ranks, strict=True):
+            records.append((time, SpeedRecord(time, name, number, names, seconds, times)))
+        return records
 
     def _loss(self, node: int, at: NDArray[np.float64]) -> NDArray[np.float64]:
         """What a server adds to the logarithm of the time."""
         loss = np.full(len(at), self.healthy[node])
         for slow in self.settings.slow:
             if slow.node == node:
-                within = (at >= slow.since) & (at < slow.until)
-                loss -= np.where(within, np.log1p(-slow.loss), 0.0)
+                is_slow = (at >= slow.since) & (at < slow.until)
+                loss -= np.where(is_slow, np.log1p(-slow.loss), 0.0)
         return loss

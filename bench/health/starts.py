@@ -63,14 +63,14 @@ class Case:
 
 
 def judge(
-    seed: int, loss: float, noise: float, together: int = 0, looks: Sequence[float] = LOOKS
+    seed: int, loss: float, noise: float, at_once: int = 0, looks: Sequence[float] = LOOKS
 ) -> Case | None:
-    """A run of a known workload begins on the slow server, or of one that is new on ``together``
+    """A run of a known workload begins on the slow server, or of one that is new on ``at_once``
     servers at once; None: none did in time. ``noise``: of a report.
     """
-    servers = tuple(range(0, 2 * together, 2))
+    servers = tuple(range(0, 2 * at_once, 2))
     site = replace(SITE, noise=noise, together=servers, together_at=ONSET)
-    first = _first_run(simulate(site, seed), new=bool(together))
+    first = _first_run(simulate(site, seed), new=bool(at_once))
     if first is None:
         return None
     begin = first[0].at - site.every
@@ -78,7 +78,7 @@ def judge(
     minutes = np.unique([r.at // site.every for r in records.records if _is_later(r, begin)])
     false: set[str] = set()
     node, best = records.nodes[0].name, list[float]()
-    case = Case(_others(records, first), np.inf, False, 0, (), 0)
+    case = Case(_server_count(records, first), np.inf, False, 0, (), 0)
     for seconds in looks:
         place = round(seconds / site.every) - 1
         if place >= len(minutes):
@@ -119,7 +119,7 @@ def _first_run(records: HealthRecords, *, new: bool) -> list[SpeedRecord] | None
     return None
 
 
-def _others(records: HealthRecords, first: Sequence[SpeedRecord]) -> int:
+def _server_count(records: HealthRecords, first: Sequence[SpeedRecord]) -> int:
     """Other servers on which the workload ran alone in that shape, until the first look."""
     types = {node.name: node.gpu_type for node in records.nodes}
     workload, until = first[0].workload, first[0].at + LOOKS[0]
@@ -141,21 +141,21 @@ def main() -> None:
     began = time.process_time()
     rows, by_runs = [], []
     cases: list[Case] = []
-    for loss, noise, together in KINDS:
-        judged = [judge(seed, loss, noise, together) for seed in range(options.sites)]
-        of_kind = [case for case in judged if case is not None]
+    for loss, noise, at_once in KINDS:
+        all_cases = [judge(seed, loss, noise, at_once) for seed in range(options.sites)]
+        of_kind = [case for case in all_cases if case is not None]
         cases += of_kind
         kind = (
-            f"| {loss:.0%} | {noise:.1%} | {'is new, at once' if together else 'is known, before'}"
+            f"| {loss:.0%} | {noise:.1%} | {'is new, at once' if at_once else 'is known, before'}"
         )
-        for others, members in _groups(of_kind, [case.others for case in of_kind]).items():
+        for server_count, members in _groups(of_kind, [case.others for case in of_kind]).items():
             shares = " | ".join(_share(members, look) for look in range(len(LOOKS)))
-            rows.append(f"{kind} on {others} other servers | {len(members)} | {shares} |")
+            rows.append(f"{kind} on {server_count} other servers | {len(members)} | {shares} |")
         if loss < MIN_LOSS:
             for runs, members in _groups(of_kind, [case.runs for case in of_kind]).items():
                 cells = f"{loss:.0%} | {noise:.1%} | {runs} | {len(members)}"
                 by_runs.append(f"| {cells} | {_share(members, len(LOOKS) - 1)} |")
-    named = [case for case in cases if case.seconds < np.inf]
+    hits = [case for case in cases if case.seconds < np.inf]
     looks = " | ".join(
         f"{look / 60:g} min" if look < 3600 else f"{look / 3600:g} h" for look in LOOKS
     )
@@ -176,7 +176,7 @@ def main() -> None:
             *by_runs,
             "",
             (
-                f"{sum(c.right for c in named)} of {len(named)} intervals hold the truth;"
+                f"{sum(c.right for c in hits)} of {len(hits)} intervals hold the truth;"
                 f" {sum(c.false for c in cases)} of {len(cases) * (SITE.nodes - 1):,} healthy"
                 f" servers were named. {time.process_time() - began:.0f} CPU s."
             ),

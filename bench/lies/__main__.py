@@ -31,13 +31,13 @@ from hopsd.model.job import ThroughputTable
 from hopsd.model.plan import PlanSettings, PriorityName
 from hopsd.model.scenario import Cluster, Workload
 from hopsd.policies.registry import get
-from hopsd.sim.cluster import Reported
+from hopsd.sim.cluster import ProgressReport
 from hopsd.sim.engine import PLAN_SECONDS_MAX, Simulation, SimulationSettings
 from hopsd.sim.presets import preset
 
 LATE_SECONDS = 60.0
 """By so much submissions are late at most, where nobody lies."""
-ALMOST = 0.999
+ALMOST_ALL = 0.999
 SHARE = 10
 """Every so manieth job is the liar's."""
 
@@ -58,7 +58,7 @@ class Lie:
 
 
 def _stall(samples_done: float, claimed_samples: float) -> float:
-    return min(samples_done, ALMOST * claimed_samples)
+    return min(samples_done, ALMOST_ALL * claimed_samples)
 
 
 def _report_nothing(_samples_done: float, _claimed_samples: float) -> float:
@@ -66,11 +66,11 @@ def _report_nothing(_samples_done: float, _claimed_samples: float) -> float:
 
 
 def _report_the_end(_samples_done: float, claimed_samples: float) -> float:
-    return ALMOST * claimed_samples
+    return ALMOST_ALL * claimed_samples
 
 
 def _report_double(samples_done: float, claimed_samples: float) -> float:
-    return min(2.0 * samples_done, ALMOST * claimed_samples)
+    return min(2.0 * samples_done, ALMOST_ALL * claimed_samples)
 
 
 LIES = (
@@ -146,7 +146,7 @@ class Scene:
         """The workload as users describe it."""
         return replace(self.samples(lie.samples), throughput=self.speeds(lie.speeds).throughput)
 
-    def reports(self, lie: Lie) -> dict[JobId, Reported]:
+    def reports(self, lie: Lie) -> dict[JobId, ProgressReport]:
         """The progress that the liar's jobs report."""
         if lie.report is None:
             return {}
@@ -162,8 +162,8 @@ class Scene:
             self.truth,
             get(settings.plan.policy),
             settings,
-            told=claims,
-            reported=self.reports(lie) if lie is not None else {},
+            known_workload=claims,
+            progress_reports=self.reports(lie) if lie is not None else {},
         ).run()
         if run.unfinished:
             raise SystemExit(f"jobs never ended: {sorted(run.unfinished)[:5]}")
@@ -192,7 +192,7 @@ def fake_tables(tables: Tables, factor: float) -> Tables:
     }
 
 
-def report_of(report: Report, claimed_samples: float) -> Reported:
+def report_of(report: Report, claimed_samples: float) -> ProgressReport:
     """``report`` of a job that claims so many samples."""
     return lambda samples_done: report(samples_done, claimed_samples)
 
@@ -214,8 +214,11 @@ def lie_rows(
 
 def chance_row(scenes: list[Scene], honest: Means, settings: SimulationSettings) -> str:
     """The same where nobody lies, and submissions are late."""
-    late = [later(scene.truth, LATE_SECONDS, seed) for seed, scene in enumerate(scenes)]
-    means = [replace(s, truth=t).completion(t, settings) for s, t in zip(scenes, late, strict=True)]
+    late_scenes = [later(scene.truth, LATE_SECONDS, seed) for seed, scene in enumerate(scenes)]
+    means = [
+        replace(s, truth=t).completion(t, settings)
+        for s, t in zip(scenes, late_scenes, strict=True)
+    ]
     return comparison_row(f"no lie, up to {LATE_SECONDS:g} s late", honest, means)
 
 

@@ -66,12 +66,12 @@ def smallest(iterations: int) -> Iterator[int]:
 
 def measure_memory(iterations: int) -> dict[str, float]:
     """Peak memory (KiB), and by how much it grew over the last four fifths."""
-    early = 0
+    memory_before = 0
     for number in smallest(iterations):
         if number == iterations // 5:
-            early = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+            memory_before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return {"peak_kib": peak, "grown_kib": peak - early}
+    return {"peak_kib": peak, "grown_kib": peak - memory_before}
 
 
 def run_paced(blocks: int) -> None:

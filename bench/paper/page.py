@@ -29,11 +29,11 @@ from bench.paper.runs import SavedRun, load_run
 from bench.paper.search import Assumptions, Figures, tables
 from bench.paper.text import (
     AGREES,
-    CLOSING,
+    CONCLUSION,
     FINDINGS,
+    INTRODUCTION,
     KNOWLEDGE_FINDINGS,
     KNOWLEDGE_OPENING,
-    OPENING,
     SEARCH_FINDINGS,
     SEARCH_OPENING,
 )
@@ -76,7 +76,7 @@ def write_page(folder: Path, docs: Path) -> None:
     images = docs / "img"
     images.mkdir(parents=True, exist_ok=True)
     parts = [
-        OPENING,
+        INTRODUCTION,
         "## What is claimed, and what agrees\n",
         _claims(folder),
         AGREES,
@@ -91,8 +91,8 @@ def write_page(folder: Path, docs: Path) -> None:
         "## Arrival rates (figure 13, right)\n",
         _arrivals(folder),
         "## Planning time (figure 14)\n",
-        _planning(folder),
-        CLOSING,
+        _planning_table(folder),
+        CONCLUSION,
         "## What policies know, 512 GPUs\n",
         _knowledge(folder),
         "## Under other assumptions\n",
@@ -254,7 +254,7 @@ def _arrivals(folder: Path) -> str:
     return text
 
 
-def _planning(folder: Path) -> str:
+def _planning_table(folder: Path) -> str:
     text = _row(["policy", "rounds", "median, s", "99 %, s", "proven gap, median", "largest"])
     text += _row(["---"] + ["---:"] * 5)
     runs = _load_runs(TABLE_4, folder)

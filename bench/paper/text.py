@@ -1,6 +1,6 @@
 """The words around the tables of bench/results/paper.md."""
 
-OPENING = """The experiments of section 4 of the Hops paper
+INTRODUCTION = """The experiments of section 4 of the Hops paper
 (SoCC 2024) in our simulator, with the paper's figures in italics beside ours. Means and standard
 deviations are over seeds; every seed is another draw of jobs, arrivals and server speeds.
 LR is the latency ratio, waiting time over expected run time.
@@ -65,7 +65,7 @@ It is first in every column of both tables; on 512 GPUs the makespan of `sia-hop
 of `las` are within 3 % of it.
 """
 
-CLOSING = """
+CONCLUSION = """
 CPU seconds of every round's first plan, including the solver's processes. `python -m bench.plan`
 measures how planning scales with GPUs and queue length (figure 15).
 """

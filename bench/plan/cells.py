@@ -53,12 +53,12 @@ def _plan(settings: PlanSettings, cell: Snapshot) -> tuple[Plan, float]:
     return plan(cell, settings), cpu_seconds() - before
 
 
-def _value(cell_plan: Plan, least: Mapping[JobId, float]) -> float:
+def _value(cell_plan: Plan, least_rates: Mapping[JobId, float]) -> float:
     """Eq. 11 with each job's speed relative to ``min_values``, its slowest configuration in the
     whole cluster: a cell may have another.
     """
     return sum(
-        cell_plan.jobs[job].priority * (cell_plan.jobs[job].throughput or 0.0) / least[job]
+        cell_plan.jobs[job].priority * (cell_plan.jobs[job].throughput or 0.0) / least_rates[job]
         for job in cell_plan.placements
     )
 

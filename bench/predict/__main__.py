@@ -35,7 +35,7 @@ from pathlib import Path
 import click
 import numpy as np
 
-from bench.predict.replay import Case, Replay, playouts_of, recorded, replay, true_of
+from bench.predict.replay import Case, Replay, load_or_record, playouts_of, replay, true_of
 from bench.predict.works import Folders, to_learn, works
 from bench.result_file import write_result
 from hopsd.model.arrays import Floats
@@ -45,7 +45,7 @@ from hopsd.predict.prior import FILE, Residual, family_of, learn_prior
 from hopsd.predict.traits import traits_of
 
 PRIOR = Path("hopsd/predict") / FILE
-KEPT = Path("build/predict")
+RECORD_FOLDER = Path("build/predict")
 PAGE = Path("docs/predictions.md")
 BEGIN, END = "<!-- Below: written by python -m bench.predict -->", "<!-- Above: written -->"
 PLAYOUT_FILES = (
@@ -74,11 +74,11 @@ FAMILIES = ("steady", "elastic")
 def learn(family: str, numbers: Sequence[int], workers: int) -> None:
     """Write the family's prior, of those of the numbered works that are its; the others stay."""
     with ProcessPoolExecutor(workers) as pool:
-        every = map(to_learn, numbers)
-        cases = [case for case in every if family_of(traits_of(case.policy)) == family]
-        found = [residual for part in pool.map(_residuals, cases) for residual in part]
-    shipped = json.loads(PRIOR.read_text())
-    PRIOR.write_text(json.dumps(shipped | learn_prior(found), indent=0) + "\n")
+        all_cases = map(to_learn, numbers)
+        cases = [case for case in all_cases if family_of(traits_of(case.policy)) == family]
+        residuals = [residual for part in pool.map(_residuals, cases) for residual in part]
+    shipped_prior = json.loads(PRIOR.read_text())
+    PRIOR.write_text(json.dumps(shipped_prior | learn_prior(residuals), indent=0) + "\n")
 
 
 def _residuals(case: Case) -> list[Residual]:
@@ -104,25 +104,31 @@ without a width of its own.
 """
 
 
-def measured(of: Replay, kind: Kind) -> Floats:
+def measured(replay_of_case: Replay, kind: Kind) -> Floats:
     """Rows of one kind that came true."""
-    true = true_of(of)
-    rival = of.playouts.backfill if kind is Kind.START else of.playouts.present_speed
+    true = true_of(replay_of_case)
+    rival = (
+        replay_of_case.playouts.backfill
+        if kind is Kind.START
+        else replay_of_case.playouts.present_speed
+    )
     rows: list[Row] = []
-    seen = set()
-    for p in of.said:
+    jobs_seen = set()
+    for p in replay_of_case.said:
         if p.kind is kind and (p.job, kind) in true:
-            other = rival.get((p.job, p.at), np.nan)
-            load, first = of.playouts.load.get(p.at, 0), float(p.job not in seen)
+            rival_prediction = rival.get((p.job, p.at), np.nan)
+            load, first = replay_of_case.playouts.load.get(p.at, 0), float(p.job not in jobs_seen)
             came, certain = true[p.job, kind], float(p.certain)
-            rows.append((p.at, p.expected, p.low, p.high, came, other, load, first, certain))
-            seen.add(p.job)
+            rows.append(
+                (p.at, p.expected, p.low, p.high, came, rival_prediction, load, first, certain)
+            )
+            jobs_seen.add(p.job)
     return np.array(rows, dtype=np.float64).reshape(len(rows), 9)
 
 
 def path_of(case: Case) -> Path:
     """Where its recording is kept."""
-    return KEPT / f"{case.label.replace('/', ' per ')}.pickle.gz"
+    return RECORD_FOLDER / f"{case.label.replace('/', ' per ')}.pickle.gz"
 
 
 def in_turn(cases: Sequence[Case]) -> list[Case]:
@@ -139,7 +145,7 @@ def in_turn(cases: Sequence[Case]) -> list[Case]:
 def play(case: Case) -> None:
     """Play a trace, and its playouts, where they are not kept yet."""
     began = time.process_time()
-    recording = recorded(case, path_of(case))
+    recording = load_or_record(case, path_of(case))
     recorded_at = time.process_time()
     playouts_of(case, recording, playouts_path(case))
     if (seconds := time.process_time() - began) > 5.0:
@@ -148,7 +154,7 @@ def play(case: Case) -> None:
 
 def replayed(case: Case) -> Replay:
     """Predictions over a trace."""
-    recording = recorded(case, path_of(case))
+    recording = load_or_record(case, path_of(case))
     return replay(case, recording, playouts_of(case, recording, playouts_path(case)))
 
 
@@ -170,14 +176,19 @@ def playouts_digest() -> str:
 
 def playouts_path(case: Case) -> Path:
     """Where its playouts are kept."""
-    return KEPT / "playouts" / playouts_digest() / path_of(case).name
+    return RECORD_FOLDER / "playouts" / playouts_digest() / path_of(case).name
 
 
 def rows_of(case: Case) -> dict[Kind, Floats]:
     """Rows of both kinds, as kept by an earlier run of the same code on the same recording."""
     play(case)
     path = path_of(case)
-    rows = KEPT / "rows" / digest(PREDICTOR_FILES) / f"{path.stem}.{path.stat().st_mtime_ns}.npz"
+    rows = (
+        RECORD_FOLDER
+        / "rows"
+        / digest(PREDICTOR_FILES)
+        / f"{path.stem}.{path.stat().st_mtime_ns}.npz"
+    )
     if not rows.exists():
         result = replayed(case)
         print(f"{case.label}: {result.seconds:.0f} s", flush=True)
@@ -187,8 +198,8 @@ def rows_of(case: Case) -> dict[Kind, Floats]:
             partial, start=measured(result, Kind.START), end=measured(result, Kind.END)
         )
         partial.replace(rows)
-    with np.load(rows) as kept:
-        return {kind: kept[kind.value] for kind in Kind}
+    with np.load(rows) as arrays:
+        return {kind: arrays[kind.value] for kind in Kind}
 
 
 def line(name: str, rows: Floats) -> str:
@@ -196,28 +207,28 @@ def line(name: str, rows: Floats) -> str:
     if not len(rows):
         return f"| {name} | 0 | | | | | | | |"
     _, expected, low, high, true, rival, _, _, certain = rows.T
-    error, other = np.abs(expected - true), np.abs(rival - true)
-    known = ~np.isnan(other)
-    other = other[known]
-    beside = ""
-    if len(other):
-        beside = f"{np.median(other):,.0f}/{np.mean(other):,.0f}"
-        if np.median(other) >= RATIO_SECONDS:
-            beside += f" ({np.median(error[known]) / np.median(other):.0%})"
-    early, late = true < low - 1e-6, true > high + 1e-6
+    error, rival_error = np.abs(expected - true), np.abs(rival - true)
+    has_rival = ~np.isnan(rival_error)
+    rival_error = rival_error[has_rival]
+    rival_cell = ""
+    if len(rival_error):
+        rival_cell = f"{np.median(rival_error):,.0f}/{np.mean(rival_error):,.0f}"
+        if np.median(rival_error) >= RATIO_SECONDS:
+            rival_cell += f" ({np.median(error[has_rival]) / np.median(rival_error):.0%})"
+    p_low, p_high = true < low - 1e-6, true > high + 1e-6
     sure = certain > 0.0
     of_sure = f"{np.mean(sure):.0%}"
     if sure.any():
-        of_sure += f" ({1.0 - np.mean((early | late)[sure]):.0%})"
+        of_sure += f" ({1.0 - np.mean((p_low | p_high)[sure]):.0%})"
     right = width = ""
     if not sure.all():
-        early, late = np.mean(early[~sure]), np.mean(late[~sure])
-        right = f"{1.0 - early - late:.0%} ({early:.0%}, {late:.0%})"
+        p_low, p_high = np.mean(p_low[~sure]), np.mean(p_high[~sure])
+        right = f"{1.0 - p_low - p_high:.0%} ({p_low:.0%}, {p_high:.0%})"
         width = f"{np.median((high - low)[~sure]):,.0f}"
     return (
         f"| {name} | {len(rows):,} | {of_sure} | {right} | {width}"
         f" | {np.median(error):,.0f}/{np.mean(error):,.0f}"
-        f" | {beside} | {np.mean(error < 60):.0%} | {np.mean(error < 600):.0%} |"
+        f" | {rival_cell} | {np.mean(error < 60):.0%} | {np.mean(error < 600):.0%} |"
     )
 
 
@@ -232,7 +243,7 @@ RIVALS = {Kind.START: "backfill", Kind.END: "present speed"}
 Results = Sequence[tuple[Case, dict[Kind, Floats]]]
 
 
-def everything(results: Results, kind: Kind) -> Floats:
+def all_rows(results: Results, kind: Kind) -> Floats:
     """Rows of all cases."""
     return np.concatenate([rows[kind] for _, rows in results])
 
@@ -240,8 +251,8 @@ def everything(results: Results, kind: Kind) -> Floats:
 def by_policy(results: Results, kind: Kind) -> Iterable[str]:
     """A line for each policy."""
     for policy in sorted({case.policy for case, _ in results}):
-        some = [(case, rows) for case, rows in results if case.policy == policy]
-        yield line(f"`{policy}`, replays: {len(some)}", everything(some, kind))
+        policy_results = [(case, rows) for case, rows in results if case.policy == policy]
+        yield line(f"`{policy}`, replays: {len(policy_results)}", all_rows(policy_results, kind))
 
 
 def by_load(rows: Floats) -> Iterable[str]:
@@ -251,7 +262,7 @@ def by_load(rows: Floats) -> Iterable[str]:
         yield line(f"GPUs wanted: {low} to {high:g} %", rows[inside])
 
 
-def which(results: Results, whole: int) -> str:
+def scope_of(results: Results, whole: int) -> str:
     """Of which replays a table is."""
     names = sorted({case.name.removesuffix(", elastic") for case, _ in results})
     return f"Of {len(results)} of {whole} replays, of {'; '.join(names)}."
@@ -259,7 +270,7 @@ def which(results: Results, whole: int) -> str:
 
 def summary(results: Results, whole: int) -> str:
     """The tables of docs/predictions.md."""
-    starts = everything(results, Kind.START)
+    starts = all_rows(results, Kind.START)
     lines = [
         f"Of {len(results)} of {whole} replays.",
         "",
@@ -277,8 +288,8 @@ def summary(results: Results, whole: int) -> str:
 def write_summary(text: str) -> None:
     """Put it in the place of the one in docs/predictions.md."""
     page = PAGE.read_text()
-    before, begin, rest = page.partition(BEGIN)
-    _, end, after = rest.partition(END)
+    before, begin, page_end = page.partition(BEGIN)
+    _, end, after = page_end.partition(END)
     PAGE.write_text(f"{before}{begin}\n\n{text}\n\n{end}{after}")
 
 
@@ -289,27 +300,27 @@ def tables(results: Results) -> Iterable[str]:
         yield HEAD.format("trace", RIVALS[kind])
         for case, rows in results:
             yield line(case.label, rows[kind])
-        rows_all = everything(results, kind)
+        rows_all = all_rows(results, kind)
         yield from by_policy(results, kind)
         yield line("all", rows_all)
         if kind is Kind.START:
             yield line("all, at submission", rows_all[rows_all[:, 7] > 0.0])
         yield from by_load(rows_all)
-        ahead = rows_all[:, 1] - rows_all[:, 0]
+        lead_seconds = rows_all[:, 1] - rows_all[:, 0]
         for first, last in zip((0.0, *AHEADS), (*AHEADS, np.inf), strict=True):
-            inside = (ahead >= first) & (ahead < last)
+            inside = (lead_seconds >= first) & (lead_seconds < last)
             yield line(f"{first / 60:g} to {last / 60:g} min ahead", rows_all[inside])
         yield ""
 
 
-EXISTING = click.Path(exists=True, path_type=Path)
+EXISTING_FOLDER = click.Path(exists=True, path_type=Path)
 
 
 @click.command()
-@click.option("--philly", type=EXISTING)
-@click.option("--sia", type=EXISTING)
-@click.option("--shockwave", type=EXISTING)
-@click.option("--speeds", type=EXISTING)
+@click.option("--philly", type=EXISTING_FOLDER)
+@click.option("--sia", type=EXISTING_FOLDER)
+@click.option("--shockwave", type=EXISTING_FOLDER)
+@click.option("--speeds", type=EXISTING_FOLDER)
 @click.option("--only", multiple=True, help="Cases whose name has this text.")
 @click.option("--record", is_flag=True, help="Play what is missing, and predict nothing.")
 @click.option("--no-run", is_flag=True, help="Of the traces that are kept alone.")
@@ -331,10 +342,10 @@ def main(
     if family is not None:
         learn(family, numbers, workers)
         return
-    every = list(works(Folders(philly, sia, shockwave, speeds)))
+    all_works = list(works(Folders(philly, sia, shockwave, speeds)))
     cases = [
         case
-        for case in every
+        for case in all_works
         if (not only or any(text in case.label for text in only))
         and (not no_run or path_of(case).exists())
     ]
@@ -343,11 +354,11 @@ def main(
             list(pool.map(play, in_turn(cases)))
             return
         results = list(zip(cases, pool.map(rows_of, cases), strict=True))
-    text = "\n".join([which(results, len(every)), "", *tables(results)])
+    text = "\n".join([scope_of(results, len(all_works)), "", *tables(results)])
     print(text)
     if not only:
         write_result("predictions", "Predicted starts and ends", text)
-        write_summary(summary(results, len(every)))
+        write_summary(summary(results, len(all_works)))
 
 
 if __name__ == "__main__":

@@ -41,25 +41,27 @@ def snapshot(gpus: int, jobs: int, at: float) -> Snapshot:
         for kind, speed in TYPES.items()
     }
     free = iter([(name, 8) for name in idle])
-    made = []
+    jobs_of_snapshot = []
     for number in range(jobs):
         count = rng.choice(COUNTS)
         place = next(free, None)
         running = Allocation(((place[0], PER_NODE),)) if place is not None else Allocation()
         counts = COUNTS if rng.random() < 0.5 else (PER_NODE if running else count,)
-        made.append(
+        jobs_of_snapshot.append(
             Job(
                 JobId(str(number)), UserName(f"u{number % 50}"), at - rng.uniform(0.0, 86400.0),
                 rng.uniform(0.0, 86400.0), counts, tables,
                 samples=rng.lognormvariate(11.0, 1.5), running=running,
             )
         )  # fmt: skip
-    busy = {name for job in made for name, _ in job.running}
+    busy = {name for job in jobs_of_snapshot for name, _ in job.running}
     nodes = tuple(
         Node(name, GpuType(str(kind)), PER_NODE, 0 if name in busy else PER_NODE)
         for name, (kind, _) in idle.items()
     )
-    return Snapshot(at, RoundInfo(first=False, seconds=ROUND_SECONDS), nodes, tuple(made))
+    return Snapshot(
+        at, RoundInfo(first=False, seconds=ROUND_SECONDS), nodes, tuple(jobs_of_snapshot)
+    )
 
 
 def measure(policy: str, gpus: int, jobs: int) -> str:
@@ -67,19 +69,19 @@ def measure(policy: str, gpus: int, jobs: int) -> str:
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     predictor = Predictor.of_policy(policy, PriorityName.LATENCY_RATIO)
     seconds = []
-    predicted = 0
+    prediction_count = 0
     for at in (0.0, ROUND_SECONDS):
         state = snapshot(gpus, jobs, 1e9 + at)
-        made = time.process_time()
-        of = situation_of(state, {}, state.now + ROUND_SECONDS, ROUND_SECONDS)
-        found = predictor.all_of(of)
-        seconds.append(time.process_time() - made)
-        predicted = len(found)
-        for each in found[::10]:
-            predictor.resolve(each.job, each.kind, each.at + 60.0)
+        start_time = time.process_time()
+        situation = situation_of(state, {}, state.now + ROUND_SECONDS, ROUND_SECONDS)
+        predictions = predictor.all_of(situation)
+        seconds.append(time.process_time() - start_time)
+        prediction_count = len(predictions)
+        for item in predictions[::10]:
+            predictor.resolve(item.job, item.kind, item.at + 60.0)
     memory = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024.0
-    cells = (f"`{policy}`", f"{gpus:,}", f"{jobs:,}", f"{predicted:,}",
-             *(f"{each:.1f}" for each in seconds), f"{max(seconds) / BOUND_SECONDS:.0%}",
+    cells = (f"`{policy}`", f"{gpus:,}", f"{jobs:,}", f"{prediction_count:,}",
+             *(f"{item:.1f}" for item in seconds), f"{max(seconds) / BOUND_SECONDS:.0%}",
              f"{memory:,.0f}")  # fmt: skip
     return f"| {' | '.join(cells)} |"
 

@@ -57,7 +57,7 @@ class Question:
 
 
 @dataclass(frozen=True, slots=True)
-class Happened:
+class JobEvent:
     """The start or the end of a job at ``time``; of no kind: its submission."""
 
     job: JobId
@@ -69,7 +69,7 @@ class Happened:
 class Recording:
     """What a predictor sees during a case, in order, and how its jobs fared."""
 
-    events: Sequence[Question | Happened]
+    events: Sequence[Question | JobEvent]
     outcomes: Sequence[JobOutcome]
 
 
@@ -93,7 +93,7 @@ class Playouts:
         for at, job in enumerate(of.ids):
             if of.gpus_held[at] > 0.0 and of.rate[at] > 0.0:
                 self.present_speed[job, of.now] = of.now + of.remaining_work[at] / of.rate[at]
-        for job, start in backfilled(of).items():
+        for job, start in backfill_starts(of).items():
             self.backfill[job, of.now] = of.now + start
 
 
@@ -130,42 +130,43 @@ class _Kept(Predictor):
         return times, times
 
 
-def backfilled(of: Situation) -> dict[JobId, float]:
+def backfill_starts(situation: Situation) -> dict[JobId, float]:
     """Slurm's own estimates: its backfill with time limits (``squeue --start``), in seconds."""
     gains: dict[NodeName, list[Gain]] = {}
-    for at, allocation in enumerate(of.running):
+    for at, allocation in enumerate(situation.running):
         for node, gpus in allocation:
-            gains.setdefault(node, []).append((max(1e-6, float(of.allotment[at])), gpus))
-    table = Timetable(0.0, of.nodes, {n.name: n.idle for n in of.nodes}, gains)
-    found = {}
-    for at in sorted(range(len(of.ids)), key=lambda i: float(of.submit[i])):
-        if of.gpus_held[at] > 0.0 or not of.competes[at]:
+            gains.setdefault(node, []).append((max(1e-6, float(situation.allotment[at])), gpus))
+    table = Timetable(0.0, situation.nodes, {n.name: n.idle for n in situation.nodes}, gains)
+    starts = {}
+    for at in sorted(range(len(situation.ids)), key=lambda i: float(situation.submit[i])):
+        if situation.gpus_held[at] > 0.0 or not situation.competes[at]:
             continue
         place = table.soonest(
-            int(of.rigid[at]), dict.fromkeys(of.rigid_by_type[at], float(of.allotment[at]))
+            int(situation.rigid[at]),
+            dict.fromkeys(situation.rigid_by_type[at], float(situation.allotment[at])),
         )
         if place is not None:
             table.reserve(place)
-            found[of.ids[at]] = place.start
-    return found
+            starts[situation.ids[at]] = place.start
+    return starts
 
 
 class _Submissions(Arrivals):
     """Records them."""
 
-    def __init__(self, events: list[Question | Happened]) -> None:
+    def __init__(self, events: list[Question | JobEvent]) -> None:
         Arrivals.__init__(self)
         self.events = events
 
     def note(self, time: float) -> None:
-        self.events.append(Happened(JobId(""), None, time))
+        self.events.append(JobEvent(JobId(""), None, time))
 
 
 class _Recorder(Predictor):
     """Predicts nothing, and records what it sees."""
 
     def __init__(self, case: Case) -> None:
-        self.events: list[Question | Happened] = []
+        self.events: list[Question | JobEvent] = []
         Predictor.__init__(self, traits_of(case.policy), arrivals=_Submissions(self.events))
 
     def start_of(self, situation: Situation, job: JobId, *, keep: bool = True) -> None:
@@ -177,7 +178,7 @@ class _Recorder(Predictor):
         return []
 
     def resolve(self, job: JobId, kind: Kind, time: float) -> None:
-        self.events.append(Happened(job, kind, time))
+        self.events.append(JobEvent(job, kind, time))
 
 
 def record(case: Case) -> Recording:
@@ -197,13 +198,13 @@ def record(case: Case) -> Recording:
     return Recording(recorder.events, outcomes)
 
 
-def recorded(case: Case, path: Path) -> Recording:
+def load_or_record(case: Case, path: Path) -> Recording:
     """As kept by an earlier run, else played and kept now."""
     if not path.exists():
         _write(path, record(case))
     with gzip.open(path) as file:
-        recording: Recording = pickle.load(file)  # noqa: S301  (written above)
-    return recording
+        record_of_case: Recording = pickle.load(file)  # noqa: S301  (written above)
+    return record_of_case
 
 
 def playouts_of(case: Case, recording: Recording, path: Path) -> Playouts:
@@ -225,18 +226,23 @@ def _write(path: Path, content: object) -> None:
 
 def replay(case: Case, recording: Recording, playouts: Playouts) -> Replay:
     """Predict over a recording. ``playouts``: of all its questions, or of none: made here."""
-    made = Predictor.of_policy(case.policy, PriorityName.LATENCY_RATIO, case.seed)
-    predictor = _Kept(made.traits, made.seed, calibration=made.calibration, kept=playouts)
+    base_predictor = Predictor.of_policy(case.policy, PriorityName.LATENCY_RATIO, case.seed)
+    predictor = _Kept(
+        base_predictor.traits,
+        base_predictor.seed,
+        calibration=base_predictor.calibration,
+        kept=playouts,
+    )
     began = perf_counter()
-    said: list[Prediction] = []
+    predictions: list[Prediction] = []
     running: set[JobId] = set()
     for event in recording.events:
         if isinstance(event, Question):
             if event.job is not None:
-                one = predictor.start_of(event.situation, event.job)
-                said += [one] if one is not None else []
+                prediction = predictor.start_of(event.situation, event.job)
+                predictions += [prediction] if prediction is not None else []
             else:
-                said += [
+                predictions += [
                     p
                     for p in predictor.all_of(event.situation)
                     if p.kind is Kind.END or p.job not in running
@@ -247,14 +253,14 @@ def replay(case: Case, recording: Recording, playouts: Playouts) -> Replay:
             predictor.resolve(event.job, event.kind, event.time)
             if event.kind is Kind.START:
                 running.add(event.job)
-    return Replay(case, said, recording.outcomes, playouts, perf_counter() - began)
+    return Replay(case, predictions, recording.outcomes, playouts, perf_counter() - began)
 
 
-def true_of(of: Replay) -> dict[tuple[JobId, Kind], float]:
+def true_of(replay_result: Replay) -> dict[tuple[JobId, Kind], float]:
     """What came true."""
     return {
         (o.id, kind): when
-        for o in of.outcomes
+        for o in replay_result.outcomes
         for kind, when in ((Kind.START, o.first_start), (Kind.END, o.end))
         if when is not None
     }

@@ -65,21 +65,21 @@ class Folders:
 
 def works(folders: Folders) -> Iterator[Case]:
     """What is measured: none of it has made the prior."""
-    made = preset("paper-64")
+    paper_preset = preset("paper-64")
     rigid = [("slurm", knows) for knows in Knows]
     for rate in (10.0, 25.0):
-        workload = made.workload(7, jobs=50, rate_per_hour=rate)
+        workload = paper_preset.workload(7, jobs=50, rate_per_hour=rate)
         for policy, knows in (*rigid, *ELASTIC):
-            yield Case(f"paper-64, {rate:g}/h", made.cluster(), workload, policy, knows, 7)
+            yield Case(f"paper-64, {rate:g}/h", paper_preset.cluster(), workload, policy, knows, 7)
     if folders.philly is not None:
         yield from _philly(folders.philly)
     for work in unseen.traces(folders.sia, folders.shockwave, folders.speeds):
-        fixed = "rigid" in work.family or "rigid" in work.name
+        is_rigid = "rigid" in work.family or "rigid" in work.name
         cluster, workload = work.make()
         name = work.name if work.name.startswith(("philly", "saturn")) else f"Shockwave {work.name}"
         name = f"Sia {name}" if folders.sia and work.family.startswith("Sia") else name
-        for policy, knows in rigid[1:] if fixed else ELASTIC[1::2]:
-            yield Case(name if fixed else f"{name}, elastic", cluster, workload, policy, knows)
+        for policy, knows in rigid[1:] if is_rigid else ELASTIC[1::2]:
+            yield Case(name if is_rigid else f"{name}, elastic", cluster, workload, policy, knows)
     large = preset("paper-512")
     workload = large.workload(7, jobs=LARGE_JOBS)
     for policy in ("slurm", "hops", "hops+"):

@@ -59,9 +59,9 @@ def _place_even(
 
 
 def _place_any(gpus: int, free: dict[NodeName, int]) -> Iterator[tuple[NodeName, int]]:
-    fitting = [name for name, idle in free.items() if idle >= gpus]
-    if fitting:
-        yield min(fitting, key=free.__getitem__), gpus
+    fitting_nodes = [name for name, idle in free.items() if idle >= gpus]
+    if fitting_nodes:
+        yield min(fitting_nodes, key=free.__getitem__), gpus
         return
     missing = gpus
     for name in sorted(free, key=free.__getitem__, reverse=True):

@@ -15,7 +15,7 @@ from hopsd.errors import InputError
 from hopsd.model.ids import GpuType, JobId, NodeName, UserName, WorkloadName
 from hopsd.model.job import ThroughputTable
 from hopsd.model.scenario import Cluster, Server, Workload, WorkloadJob
-from hopsd.sim.measured import all_tables_of, named
+from hopsd.sim.measured import all_tables_of, parse_model
 
 GPUS = {120: 32, 220: 64, 460: 128, 900: 256}
 """The authors' clusters, by the number of a trace's jobs."""
@@ -73,7 +73,7 @@ def workload(speeds: Path, trace: Path, kind: str, *, rigid: bool) -> Workload:
     tables: dict[WorkloadName, dict[GpuType, ThroughputTable]] = {}
     jobs = []
     for number, line in enumerate(_lines(trace)):
-        model, batch = named(line.model)
+        model, batch = parse_model(line.model)
         able = {
             t: table
             for t, table in tables_by_model.get(model, {}).items()

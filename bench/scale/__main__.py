@@ -172,7 +172,7 @@ def measure(
     queue: Queue,
     args: argparse.Namespace,
 ) -> None:
-    starting: list[dict[str, Cost]] = []
+    start_costs: list[dict[str, Cost]] = []
     later: list[dict[str, Cost]] = []
     resident: list[float] = []
 
@@ -188,10 +188,10 @@ def measure(
 
     with suppress(KeyboardInterrupt):
         with patch("hopsd.slurm.apply.RELEASING_SECONDS", 36000.0) if args.fill else nullcontext():
-            tick(starting)
-            _show("First tick", starting)
+            tick(start_costs)
+            _show("First tick", start_costs)
             while _put_off(controller):
-                tick(starting)
+                tick(start_costs)
         resident = resident[-1:]
         for round_number in range(args.rounds):
             running = cluster.run("squeue", "--noheader", "--states=R", "--format=%A").split()
@@ -201,7 +201,10 @@ def measure(
             queue.submit(args.changes)
             print(f"{round_number + 1}: ", end="", flush=True)
             tick(later)
-    for title, ticks in (("Ticks until all could start", starting[1:]), ("Further ticks", later)):
+    for title, ticks in (
+        ("Ticks until all could start", start_costs[1:]),
+        ("Further ticks", later),
+    ):
         if ticks:
             _show(f"{title}, median of {len(ticks)}", ticks)
     step = max(1, len(later) // 20)

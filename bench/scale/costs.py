@@ -20,11 +20,11 @@ class Cost:
     slurmctld: float = 0.0
     wall: float = 0.0
 
-    def __add__(self, other: Cost) -> Cost:
-        return Cost(*map(sum, zip(self.figures, other.figures, strict=True)))
+    def __add__(self, addend: Cost) -> Cost:
+        return Cost(*map(sum, zip(self.figures, addend.figures, strict=True)))
 
-    def __sub__(self, other: Cost) -> Cost:
-        return Cost(*(a - b for a, b in zip(self.figures, other.figures, strict=True)))
+    def __sub__(self, subtrahend: Cost) -> Cost:
+        return Cost(*(a - b for a, b in zip(self.figures, subtrahend.figures, strict=True)))
 
     @property
     def figures(self) -> tuple[float, ...]:

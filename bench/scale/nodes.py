@@ -90,8 +90,8 @@ def registration(node: HollowNode, now: float) -> bytes:
     )
     jobs_and_gres = struct.pack("!IHI", 0, 0, len(gres)) + struct.pack("!I", len(gres)) + gres
     energy = struct.pack("!QIQIQQ", 0, 0, 0, 0, 0, 0)
-    rest = _text("22.05.8") + struct.pack("!B", 0) + _text("") + _text("")
-    return head + names + sizes + jobs_and_gres + energy + rest
+    tail = _text("22.05.8") + struct.pack("!B", 0) + _text("") + _text("")
+    return head + names + sizes + jobs_and_gres + energy + tail
 
 
 def register(nodes: Sequence[HollowNode], port: int, munge: Munge) -> None:

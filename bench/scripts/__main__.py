@@ -29,8 +29,8 @@ from bench.scripts.rewrite import GPU_TYPE, rewrite
 from examples.demo.cluster import NodeSpec
 from examples.demo.site import Site, say
 
-HERE = Path(__file__).parent
-NOBODY = 65534
+FOLDER = Path(__file__).parent
+NOBODY_UID = 65534
 NODES = [NodeSpec(GPU_TYPE, gpus=8, cpus=256, memory_mb=2_000_000)] * 4
 NAMES = (
     "python", "python3", "python2", "python3.6", "python3.7", "python3.8", "python3.9",
@@ -69,17 +69,17 @@ class Trial:
         counts = (job.get(name, "").split("-")[0] for name in ("NumNodes", "NumTasks"))
         nodes, tasks = (int(count) if count.isdigit() else 1 for count in counts)  # or N/A
         for name, times in (("TresPerNode", nodes), ("TresPerJob", 1), ("TresPerTask", tasks)):
-            found = re.search(r"gpu(?::[a-z]\w*)?(?::(\d+))?(?:,|$)", job.get(name, ""))
-            if found:
-                return times * int(found[1] or 1)
+            match = re.search(r"gpu(?::[a-z]\w*)?(?::(\d+))?(?:,|$)", job.get(name, ""))
+            if match:
+                return times * int(match[1] or 1)
         path = self._notes_folder / f"gpus.{job['JobId']}"
         return int(path.read_text()) if path.exists() else 0
 
     @property
     def judged(self) -> bool:
         """Whether it ran programs on GPUs and ended in time."""
-        ended = not any(job["JobState"] in ("PENDING", "RUNNING") for job in self.jobs)
-        return bool(self.job and self.gpus and self.work()) and ended
+        has_ended = not any(job["JobState"] in ("PENDING", "RUNNING") for job in self.jobs)
+        return bool(self.job and self.gpus and self.work()) and has_ended
 
     @property
     def _notes_folder(self) -> Path:
@@ -87,12 +87,12 @@ class Trial:
 
     def work(self) -> Counter[str]:
         """What the last run of each job ended, as the stand-ins noted it."""
-        found: Counter[str] = Counter()
+        line_counts: Counter[str] = Counter()
         for job in self.jobs:
             lines = self._notes(job)
             last = max((line.split()[1] for line in lines), key=int, default="0")
-            found.update(line for line in lines if line.startswith(f"end {last} "))
-        return Counter({re.sub(r"^end \d+ ", "", line): n for line, n in found.items()})
+            line_counts.update(line for line in lines if line.startswith(f"end {last} "))
+        return Counter({re.sub(r"^end \d+ ", "", line): n for line, n in line_counts.items()})
 
     def _notes(self, job: dict[str, str]) -> list[str]:
         path = self._notes_folder / f"job.{job['JobId']}"
@@ -139,12 +139,12 @@ class Sandbox(Site):
             folder.chmod(0o777)
         bin_folder = self.run_folder / "bin"
         bin_folder.mkdir()
-        shutil.copy(HERE / "stand_in.sh", bin_folder / "program")
+        shutil.copy(FOLDER / "stand_in.sh", bin_folder / "program")
         (bin_folder / "program").chmod(0o755)
         for name in NAMES:
             (bin_folder / name).symlink_to("program")
         trainer = self.run_folder / "trainer.py"
-        shutil.copy(HERE / "trainer.py", trainer)
+        shutil.copy(FOLDER / "trainer.py", trainer)
         trainer.chmod(0o644)
         paths = ":".join(path for path in sys.path if "site-packages" in path)
         train = f"PYTHONPATH={paths}:$PYTHONPATH {python} {trainer} $SLURM_STEP_ID.$SLURM_PROCID"
@@ -153,7 +153,7 @@ class Sandbox(Site):
             variables = f"BIN={bin_folder} NOTES={self.run_folder / 'notes'}\n"
             if trainer_text:
                 variables += f"export TRAINER='{trainer_text}'\n"
-            prelude.write_text(variables + (HERE / "prelude.sh").read_text())
+            prelude.write_text(variables + (FOLDER / "prelude.sh").read_text())
 
     def submit(self, trial: Trial, text: str, comment: str) -> None:
         trial.folder.mkdir()
@@ -161,9 +161,9 @@ class Sandbox(Site):
         script = trial.folder / "job.sh"
         script.write_text(text)
         options = [f"--comment={comment}"] if comment else []
-        done = self._as_nobody(["sbatch", "--parsable", *options, "job.sh"], trial.folder)
-        trial.said = done.stderr.strip()
-        trial.job = done.stdout.strip().partition(";")[0] if done.returncode == 0 else ""
+        result = self._as_nobody(["sbatch", "--parsable", *options, "job.sh"], trial.folder)
+        trial.said = result.stderr.strip()
+        trial.job = result.stdout.strip().partition(";")[0] if result.returncode == 0 else ""
         if trial.job:
             after = ["--output=/dev/null", "--ntasks=1", "--wrap=true", "--parsable"]
             trial.after = tuple(  # type: ignore[assignment]
@@ -174,11 +174,11 @@ class Sandbox(Site):
             )
 
     def _as_nobody(self, command: Sequence[str], folder: Path) -> subprocess.CompletedProcess[str]:
-        act_as = ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups"]
-        kept = {name: os.environ[name] for name in ("LANG", "TZ") if name in os.environ}
+        act_as = ["setpriv", f"--reuid={NOBODY_UID}", f"--regid={NOBODY_UID}", "--clear-groups"]
+        locale_variables = {name: os.environ[name] for name in ("LANG", "TZ") if name in os.environ}
         return subprocess.run(
             [*act_as, *command], cwd=folder, capture_output=True, text=True, check=False,
-            env={"PATH": "/usr/bin:/bin", "USER": "nobody", **kept, **self.cluster.env},
+            env={"PATH": "/usr/bin:/bin", "USER": "nobody", **locale_variables, **self.cluster.env},
         )  # fmt: skip
 
     def watch(self, trials: Sequence[Trial], limit_seconds: float) -> None:
@@ -216,31 +216,31 @@ def difference(plain: Trial, hops: Trial) -> list[str]:
     """What is not as on plain Slurm."""
     if not hops.job:
         return [f"refused: {hops.said}"]
-    found = []
+    differences = []
     if plain.states != hops.states:
-        found.append(f"{dict(plain.states)} is {dict(hops.states)}")
+        differences.append(f"{dict(plain.states)} is {dict(hops.states)}")
     if plain.submitted() != hops.submitted():
-        found.append(f"{plain.submitted()} jobs submitted are {hops.submitted()}")
+        differences.append(f"{plain.submitted()} jobs submitted are {hops.submitted()}")
     if plain.gpus != hops.gpus:
-        found.append(f"{plain.gpus} GPUs are {hops.gpus}")
+        differences.append(f"{plain.gpus} GPUs are {hops.gpus}")
     ours, theirs = hops.work(), plain.work()
     if ours != theirs:
         lacks, has = (list(part.elements())[:3] for part in (theirs - ours, ours - theirs))
-        found.append(f"work: lacks {lacks}, has {has}")
+        differences.append(f"work: lacks {lacks}, has {has}")
     if missing := plain.output() - hops.output():
-        found.append(f"output lacks {list(missing)[:3]}")
-    moved = any(int(job["Restarts"]) for job in hops.jobs)
-    if not moved and (
-        more := Counter(
+        differences.append(f"output lacks {list(missing)[:3]}")
+    has_moved = any(int(job["Restarts"]) for job in hops.jobs)
+    if not has_moved and (
+        extra_lines := Counter(
             {k: n for k, n in (hops.output() - plain.output()).items() if "hops:" not in k}
         )
     ):
-        found.append(f"output has {list(more)[:3]}")
+        differences.append(f"output has {list(extra_lines)[:3]}")
     if plain.dependents != hops.dependents:
-        found.append(f"afterok, afternotok: {plain.dependents} are {hops.dependents}")
+        differences.append(f"afterok, afternotok: {plain.dependents} are {hops.dependents}")
     if hops.began_anew():
-        found.append("a restart lost what was trained")
-    return found
+        differences.append("a restart lost what was trained")
+    return differences
 
 
 def main() -> int:
@@ -254,20 +254,20 @@ def main() -> int:
     )
     parser.add_argument("--limit", type=float, default=360.0, help="seconds for each of the two")
     parser.add_argument("--result", help="write the counts to bench/results/RESULT.md")
-    given = parser.parse_args()
+    options = parser.parse_args()
     paths = sorted(
-        path for path in given.folder.iterdir() if path.is_file() and given.only in path.name
+        path for path in options.folder.iterdir() if path.is_file() and options.only in path.name
     )
     with contextlib.ExitStack() as stack:
-        site = Sandbox(stack, given.out)
+        site = Sandbox(stack, options.out)
         site.start(NODES, round_seconds=20, refresh_seconds=2)
-        site.prepare(given.python)
-        pairs = run(site, paths, given.limit, other_counts=given.other_counts)
+        site.prepare(options.python)
+        pairs = run(site, paths, options.limit, other_counts=options.other_counts)
         table = report(pairs)
-        if given.result:
-            write_result(given.result, "Scripts on plain Slurm and with hops' comment", table)
+        if options.result:
+            write_result(options.result, "Scripts on plain Slurm and with hops' comment", table)
         left_out = shutil.ignore_patterns("bin", "home")
-        shutil.copytree(site.run_folder, given.out / "run", ignore=left_out)
+        shutil.copytree(site.run_folder, options.out / "run", ignore=left_out)
         return 0
 
 
@@ -303,23 +303,23 @@ def run(
 
 def report(pairs: Sequence[tuple[Trial, Trial]]) -> str:
     """Print what came of each script; returns the counts as a table, without names."""
-    judged, right, moved, restarts = 0, 0, 0, 0
+    judged_count, right, moved_count, restarts = 0, 0, 0, 0
     for plain, hops in pairs:
         if not plain.judged:
             print(f"- {plain.name}: not judged: {plain.said or dict(plain.states)} on plain Slurm")
             continue
-        judged += 1
-        again = sum(int(job["Restarts"]) for job in hops.jobs)
-        moved, restarts = moved + bool(again), restarts + again
+        judged_count += 1
+        restart_count = sum(int(job["Restarts"]) for job in hops.jobs)
+        moved_count, restarts = moved_count + bool(restart_count), restarts + restart_count
         wrong = difference(plain, hops)
         right += not wrong
-        what = f"{plain.gpus} GPUs, job {hops.job}, {again} restarts"
-        print(f"- {plain.name} ({what}): {'; '.join(wrong) or 'right'}")
+        summary = f"{plain.gpus} GPUs, job {hops.job}, {restart_count} restarts"
+        print(f"- {plain.name} ({summary}): {'; '.join(wrong) or 'right'}")
         if wrong:
             print("    " + hops.said.replace("\n", "\n    "))
     head = "| scripts | judged | as on plain Slurm | moved meanwhile | restarts |"
-    part = f"{right} ({right / max(1, judged):.0%})"
-    row = f"| {len(pairs)} | {judged} | {part} | {moved} | {restarts} |"
+    part = f"{right} ({right / max(1, judged_count):.0%})"
+    row = f"| {len(pairs)} | {judged_count} | {part} | {moved_count} | {restarts} |"
     table = "\n".join([head, "|---|---|---|---|---|", row])
     print(table)
     return table

@@ -25,15 +25,15 @@ def rewrite(text: str, prelude: str) -> str:
     """The script with its options but those that name a site, with three tasks of an array at
     most, and with stand-ins for its programs.
     """
-    lines, done = [], False
+    lines, has_options = [], False
     for line in text.splitlines():
-        if line.startswith("#SBATCH") and not done:
+        if line.startswith("#SBATCH") and not has_options:
             lines += [kept] if (kept := _option_line(line)) else []
             continue
-        if not done and line.strip() and not line.startswith("#"):
+        if not has_options and line.strip() and not line.startswith("#"):
             lines.append(f". {prelude}")
-            done = True
-        lines.append(_command_line(line) if done else line)
+            has_options = True
+        lines.append(_command_line(line) if has_options else line)
     lines[0] = "#!/bin/bash"
     return "\n".join([*lines, ""])
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import torch
 
-STEPS, EVERY, PACE = 100, 20, 0.05
+STEPS, STEPS_PER_SAVE, PACE = 100, 20, 0.05
 
 
 def main() -> None:
@@ -21,9 +21,9 @@ def main() -> None:
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     step = 0
     if path.exists():
-        saved = torch.load(path)
-        step = saved["step"]
-        model.load_state_dict(saved["model"])
+        state = torch.load(path)
+        step = state["step"]
+        model.load_state_dict(state["model"])
     with (folder / f"steps.{job}").open("a") as notes:
         notes.write(f"from {step} {name}\n")
     while step < STEPS:
@@ -32,7 +32,7 @@ def main() -> None:
         optimizer.step()
         step += 1
         time.sleep(PACE)
-        if step % EVERY == 0:
+        if step % STEPS_PER_SAVE == 0:
             partial = path.with_name(f"{path.name}.partial")
             torch.save({"step": step, "model": model.state_dict()}, partial)
             partial.replace(path)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from examples.demo.cluster import PrivateCluster
 from hopsd.core.speed.calibration import Transfer
-from hopsd.learning.reader import Collected, ReportReader
+from hopsd.learning.reader import Collection, ReportReader
 from hopsd.model.allocation import Allocation
 from hopsd.model.ids import GpuType, JobId, NodeName
 from hopsd.model.knowledge import PhaseRecord
@@ -65,7 +65,7 @@ class Bench:
 
     def _run(
         self, name: str, iterations: int, allocation: Allocation, *, profiling: bool
-    ) -> Collected:
+    ) -> Collection:
         """Train to the end and return the reports."""
         job = self._submit(name, iterations)
         port = SlurmPort(ScontrolAdapter(self.cluster.commands()))

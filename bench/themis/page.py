@@ -9,8 +9,8 @@ from statistics import fmean
 from bench.result_file import save_svg, write_result
 from bench.spread import mean_and_spread
 from bench.themis.experiments import (
+    ALL_POLICIES,
     CONTENTION,
-    EVERYBODY,
     FILTERS,
     LEASES,
     LIE_SEEDS,
@@ -23,10 +23,10 @@ from bench.themis.measure import Case, Measurement, load_measurement
 from bench.themis.text import (
     CONTENTION_TEXT,
     FINDINGS,
-    LYING,
+    INTRODUCTION,
+    LIE_SECTION,
     MAIN,
     MIX,
-    OPENING,
     OTHER_IMPLEMENTATION,
     RHO_RATIOS,
     SWEEPS,
@@ -57,8 +57,8 @@ def write_page(folder: Path, docs: Path) -> None:
     """Write the page from the runs in ``folder``; mark experiments without runs."""
     images = docs / "img"
     images.mkdir(parents=True, exist_ok=True)
-    parts = [OPENING, _main(folder, images), CONTENTION_TEXT, _contention(folder)]
-    parts += [LYING, _lying(folder, images), FINDINGS]
+    parts = [INTRODUCTION, _main(folder, images), CONTENTION_TEXT, _contention(folder)]
+    parts += [LIE_SECTION, _lie_section(folder, images), FINDINGS]
     parts += [
         RHO_RATIOS,
         _largest_rho_ratios(folder),
@@ -96,7 +96,7 @@ def _main(folder: Path, images: Path) -> str:
     text = MAIN
     for kind in (1, 2):
         rows = []
-        for policy in EVERYBODY:
+        for policy in ALL_POLICIES:
             cases = [Case(policy, kind, seed) for seed in SEEDS]
             rows.append([policy, *(_cell(cases, folder, value) for _, value in COLUMNS)])
         text += f"\nWorkload {kind}:\n\n"
@@ -125,7 +125,7 @@ def _largest_rho_ratios(folder: Path) -> str:
                 for cases_of in settings.values()
             ),
         ]
-        for p in EVERYBODY
+        for p in ALL_POLICIES
         if p != REFERENCE
     ]
     return _table([f"`{REFERENCE}` over", *settings], rows)
@@ -133,7 +133,7 @@ def _largest_rho_ratios(folder: Path) -> str:
 
 def _contention(folder: Path) -> str:
     rows = []
-    for policy in EVERYBODY:
+    for policy in ALL_POLICIES:
         row = [policy]
         for value in (COLUMNS[0][1], COLUMNS[2][1]):
             for times in CONTENTION:
@@ -187,7 +187,7 @@ def _sweeps(folder: Path) -> str:
     return text
 
 
-def _lying(folder: Path, images: Path) -> str:
+def _lie_section(folder: Path, images: Path) -> str:
     rows, liar, truthful_hours = [], [], []
     for lie in LIES:
         cases = [Case("themis", 0, seed, lie=lie) for seed in LIE_SEEDS]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-OPENING = """The experiments of section 6 of the Themis paper (NSDI 2020) in
+INTRODUCTION = """The experiments of section 6 of the Themis paper (NSDI 2020) in
 our simulator. The policies are described in [policies.md](policies.md).
 
 All policies run on 64 GPUs of one type (8 servers of 2, 12 of 4, the paper's testbed), with rounds
@@ -64,7 +64,7 @@ SWEEPS = """
 `themis`, workload 2. At `f` = 0 all apps bid, at 1 only the app with the largest rho.
 """
 
-LYING = """
+LIE_SECTION = """
 ## A lying app (figure 18)
 
 One server of 8 GPUs and 28 of 2; eight equal apps of one network-bound job that takes 1 to 8 GPUs.

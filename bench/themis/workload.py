@@ -57,7 +57,7 @@ def apps(kind: int, count: int, network: float, seed: int) -> Workload:
         low, high = GPU_HOURS[kind]
         work = 3600.0 * low * (high / low) ** rng.random()
         model = NETWORK if rng.random() < network else COMPUTE
-        shape = _searching(rng) if kind == 1 else _halving(rng)
+        shape = _search_shape(rng) if kind == 1 else _halving_shape(rng)
         phases = max(phase for phase, _ in shape)
         for phase, reqs in shape:
             parts = 1 if kind == 1 else phases * sum(job_phase == phase for job_phase, _ in shape)
@@ -81,19 +81,19 @@ Shape = list[tuple[int, tuple[int, ...]]]
 """Phase and GPU counts of every job."""
 
 
-def _searching(rng: random.Random) -> Shape:
+def _search_shape(rng: random.Random) -> Shape:
     count = 1 if rng.random() < SINGLE else rng.randint(2, 12)
     return [(0, rng.choice([(1,), (1, 2)])) for _ in range(count)]
 
 
-def _halving(rng: random.Random) -> Shape:
+def _halving_shape(rng: random.Random) -> Shape:
     """n jobs of 1 or 2 GPUs, then half as many of twice the GPUs, to one of up to 8."""
     count = 1 if rng.random() < SINGLE else rng.choice([4, 8, 16])
     shape: Shape = []
     phase = 1
     while True:
-        most = min(8, 2 * 2 ** (phase - 1)) if count > 1 else 8
-        reqs = tuple(2**i for i in range(most.bit_length()))
+        max_gpus = min(8, 2 * 2 ** (phase - 1)) if count > 1 else 8
+        reqs = tuple(2**i for i in range(max_gpus.bit_length()))
         shape += [(phase, reqs)] * count
         if count == 1:
             return shape

@@ -16,7 +16,7 @@ from PIL import Image
 
 from bench.web.browser import chromium, view
 from hopsd.ctl.history.page import page
-from hopsd.ctl.history.report import summed
+from hopsd.ctl.history.report import sum_up
 from hopsd.store.figures import RATIOS
 from hopsd.store.history import DAY_SECONDS
 
@@ -65,7 +65,7 @@ def row(by: str, name: str, jobs: int, seconds: float) -> dict[str, Any]:
 
 
 def main() -> None:
-    document = summed(make_document())
+    document = sum_up(make_document())
     document["before"] = {"since": BEGIN - DAYS * DAY_SECONDS, "until": BEGIN, "jobs": 1390,
                           "gpu_hours": 51200.0, "mean_wait": 5400.0, "median_wait": 900.0,
                           "p90_wait": 14400.0, "mean_slowdown": 3.4}  # fmt: skip

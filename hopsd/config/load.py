@@ -15,7 +15,7 @@ from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet, NodeSetException
 
 from hopsd.config.lines import Lines
 from hopsd.config.option import options
-from hopsd.config.schema import DEFAULT_POLICY, PAPERS_POLICY, REMOVED, SECTIONS, Config
+from hopsd.config.schema import DEFAULT_POLICY, PAPERS_POLICY, REMOVED_KEYS, SECTIONS, Config
 from hopsd.errors import ConfigError
 from hopsd.model.ids import GpuType, NodeName, RackName, WorkloadName
 from hopsd.model.job import ThroughputTable
@@ -61,11 +61,11 @@ def _section_twice(text: str, error: str) -> str:
     """Where a section stands first that a later line begins again: hopsd.toml as it is installed
     has all of them.
     """
-    found = re.match(r"Cannot declare \('(\w+)',\) twice", error)
-    if found is None:
+    match = re.match(r"Cannot declare \('(\w+)',\) twice", error)
+    if match is None:
         return ""
     lines = [line.strip() for line in text.splitlines()]
-    header = f"[{found[1]}]"
+    header = f"[{match[1]}]"
     return (
         f": {header} stands in line {lines.index(header) + 1}; put the keys there"
         if (header in lines)
@@ -224,18 +224,18 @@ class _Reader:
         return False
 
     def _refuse_unknown(
-        self, path: tuple[str, ...], table: Mapping[str, Any], accepted: Iterable[str]
+        self, path: tuple[str, ...], table: Mapping[str, Any], accepted_keys: Iterable[str]
     ) -> None:
-        accepted = list(accepted)
-        for key in table.keys() - set(accepted):
-            if ".".join((*path, key)) in REMOVED:
+        accepted_keys = list(accepted_keys)
+        for key in table.keys() - set(accepted_keys):
+            if ".".join((*path, key)) in REMOVED_KEYS:
                 line, place = self._location((*path, key))
                 self._warnings.append(
                     (line, f"{place}: {'.'.join((*path, key))} has no effect any more; delete it")
                 )
                 continue
-            close = difflib.get_close_matches(key, accepted, n=1)
-            hint = f"did you mean {close[0]}?" if close else "accepted: " + ", ".join(accepted)
+            close = difflib.get_close_matches(key, accepted_keys, n=1)
+            hint = f"did you mean {close[0]}?" if close else "accepted: " + ", ".join(accepted_keys)
             self._error((*path, key), f"is unknown; {hint}")
 
     def _error(self, path: tuple[str, ...], text: str) -> None:

@@ -45,8 +45,8 @@ class Option:
             names = ", ".join(f"{{{name}}}" for name in self.link_fields)
             return f"a list of 'TITLE http(s)://ADDRESS' with any of {names}"
         if self.choices:
-            listed = "a list of any of " if self.kind is tuple else "one of "
-            return listed + ", ".join(self.choices)
+            choices_text = "a list of any of " if self.kind is tuple else "one of "
+            return choices_text + ", ".join(self.choices)
         return _KIND_TEXT[self.kind] + self._range()
 
     def parse(self, value: Any) -> Any:
@@ -55,15 +55,15 @@ class Option:
         Raises:
             ValueError: it is not accepted; for the message see `accepted`.
         """
-        parsed = _PARSERS[self.kind](value)
-        members = parsed if isinstance(parsed, tuple) else (parsed,)
+        typed_value = _PARSERS[self.kind](value)
+        members = typed_value if isinstance(typed_value, tuple) else (typed_value,)
         if self.choices and not set(members) <= set(self.choices):
             raise ValueError
         if self.link_fields and not all(self._is_link(member) for member in members):
             raise ValueError
-        if isinstance(parsed, int | float) and not self._in_range(parsed):
+        if isinstance(typed_value, int | float) and not self._in_range(typed_value):
             raise ValueError
-        return parsed
+        return typed_value
 
     def plain(self, value: Any) -> Any:
         """``value`` as a TOML or JSON type, a password hidden."""
@@ -98,9 +98,9 @@ class Option:
         return " " + " ".join(parts) if parts else ""
 
 
-def option(default: Any, doc: str, **described: Any) -> Any:
+def option(default: Any, doc: str, **attributes: Any) -> Any:
     """A dataclass field with its description; ``key`` if it differs from the field's name."""
-    return field(default=default, metadata={"doc": doc, **described})
+    return field(default=default, metadata={"doc": doc, **attributes})
 
 
 @cache
@@ -112,14 +112,14 @@ def options(section: type) -> tuple[Option, ...]:
 def _options(section: type) -> Iterator[Option]:
     hints = get_type_hints(section)
     for item in fields(section):
-        described = dict(item.metadata)
+        attributes = dict(item.metadata)
         hint = hints[item.name]
         inner = [arg for arg in get_args(hint) if arg not in (type(None), ...)]
         kind: Any = tuple if get_origin(hint) is tuple else (inner or [hint])[0]
         if issubclass(kind, StrEnum):
-            described["choices"] = tuple(choice.value for choice in kind)
-        key = described.pop("key", item.name)
-        yield Option(name=item.name, key=key, kind=kind, default=item.default, **described)
+            attributes["choices"] = tuple(choice.value for choice in kind)
+        key = attributes.pop("key", item.name)
+        yield Option(name=item.name, key=key, kind=kind, default=item.default, **attributes)
 
 
 def _number(value: Any) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Self
 
-from hopsd.policies.registry import POLICIES, installed
+from hopsd.policies.registry import POLICIES, installed_policies
 
 
 class PolicyName(str):
@@ -17,6 +17,6 @@ class PolicyName(str):
     __slots__ = ()
 
     def __new__(cls, text: str) -> Self:
-        if text not in POLICIES and text not in installed():
+        if text not in POLICIES and text not in installed_policies():
             raise ValueError(text)
         return super().__new__(cls, text)

@@ -594,7 +594,7 @@ class Config:
     warnings: tuple[str, ...] = field(default=(), compare=False)
 
 
-REMOVED = frozenset({"plan.try_shapes"})
+REMOVED_KEYS = frozenset({"plan.try_shapes"})
 """Settings of earlier releases without effect now; a file that has one gets a warning."""
 
 

@@ -27,7 +27,7 @@ WIDE = 120
 NARROWEST = 8
 """Of a column that is wrapped."""
 
-DRAWN = 200
+MAX_DRAWN_ROWS = 200
 """Rows of a table that is laid out. A longer one has a line for each row, as wide as it takes: it
 is searched rather than read, and to lay out 15,000 rows takes rich 9 s."""
 
@@ -47,7 +47,7 @@ def table(
     ``wide`` columns are left out on consoles narrower than ``WIDE``. ``long`` columns and the last
     one are wrapped if there is too little room, and the others where even that is not enough:
     nothing is ever cut, and no heading breaks within a word where all their words have room. Of
-    more than ``DRAWN`` rows each is one line. Rows beyond ``limit`` are only counted; ``total``:
+    more than ``MAX_DRAWN_ROWS`` each is one line. Rows beyond ``limit`` are counted; ``total``:
     the number of rows if not all are given.
     """
     rows = list(rows)
@@ -57,7 +57,7 @@ def table(
     cells = [[cell(row[i]) for i in columns_shown] for row in rows[:limit]]
     hidden_rows = (len(rows) if total is None else total) - len(cells)
     caption = f"and {hidden_rows:,} more" if hidden_rows else ""
-    if len(cells) > DRAWN:
+    if len(cells) > MAX_DRAWN_ROWS:
         return _Lines(printable(title), [columns[i] for i in columns_shown], cells, caption)
     last = columns_shown[-1]
     full_width = [
@@ -66,7 +66,9 @@ def table(
         if index != last and columns[index] not in long
     ]
     hidden_columns = len(columns_shown) - len(full_width)
-    crowded = sum(full_width) + hidden_columns * NARROWEST + 2 * len(columns_shown) > console.width
+    is_crowded = (
+        sum(full_width) + hidden_columns * NARROWEST + 2 * len(columns_shown) > console.width
+    )
     words = [max(map(len, [*columns[index].split(), ""])) for index in columns_shown]
     room = sum(words) + 2 * len(columns_shown) <= console.width
     output = Table(
@@ -81,7 +83,7 @@ def table(
         output.caption_justify = "left"
     for position, index in enumerate(columns_shown):
         figures = all(_is_figure(row[position]) for row in cells)
-        breaks = crowded or index == last or columns[index] in long
+        breaks = is_crowded or index == last or columns[index] in long
         output.add_column(
             columns[index],
             justify="right" if figures and cells else "left",
@@ -104,18 +106,18 @@ class _Lines:
     caption: str
 
     def __rich_console__(self, _console: Console, options: ConsoleOptions) -> RenderResult:
-        filled = [
-            _filled(name, column)
+        cell_columns = [
+            _cells_of_column(name, column)
             for name, column in zip(self.columns, zip(*self.cells, strict=True), strict=True)
         ]
-        head, *rows = ["  ".join(row).rstrip() for row in zip(*filled, strict=True)]
+        head, *rows = ["  ".join(row).rstrip() for row in zip(*cell_columns, strict=True)]
         dash = "-" if options.ascii_only else "\N{BOX DRAWINGS LIGHT HORIZONTAL}"
         rule = dash * cell_len(head)
         lines = [self.title, "", head, rule, *rows, *filter(None, [self.caption]), ""]
         yield Segment("".join(f"{line}\n" for line in lines))
 
 
-def _filled(name: str, column: Sequence[str]) -> list[str]:
+def _cells_of_column(name: str, column: Sequence[str]) -> list[str]:
     """Cells of one width, figures to the right; the name comes first."""
     texts = [name, *column]
     widths = [len(text) if text.isascii() else cell_len(text) for text in texts]
@@ -148,15 +150,15 @@ def lines(part: RenderableType) -> int:
     return len(console.render_lines(part, pad=False))
 
 
-def fitting(draw: Callable[[int], RenderableType], limit: int, height: int) -> int:
+def fitting_limit(draw: Callable[[int], RenderableType], limit: int, height: int) -> int:
     """The largest number of rows, up to ``limit``, with which it takes ``height`` lines at most; 0
     if none does.
 
     ``draw``: it, by the number of rows, each of which takes a line at least. More rows take no
-    fewer lines, but for the first beyond ``DRAWN``.
+    fewer lines, but for the first beyond ``MAX_DRAWN_ROWS``.
     """
     limit = min(limit, height)
-    for low, high in ((DRAWN, limit), (0, min(DRAWN, limit))):
+    for low, high in ((MAX_DRAWN_ROWS, limit), (0, min(MAX_DRAWN_ROWS, limit))):
         candidates = range(low + 1, high + 1)
         if count := bisect_right(candidates, height, key=lambda rows: lines(draw(rows))):
             return low + count

@@ -57,5 +57,5 @@ ADVICE: tuple[tuple[type[Exception], str], ...] = (
 
 
 def advice(error: Exception) -> str | None:
-    """A line for whoever sees ``error``; None: its message says all there is to say."""
+    """A hint for the user who sees ``error``; None: its message is enough."""
     return next((text for kind, text in ADVICE if isinstance(error, kind)), None)

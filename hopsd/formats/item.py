@@ -64,14 +64,14 @@ class Item:
     value: Any
     path: str
 
-    def refuse(self, accepted: str) -> NoReturn:
+    def refuse(self, expectation: str) -> NoReturn:
         """Raise a FormatError that shows the value."""
         value = repr(self.value)
         if isinstance(self.value, dict | list):
             value = "an object" if isinstance(self.value, dict) else "a list"
         elif len(value) > 60:
             value = value[:57] + "..."
-        raise FormatError(f"{self.path or 'the document'}: {value}, but it must be {accepted}")
+        raise FormatError(f"{self.path or 'the document'}: {value}, but it must be {expectation}")
 
     def fields(self, required: str, optional: str = "") -> Fields:
         """An object's keys, names separated by blanks; unknown and missing ones are refused."""
@@ -137,20 +137,20 @@ class Item:
         above: float | None = None,
         maximum: float | None = None,
     ) -> float:
-        accepted = "a finite number" + _limits(minimum, above, maximum)
+        expectation = "a finite number" + _limits(minimum, above, maximum)
         if isinstance(self.value, bool) or not isinstance(self.value, int | float):
-            self.refuse(accepted)
+            self.refuse(expectation)
         try:
             number = float(self.value)
         except OverflowError:
-            self.refuse(accepted)
+            self.refuse(expectation)
         if (
             not math.isfinite(number)
             or (minimum is not None and number < minimum)
             or (above is not None and number <= above)
             or (maximum is not None and number > maximum)
         ):
-            self.refuse(accepted)
+            self.refuse(expectation)
         return number
 
     def whole(self, minimum: int = 0) -> int:

@@ -21,10 +21,10 @@ def read_tables(item: Item) -> dict[GpuType, ThroughputTable]:
 def read_table(item: Item) -> ThroughputTable:
     """One type's tables; no ``distributed``: the job cannot be spread on this type."""
     fields = item.fields("aggregated", "distributed")
-    aggregated = fields["aggregated"].rates_by_count()
-    if not aggregated:
+    aggregated_rates = fields["aggregated"].rates_by_count()
+    if not aggregated_rates:
         fields["aggregated"].refuse("an object with one GPU count or more")
-    return ThroughputTable(aggregated, fields.get("distributed", Item.rates_by_count, _NONE))
+    return ThroughputTable(aggregated_rates, fields.get("distributed", Item.rates_by_count, _NONE))
 
 
 def read_server_factor(item: Item) -> dict[NodeName, float]:

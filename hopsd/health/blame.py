@@ -108,16 +108,16 @@ class _Jobs:
         root = np.sqrt(self.weight)[:, None]
         if picks:
             columns = self.members[:, picks].toarray()
-            centred = np.column_stack([self._within_cells(column) for column in columns.T])
-            basis, _ = np.linalg.qr(centred * root)
+            centred_columns = np.column_stack([self._within_cells(column) for column in columns.T])
+            basis, _ = np.linalg.qr(centred_columns * root)
             value = value - (basis @ (basis.T @ (value * root[:, 0]))) / root[:, 0]
-        weighted = diags_array(self.weight) @ self.members
-        product = weighted.T @ value
+        weighted_members = diags_array(self.weight) @ self.members
+        product = weighted_members.T @ value
         by_cell = csr_array(
             (np.ones(len(value)), (self.cell, np.arange(len(value)))),
             shape=(int(self.cell.max()) + 1, len(value)),
         )
-        in_cell = (by_cell @ weighted).toarray()
+        in_cell = (by_cell @ weighted_members).toarray()
         total = np.bincount(self.cell, self.weight)
         norm = np.bincount(
             self.members.indices, self.weight[self.members.tocoo().coords[0]], len(product)

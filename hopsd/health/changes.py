@@ -46,8 +46,8 @@ def _clearest(residuals: Floats, variances: Floats, runs: Ints, run_variance: Fl
     change = right[::-1][1:] - left_mean[:-1]
     # What a run on both sides of a split has of its own is no change.
     total = np.cumsum(weights)[:-1]
-    shared = 2.0 * common[:-1] / (total * (weights.sum() - total))
-    error = left_error[:-1] + right_error[::-1][1:] - shared
+    shared_variance = 2.0 * common[:-1] / (total * (weights.sum() - total))
+    error = left_error[:-1] + right_error[::-1][1:] - shared_variance
     deviations = np.abs(change) / np.sqrt(np.maximum(error, 1e-12))
     run_deviations, size = _within_runs(residuals, variances, numbers)
     deviations = np.where(np.abs(change) < MIN_CHANGE, 0.0, deviations)
@@ -92,9 +92,9 @@ def _prefix(
     starts = np.flatnonzero(np.diff(runs[order], prepend=-1))
     lengths = np.diff(np.append(starts, len(runs)))
     base = np.repeat(running_sum[starts] - weights[order][starts], lengths)
-    preceding = np.empty_like(weights)
-    preceding[order] = running_sum - weights[order] - base
-    squares = np.cumsum(run_variance * (2.0 * preceding * weights + weights**2))
+    preceding_sums = np.empty_like(weights)
+    preceding_sums[order] = running_sum - weights[order] - base
+    squares = np.cumsum(run_variance * (2.0 * preceding_sums * weights + weights**2))
     of_run = np.bincount(runs, weights)[runs]
     noise = np.cumsum(weights**2 * variances)
     common = np.cumsum(run_variance * weights * of_run) - squares

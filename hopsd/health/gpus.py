@@ -29,7 +29,7 @@ from hopsd.model.ids import NodeName, WorkloadName
 ALARM = 4.5
 """Standard errors beyond MARGIN at which a GPU is slower than the others of its node."""
 
-TOGETHER = 64
+GPUS_AT_ONCE = 64
 """The GPUs of so many nodes are judged at a time: the fit takes the cube of their number."""
 
 
@@ -45,10 +45,10 @@ def find_slow_gpus(records: HealthRecords, past: Past | None = None) -> tuple[Sl
         (node,) = record.nodes
         singles[index[node], record.gpu or 0].append(record)
     slow: list[SlowNode] = []
-    for _, members in groupby(sorted(singles), key=lambda gpu: gpu[0] // TOGETHER):
+    for _, members in groupby(sorted(singles), key=lambda gpu: gpu[0] // GPUS_AT_ONCE):
         gpus = list(members)
         slow += _judge(records, gpus, [record for gpu in gpus for record in singles[gpu]])
-    return tuple(sorted(slow, key=lambda each: (each.factor, each.node, each.gpu)))
+    return tuple(sorted(slow, key=lambda gpu: (gpu.factor, gpu.node, gpu.gpu)))
 
 
 def _singles(past: Past) -> Iterator[SpeedRecord]:
@@ -60,19 +60,19 @@ def _singles(past: Past) -> Iterator[SpeedRecord]:
 
 
 def _judge(
-    records: HealthRecords, gpus: Sequence[tuple[int, int]], reported: Sequence[SpeedRecord]
+    records: HealthRecords, gpus: Sequence[tuple[int, int]], gpu_records: Sequence[SpeedRecord]
 ) -> Iterator[SlowNode]:
     """Those of ``gpus``, by the indices of node and GPU, that are slow."""
     nodes = tuple(
         HealthNode(_name(records.nodes[node].name, gpu), records.nodes[node].gpu_type, 1)
         for node, gpu in gpus
     )
-    each = tuple(
+    speed_records = tuple(
         replace(record, nodes={_name(name, record.gpu or 0): 1})
-        for record in reported
+        for record in gpu_records
         for name in record.nodes
     )
-    alone = HealthRecords(records.now, nodes, each)
+    alone = HealthRecords(records.now, nodes, speed_records)
     units = join_blocks(read_columns(alone).steady(), records.now)
     if not len(units):
         return
@@ -82,19 +82,23 @@ def _judge(
         if verdict is None:
             continue
         estimate, begin = verdict
-        siblings = [i for i, (other, _) in enumerate(gpus) if other == node and i != number]
-        others = [other for i in siblings if (other := course.estimate(i)) is not None]
-        if _slower_than(others, estimate):
+        siblings = [
+            i for i, (other_node, _) in enumerate(gpus) if other_node == node and i != number
+        ]
+        sibling_estimate = [
+            other_node for i in siblings if (other_node := course.estimate(i)) is not None
+        ]
+        if _slower_than(sibling_estimate, estimate):
             name = records.nodes[node].name
             yield replace(slow_node(name, estimate.slowness, estimate.error, begin), gpu=gpu)
 
 
-def _slower_than(others: Sequence[Estimate], estimate: Estimate) -> bool:
-    """Whether a GPU is slower than the ``others`` of its node."""
-    if not others:
+def _slower_than(sibling_estimates: Sequence[Estimate], estimate: Estimate) -> bool:
+    """Whether a GPU is slower than the ``sibling_estimates`` of its node."""
+    if not sibling_estimates:
         return False
-    weights = np.array([other.error**-2 for other in others])
-    common = float(np.median([other.slowness for other in others]))
+    weights = np.array([sibling.error**-2 for sibling in sibling_estimates])
+    common = float(np.median([sibling.slowness for sibling in sibling_estimates]))
     error = float(np.sqrt(estimate.error**2 + np.pi / 2.0 / weights.sum()))
     return estimate.slowness - common - MARGIN > ALARM * error
 

@@ -21,7 +21,7 @@ LIVE_SECONDS = 60.0
 """An older word is no evidence of what is now."""
 
 _CULPRITS = (RankState.STOPPED, RankState.SILENT, RankState.ENDED)
-_NAMED = 8
+_MAX_PLACES = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +110,7 @@ def _newest(members: Iterable[Rank]) -> list[Rank]:
 def _judge(members: Sequence[Rank], now: float) -> HungTraining | None:
     latest = max(member.written for member in members)
     states = [_state(member, latest) for member in members]
-    stalled = [
+    stalled_ranks = [
         (member.pause, member.written)
         for member, state in zip(members, states, strict=True)
         if state in (RankState.WAITING, RankState.STOPPED)
@@ -118,9 +118,9 @@ def _judge(members: Sequence[Rank], now: float) -> HungTraining | None:
         and now - member.heard <= LIVE_SECONDS
     ]
     moves = {RankState.TRAINING, RankState.BUSY, RankState.INTERACTIVE}
-    if not stalled or not moves.isdisjoint(states):
+    if not stalled_ranks or not moves.isdisjoint(states):
         return None
-    longest, last_report = max(stalled, key=lambda entry: entry[0].still)
+    longest, last_report = max(stalled_ranks, key=lambda entry: entry[0].still)
     return HungTraining(
         members[0].job,
         last_report - longest.still,
@@ -156,6 +156,6 @@ def _state(member: Rank, latest: float) -> RankState:
 
 
 def _count(places: Sequence[RankPlace]) -> str:
-    names = ", ".join(f"{place.rank} on {place.node}" for place in places[:_NAMED])
-    suffix = f" and {len(places) - _NAMED} more" if len(places) > _NAMED else ""
+    names = ", ".join(f"{place.rank} on {place.node}" for place in places[:_MAX_PLACES])
+    suffix = f" and {len(places) - _MAX_PLACES} more" if len(places) > _MAX_PLACES else ""
     return f"rank {names}{suffix}"

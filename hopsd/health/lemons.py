@@ -49,7 +49,7 @@ def find_lemons(records: HealthRecords) -> tuple[Lemon, ...]:
     lemons: list[Lemon] = []
     while lemon := _surest(ends):
         lemons.append(lemon)
-        ends = [e for e in ends if not _explained(e, lemon.node)]
+        ends = [e for e in ends if not _is_explained(e, lemon.node)]
     return tuple(lemons)
 
 
@@ -67,16 +67,16 @@ class _End:
 
 def _mark_repeats(ends: Iterable[JobEnd]) -> list[_End]:
     last: dict[WorkloadName, tuple[EndState, frozenset[NodeName]]] = {}
-    marked = []
+    marked_ends = []
     for end in ends:
         outcome = end.state, frozenset(end.nodes)
         repeat = end.state is EndState.FAILED and last.get(end.workload) == outcome
         last[end.workload] = outcome
-        marked.append(_End(end.workload, outcome[1], end.state, repeat))
-    return marked
+        marked_ends.append(_End(end.workload, outcome[1], end.state, repeat))
+    return marked_ends
 
 
-def _explained(end: _End, lemon: NodeName) -> bool:
+def _is_explained(end: _End, lemon: NodeName) -> bool:
     return lemon in end.nodes and (len(end.nodes) == 1 or end.state in _FAILURES)
 
 
@@ -92,9 +92,11 @@ def _surest(ends: Sequence[_End]) -> Lemon | None:
         if sum(end.state in _FAILURES for end in node_ends) >= MIN_FAILURES
     }
     launches, programs = _Tally(_launches, ends), _Tally(_programs, ends)
-    judged = [_judge(node, node_ends, launches, programs) for node, node_ends in suspects.items()]
-    corrected = [replace(j, p=min(1.0, j.p * len(by_node))) for j in judged]
-    lemons = [j for j in corrected if j.p < ALPHA and j.failures >= MIN_FAILURES]
+    judgements = [
+        _judge(node, node_ends, launches, programs) for node, node_ends in suspects.items()
+    ]
+    corrected_judgements = [replace(j, p=min(1.0, j.p * len(by_node))) for j in judgements]
+    lemons = [j for j in corrected_judgements if j.p < ALPHA and j.failures >= MIN_FAILURES]
     return min(lemons, key=lambda lemon: (lemon.p, lemon.node), default=None)
 
 
@@ -130,14 +132,14 @@ class _Tally:
 def _judge(node: NodeName, ends: Sequence[_End], launches: _Tally, programs: _Tally) -> Lemon:
     """The node with its probability, not yet corrected."""
     chances = np.ones(1)
-    failures, judged, expected = 0, 0, 0.0
+    failures, failure_count, expected = 0, 0, 0.0
     workloads: set[WorkloadName] = set()
-    for everywhere in (launches, programs):
-        local = _Tally(everywhere.kind, ends)
-        runs, failure_counts = everywhere.runs - local.runs, everywhere.failures - local.failures
+    for tally in (launches, programs):
+        local = _Tally(tally.kind, ends)
+        runs, failure_counts = tally.runs - local.runs, tally.failures - local.failures
         if not runs:
             continue  # nothing to compare with
-        launch = everywhere is launches
+        launch = tally is launches
         prior_runs = LAUNCH_PRIOR_RUNS if launch else FAILED_PRIOR_RUNS
         node_runs = sum(n * size for (_, size), n in runs.items()) if launch else runs.total()
         rate = (failure_counts.total() + 0.5) / (node_runs + 1.0)
@@ -148,11 +150,13 @@ def _judge(node: NodeName, ends: Sequence[_End], launches: _Tally, programs: _Ta
             a = prior_runs * prior + failure_counts[key]
             b = prior_runs * (1.0 - prior) + runs[key] - failure_counts[key]
             chances = np.convolve(chances, _beta_binomial(count, a, b))
-            judged += local.failures[key]
+            failure_count += local.failures[key]
             workloads |= {key[0]} if local.failures[key] else set()
             failures += local.failures[key] + local.repeats[key]
             expected += (count + local.repeats[key]) * a / (a + b)
-    return Lemon(node, failures, expected, float(min(1.0, chances[judged:].sum())), len(workloads))
+    return Lemon(
+        node, failures, expected, float(min(1.0, chances[failure_count:].sum())), len(workloads)
+    )
 
 
 def _beta_binomial(runs: int, a: float, b: float) -> NDArray[np.float64]:

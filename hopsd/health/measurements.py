@@ -29,7 +29,7 @@ from hopsd.model.ids import NodeName
 
 K = TypeVar("K", bound=Hashable)
 
-ALONE, SHARED, RANKS = range(3)
+ALONE, IN_COMPANY, RANKS = range(3)
 KINDS = 3
 """How a run was measured; each kind has its own variance between runs."""
 
@@ -186,18 +186,18 @@ def _columns(records: HealthRecords, known: Past) -> Columns:
     alone: dict[int, int] = {}
     number_run: _Index[tuple[str, int, int]] = _Index()
     for record, whole_run, neighbours in zip(past, runs, neighbour_counts, strict=True):
-        shared = neighbours > 0
+        is_shared = neighbours > 0
         target = number_target(tuple(sorted(index[name] for name in record.nodes)))
         # Neighbours slow each other down: together they are one observation.
-        run = number_run(("beside", target, neighbours) if shared else ("run", whole_run, 0))
+        run = number_run(("beside", target, neighbours) if is_shared else ("run", whole_run, 0))
         nodes = [records.nodes[index[name]] for name in record.nodes]
         workload = number_workload(record.workload)
         head = (record.at, record.at - begins[whole_run])
         full = all(
-            gpus_held[name, neighbours, 0 if shared else whole_run] == node.gpus
+            gpus_held[name, neighbours, 0 if is_shared else whole_run] == node.gpus
             for name, node in zip(record.nodes, nodes, strict=True)
         )
-        if by_node := _computing(record):
+        if by_node := _seconds_by_node(record):
             hour, run = record.at // RANKS_SECONDS, number_run(("run", whole_run, 0))
             for gpu_type, values in _by_type(records, index, by_node).items():
                 mean = sum(values.values()) / len(values)
@@ -208,11 +208,11 @@ def _columns(records: HealthRecords, known: Past) -> Columns:
                     rows.append((*head, value - mean, mean, 0.0, *key, len(values), full))
         elif len({node.gpu_type for node in nodes}) == 1:
             what = workload, _shape(record), nodes[0].gpu_type
-            cell = number_cell((*what, shared))
-            if shared:
+            cell = number_cell((*what, is_shared))
+            if is_shared:
                 alone[cell] = number_cell((*what, False))
             value = float(np.log(record.seconds_per_iteration))
-            kind = SHARED if shared else ALONE
+            kind = IN_COMPANY if is_shared else ALONE
             key = (run, cell, workload, kind, target, whole_run, neighbours)
             rows.append((*head, value, 0.0, 0.0, *key, 1, full))
     table = np.array(rows, np.float64).reshape(-1, len(_REALS) + len(_INTEGERS))
@@ -231,13 +231,13 @@ def _gpus_held(
 ) -> Counter[tuple[NodeName, int, int]]:
     """GPUs held on each node by the runs that were beside each other there, or by a run alone."""
     members = {
-        (name, beside, 0 if beside else run, run): gpus
-        for record, run, beside in zip(past, runs, neighbours, strict=True)
+        (name, neighbour, 0 if neighbour else run, run): gpus
+        for record, run, neighbour in zip(past, runs, neighbours, strict=True)
         for name, gpus in record.nodes.items()
     }
     gpus_held: Counter[tuple[NodeName, int, int]] = Counter()
-    for (name, beside, alone, _), gpus in members.items():
-        gpus_held[name, beside, alone] += gpus
+    for (name, neighbour, alone, _), gpus in members.items():
+        gpus_held[name, neighbour, alone] += gpus
     return gpus_held
 
 
@@ -245,7 +245,7 @@ def _shape(record: SpeedRecord) -> tuple[int, ...]:
     return tuple(sorted(record.nodes.values()))
 
 
-def _computing(record: SpeedRecord) -> dict[NodeName, float]:
+def _seconds_by_node(record: SpeedRecord) -> dict[NodeName, float]:
     """Mean logarithm of the ranks' computing seconds by node; empty where that compares nothing."""
     by_node: dict[NodeName, list[float]] = defaultdict(list)
     for rank in record.ranks:
@@ -294,7 +294,7 @@ def _jobs_beside(
     for node, spans in _presence(past, runs, stays).items():
         begins[node], ends[node] = np.sort(np.array(sorted(spans)).T)
     moments = np.array([record.at for record in past])
-    shared, changes = np.zeros(len(past), bool), np.zeros(len(past), np.int64)
+    is_shared, changes = np.zeros(len(past), bool), np.zeros(len(past), np.int64)
     rows: dict[NodeName, list[int]] = defaultdict(list)
     for row, record in enumerate(past):
         for node in record.nodes:
@@ -303,9 +303,9 @@ def _jobs_beside(
         times = moments[node_rows]
         begin_counts = np.searchsorted(begins[node], times, "right")
         end_counts = np.searchsorted(ends[node], times, "left")
-        shared[node_rows] |= begin_counts - end_counts > 1
+        is_shared[node_rows] |= begin_counts - end_counts > 1
         changes[node_rows] += begin_counts + end_counts
-    numbers: list[int] = np.where(shared, changes, 0).tolist()
+    numbers: list[int] = np.where(is_shared, changes, 0).tolist()
     return numbers
 
 
@@ -345,7 +345,7 @@ def _remove_warm_up(columns: Columns) -> None:
     The step from one bin of ages to the next is the median over runs: of the workload, where five
     or more have it, else over all. A step that noise explains is none.
     """
-    compared = columns.kind != RANKS
+    is_compared = columns.kind != RANKS
     bins = np.searchsorted(AGES, columns.age, "right")
     series = group(columns.run, columns.cell, columns.target)
     entry = group(series, bins)
@@ -354,14 +354,14 @@ def _remove_warm_up(columns: Columns) -> None:
     first[entry] = np.arange(len(entry))
     means = group_medians(columns.value, entry, count)
     size = np.bincount(entry, minlength=count).astype(float)
-    usable = np.flatnonzero(compared[first])
+    usable = np.flatnonzero(is_compared[first])
     table = _Ages(means, size, bins[first], columns.run[first], series[first])
     common = table.profile(usable, np.zeros(len(AGES) + 1))
     workload = columns.workload[first[usable]]
     profiles = np.tile(common, (int(columns.workload.max(initial=-1)) + 1, 1))
     for number in np.unique(workload):
         profiles[number] = table.profile(usable[workload == number], common)
-    columns.warm_up = np.where(compared, profiles[columns.workload, bins], 0.0)
+    columns.warm_up = np.where(is_compared, profiles[columns.workload, bins], 0.0)
     columns.value = columns.value - columns.warm_up
 
 
@@ -411,12 +411,12 @@ def join_blocks(columns: Columns, now: float) -> Units:
     size = np.bincount(block, minlength=count)
     deviations = columns.value - group_medians(columns.value, block, count)[block]
     noise = _noise(deviations, size[block], columns.workload)
-    limited = np.clip(deviations, -CLIP * noise, CLIP * noise) - deviations + columns.value
+    limited_values = np.clip(deviations, -CLIP * noise, CLIP * noise) - deviations + columns.value
     weights = np.ones(len(block))
     first = np.full(count, len(block))
     np.minimum.at(first, block, np.arange(len(block)))
     units = Units(
-        value=group_means(limited, weights, block, count),
+        value=group_means(limited_values, weights, block, count),
         variance=(noise[first] ** 2) / size,
         time=columns.at[first],
         middle=group_means(columns.at, weights, block, count),
@@ -458,8 +458,8 @@ def _with_wander(units: Units) -> Units:
     successive &= units.target[first] == units.target[second]
     first, second = first[successive], second[successive]
     difference = units.value[second] - units.value[first]
-    summed = units.variance[first] + units.variance[second]
-    wander = extra_variance(difference, summed, len(first)) / 2.0
+    summed_variance = units.variance[first] + units.variance[second]
+    wander = extra_variance(difference, summed_variance, len(first)) / 2.0
     units.variance[:] += wander
     return units
 

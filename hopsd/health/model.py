@@ -186,9 +186,11 @@ class Fit:
     def _free_epochs(self, epochs: Sequence[int], free: Sequence[int]) -> tuple[Floats, Floats]:
         indices = list(epochs)
         inner = np.linalg.inv(self.covariance[np.ix_(indices, indices)])
-        assumed = np.zeros(len(indices))
-        assumed[list(free)] = self.precision[indices][list(free)] - VAGUE
-        covariance = np.linalg.inv((inner + inner.T) / 2.0 - np.diag(assumed)).astype(np.float64)
+        assumed_precision = np.zeros(len(indices))
+        assumed_precision[list(free)] = self.precision[indices][list(free)] - VAGUE
+        covariance = np.linalg.inv((inner + inner.T) / 2.0 - np.diag(assumed_precision)).astype(
+            np.float64
+        )
         return covariance @ (inner @ self.slowness[indices]), covariance
 
     def strange_runs(self, slowness: float, kind: int) -> float:
@@ -333,7 +335,7 @@ def summarize(units: Units, rows: Rows, values: Floats, epoch: Ints, epochs: int
     head = rows.unit[first]
     run, cell, kind, epoch = units.run[head], units.cell[head], units.kind[head], epoch[first]
     # Hours of a run's ranks, and neighbours, are in different cells and yet deviate together.
-    together = group(run, epoch)
+    epoch_of_run = group(run, epoch)
     # A run in a cell that sees its node change is its own control.
     part = group(run, cell, kind)
     split = (np.bincount(part)[part] > 1) & (kind == ALONE) & (rows.share[first] == 1.0)
@@ -348,7 +350,7 @@ def summarize(units: Units, rows: Rows, values: Floats, epoch: Ints, epochs: int
         run=run,
         epoch=epoch,
         epochs=epochs,
-        repeats=np.where(kind == ALONE, 1.0, np.bincount(together)[together]),
+        repeats=np.where(kind == ALONE, 1.0, np.bincount(epoch_of_run)[epoch_of_run]),
         effect=effect,
     )
 
@@ -367,8 +369,8 @@ def fit(summaries: Summaries, cells: int) -> Fit:
         between_runs = run_variance[summaries.kind]
         variance = summaries.variance + between_runs * np.where(split, 0.0, summaries.repeats)
         weight = summaries.share * robust / variance
-        assumed = np.concatenate([precision, 1.0 / run_variance[effect_kind]])
-        solution, covariance, level = _solve(summaries, design, weight, assumed, cells)
+        assumed_precision = np.concatenate([precision, 1.0 / run_variance[effect_kind]])
+        solution, covariance, level = _solve(summaries, design, weight, assumed_precision, cells)
         slowness = solution[:epochs]
         deviations = summaries.value - level[summaries.cell]
         residuals, free = _within_epochs(summaries, deviations, weight, cells)
@@ -387,8 +389,11 @@ def fit(summaries: Summaries, cells: int) -> Fit:
         usual = min(spread, MAX_SPREAD**2)
         precision = (FREEDOM_NODE + 1.0) / (FREEDOM_NODE * usual + slowness**2)
         precision = np.minimum(precision, 1.0 / usual)
-    assumed, fitted = assumed[:epochs], (summaries, strange, run_variance, all_freedom, spread)
-    return Fit(level, slowness, assumed, inner, *fitted)
+    assumed_precision, fitted = (
+        assumed_precision[:epochs],
+        (summaries, strange, run_variance, all_freedom, spread),
+    )
+    return Fit(level, slowness, assumed_precision, inner, *fitted)
 
 
 def _strangeness(summaries: Summaries, deviations: Floats) -> Floats:
@@ -402,7 +407,7 @@ def _strangeness(summaries: Summaries, deviations: Floats) -> Floats:
 
 
 def _solve(
-    summaries: Summaries, design: csr_array, weight: Floats, assumed: Floats, cells: int
+    summaries: Summaries, design: csr_array, weight: Floats, assumed_precision: Floats, cells: int
 ) -> tuple[Floats, Floats, Floats]:
     """Epochs' slowness and split runs' deviations, their covariance, and cells' levels.
 
@@ -412,12 +417,12 @@ def _solve(
     total = np.maximum(np.bincount(cell, weight, cells), 1e-300)
     member = csr_array((weight, (cell, np.arange(count))), shape=(cells, count))
     cell_design = (member @ design).tocsr()
-    weighted = diags_array(weight) @ design
-    normal = np.diag(assumed) + (design.T @ weighted).toarray()
+    weighted_design = diags_array(weight) @ design
+    normal = np.diag(assumed_precision) + (design.T @ weighted_design).toarray()
     normal -= (cell_design.T @ (diags_array(1.0 / total) @ cell_design)).toarray()
     mean = np.bincount(cell, weight * value, cells) / total
     covariance = np.linalg.inv(normal)
-    solution = covariance @ (weighted.T @ (value - mean[cell]))
+    solution = covariance @ (weighted_design.T @ (value - mean[cell]))
     return solution, covariance, mean - (cell_design @ solution) / total
 
 
@@ -444,8 +449,8 @@ def _spread(slowness: Floats, covariance: Floats, precision: Floats) -> float:
     """Variance of healthy nodes' slowness, from what measurements alone say of each."""
     inner = 1.0 / np.diag(covariance)
     information = inner - precision
-    informed = information > 0.01 * precision
-    flat = slowness[informed] * inner[informed] / information[informed]
-    freedom = max(float(informed.sum()) - 1.0, 0.0)
-    extra = extra_variance(flat, 1.0 / information[informed], freedom, FIRM_CLIP)
+    is_informed = information > 0.01 * precision
+    flat = slowness[is_informed] * inner[is_informed] / information[is_informed]
+    freedom = max(float(is_informed.sum()) - 1.0, 0.0)
+    extra = extra_variance(flat, 1.0 / information[is_informed], freedom, FIRM_CLIP)
     return max(_blend(extra, USUAL_SPREAD**2, freedom), MIN_DEVIATION**2)

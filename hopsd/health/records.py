@@ -1,4 +1,4 @@
-"""What health is judged from, and what is said of a node."""
+"""The data from which health is judged, and the verdict on a node."""
 
 from __future__ import annotations
 

@@ -52,22 +52,22 @@ def remedies(
 
     ``idle``: jobs without processor time, hung ones among them.
     """
-    planned = []
+    planned_remedies = []
     for job in jobs:
-        nothing, training = idle.get(job), hung.get(job)
-        if nothing is None:
+        idleness, training = idle.get(job), hung.get(job)
+        if idleness is None:
             continue
         if training is not None and delays.hung:
-            remaining = delays.hung - min(training.seconds, nothing.seconds)
-            evidence = f"{training.text}; {nothing.text}"
+            remaining = delays.hung - min(training.seconds, idleness.seconds)
+            evidence = f"{training.text}; {idleness.text}"
         elif delays.idle:
-            remaining = delays.idle - nothing.seconds
-            evidence = nothing.text
+            remaining = delays.idle - idleness.seconds
+            evidence = idleness.text
         else:
             continue
         if remaining <= NOTICE_SECONDS:
-            planned.append(Remedy(job, max(0.0, remaining), evidence))
-    return tuple(planned)
+            planned_remedies.append(Remedy(job, max(0.0, remaining), evidence))
+    return tuple(planned_remedies)
 
 
 def shrinks(
@@ -77,7 +77,7 @@ def shrinks(
 
     ``reqs``: GPUs that each may run on; ``delay``: seconds, 0: never.
     """
-    planned = []
+    planned_remedies = []
     for job, counts in reqs.items():
         use = partly.get(job)
         if use is None or not delay or not use.agreed_seconds:
@@ -85,5 +85,5 @@ def shrinks(
         smaller = [count for count in counts if use.used <= count < use.held]
         remaining = delay - use.agreed_seconds
         if smaller and remaining <= NOTICE_SECONDS:
-            planned.append(Remedy(job, max(0.0, remaining), use.text, min(smaller)))
-    return tuple(planned)
+            planned_remedies.append(Remedy(job, max(0.0, remaining), use.text, min(smaller)))
+    return tuple(planned_remedies)

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from scipy.special import stdtrit
 
-from hopsd.health.measurements import ALONE, SHARED, Units
+from hopsd.health.measurements import ALONE, IN_COMPANY, Units
 from hopsd.health.model import Fit
 from hopsd.health.records import HealthNode, SharedNode
 from hopsd.health.robust import Floats, Ints, group_means
@@ -63,7 +63,7 @@ def _beside_now(units: Units, nodes: int, now: float) -> Iterator[tuple[int, Int
     width = units.widths
     unit = np.repeat(np.arange(len(units)), width)
     node = np.array([n for t in units.target.tolist() for n in units.targets[t]], np.int64)
-    shared = units.kind[unit] == SHARED
+    shared = units.kind[unit] == IN_COMPANY
     without = np.full(nodes, -np.inf)
     np.maximum.at(without, node[~shared], units.time[unit[~shared]])
     since = np.flatnonzero(shared & (units.time[unit] > without[node]))

@@ -51,7 +51,7 @@ INTERVAL = 1.45
 """By how much intervals are wider than the model's own, which takes estimated variances and change
 points for the true ones; measured on simulated sites (`python -m bench.health.intervals`)."""
 
-STILL = 3.0
+STILL_SLOW = 3.0
 """Standard errors at which a node was slow in an earlier epoch, too."""
 
 UNLIKE, STRANGE = 0.7, 0.002
@@ -187,17 +187,17 @@ def fit_course(units: Units, types: Ints) -> Course:
             for node, time in slow_since.items():
                 changes = {begin for begin in begins[node] if begin is not None}
                 begins[node] = [None, *sorted({*changes, time})]
-        first_epoch, result = _fitted(units, rows, values, begins)
+        first_epoch, result = _fit_epochs(units, rows, values, begins)
         level, slowness, run_variance = result.cells, result.slowness, result.run_variance
         spread = min(result.spread, MAX_SPREAD**2)
         error = np.sqrt(np.diag(result.covariance))
     while (clear := _without_least_clear(begins, first_epoch, result)) != begins:
         begins = clear
-        first_epoch, result = _fitted(units, rows, values, begins)
+        first_epoch, result = _fit_epochs(units, rows, values, begins)
     return Course(result, values, begins, first_epoch)
 
 
-def _fitted(
+def _fit_epochs(
     units: Units, rows: Rows, values: Floats, begins: list[list[float | None]]
 ) -> tuple[Ints, Fit]:
     """Each node's first epoch (nodes,), and the fit to these epochs."""
@@ -217,7 +217,7 @@ def _without_least_clear(
     for start, times in zip(first.tolist(), begins, strict=True):
         clear = result.changes(range(start, start + len(times)))
         weakest = 1 + int(np.argmin(clear)) if len(times) > 1 else 0
-        drop = weakest > 0 and not clear[weakest - 1] > STILL
+        drop = weakest > 0 and not clear[weakest - 1] > STILL_SLOW
         remaining.append([*times[:weakest], *times[weakest + 1 :]] if drop else times)
     return remaining
 
@@ -225,7 +225,7 @@ def _without_least_clear(
 def _slowness_lookup(
     begins: list[list[float | None]], first: Ints, slowness: Floats, error: Floats
 ) -> Callable[[int, float], float]:
-    certain = np.where((slowness > MIN_KNOWN) & (slowness > STILL * error), slowness, 0.0)
+    certain = np.where((slowness > MIN_KNOWN) & (slowness > STILL_SLOW * error), slowness, 0.0)
 
     def certain_slowness(node: int, time: float) -> float:
         epoch = first[node]
@@ -284,5 +284,8 @@ def _sure(estimate: Estimate, result: Fit) -> bool:
     return bool(deviations[(len(deviations) - 1) // 2] > estimate.slowness / 2.0)
 
 
-def _was_slow(earlier: Estimate | None) -> bool:
-    return earlier is not None and earlier.slowness - MARGIN > STILL * earlier.error
+def _was_slow(previous_estimate: Estimate | None) -> bool:
+    return (
+        previous_estimate is not None
+        and previous_estimate.slowness - MARGIN > STILL_SLOW * previous_estimate.error
+    )

@@ -16,7 +16,7 @@ from itertools import pairwise
 import numpy as np
 from scipy.ndimage import median_filter
 
-from hopsd.health.measurements import ALONE, RANKS, SHARED, WARM_UP, YOUNG_SECONDS, Columns
+from hopsd.health.measurements import ALONE, IN_COMPANY, RANKS, WARM_UP, YOUNG_SECONDS, Columns
 from hopsd.health.robust import (
     CLIP,
     FIRM_CLIP,
@@ -60,7 +60,7 @@ SINGLE, SHARE = 2.0, 0.5
 share of what all have."""
 
 ENDED_SECONDS = 6 * 3600.0
-"""What was seen at the end of a run stands for so long, if no other run follows."""
+"""What was seen at the end of a run stands for this long unless another run follows."""
 
 LATER_SECONDS = 1200.0
 
@@ -118,12 +118,12 @@ class RunSeries:
         self._whole = columns.value[self._rows] + columns.common[self._rows]
         self._at_end: dict[float, list[Change]] = {}
         self._noise = np.zeros(count)
-        clipped = value.copy()
+        clipped_values = value.copy()
         bounds = np.searchsorted(self._series, np.arange(count + 1)).tolist()
         for number, (start, end) in enumerate(pairwise(bounds)):
-            clipped[start:end], self._noise[number] = _clipped(value[start:end])
+            clipped_values[start:end], self._noise[number] = _clip(value[start:end])
         self._noise = _at_least_usual(self._noise, np.diff(bounds), columns.workload[self._head])
-        self._sums = np.concatenate([[0.0], np.cumsum(clipped)])
+        self._sums = np.concatenate([[0.0], np.cumsum(clipped_values)])
         self._whole_sums = np.concatenate([[0.0], np.cumsum(self._whole)])
         self._begin = float(self._at.min(initial=0.0))
         self._span = float(self._at.max(initial=0.0)) - self._begin + 2.0 * PAST_SECONDS + 1.0
@@ -166,11 +166,11 @@ class RunSeries:
         return places
 
     def _changes(self, now: float, window: float) -> Iterator[tuple[float, Change]]:
-        every = np.arange(len(self))
-        end, middle = self._place(every, now), self._place(every, now - window)
-        start = self._place(every, now - window - PAST_SECONDS)
+        all_series = np.arange(len(self))
+        end, middle = self._place(all_series, now), self._place(all_series, now - window)
+        start = self._place(all_series, now - window - PAST_SECONDS)
         enough = (end - middle >= MIN_RECENT) & (middle - start >= MIN_PAST)
-        series = every[enough]
+        series = all_series[enough]
         if not len(series):
             return
         end, middle, start = end[enough], middle[enough], start[enough]
@@ -187,11 +187,11 @@ class RunSeries:
         comparable = ranks | (nodes >= MIN_NODES)
         variance = self._noise[series] ** 2 * (1.0 / recent + 1.0 / past)
         for members in self._beside_each_other(series):
-            each, noise2 = change[members], variance[members]
+            changes, noise2 = change[members], variance[members]
             weight = 1.0 / (noise2 + USUAL_WANDER**2)
-            slowness = float((weight * each).sum() / weight.sum())
-            least = max(MIN_CHANGE, ALARM / np.sqrt((1.0 / noise2).sum()))
-            if slowness < least or not comparable[members].all():
+            slowness = float((weight * changes).sum() / weight.sum())
+            min_slowness = max(MIN_CHANGE, ALARM / np.sqrt((1.0 / noise2).sum()))
+            if slowness < min_slowness or not comparable[members].all():
                 continue
             wander = _wander(np.delete(change, members), np.delete(variance, members))
             # What wanders does so for all that share a node.
@@ -200,14 +200,14 @@ class RunSeries:
             if deviations < ALARM:
                 continue
             error2 = noise2 + wander
-            agree = (each > SINGLE * np.sqrt(error2)) & (each > SHARE * slowness)
-            agree &= each + latest[members] > SHARE * slowness
+            agree = (changes > SINGLE * np.sqrt(error2)) & (changes > SHARE * slowness)
+            agree &= changes + latest[members] > SHARE * slowness
             really = ~ranks[members] | (whole[members] > SHARE * slowness)
             if agree.all() and really.all() and self._enough_jobs(series[members]):
                 first = series[members[0]]
                 since = self._since(start[members[0]], end[members[0]])
-                hidden = not self._columns.full[self._head[first]]
-                if hidden and since > now - HIDDEN_SECONDS:
+                is_hidden = not self._columns.full[self._head[first]]
+                if is_hidden and since > now - HIDDEN_SECONDS:
                     continue
                 if not self._is_habit(series[members], since, window, slowness):
                     yield deviations, Change(int(self._node[first]), slowness, error, since)
@@ -233,8 +233,8 @@ class RunSeries:
 
     def _enough_jobs(self, series: Ints) -> bool:
         """A job whose neighbour began to do something else is slower, too: one is not enough."""
-        shared = self._columns.kind[self._head[series[0]]] == SHARED
-        return not shared or len(series) > 1
+        is_shared = self._columns.kind[self._head[series[0]]] == IN_COMPANY
+        return not is_shared or len(series) > 1
 
     def _since(self, start: int, end: int) -> float:
         """When the rows from ``start`` to ``end`` change most clearly."""
@@ -251,9 +251,11 @@ class RunSeries:
         for head in self._head[series].tolist():
             begin = columns.at[head] - columns.age[head]
             age = since - begin
-            near = (columns.cell == columns.cell[head]) & (columns.target != columns.target[head])
-            near &= np.abs(columns.age - age) < max(window, WINDOWS[2])
-            rows = np.flatnonzero(near)
+            is_near = (columns.cell == columns.cell[head]) & (
+                columns.target != columns.target[head]
+            )
+            is_near &= np.abs(columns.age - age) < max(window, WINDOWS[2])
+            rows = np.flatnonzero(is_near)
             for run in np.unique(columns.job_run[rows]):
                 members = rows[columns.job_run[rows] == run]
                 later = columns.age[members] >= age
@@ -292,7 +294,7 @@ def _mean(sums: Floats, start: Ints, end: Ints) -> Floats:
     return mean
 
 
-def _clipped(values: Floats) -> tuple[Floats, float]:
+def _clip(values: Floats) -> tuple[Floats, float]:
     """``values`` without what is far from their neighbours', and their noise."""
     steps = np.abs(np.diff(values))
     noise = max(1.4826 * float(np.median(steps)) / np.sqrt(2.0), 1e-4) if len(steps) else 0.01

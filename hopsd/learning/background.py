@@ -6,7 +6,7 @@ import threading
 import time
 from pathlib import Path
 
-from hopsd.learning.reader import Collected, ReportReader
+from hopsd.learning.reader import Collection, ReportReader
 from hopsd.model.reading import Reading
 
 WAIT_SECONDS = 1.0
@@ -22,8 +22,8 @@ class _Scan:
         """``before``: what is to end first."""
         self.reading = reading
         self.begun = time.monotonic()
-        self._done = threading.Event()
-        self._result: Collected | Exception = Collected()
+        self._done_event = threading.Event()
+        self._result: Collection | Exception = Collection()
 
         def work() -> None:
             try:
@@ -32,13 +32,13 @@ class _Scan:
                 self._result = reader.collect(reading)
             except Exception as error:  # raised where the result is asked for
                 self._result = error
-            self._done.set()
+            self._done_event.set()
 
         threading.Thread(target=work, name="reports", daemon=True).start()
 
-    def result(self, seconds: float) -> Collected | None:
+    def result(self, seconds: float) -> Collection | None:
         """What the scan found; None if it has not ended within ``seconds``."""
-        if not self._done.wait(seconds):
+        if not self._done_event.wait(seconds):
             return None
         if isinstance(self._result, Exception):
             raise self._result
@@ -54,26 +54,26 @@ class BackgroundReader:
         self._folder = folder
         self._reader = ReportReader(folder)
         self._scan: _Scan | None = None
-        self._settling: threading.Thread | None = None
+        self._settle_thread: threading.Thread | None = None
 
-    def collect(self, reading: Reading) -> tuple[Reading, Collected]:
+    def collect(self, reading: Reading) -> tuple[Reading, Collection]:
         """As :meth:`ReportReader.collect`, with the reading that the scan was for. While the folder
         does not answer, ``unread`` says so and since when.
         """
         seconds = 0.0
         if self._scan is None:
-            self._scan, seconds = _Scan(self._reader, reading, self._settling), WAIT_SECONDS
+            self._scan, seconds = _Scan(self._reader, reading, self._settle_thread), WAIT_SECONDS
         scan = self._scan
         try:
-            collected = scan.result(seconds)
+            results = scan.result(seconds)
         except Exception:
             self._scan = None
             raise
-        if collected is None:
+        if results is None:
             silent = time.monotonic() - scan.begun
-            return reading, Collected(unread=f"{self._folder} has not answered for {silent:.0f} s")
+            return reading, Collection(unread=f"{self._folder} has not answered for {silent:.0f} s")
         self._scan = None
-        return scan.reading, collected
+        return scan.reading, results
 
     def accepted(self, prefix: str) -> list[str]:
         """As :meth:`ReportReader.accepted`."""
@@ -84,12 +84,14 @@ class BackgroundReader:
         scan, whose results are not stored.
         """
         if self._scan is None:
-            self._settling = threading.Thread(
+            self._settle_thread = threading.Thread(
                 target=self._reader.settle, name="reports", daemon=True
             )
-            self._settling.start()
+            self._settle_thread.start()
 
     def close(self) -> None:
         """Leave the folder at once; a scan that hangs there is left to itself."""
-        if self._scan is None and (self._settling is None or not self._settling.is_alive()):
+        if self._scan is None and (
+            self._settle_thread is None or not self._settle_thread.is_alive()
+        ):
             self._reader.close()

@@ -23,7 +23,7 @@ class Fits:
     def __init__(self, store: History) -> None:
         self._store = store
         self._stale: set[Pair] = set()
-        self._fitted: dict[Pair, float] = {}
+        self._last_fits: dict[Pair, float] = {}
 
     def note(self, records: Iterable[PhaseRecord]) -> None:
         """Store records and mark their workloads for a refit."""
@@ -37,15 +37,15 @@ class Fits:
 
         Returns those that could not be fitted, with the error; their next report retries them.
         """
-        due_pairs = [p for p in self._stale if now - self._fitted.get(p, -inf) >= FIT_SECONDS]
+        due_pairs = [p for p in self._stale if now - self._last_fits.get(p, -inf) >= FIT_SECONDS]
 
         def fit(pairs: Sequence[Pair]) -> None:
             fits = [fit_users(self._store.phases(*pair), half_life_seconds) for pair in pairs]
-            self._store.save_theory(fitted for fitted in fits if fitted is not None)
+            self._store.save_theory(theory for theory in fits if theory is not None)
 
         if not due_pairs:
             return []
         _, failures = find_failing_items(due_pairs, fit)
         self._stale.difference_update(due_pairs)
-        self._fitted.update(dict.fromkeys(due_pairs, now))
+        self._last_fits.update(dict.fromkeys(due_pairs, now))
         return [(f"{workload} on {gpu_type}", error) for (workload, gpu_type), error in failures]

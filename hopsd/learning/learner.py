@@ -10,7 +10,7 @@ from hopsd.core.report.rank import Rank
 from hopsd.core.submission.workload import workload_of
 from hopsd.learning.background import BackgroundReader
 from hopsd.learning.fits import Fits
-from hopsd.learning.reader import Collected, Refused
+from hopsd.learning.reader import Collection, Refused
 from hopsd.model.ids import JobId
 from hopsd.model.isolation import describe_error, find_failing_items
 from hopsd.model.reading import Reading
@@ -57,18 +57,18 @@ class Learner:
         Raises:
             StoreUnavailableError: the next scan reads the same reports again.
         """
-        reading, collected = self._reports.collect(reading)
-        self.ranks, self.steps = collected.ranks, collected.steps
-        self.gpus_used, self.gpus_taken = collected.gpus_used, collected.gpus_taken
-        _, speeds = find_failing_items(collected.records, self._store.add_throughput)
-        _, phases = find_failing_items(collected.phases, self._fits.note)
+        reading, results = self._reports.collect(reading)
+        self.ranks, self.steps = results.ranks, results.steps
+        self.gpus_used, self.gpus_taken = results.gpus_used, results.gpus_taken
+        _, speeds = find_failing_items(results.records, self._store.add_throughput)
+        _, phases = find_failing_items(results.phases, self._fits.note)
         unfit = self._fits.renew(half_life_seconds, reading.now)
-        _, short = find_failing_items(collected.shortages, self._store.save_shortages)
+        _, short = find_failing_items(results.shortages, self._store.save_shortages)
         _, progress = find_failing_items(
-            tuple(collected.samples_done),
-            lambda jobs: self._save_progress(jobs, collected, reading),
+            tuple(results.samples_done),
+            lambda jobs: self._save_progress(jobs, results, reading),
         )
-        self._record_refusals(collected.refused)
+        self._record_refusals(results.refused)
         self._record_failures(
             [
                 *((record.workload, error) for record, error in speeds),
@@ -79,33 +79,33 @@ class Learner:
             ]
         )
         self._reports.settle()
-        return collected.unread
+        return results.unread
 
     def _save_progress(
-        self, job_ids: Sequence[JobId], collected: Collected, reading: Reading
+        self, job_ids: Sequence[JobId], results: Collection, reading: Reading
     ) -> None:
         jobs = {job.id: job for job in reading.jobs}
-        updated = []
+        updates = []
         for job, record in self._store.newest_jobs(job_ids).items():
-            program = collected.programs.get(job, record.program)
+            program = results.programs.get(job, record.program)
             if program != record.program:
                 self._store.save_program(workload_of(jobs[job]), program, reading.now)
-            updated.append(
+            updates.append(
                 replace(
                     record,
-                    samples_done=collected.samples_done[job],
-                    restart_seconds=collected.restart_seconds.get(job, record.restart_seconds),
+                    samples_done=results.samples_done[job],
+                    restart_seconds=results.restart_seconds.get(job, record.restart_seconds),
                     program=program,
-                    samples_planned=collected.samples_planned.get(job, record.samples_planned),
-                    saved=record.saved or collected.saved.get(job, record.saved),
-                    communication_timed=collected.communication_timed.get(
+                    samples_planned=results.samples_planned.get(job, record.samples_planned),
+                    saved=record.saved or results.saved.get(job, record.saved),
+                    communication_timed=results.communication_timed.get(
                         job, record.communication_timed
                     ),
-                    keeps_steps=collected.keeps_steps.get(job, record.keeps_steps),
-                    answers_signal=collected.answers_signal.get(job, record.answers_signal),
+                    keeps_steps=results.keeps_steps.get(job, record.keeps_steps),
+                    answers_signal=results.answers_signal.get(job, record.answers_signal),
                 )
             )
-        self._store.save_jobs(updated)
+        self._store.save_jobs(updates)
 
     def _record_failures(self, failures: Sequence[tuple[str, Exception]]) -> None:
         for item, error in failures[:MAX_EVENTS]:
@@ -117,5 +117,5 @@ class Learner:
         for refusal in refusals[:MAX_EVENTS]:
             self._store.add_event("report_refused", str(refusal))
         if len(refusals) > MAX_EVENTS:
-            omitted = len(refusals) - MAX_EVENTS
-            self._store.add_event("report_refused", f"and {omitted} more at the same look")
+            omitted_count = len(refusals) - MAX_EVENTS
+            self._store.add_event("report_refused", f"and {omitted_count} more at the same look")

@@ -99,7 +99,7 @@ def _shapes(
 ) -> list[Document]:
     measured = layers.type.get(gpu_type, Tables())
     by_node = {node: layers.entity[node] for node, kind in layers.types.items() if kind == gpu_type}
-    together = [
+    aggregated_rows = [
         _shape("gpus", n, rate, table.source_of(n, 1), measured.aggregated.get(n))
         | {
             "theory": _theory(theory_table.aggregated.get(n), theory_table.source_of(n, 1)),
@@ -108,7 +108,7 @@ def _shapes(
         for n, rate in table.aggregated.items()
     ]
     if table.by_shape is None:
-        return together + _spread_by_count(table, theory_table, measured, by_node)
+        return aggregated_rows + _spread_by_count(table, theory_table, measured, by_node)
     spread = []
     for gpus, nodes in sorted({(2, 2), *measured.spread}, key=lambda s: (s[1], s[0])):
         low, high = table.by_shape.between(gpus, nodes)
@@ -132,9 +132,9 @@ def _shapes(
                 },
             }
         )
-    for row in together:
+    for row in aggregated_rows:
         row["between"] = list(table.by_shape.between(row["count"], 1))
-    return together + spread
+    return aggregated_rows + spread
 
 
 def _spread_by_count(

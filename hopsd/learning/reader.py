@@ -63,7 +63,7 @@ class Refused:
 
 
 @dataclass(frozen=True, slots=True)
-class Collected:
+class Collection:
     """The result of one scan of the folder.
 
     ``records`` and ``phases`` are new since the last scan. ``samples_done``: by job, over all runs
@@ -126,7 +126,7 @@ class ReportReader:
         self._spool = Spool(directory)
         self._fresh: set[str] = set()
         self._reports_read: dict[str, tuple[Stamp, Report]] = {}
-        self._heard: dict[str, float] = {}
+        self._first_seen: dict[str, float] = {}
         self._programs: dict[JobId, list[str]] = {}
         self._counters: dict[Run, dict[Process, Counters]] = {}
         self._identities: dict[JobId, tuple[float, int]] = {}
@@ -134,19 +134,19 @@ class ReportReader:
         self._single_gpus: dict[Run, int] = {}
         self._resume: dict[int, str] = {}
         self._finished_files: list[str] = []
-        self._settled = (self._reports_read, self._counters)
+        self._settled_state = (self._reports_read, self._counters)
 
     def close(self) -> None:
         """Close the spool folder."""
         self._spool.close()
 
-    def collect(self, reading: Reading) -> Collected:
+    def collect(self, reading: Reading) -> Collection:
         """Read the reports that are new since the last settled scan.
 
         A missing or unreachable folder counts as empty, and so do the reports of a job that make a
         step raise.
         """
-        settled_reports, settled_counters = self._settled
+        settled_reports, settled_counters = self._settled_state
         self._reports_read = dict(settled_reports)
         self._counters = {run: dict(processes) for run, processes in settled_counters.items()}
         jobs = {job.id: job for job in reading.jobs}
@@ -166,8 +166,8 @@ class ReportReader:
         self._reports_read = {
             name: self._reports_read[name] for result in by_job.values() for name in result
         }
-        self._heard = {
-            name: time for name, time in self._heard.items() if name in self._reports_read
+        self._first_seen = {
+            name: time for name, time in self._first_seen.items() if name in self._reports_read
         }
         self._finished_files = [
             name for job, reports in by_job.items() if jobs[job].state.finished for name in reports
@@ -179,13 +179,13 @@ class ReportReader:
         for name in self._finished_files:
             self._spool.remove(name)
         self._finished_files = []
-        self._settled = (self._reports_read, self._counters)
+        self._settled_state = (self._reports_read, self._counters)
 
     def accepted(self, prefix: str) -> list[str]:
         """The names with this prefix of reports that the last settled scan accepted; also for
         another thread than the scan's.
         """
-        reports, _ = self._settled
+        reports, _ = self._settled_state
         return [name for name in reports if name.startswith(prefix)]
 
     def _remember(self, jobs: Mapping[JobId, JobReading]) -> None:
@@ -272,26 +272,26 @@ class ReportReader:
         if int(name.split(".")[1]) > job.restarts or job.script is None:
             return None
         stamp = (status.st_ino, status.st_mtime_ns, status.st_size)
-        cached = self._reports_read.get(name)
-        if cached is None or cached[0] != stamp:
+        entry = self._reports_read.get(name)
+        if entry is None or entry[0] != stamp:
             if not budget.grants(job.uid, name, status.st_size):
-                return cached[1] if cached else None
+                return entry[1] if entry else None
             report = parse_report(self._spool.read_owned(name, job.uid), name, now)
             self._check_owner(report, job)
             # An array task's report has its job number, not its id.
-            cached = (stamp, replace(report, job=job.id))
+            entry = (stamp, replace(report, job=job.id))
             self._fresh.add(name)
-            self._heard[name] = now
-        allocation = self._allocations.get((job.id, cached[1].run))
+            self._first_seen[name] = now
+        allocation = self._allocations.get((job.id, entry[1].run))
         if allocation is not None:
             # A report knows Slurm's name of the node.
             names = {host_of(node): node for node in allocation.nodes}
-            host = host_of(cached[1].node)
+            host = host_of(entry[1].node)
             if host not in names:
-                raise FormatError(f"node: run {cached[1].run} is on {', '.join(names)[:300]}")
-            cached = (stamp, replace(cached[1], node=names[host]))
-        self._reports_read[name] = cached
-        return cached[1]
+                raise FormatError(f"node: run {entry[1].run} is on {', '.join(names)[:300]}")
+            entry = (stamp, replace(entry[1], node=names[host]))
+        self._reports_read[name] = entry
+        return entry[1]
 
     def _check_owner(self, report: Report, job: JobReading) -> None:
         """Refuse what an earlier job with this number left: Slurm gives one twice after a loss."""
@@ -305,7 +305,7 @@ class ReportReader:
         reports: Mapping[str, Report],
         reading: Reading,
         refused: list[Refused],
-    ) -> Collected | None:
+    ) -> Collection | None:
         """The results of one job's reports; None, with the reports refused, if a step raises."""
         try:
             return self._of_job(job, reports, reading)
@@ -325,12 +325,12 @@ class ReportReader:
 
     def _of_job(
         self, job: JobReading, reports: Mapping[str, Report], reading: Reading
-    ) -> Collected:
+    ) -> Collection:
         jobs = {job.id: job}
         programs = self._accepted_programs(programs_of(reports.values()))
         records = tuple(self._records(reports.values(), jobs, reading, programs))
         fresh = [report for name, report in reports.items() if name in self._fresh]
-        return Collected(
+        return Collection(
             records,
             samples_done(reports.values(), jobs),
             restart_seconds(reports.values(), jobs),
@@ -352,13 +352,13 @@ class ReportReader:
         """With the job's last accepted program in place of those beyond
         :data:`MAX_PROGRAMS_PER_JOB`.
         """
-        accepted = {}
+        programs_of_run = {}
         for run, program in sorted(programs.items()):
             names = self._programs.setdefault(run[0], [])
             if program not in names and len(names) < MAX_PROGRAMS_PER_JOB:
                 names.append(program)
-            accepted[run] = program if program in names else names[-1]
-        return accepted
+            programs_of_run[run] = program if program in names else names[-1]
+        return programs_of_run
 
     def _ranks(self, job: JobReading, reports: Mapping[str, Report]) -> Iterator[Rank]:
         """The last words of the present run's ranks, if one says that it stands still."""
@@ -377,7 +377,7 @@ class ReportReader:
                 report.program,
                 report.final,
                 report.pause,
-                heard=self._heard.get(name, 0.0),
+                heard=self._first_seen.get(name, 0.0),
                 written=mtime / 1e9,
             )
 
@@ -444,10 +444,10 @@ class ReportReader:
                     )
 
 
-def _merge(results: Iterable[Collected], refused: Iterable[Refused], unread: str) -> Collected:
+def _merge(results: Iterable[Collection], refused: Iterable[Refused], unread: str) -> Collection:
     """The merged results of all jobs."""
     parts = tuple(results)
-    return Collected(
+    return Collection(
         tuple(record for part in parts for record in part.records),
         {job: samples for part in parts for job, samples in part.samples_done.items()},
         {job: s for part in parts for job, s in part.restart_seconds.items()},
@@ -463,7 +463,7 @@ def _merge(results: Iterable[Collected], refused: Iterable[Refused], unread: str
         {job: steps for part in parts for job, steps in part.steps.items()},
         {job: gpus for part in parts for job, gpus in part.gpus_used.items()},
         {job: gpus for part in parts for job, gpus in part.gpus_taken.items()},
-        {job: kept for part in parts for job, kept in part.keeps_steps.items()},
+        {job: keeps for part in parts for job, keeps in part.keeps_steps.items()},
         {job: answers for part in parts for job, answers in part.answers_signal.items()},
     )
 

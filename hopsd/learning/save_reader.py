@@ -22,15 +22,15 @@ class SaveReader:
         self,
         folder: Callable[[], Path],
         clock: Callable[[], float] = time.time,
-        accepted: Callable[[str], Iterable[str]] = lambda _prefix: (),
+        accepted_names: Callable[[str], Iterable[str]] = lambda _prefix: (),
     ) -> None:
-        """``accepted``: names with a prefix that a scan has accepted before, as
+        """``accepted_names``: names with a prefix that a scan has accepted before, as
         :meth:`hopsd.learning.reader.ReportReader.accepted`. They are read first, since anybody may
         fill the folder, also with names of this job.
         """
         self._folder = folder
         self._clock = clock
-        self._accepted = accepted
+        self._accepted_names = accepted_names
 
     def __call__(self, job: JobReading) -> SaveTimes | None:
         """None: no process of the run reports saves, or its reports cannot be read."""
@@ -45,7 +45,7 @@ class SaveReader:
 
     def _reports(self, job: JobReading) -> Iterator[Report]:
         spool, prefix = Spool(self._folder()), f"{job.number or job.id}.{job.restarts}."
-        names = dict.fromkeys(by_rank(self._accepted(prefix))[:MAX_RANKS])
+        names = dict.fromkeys(by_rank(self._accepted_names(prefix))[:MAX_RANKS])
         names |= dict.fromkeys(spool.names(prefix, MAX_LISTED)[:MAX_RANKS])
         for name in names:
             try:

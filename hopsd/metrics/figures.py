@@ -83,7 +83,7 @@ class Figures:
             ["kind", "status"],
             registry=self.registry,
         )
-        self._planning = Histogram(
+        self._planning_times = Histogram(
             "hops_planning_duration_seconds",
             "Time that the policy took for a plan.",
             buckets=PLANNING_BUCKETS,
@@ -120,7 +120,7 @@ class Figures:
 
     def _count(self, result: RoundResult) -> None:
         self._rounds.labels("first" if result.first else "further").inc()
-        self._planning.observe(result.plan.seconds.get("total", 0.0))
+        self._planning_times.observe(result.plan.seconds.get("total", 0.0))
         for outcome in result.outcomes:
             self._steps.labels(outcome.step.kind.value, outcome.status.value).inc()
 
@@ -199,11 +199,11 @@ def _predictions(predictions: Mapping[str, Any]) -> Iterator[Metric]:
         "Those that came true within their 80 % interval.",
         labels=["kind"],
     )
-    for kind, found in predictions["errors"].items():
-        bounds = [*map(str, found["bounds"]), "+Inf"]
-        counts = list(accumulate(map(float, found["counts"])))
-        errors.add_metric([kind], list(zip(bounds, counts, strict=True)), found["seconds"])
-        right.add_metric([kind], found["within"])
+    for kind, error in predictions["errors"].items():
+        bounds = [*map(str, error["bounds"]), "+Inf"]
+        counts = list(accumulate(map(float, error["counts"])))
+        errors.add_metric([kind], list(zip(bounds, counts, strict=True)), error["seconds"])
+        right.add_metric([kind], error["within"])
     yield errors
     yield right
     yield _gauge(
@@ -280,13 +280,13 @@ def _plan(document: Mapping[str, Any], result: RoundResult) -> Iterator[Metric]:
     yield _gauge(
         "hops_fitting_jobs",
         "Jobs that wait for GPUs although idle ones would hold them.",
-        fitting(document, result),
+        jobs_that_fit(document, result),
     )
 
 
-def fitting(document: Mapping[str, Any], result: RoundResult) -> int:
+def jobs_that_fit(document: Mapping[str, Any], result: RoundResult) -> int:
     """How many jobs wait for GPUs, by the last plan, that fit on what was idle after it: GPUs,
-    cores, memory, nodes and shape. Not those whose start Slurm was too busy for.
+    cores, memory, nodes and shape. Starts that Slurm was too busy for do not count.
     """
     waiting = {
         row["id"]

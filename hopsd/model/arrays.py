@@ -19,7 +19,7 @@ def distinct(*numbers: Ints) -> Ints:
     As ``np.unique``, whose hash table (numpy 2.3 and later) takes 100 times as long for a million
     columns' numbers, most of them sorted already.
     """
-    merged = np.sort(np.concatenate([NONE, *numbers]), kind="stable")
-    new = np.ones(len(merged), dtype=np.bool_)
-    np.not_equal(merged[1:], merged[:-1], out=new[1:])
-    return merged[new]
+    sorted_numbers = np.sort(np.concatenate([NONE, *numbers]), kind="stable")
+    new = np.ones(len(sorted_numbers), dtype=np.bool_)
+    np.not_equal(sorted_numbers[1:], sorted_numbers[:-1], out=new[1:])
+    return sorted_numbers[new]

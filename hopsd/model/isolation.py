@@ -87,7 +87,7 @@ def _alone(error: Exception) -> Exception:
 
 def describe_error(error: Exception) -> str:
     """One line about what an item raised: what hops or the system says of it, or a defect, with
-    the exception's name for whoever is to mend it.
+    the exception's name for the person who is to fix it.
     """
     if isinstance(error, OSError) and error.strerror:
         return f"{error.filename}: {error.strerror}" if error.filename else error.strerror

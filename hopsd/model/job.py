@@ -71,7 +71,9 @@ class ThroughputTable:
         )
         if not sources:
             return self.source
-        return sources[min(sources, key=lambda known: (abs(known - count), known))]
+        return sources[
+            min(sources, key=lambda source_count: (abs(source_count - count), source_count))
+        ]
 
 
 @dataclass(frozen=True, slots=True)

@@ -87,9 +87,9 @@ class PlanSummary:
     rack_fragments: int = 0
 
     @classmethod
-    def from_plan(cls, plan: Plan, made: float, *, first: bool) -> PlanSummary:
+    def from_plan(cls, plan: Plan, time: float, *, first: bool) -> PlanSummary:
         return cls(
-            made,
+            time,
             first,
             plan.status,
             plan.objective,

@@ -28,10 +28,10 @@ class SlurmState(StrEnum):
 
     @property
     def finished(self) -> bool:
-        return self in _FINISHED
+        return self in _FINISHED_STATES
 
 
-_FINISHED = frozenset(
+_FINISHED_STATES = frozenset(
     {
         SlurmState.COMPLETED,
         SlurmState.CANCELLED,
@@ -280,8 +280,8 @@ class JobReading:
 
         A shell reports a child that died of signal n as exit code 128 + n.
         """
-        signalled = self.exit_signal > 0 or self.exit_code > 128
-        return self.state is SlurmState.FAILED and self.requeue and signalled
+        was_signalled = self.exit_signal > 0 or self.exit_code > 128
+        return self.state is SlurmState.FAILED and self.requeue and was_signalled
 
     @property
     def ended_in_profile(self) -> bool:

@@ -53,8 +53,8 @@ def without_jobs(text: str, visible: Collection[str]) -> str:
     def hide(match: re.Match[str]) -> str:
         names = match[2].split(", ")
         remaining = [job for job in names if job in visible]
-        hidden = ["others"] if len(remaining) < len(names) or match[3] else []
-        return match[1] + ", ".join(remaining + hidden)
+        suffix = ["others"] if len(remaining) < len(names) or match[3] else []
+        return match[1] + ", ".join(remaining + suffix)
 
     return _NAMED_JOBS.sub(hide, text)
 

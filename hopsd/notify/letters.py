@@ -24,29 +24,29 @@ def paragraph(item: News, history: Mapping[str, Any]) -> str:
 
 def _placements(placements: Sequence[Mapping[str, Any]]) -> list[str]:
     visible = placements[-LINES:]
-    omitted = len(placements) - len(visible)
-    lines = [f"  {omitted} earlier places"] if omitted else []
+    omitted_count = len(placements) - len(visible)
+    lines = [f"  {omitted_count} earlier places"] if omitted_count else []
     for place in visible:
         nodes = " ".join(f"{node}:{gpus}" for node, gpus in place["nodes"].items())
         end = "now" if place["end"] is None else clock(place["end"])
-        why = " (to be measured)" if place["profiling"] else ""
-        lines.append(f"  ran on {nodes} from {clock(place['start'])} to {end}{why}")
+        purpose = " (to be measured)" if place["profiling"] else ""
+        lines.append(f"  ran on {nodes} from {clock(place['start'])} to {end}{purpose}")
     return lines
 
 
 def digest(
     doc: Mapping[str, Any],
     use: Sequence[Mapping[str, Any]],
-    ended: Sequence[Mapping[str, Any]],
+    ended_jobs: Sequence[Mapping[str, Any]],
 ) -> str:
     """The last day for admins. ``doc``: the status document; ``use``: `GpuUse` rows of the day;
-    ``ended``: records of the jobs that ended in it.
+    ``ended_jobs``: records of the jobs that ended that day.
     """
-    states = Counter(record["state"].lower() for record in ended)
-    waits = [record["wait_seconds"] for record in ended]
+    states = Counter(record["state"].lower() for record in ended_jobs)
+    waits = [record["wait_seconds"] for record in ended_jobs]
     lines = [
         f"{len(doc['running'])} jobs run, {len(doc['waiting'])} wait.",
-        f"{len(ended)} jobs ended"
+        f"{len(ended_jobs)} jobs ended"
         + (f": {', '.join(f'{n} {state}' for state, n in states.most_common())}" if states else "")
         + (f"; they had waited {duration(sum(waits) / len(waits))} on average." if waits else "."),
         "",

@@ -57,8 +57,8 @@ def deliver(mail: Mail, route: MailRoute, sender: str) -> None:
         with smtplib.SMTP(*route.server, timeout=SECONDS) as server:
             server.send_message(message)
     except subprocess.CalledProcessError as error:
-        said = error.stderr.decode(errors="replace").strip()
-        raise MailError(f"exit code {error.returncode}: {said[:200]}") from error
+        stderr_text = error.stderr.decode(errors="replace").strip()
+        raise MailError(f"exit code {error.returncode}: {stderr_text[:200]}") from error
     except (OSError, ValueError, smtplib.SMTPException, subprocess.TimeoutExpired) as error:
         raise MailError(f"{type(error).__name__}: {error}"[:300]) from error
 
@@ -93,9 +93,9 @@ class Allowance:
             while box.sent and box.sent[0] <= now - HOUR:
                 box.sent.popleft()
             if box.waiting and len(box.sent) < self._per_hour:
-                paragraphs, more = box.waiting, box.more
+                paragraphs, omitted_count = box.waiting, box.more
                 box.waiting, box.more = [], 0
                 box.sent.append(now)
-                send(address, paragraphs, more)
+                send(address, paragraphs, omitted_count)
             if not box.waiting and not box.sent:
                 del self._boxes[address]

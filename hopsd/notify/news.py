@@ -39,7 +39,7 @@ def one_line(text: str) -> str:
 
 
 class Comparison:
-    """Remembers what jobs had at the last tick. Nothing is told of the first one: hopsd may have
+    """Remembers what jobs had at the last tick. The first one reports nothing: hopsd may have
     started a second ago.
     """
 
@@ -61,7 +61,7 @@ class Comparison:
         rows = {row["id"]: row for row in (*doc["running"], *doc["waiting"])}
         gpus = {job: sum(row["placement"].values()) for job, row in rows.items()}
         previous, first = self._gpus or {}, self._gpus is None
-        news = [*self._ended(previous.keys() - rows.keys()), *_fewer(rows, gpus, previous)]
+        news = [*self._news_of_ends(previous.keys() - rows.keys()), *_fewer(rows, gpus, previous)]
         stuck = {job: row for job, row in rows.items() if self._is_stuck(row)}
         news += [_stuck(row) for job, row in stuck.items() if job not in self._told_stuck]
         self._told_stuck = set(stuck)
@@ -69,7 +69,7 @@ class Comparison:
         self._gpus = {job: count or previous.get(job, 0) for job, count in gpus.items()}
         return [] if first else news
 
-    def _ended(self, jobs: Collection[str]) -> Iterator[News]:
+    def _news_of_ends(self, jobs: Collection[str]) -> Iterator[News]:
         if not jobs:
             return
         for job, record in self._ended_jobs([JobId(name) for name in sorted(jobs)]).items():

@@ -61,7 +61,7 @@ class Postman:
             log.error("mail", dropped=len(news), reason="mails are not taken fast enough")
 
     def close(self, seconds: float = 2.0) -> None:
-        """What waits is sent in so many seconds, or not."""
+        """What waits is sent within this many seconds, or not at all."""
         try:
             self._ticks.put_nowait(None)
         except queue.Full:
@@ -94,11 +94,11 @@ class Postman:
     def _send_due(self, _: Sequence[News], doc: Document) -> None:
         self._allowance.due(doc["time"] or 0.0, self._send_paragraphs)
 
-    def _send_paragraphs(self, address: str, paragraphs: Sequence[str], omitted: int) -> None:
+    def _send_paragraphs(self, address: str, paragraphs: Sequence[str], omitted_count: int) -> None:
         first = paragraphs[0].partition("\n")[0].removesuffix(".")
-        others_count = len(paragraphs) + omitted - 1
+        others_count = len(paragraphs) + omitted_count - 1
         subject = f"hops: {first}"[:150] + (f" (and {others_count} more)" if others_count else "")
-        suffix = [f"And {omitted} more."] if omitted else []
+        suffix = [f"And {omitted_count} more."] if omitted_count else []
         end = "`hopsctl notify` says what you are told, and changes it."
         self._try(Mail(address, subject, "\n\n".join([*paragraphs, *suffix, end]) + "\n"))
 
@@ -112,13 +112,13 @@ class Postman:
         if last_day is None or last_day == day:
             return
         since = now - DAY_SECONDS
-        ended = [
+        ended_jobs = [
             asdict(job)
             for job in self._store.ended_jobs(ENDED_MAX)
             if job.end is not None and job.end >= since
         ]
         use = [asdict(row) for row in self._store.gpu_use(since, now, HOUR)]
-        text = digest(doc, use, ended)
+        text = digest(doc, use, ended_jobs)
         for admin in self._config.admins:
             self._try(Mail(admin, f"hops: {text.partition(chr(10))[0]}", text + "\n"))
 

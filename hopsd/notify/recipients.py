@@ -45,12 +45,14 @@ def read_mail_wish(commands: SlurmCommands, job: str) -> MailWish:
     return MailWish(kinds, address if address != "(null)" else "")
 
 
-def address_of(item: News, wish: MailWish, chosen: Collection[str] | None, domain: str) -> str:
+def address_of(
+    item: News, wish: MailWish, chosen_kinds: Collection[str] | None, domain: str
+) -> str:
     """Where ``item`` is sent, or ``""`` if its user does not want it or the address is none.
 
-    ``chosen``: the kinds that the user set, None: nothing. ``domain``: slurm.conf's MailDomain.
+    ``chosen_kinds``: those that the user set, None: nothing. ``domain``: slurm.conf's MailDomain.
     """
-    if item.kind not in (wish.kinds if chosen is None else chosen):
+    if item.kind not in (wish.kinds if chosen_kinds is None else chosen_kinds):
         return ""
     address = wish.address or item.user
     if not is_address(address):

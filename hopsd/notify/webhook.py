@@ -70,7 +70,7 @@ class Webhook:
             log.error("webhook", dropped=len(news), reason="it does not answer")
 
     def close(self, seconds: float = 2.0) -> None:
-        """What waits is sent in so many seconds, or not."""
+        """What waits is sent within this many seconds, or not at all."""
         try:
             self._messages.put_nowait(None)
         except queue.Full:

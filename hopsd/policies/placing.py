@@ -38,7 +38,7 @@ class Servers:
         self._total = {t: sum(n.gpus for n in ns) for t, ns in self._by_type.items()}
         self._type = {node.name: node.gpu_type for node in snapshot.nodes}
         self._runs: dict[object, dict[int, bool]] = {}
-        self._closed = bool(self._available.closed.any())
+        self._has_closed_nodes = bool(self._available.closed.any())
         self._whole = AvailableResources.idle(snapshot.nodes)
         self._at = {name: i for i, name in enumerate(names)}
         self._leaf = leaf_numbers(snapshot.nodes)
@@ -123,7 +123,7 @@ class Servers:
         self, job: Job, available: AvailableResources | None = None
     ) -> Callable[[Node], int]:
         """How many GPUs the job could take on a node, of the idle ones or of ``available``."""
-        if job.rules == ANYWHERE and available is None and not self._closed:
+        if job.rules == ANYWHERE and available is None and not self._has_closed_nodes:
             return lambda node: self.idle[node.name]
         usable = (available or self._available).usable_gpus(job.rules)
         if available is not None:
@@ -136,7 +136,7 @@ class Servers:
 
         return could_take
 
-    def _allowed(self, job: Job, gpus: int) -> bool:
+    def _is_allowed(self, job: Job, gpus: int) -> bool:
         """Whether every limit leaves ``gpus`` GPUs to the job beside the jobs that stay."""
         return all(
             allowance.leaves(allowance.limit.taken(job.id, gpus), 1)
@@ -172,7 +172,7 @@ class Servers:
 
         ``split`` False: a job that one server could hold is never spread over several.
         """
-        if gpus > self.left or not self._allowed(job, gpus):
+        if gpus > self.left or not self._is_allowed(job, gpus):
             return None
         best: tuple[float, int, Allocation] | None = None
         for gpu_type in types if types is not None else self._by_type:
@@ -181,7 +181,7 @@ class Servers:
                 continue
             if not job.rules.enough(gpu_type, gpus):
                 continue
-            shapes = [self._together(job, gpu_type, gpus)] if in_one(job.rules, gpus) else []
+            shapes = [self._in_one_server(job, gpu_type, gpus)] if in_one(job.rules, gpus) else []
             if split or gpus > self._most_in_one(job, gpu_type, gpus):
                 shapes.append(self._spread(job, gpu_type, gpus))
             for shape in shapes:
@@ -198,7 +198,7 @@ class Servers:
         could_take = self._could_take(job, self._whole)
         return max(could_take(node) for node in self._by_type[gpu_type])
 
-    def _together(
+    def _in_one_server(
         self, job: Job, gpu_type: GpuType, gpus: int
     ) -> tuple[float, int, Allocation] | None:
         could_take, differ = self._could_take(job), bool(job.server_factor or job.server_factor_at)
@@ -257,7 +257,7 @@ class Servers:
         best = int(np.argmax(factor))
         parts = zip(shapes.servers[best].tolist(), shapes.gpus[best].tolist(), strict=True)
         rate = per_gpu(job.throughput[gpu_type], gpus, count) * float(factor[best])
-        allocation = Allocation.of({self._nodes[server].name: given for server, given in parts})
+        allocation = Allocation.of({self._nodes[server].name: gpus for server, gpus in parts})
         return (rate, allocation) if rate > 0 else None
 
 

@@ -44,15 +44,15 @@ def rack_fragments_by_type(snapshot: Snapshot, plan: Plan) -> dict[GpuType, int]
         largest = max(node.gpus for nodes in leaves.values() for node in nodes)
         jobs = [job for job in waiting if gpu_type in job.throughput]
         groups = {group for job in jobs for group in _groups(job, largest)}
-        scattered = 0
+        scattered_gpus = 0
         for nodes in leaves.values():
             free = [idle[node.name] for node in nodes]
             if groups and not any(
-                sum(gpus >= each for gpus in free) >= count for count, each in groups
+                sum(gpus >= gpus_each for gpus in free) >= count for count, gpus_each in groups
             ):
-                scattered += sum(free)
+                scattered_gpus += sum(free)
         rack = max(sum(node.gpus for node in nodes) for nodes in leaves.values())
-        fragments[gpu_type] = scattered // rack * rack
+        fragments[gpu_type] = scattered_gpus // rack * rack
     return fragments
 
 
@@ -73,8 +73,8 @@ def _groups(job: Job, largest: int) -> set[tuple[int, int]]:
     rules = job.rules
     groups = set()
     for size in rules.counts(job.reqs):
-        each = rules.per_node or min(size, largest)
-        count = ceil(size / each)
+        gpus_each = rules.per_node or min(size, largest)
+        count = ceil(size / gpus_each)
         segment = rules.segment
         if segment is not None and count % segment and count > segment:
             continue

@@ -46,8 +46,8 @@ def nowhere(job: Job, pools: Pools) -> Reason:
         if len(sizes) < len(pool.nodes):
             limit += f" ({len(sizes)} of {len(pool.nodes)} servers are open to it)"
         limits.append(limit)
-    requested = count_of(min(job.reqs), "GPUs")
-    text = f"asks for {requested} or more, even when all are idle {', '.join(limits)}"
+    requested_gpus = count_of(min(job.reqs), "GPUs")
+    text = f"asks for {requested_gpus} or more, even when all are idle {', '.join(limits)}"
     return Reason(ReasonCode.NO_CONFIGURATION, text)
 
 
@@ -68,19 +68,19 @@ def outside_window(
     return Reason(ReasonCode.OUTSIDE_WINDOW, text)
 
 
-def over_limit(job: Job, blocked: BlockingLimit) -> Reason:
+def over_limit(job: Job, block: BlockingLimit) -> Reason:
     """A site limit leaves too little for the job."""
-    allowance, limit = blocked.allowance, blocked.allowance.limit
-    running_jobs = [job for job in blocked.jobs_ahead if job.running]
+    allowance, limit = block.allowance, block.allowance.limit
+    running_jobs = [job for job in block.jobs_ahead if job.running]
     running = [*allowance.kept, *(job_ahead.id for job_ahead in running_jobs)]
-    waiting = [job_ahead.id for job_ahead in blocked.jobs_ahead if not job_ahead.running]
+    waiting = [job_ahead.id for job_ahead in block.jobs_ahead if not job_ahead.running]
     uses = []
     if limit.gpus is not None:
         used_amount = allowance.kept_gpus + sum(
             limit.taken(o.id, o.running.gpus) for o in running_jobs
         )
         requested_amount = sum(
-            limit.taken(o.id, min(o.reqs)) for o in blocked.jobs_ahead if not o.running
+            limit.taken(o.id, min(o.reqs)) for o in block.jobs_ahead if not o.running
         )
         shares = (
             (used_amount / limit.scale, "in use by", running),
@@ -133,8 +133,8 @@ def nothing_fits(job: Job, idle: Sequence[tuple[Node, int]]) -> Reason:
     for node, count in idle:
         if not _may_use(job, node):
             counts[_device(node)] += count
-    more = " and ".join(f"{count} {device}" for device, count in counts.items() if count)
-    text += f"; {more} idle on nodes that it may not use" if more else ""
+    idle_elsewhere = " and ".join(f"{count} {device}" for device, count in counts.items() if count)
+    text += f"; {idle_elsewhere} idle on nodes that it may not use" if idle_elsewhere else ""
     return Reason(ReasonCode.NO_CONFIGURATION, text)
 
 
@@ -149,12 +149,12 @@ def _device(node: Node) -> str:
 
 def lost(job: Job, configurations: int, priority: float, placement_count: int) -> Reason:
     """Other jobs got the GPUs of the job's configurations."""
-    beaten = f"any of its {configurations} configurations"
+    losers = f"any of its {configurations} configurations"
     if configurations == 1:
-        beaten = "its only configuration"
+        losers = "its only configuration"
     text = (
         f"its priority is {priority:.4g}, and what {count_of(placement_count, 'jobs')} placed got"
-        f" was worth more than {beaten} (of {_devices_of(job, 'GPUs')})"
+        f" was worth more than {losers} (of {_devices_of(job, 'GPUs')})"
     )
     return Reason(ReasonCode.LOST_TO_OTHERS, text)
 

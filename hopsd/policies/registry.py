@@ -45,10 +45,10 @@ _NAME = re.compile(r"[A-Za-z0-9][\w.+-]*", re.ASCII)
 
 def names() -> list[str]:
     """Every policy's name: ours, those of installed packages, rivals."""
-    return [*POLICIES, *sorted(installed()), *sorted(rivals())]
+    return [*POLICIES, *sorted(installed_policies()), *sorted(rivals())]
 
 
-def installed() -> dict[str, EntryPoint]:
+def installed_policies() -> dict[str, EntryPoint]:
     """Policies of other packages. None of them replaces one of ours or a rival."""
     reserved_names = POLICIES.keys() | rivals().keys()
     return {
@@ -74,7 +74,7 @@ def get(name: str) -> Policy:
     if name in POLICIES:
         module, function = POLICIES[name].split(":")
         return complete(cast(Policy, getattr(import_module(module), function)))
-    point = (installed() | rivals()).get(name)
+    point = (installed_policies() | rivals()).get(name)
     if point is None:
         raise InputError(f"no policy {name!r}; there are {', '.join(sorted(names()))}")
     try:

@@ -59,9 +59,9 @@ class Backfill:
             key=lambda j: (-self._factor(j), j.submit, job_order(j.id)),
         )
         needs = {job.id: servers.rigid(job) for job in queue}
-        starts = _starting(snapshot, servers.idle, queue[:TESTED_JOBS_MAX], needs)
+        starts = _allocations_to_start(snapshot, servers.idle, queue[:TESTED_JOBS_MAX], needs)
         waiting = {
-            job.id: _NOWHERE if needs[job.id] is None else _LATER
+            job.id: _NOWHERE_REASON if needs[job.id] is None else _LATER
             for job in queue
             if job.id not in starts
         }
@@ -80,7 +80,7 @@ class Backfill:
         return _FAIR_SHARE_WEIGHT * job.share + _AGE_WEIGHT * age
 
 
-_NOWHERE = Reason(
+_NOWHERE_REASON = Reason(
     ReasonCode.NO_CONFIGURATION,
     "no server or group of servers of a type that it can use is large enough",
 )
@@ -89,7 +89,7 @@ _LATER = Reason(
 )
 
 
-def _starting(
+def _allocations_to_start(
     snapshot: Snapshot,
     idle: Mapping[NodeName, int],
     queue: Sequence[Job],
@@ -135,7 +135,7 @@ class _RunTimes:
         for node in nodes:
             self._names.setdefault(node.gpu_type, []).append(node.name)
             sizes.setdefault(node.gpu_type, []).append(node.gpus)
-        self._held = {t: list(accumulate(sorted(rates)[::-1])) for t, rates in sizes.items()}
+        self._rate_sums = {t: list(accumulate(sorted(rates)[::-1])) for t, rates in sizes.items()}
         """By type: the GPUs of its largest server, of its two largest ones, and so on."""
         self._rates: dict[object, dict[GpuType, float]] = {}
         self._slowest: dict[tuple[int, GpuType], float] = {}
@@ -165,7 +165,7 @@ class _RunTimes:
     def _rate(self, job: Job, gpus: int, gpu_type: GpuType) -> float | None:
         """Samples per second; None where the type cannot hold the job."""
         table = job.throughput.get(gpu_type)
-        rates = self._held[gpu_type]
+        rates = self._rate_sums[gpu_type]
         servers = bisect_left(rates, gpus) + 1
         if table is None or gpus > rates[-1] or (servers > 1 and not table.distributed):
             return None

@@ -30,14 +30,14 @@ class Staggered(Wrapper):
 
     def __call__(self, snapshot: Snapshot, settings: PlanSettings) -> Plan:
         plan = self._policy(snapshot, settings)
-        limit_states = [_Used(limit, plan, snapshot) for limit in _contested(plan, snapshot)]
+        limit_states = [_Used(limit, plan, snapshot) for limit in _contested_limits(plan, snapshot)]
         if not limit_states:
             return plan
         jobs = {job.id: job for job in snapshot.jobs}
         # The queue has overdue jobs as they should be, not as they are.
         queue_order = sorted(queue(snapshot, settings).jobs, key=lambda job: -job.tier)
         order = [jobs[job.id] for job in queue_order]
-        late: dict[JobId, Reason] = {}
+        late_starts: dict[JobId, Reason] = {}
         for job in order:
             place = plan.placements.get(job.id)
             if job.running or not place:
@@ -51,14 +51,14 @@ class Staggered(Wrapper):
                 None,
             )
             if full is not None:
-                late[job.id] = _next_plan(job, full.limit)
+                late_starts[job.id] = _next_plan(job, full.limit)
                 continue
             for limit_state in limit_states:
                 limit_state.add(job, place)
-        return _remove_starts(late, plan, snapshot, order) if late else plan
+        return _remove_starts(late_starts, plan, snapshot, order) if late_starts else plan
 
 
-def _contested(plan: Plan, snapshot: Snapshot) -> list[Limit]:
+def _contested_limits(plan: Plan, snapshot: Snapshot) -> list[Limit]:
     """The limits that a job uses up more in the plan than now, without being bound."""
     if not any(limit.exempt for limit in snapshot.limits):
         return []
@@ -71,7 +71,7 @@ class _Used:
     """What a plan's jobs use of a limit: at first those that run, and then those that start."""
 
     def __init__(self, limit: Limit, plan: Plan, snapshot: Snapshot) -> None:
-        self.limit, self._most = limit, Allowance(limit)
+        self.limit, self._allowance = limit, Allowance(limit)
         self._gpus = self._count = 0
         self._starts = False  # jobs of the limit start, which Slurm may refuse
         stays = {job.id: job.running for job in staying_jobs(snapshot)}
@@ -96,7 +96,7 @@ class _Used:
         bound = job.id in limit.jobs or (job.id in limit.exempt and self._starts)
         if not bound or (not amount and limit.count is None):
             return True
-        return self._most.leaves(self._gpus + amount, self._count + 1)
+        return self._allowance.leaves(self._gpus + amount, self._count + 1)
 
 
 def _next_plan(job: Job, limit: Limit) -> Reason:
@@ -108,10 +108,10 @@ def _next_plan(job: Job, limit: Limit) -> Reason:
 
 
 def _remove_starts(
-    late: Mapping[JobId, Reason], plan: Plan, snapshot: Snapshot, order: Sequence[Job]
+    late_starts: Mapping[JobId, Reason], plan: Plan, snapshot: Snapshot, order: Sequence[Job]
 ) -> Plan:
-    """``plan`` without the starts of ``late``; who runs on their GPUs stays."""
-    placements = {job: place for job, place in plan.placements.items() if job not in late}
+    """``plan`` without the starts of ``late_starts``; who runs on their GPUs stays."""
+    placements = {job: place for job, place in plan.placements.items() if job not in late_starts}
     ledger, first = ledger_of(snapshot), snapshot.round.first
     for job in snapshot.jobs:
         if job.id in placements and competes(job, first=first):
@@ -119,10 +119,10 @@ def _remove_starts(
     stopping_jobs = (job for job in order if job.running and job.id not in placements)
     stays = grant_in_order(ledger, ((job, job.running) for job in stopping_jobs))
     waiting = {job: reason for job, reason in plan.waiting.items() if job not in stays}
-    put_off = sum(plan.placements[job].gpus for job in late)
+    put_off = sum(plan.placements[job].gpus for job in late_starts)
     return replace(
         plan,
         placements={**placements, **stays},
-        waiting={**waiting, **late},
+        waiting={**waiting, **late_starts},
         fragments=max(0, plan.fragments + put_off - sum(a.gpus for a in stays.values())),
     )

@@ -59,8 +59,8 @@ class Timetable:
         For a job larger than a server, only whole servers are considered.
         """
         if gpus not in self._free_until:
-            lasting = {t: group.free_until(gpus) for t, group in self._groups.items()}
-            self._free_until[gpus] = {t: end for t, end in lasting.items() if end > self.now}
+            end_by_type = {t: group.free_until(gpus) for t, group in self._groups.items()}
+            self._free_until[gpus] = {t: end for t, end in end_by_type.items() if end > self.now}
         return self._free_until[gpus]
 
     def soonest(self, gpus: int, seconds: Mapping[GpuType, float]) -> Place | None:
@@ -149,7 +149,7 @@ class _Group:
         self._servers = servers
         self._largest_first = sorted(servers, key=lambda server: -server.gpus)
         self._size = self._largest_first[0].gpus
-        self._alike = self._largest_first[-1].gpus == self._size
+        self._has_equal_servers = self._largest_first[-1].gpus == self._size
         self._free_until: dict[int, float] = {}
 
     def forget(self) -> None:
@@ -198,7 +198,7 @@ class _Group:
         begins = sorted(begin for begin, _, _ in full_windows)[count - 1 :]
         if not begins or begins[0] > before:
             return None
-        for part in (last_gpus,) if self._alike else range(1, self._size):
+        for part in (last_gpus,) if self._has_equal_servers else range(1, self._size):
             begins += self._begins(part, seconds, begins[0]) if part else []
         for start in sorted(set(begins)):
             if parts := self._parts(gpus, full_windows, start, start + seconds):

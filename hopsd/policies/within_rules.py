@@ -14,7 +14,7 @@ from hopsd.model.rules import ANYWHERE
 from hopsd.policies.placing import Servers
 from hopsd.policies.wrapper import Wrapper
 
-_BROKEN = Reason(
+_BROKEN_RULE = Reason(
     ReasonCode.LOST_TO_OTHERS,
     "the place that the policy chose breaks its rules, a limit, or takes cores or memory of others",
 )
@@ -31,10 +31,10 @@ class WithinRules(Wrapper):
 
     def __call__(self, snapshot: Snapshot, settings: PlanSettings) -> Plan:
         plan = self._policy(snapshot, settings)
-        return plan if unruled(snapshot) else kept_within(plan, snapshot)
+        return plan if has_no_rules(snapshot) else kept_within(plan, snapshot)
 
 
-def unruled(snapshot: Snapshot) -> bool:
+def has_no_rules(snapshot: Snapshot) -> bool:
     """Whether no job of the snapshot has a rule, and no limit is in force."""
     return not snapshot.limits and all(job.rules == ANYWHERE for job in snapshot.jobs)
 
@@ -43,8 +43,10 @@ def kept_within(plan: Plan, snapshot: Snapshot) -> Plan:
     """``plan`` without forbidden placements; a job that loses its place gets another or waits."""
     first = snapshot.round.first
     jobs = {job.id: job for job in snapshot.jobs}
-    pinned = {j for j in plan.placements if jobs[j].running and not competes(jobs[j], first=first)}
-    requests = {j: a for j, a in plan.placements.items() if j not in pinned}
+    pinned_jobs = {
+        j for j in plan.placements if jobs[j].running and not competes(jobs[j], first=first)
+    }
+    requests = {j: a for j, a in plan.placements.items() if j not in pinned_jobs}
     rank = {job: i for i, job in enumerate((*plan.window, *plan.adjusted))}
     order = sorted(
         requests, key=lambda j: (requests[j] != jobs[j].running, rank.get(j, len(rank)), j)
@@ -55,14 +57,14 @@ def kept_within(plan: Plan, snapshot: Snapshot) -> Plan:
         return plan
     for job in order:
         if job not in grants and (
-            alternative := _elsewhere(jobs[job], requests[job], ledger, snapshot)
+            alternative := _alternative(jobs[job], requests[job], ledger, snapshot)
         ):
             ledger.take(jobs[job], alternative)
             grants[job] = alternative
     placements = {
-        j: grants.get(j, a) for j, a in plan.placements.items() if j in grants or j in pinned
+        j: grants.get(j, a) for j, a in plan.placements.items() if j in grants or j in pinned_jobs
     }
-    reasons = {j: _BROKEN for j in requests if j not in grants}
+    reasons = {j: _BROKEN_RULE for j in requests if j not in grants}
     idle = sum(a.gpus - (grants[j].gpus if j in grants else 0) for j, a in requests.items())
     return replace(
         plan,
@@ -72,12 +74,12 @@ def kept_within(plan: Plan, snapshot: Snapshot) -> Plan:
     )
 
 
-def _elsewhere(
-    job: Job, preferred: Allocation, ledger: Ledger, snapshot: Snapshot
+def _alternative(
+    job: Job, preference: Allocation, ledger: Ledger, snapshot: Snapshot
 ) -> Allocation | None:
     """The fastest place that is left for as many GPUs as the policy wanted, or else for fewer."""
     servers = Servers(snapshot, ledger.left())
-    for gpus in sorted((r for r in job.reqs if r <= preferred.gpus), reverse=True):
+    for gpus in sorted((r for r in job.reqs if r <= preference.gpus), reverse=True):
         alternative = servers.fastest(job, gpus)
         if alternative is not None and ledger.may(job, alternative):
             return alternative

@@ -143,13 +143,13 @@ def class_of(
     return kind.value, str(horizon), str(spread), source.value, *sorts
 
 
-def sort_of(*, wide: bool, waited: float, seconds_ahead: float) -> str:
-    """A waiting job's sort. ``wide``: it needs several servers, ``waited``: seconds so far.
+def sort_of(*, wide: bool, wait_seconds: float, seconds_ahead: float) -> str:
+    """A waiting job's sort. ``wide``: it needs several servers, ``wait_seconds``: seconds so far.
 
     Playouts know no servers, and so let wide jobs start too soon. A job that has waited for longer
     than it is still expected to wait is likely one whose earlier predictions were wrong.
     """
-    return ("wide" if wide else "narrow") + (" overdue" if waited > seconds_ahead else "")
+    return ("wide" if wide else "narrow") + (" overdue" if wait_seconds > seconds_ahead else "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -319,12 +319,12 @@ class Calibration:
         default_factory=lambda: dict.fromkeys(Group, (0.0, 0.0))
     )
     _histories: dict[Class, History] = field(default_factory=dict)
-    _sorted: dict[Class, tuple[Floats, Floats, Floats]] = field(default_factory=dict)
+    _sorted_residuals: dict[Class, tuple[Floats, Floats, Floats]] = field(default_factory=dict)
     _curves: dict[Class, Curve] = field(default_factory=dict)
     _round_counts: dict[Class, int] = field(default_factory=dict)
     _batches: dict[Class, _Batch] = field(default_factory=dict)
     _latest: dict[Class, float] = field(default_factory=dict)
-    _judged: dict[Group, deque[float]] = field(
+    _judged_weights: dict[Group, deque[float]] = field(
         default_factory=lambda: {group: deque(maxlen=JUDGED_MAX) for group in Group}
     )
     _deadlines: list[tuple[float, int, bool, Forecast]] = field(default_factory=list)
@@ -332,7 +332,7 @@ class Calibration:
 
     def begin(self, now: float) -> None:
         """Start a new set of predictions, with intervals as of ``now``."""
-        self._sorted.clear()
+        self._sorted_residuals.clear()
         self._curves.clear()
         self._round_counts.clear()
         self._batches.clear()
@@ -361,9 +361,9 @@ class Calibration:
     def _curve(self, key: Class, now: float, playout_residuals: Floats) -> Curve:
         if key in self._curves:
             return self._curves[key]
-        if key not in self._sorted:
-            self._sorted[key] = self._residuals(key, now)
-        values, weights, true = self._sorted[key]
+        if key not in self._sorted_residuals:
+            self._sorted_residuals[key] = self._residuals(key, now)
+        values, weights, true = self._sorted_residuals[key]
         missing = ENOUGH - float((weights * true).sum())
         if missing <= 1e-9:
             self._curves[key] = Curve(values, weights, true)
@@ -384,13 +384,13 @@ class Calibration:
                 break
             missing = ENOUGH - total if depth < len(finest) else inf
             if key in self._histories:
-                value, weight, resolved = self._histories[key].residuals(now)
-                if observed := float((weight * resolved).sum()):
-                    part = min(1.0, missing / observed)
+                value, weight, is_resolved = self._histories[key].residuals(now)
+                if observed_weight := float((weight * is_resolved).sum()):
+                    part = min(1.0, missing / observed_weight)
                     values.append(value)
                     weights.append(part * weight)
-                    true.append(resolved)
-                    total += part * observed
+                    true.append(is_resolved)
+                    total += part * observed_weight
             if total < ENOUGH and (prior := self.prior.get(key)) is not None:
                 share = min(PRIOR_WEIGHT, ENOUGH - total) / len(prior)
                 values.append(np.array(prior))
@@ -399,9 +399,11 @@ class Calibration:
                 total += share * len(prior)
         return np.concatenate(values), np.concatenate(weights), np.concatenate(true)
 
-    def record(self, finest: Class, forecast: Forecast, earlier: Sequence[Forecast] = ()) -> bool:
+    def record(
+        self, finest: Class, forecast: Forecast, kept_forecasts: Sequence[Forecast] = ()
+    ) -> bool:
         """Keep a forecast to learn from, in its class and the coarser ones; False if the class has
-        enough of this round. ``earlier``: the kept ones of the same job and kind, oldest first.
+        enough of this round. ``kept_forecasts``: those of the same job and kind, oldest first.
         """
         if self._round_counts.get(finest, 0) >= PER_ROUND_MAX:
             return False
@@ -409,9 +411,11 @@ class Calibration:
         for depth in range(len(finest), 1, -1):
             forecast.keep(self._histories.setdefault(finest[:depth], History()))
         distance = max(MIN_DISTANCE_SECONDS, unscale(forecast.centre))
-        if earlier:  # of one job they count as often as what is ahead, or behind it, has doubled
-            long = max(distance, forecast.time - earlier[0].time)
-            forecast.weight_max = min(1.0, (forecast.time - earlier[-1].time) / long)
+        if (
+            kept_forecasts
+        ):  # of one job they count as often as what is ahead, or behind it, has doubled
+            long = max(distance, forecast.time - kept_forecasts[0].time)
+            forecast.weight_max = min(1.0, (forecast.time - kept_forecasts[-1].time) / long)
         if forecast.kind is Kind.END:
             forecast.weigh(1.0)
         else:
@@ -421,9 +425,9 @@ class Calibration:
                 self._latest[finest] = forecast.time
             self._batches[finest].add(forecast)
         self._forecast_count += 1
-        for late, end in ((False, forecast.low), (True, forecast.high)):
-            deadline = forecast.time + unscale(end) + late
-            heappush(self._deadlines, (deadline, self._forecast_count, late, forecast))
+        for is_high_end, end in ((False, forecast.low), (True, forecast.high)):
+            deadline = forecast.time + unscale(end) + is_high_end
+            heappush(self._deadlines, (deadline, self._forecast_count, is_high_end, forecast))
         return True
 
     def resolve(self, forecast: Forecast, time: float) -> None:
@@ -434,20 +438,20 @@ class Calibration:
         """The event will never happen."""
         forecast.weigh(0.0)
 
-    def _judge(self, late: bool, forecast: Forecast) -> None:
+    def _judge(self, is_high_end: bool, forecast: Forecast) -> None:
         """One end has passed, the high one if ``late``: move it."""
         if forecast.weight <= 0.0:
             return
         group, true = _GROUPS[forecast.kind, forecast.sure], forecast.outcome
-        if late:
+        if is_high_end:
             wrong = true is None or true > forecast.high + 1e-9
         else:
             wrong = true is not None and true < forecast.low - 1e-9
-        judged = self._judged[group]
-        judged.append(forecast.weight)
-        step = GAIN * sqrt(sum(judged) / len(judged)) * (wrong - forecast.tails[late])
+        weights = self._judged_weights[group]
+        weights.append(forecast.weight)
+        step = GAIN * sqrt(sum(weights) / len(weights)) * (wrong - forecast.tails[is_high_end])
         shifts = list(self.shifts[group])
-        shifts[late] = min(max(shifts[late] + step, -SHIFT_MAX), SHIFT_MAX)
+        shifts[is_high_end] = min(max(shifts[is_high_end] + step, -SHIFT_MAX), SHIFT_MAX)
         self.shifts[group] = shifts[0], shifts[1]
 
     def as_dict(self) -> dict[str, Any]:

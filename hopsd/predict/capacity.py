@@ -40,8 +40,8 @@ class Capacity:
         Plain jobs use as much of their time limits as jobs here do. Others that may come after them
         are not known.
         """
-        fixed = np.array([time for time, _ in self.changes], dtype=np.float64)
-        times = np.broadcast_to(fixed, (samples, len(fixed)))
+        change_times = np.array([time for time, _ in self.changes], dtype=np.float64)
+        times = np.broadcast_to(change_times, (samples, len(change_times)))
         gpus = [gpus for _, gpus in self.changes] + [job.gpus for job in self.plain]
         if self.plain:
             limit = np.array([job.limit for job in self.plain])
@@ -55,11 +55,11 @@ NO_CHANGE = Capacity()
 
 
 def capacity_of(reading: Reading) -> Capacity:
-    """What a reading tells of it."""
+    """The capacity according to a reading."""
     used = frozenset(name for job in reading.jobs for name in job.reservation.split(",") if name)
     changes = [change for node in reading.nodes for change in _changes(node, reading.now, used)]
-    held = {node.name: node.foreign_gpus for node in reading.nodes if node.usable}
-    remaining = sum(held.values())
+    foreign_gpus = {node.name: node.foreign_gpus for node in reading.nodes if node.usable}
+    remaining = sum(foreign_gpus.values())
     plain = []
     for job in reading.others:
         gpus = min(job.gpus, remaining)

@@ -52,19 +52,19 @@ def with_job(
         snapshot.now,
         0.0,
         request.reqs,
-        throughput or _assumed(snapshot),
+        throughput or _assumed_tables(snapshot),
         samples=request.samples if throughput is not None else None,
         time_limit_seconds=request.time_limit_seconds,
         preemptible=request.preemptible,
     )
-    others = {other.id for other in snapshot.jobs if other.user == request.user}
+    user_jobs = {candidate.id for candidate in snapshot.jobs if candidate.user == request.user}
     limits = tuple(
-        limit if others.isdisjoint(limit.jobs) else replace(limit, jobs=limit.jobs | {ID})
+        limit if user_jobs.isdisjoint(limit.jobs) else replace(limit, jobs=limit.jobs | {ID})
         for limit in snapshot.limits
     )
     return replace(snapshot, jobs=(*snapshot.jobs, job), limits=limits)
 
 
-def _assumed(snapshot: Snapshot) -> dict[GpuType, ThroughputTable]:
+def _assumed_tables(snapshot: Snapshot) -> dict[GpuType, ThroughputTable]:
     table = ThroughputTable({1: 1.0}, {2: 1.0 / SENSITIVITY}, source="assumed")
     return {node.gpu_type: table for node in snapshot.nodes}

@@ -21,7 +21,7 @@ PRIOR_JOBS = 5.0
 JOBS_MAX = 500.0
 """Older jobs count less, so that what users do today counts."""
 
-LEAST = 1e-4
+MIN_SHARE = 1e-4
 
 _Z = np.linspace(-4.0, 4.0, 321)
 _CDF = np.array([NormalDist().cdf(z) for z in _Z.tolist()])
@@ -39,7 +39,7 @@ class LimitShares:
         """A job has ended after this share of its limit."""
         if not isfinite(share) or share <= 0.0:
             return
-        value = log(min(max(share, LEAST), 1.0))
+        value = log(min(max(share, MIN_SHARE), 1.0))
         keep = min(1.0, (JOBS_MAX - 1.0) / self.jobs)
         self.jobs = self.jobs * keep + 1.0
         self.total = self.total * keep + value
@@ -61,9 +61,9 @@ class LimitShares:
         """
         spread = self.spread
         mean = self.total / self.jobs + spread / sqrt(self.jobs) * rng.standard_normal((samples, 1))
-        low = np.interp((np.log(np.clip(ran, LEAST, 1.0)) - mean) / spread, _Z, _CDF)
+        low = np.interp((np.log(np.clip(ran, MIN_SHARE, 1.0)) - mean) / spread, _Z, _CDF)
         high = np.interp(-mean / spread, _Z, _CDF)
         u = low + rng.random((samples, len(ran))) * np.maximum(high - low, 0.0)
         share = np.exp(mean + spread * np.interp(u, _CDF, _Z))
-        drawn: Floats = np.clip(share, np.minimum(ran * 1.001, 1.0), 1.0)
-        return drawn
+        shares: Floats = np.clip(share, np.minimum(ran * 1.001, 1.0), 1.0)
+        return shares

@@ -115,7 +115,7 @@ class Outlook:
         """The thread starts with the first offer."""
         self.policy = policy, priority
         self._predictor = Predictor.of_policy(policy, priority)
-        self._restored = False
+        self._is_restored = False
         self._state: Document = self._predictor.as_dict()
         self._latest: dict[JobId, Prediction] = {}
         self._first: dict[tuple[JobId, Kind], Prediction] = {}
@@ -127,7 +127,7 @@ class Outlook:
         self._seconds = 0.0
         self._lock = threading.Lock()
         self._wake = threading.Condition()
-        self._closed = False
+        self._is_closed = False
         self._thread: threading.Thread | None = None
 
     def offer(self, result: RoundReport) -> None:
@@ -141,7 +141,7 @@ class Outlook:
 
     def close(self) -> None:
         with self._wake:
-            self._closed = True
+            self._is_closed = True
             self._wake.notify()
         if self._thread is not None:
             self._thread.join(timeout=5.0)
@@ -174,10 +174,10 @@ class Outlook:
     def restore(self, state: Document | None) -> None:
         """Continue from an earlier :meth:`state`, once."""
         with self._lock:
-            if state and not self._restored:
+            if state and not self._is_restored:
                 self._predictor.restore(state)
                 self._state = state
-            self._restored = True
+            self._is_restored = True
 
     def predict_start(self, request: JobRequest) -> Document | None:
         """When such a job would start if it were submitted now; None: unknown."""
@@ -194,9 +194,9 @@ class Outlook:
     def _work(self) -> None:
         while True:
             with self._wake:
-                while self._next is None and not self._closed:
+                while self._next is None and not self._is_closed:
                     self._wake.wait()
-                if self._closed:
+                if self._is_closed:
                     return
                 result, self._next = self._next, None
             try:
@@ -229,7 +229,7 @@ class Outlook:
                 if present[job] and not ran:
                     start = record.allocation_since if record is not None else None
                     self._resolve(job, Kind.START, start or snapshot.now)
-            elif record is not None and record.end is not None and _completed(record):
+            elif record is not None and record.end is not None and _is_completed(record):
                 self._resolve(job, Kind.END, record.end)
             else:
                 self._predictor.forget(job)
@@ -250,7 +250,7 @@ class Outlook:
             self._errors.note(kind, time - first.expected, right=right)
 
 
-def _completed(record: JobRecord) -> bool:
+def _is_completed(record: JobRecord) -> bool:
     return record.state.value in ("COMPLETED", "TIMEOUT")
 
 

@@ -92,10 +92,10 @@ class Playout:
     """Playouts of one situation. ``run`` may be called once."""
 
     def __init__(self, situation: Situation, traits: Traits, draw: Draw) -> None:
-        samples, coming = draw.arrivals.shape
+        samples, arrival_count = draw.arrivals.shape
         self._situation, self._traits = situation, traits
         self._jobs = len(situation.ids)
-        self._coming = coming
+        self._arrival_count = arrival_count
         source = np.concatenate(
             [np.broadcast_to(np.arange(self._jobs), (samples, self._jobs)), draw.likeness], axis=1
         )
@@ -111,14 +111,14 @@ class Playout:
         self._restart = situation.restart[source]
         self._gpus = np.where(new, 0.0, situation.gpus_held[source])
         self._rate = np.where(new, 0.0, situation.rate[source])
-        self._started = np.where(new, False, situation.started[source])
-        self._waited = np.where(new, 0.0, situation.waited[source])
+        self._has_started = np.where(new, False, situation.started[source])
+        self._wait_seconds = np.where(new, 0.0, situation.waited[source])
         self._age = situation.age[source]
         self._ran = np.where(new, 0.0, situation.ran[source])
-        self._attained = np.where(new, 0.0, situation.attained[source])
+        self._attained_service = np.where(new, 0.0, situation.attained[source])
         self._submit = np.where(new, self._arrives, situation.submit[source])
         self._allotment = situation.allotment[source]
-        self._pinned = situation.pinned[source] & ~new
+        self._is_pinned = situation.pinned[source] & ~new
         self._competes = situation.competes[source]
         self._overhead = np.zeros(source.shape)
         self._change_times, self._change_gpus = draw.change_times, draw.change_gpus
@@ -128,7 +128,7 @@ class Playout:
         self._fits_now = np.where(new, True, situation.fits_now[source])
         idle = max(0.0, situation.gpus - float(situation.gpus_held.sum()))
         small = situation.competes & (situation.gpus_held == 0.0) & (self._sizes[:, 0] <= idle)
-        self._stranded = idle if (small & ~situation.fits_now).any() else 0.0
+        self._stranded_gpus = idle if (small & ~situation.fits_now).any() else 0.0
         self._planned_once = False
         self._clock = np.zeros(samples)
         self._boundary = np.full(samples, max(situation.round_left, 0.0))
@@ -151,9 +151,9 @@ class Playout:
         increment = np.diff(sizes, axis=1, prepend=0.0)
         gain = np.diff(value, axis=1, prepend=0.0)
         for bound in situation.bounds:  # no job has more than the whole limit
-            beyond = bound.members & ~bound.exempt
-            beyond = beyond[:, None] & (sizes * bound.per_gpu[:, None] > bound.gpus)
-            increment = np.where(beyond, 0.0, increment)
+            exceeds_bound = bound.members & ~bound.exempt
+            exceeds_bound = exceeds_bound[:, None] & (sizes * bound.per_gpu[:, None] > bound.gpus)
+            increment = np.where(exceeds_bound, 0.0, increment)
         density = np.where(increment > 0.0, gain / np.maximum(increment, 1e-12), -1.0)
         last = density[:, 0]
         for m in range(1, COUNTS_MAX):  # never more than the increment before: taken in order
@@ -212,15 +212,15 @@ class Playout:
         coarse = np.where(coarse < length, np.minimum(coarse, boundary), coarse)
         self._advance(np.where(alive, np.maximum(event, coarse), 0.0), ends)
         passed = alive & self._traits.preempts & (self._clock >= self._boundary - 1e-6)
-        behind = np.ceil((self._clock - self._boundary + 1e-6) / length).clip(0)
-        self._boundary = np.where(passed, self._boundary + behind * length, self._boundary)
+        overdue_rounds = np.ceil((self._clock - self._boundary + 1e-6) / length).clip(0)
+        self._boundary = np.where(passed, self._boundary + overdue_rounds * length, self._boundary)
         self._round_start = np.where(passed, self._boundary - length, self._round_start)
-        crossed = passed & ~calm
+        at_boundary = passed & ~calm
         if self._traits.ends_early:
             min_length = max(MIN_ROUND[0], MIN_ROUND[1] * self._situation.round_seconds)
-            crossed |= alive & (self._clock - self._round_start >= min_length)
-        self._round_start = np.where(crossed, self._clock, self._round_start)
-        self._plan(crossed)
+            at_boundary |= alive & (self._clock - self._round_start >= min_length)
+        self._round_start = np.where(at_boundary, self._clock, self._round_start)
+        self._plan(at_boundary)
         return True
 
     def _present(self) -> Bools:
@@ -232,16 +232,16 @@ class Playout:
     def _advance(self, step: Floats, ends: Floats) -> None:
         running = self._gpus > 0.0
         waiting = self._present() & ~running
-        elapsed = np.broadcast_to(step[:, None], running.shape)
-        ending = running & (ends <= elapsed)
+        elapsed_seconds = np.broadcast_to(step[:, None], running.shape)
+        ending = running & (ends <= elapsed_seconds)
         self._end = np.where(ending, self._clock[:, None] + ends, self._end)
-        trained = np.maximum(0.0, elapsed - self._overhead)
-        self._work = np.where(running, self._work - trained * self._rate, self._work)
-        self._overhead = np.maximum(0.0, self._overhead - elapsed)
-        self._ran += np.where(running, elapsed, 0.0)
-        self._attained += np.where(running, elapsed * self._gpus, 0.0)
-        self._allotment = self._allotment - np.where(running, elapsed, 0.0)
-        self._waited += np.where(waiting, elapsed, 0.0)
+        trained_seconds = np.maximum(0.0, elapsed_seconds - self._overhead)
+        self._work = np.where(running, self._work - trained_seconds * self._rate, self._work)
+        self._overhead = np.maximum(0.0, self._overhead - elapsed_seconds)
+        self._ran += np.where(running, elapsed_seconds, 0.0)
+        self._attained_service += np.where(running, elapsed_seconds * self._gpus, 0.0)
+        self._allotment = self._allotment - np.where(running, elapsed_seconds, 0.0)
+        self._wait_seconds += np.where(waiting, elapsed_seconds, 0.0)
         self._gpus = np.where(ending, 0.0, self._gpus)
         self._rate = np.where(ending, 0.0, self._rate)
         self._clock = self._clock + step
@@ -250,19 +250,19 @@ class Playout:
         """Assign GPUs; running jobs compete too in playouts whose round begins (``first``)."""
         present = self._present()
         running = self._gpus > 0.0
-        competing = present & (~running | (first[:, None] & ~self._pinned))
+        competing = present & (~running | (first[:, None] & ~self._is_pinned))
         if not competing.any():
             return
         total = self._total(self._clock)
         free = np.maximum(0.0, total - np.where(running & ~competing, self._gpus, 0.0).sum(axis=1))
         if not self._planned_once:  # what is idle now is known, server by server
             competing &= self._fits_now
-        elif self._stranded:
-            replanning = first & self._traits.elastic  # who may move makes room
-            free = np.where(replanning, free, np.maximum(0.0, free - self._stranded))
+        elif self._stranded_gpus:
+            should_replan = first & self._traits.elastic  # who may move makes room
+            free = np.where(should_replan, free, np.maximum(0.0, free - self._stranded_gpus))
         self._planned_once = True
         if (self._change_gpus < 0.0).any():
-            competing &= self._min_count <= free[:, None] - self._vanishing(total)
+            competing &= self._min_count <= free[:, None] - self._gpus_reserved_soon(total)
         if self._situation.bounds:
             self._keep_limits(competing, running)
         if not competing.any():
@@ -279,19 +279,21 @@ class Playout:
 
     def _total(self, time: Floats) -> Floats:
         """GPUs at a ``time`` of each playout (playouts,): none of nodes that are reserved then."""
-        come = (self._change_times <= time[:, None] + 1e-6) * self._change_gpus
-        total: Floats = self._situation.gpus + come.sum(axis=1)
+        has_happened = (self._change_times <= time[:, None] + 1e-6) * self._change_gpus
+        total: Floats = self._situation.gpus + has_happened.sum(axis=1)
         return total
 
-    def _vanishing(self, total: Floats) -> Floats:
+    def _gpus_reserved_soon(self, total: Floats) -> Floats:
         """How many of the present GPUs are reserved before each job's time limit ends."""
-        least = np.broadcast_to(total[:, None], self._limit.shape)
+        smallest_total = np.broadcast_to(total[:, None], self._limit.shape)
         last = self._clock[:, None] + self._limit
         for change in np.flatnonzero(self._change_gpus < 0.0).tolist():
             time = self._change_times[:, change]
-            within = (time > self._clock)[:, None] & (time[:, None] < last)
-            least = np.where(within, np.minimum(least, self._total(time)[:, None]), least)
-        return total[:, None] - least
+            before_limit = (time > self._clock)[:, None] & (time[:, None] < last)
+            smallest_total = np.where(
+                before_limit, np.minimum(smallest_total, self._total(time)[:, None]), smallest_total
+            )
+        return total[:, None] - smallest_total
 
     def _keep_limits(self, competing: Bools, running: Bools) -> None:
         """Take the jobs that a limit holds back out of ``competing``: those that run have it first,
@@ -326,13 +328,13 @@ class Playout:
         elif order is Order.REMAINING:
             weight = 1.0 / np.maximum(self._work, 1e-6)
         elif order is Order.ATTAINED:
-            weight = 1.0 / (1.0 + self._attained)
+            weight = 1.0 / (1.0 + self._attained_service)
         elif order is Order.LATENCY_RATIO:
-            weight = self._waited / age
+            weight = self._wait_seconds / age
             minimum = np.where(present, weight, np.inf).min(axis=1, keepdims=True)
             weight = weight + np.where(minimum <= 0.0, 0.01, 0.0)
         else:
-            weight = self._by_work(self._waited / age, present)
+            weight = self._by_work(self._wait_seconds / age, present)
         return weight
 
     def _by_work(self, ratio: Floats, present: Bools) -> Floats:
@@ -384,10 +386,10 @@ class Playout:
         """The service window: from the head, until the smallest counts are all GPUs."""
         order = np.argsort(np.where(competing, -weight, np.inf), axis=1, kind="stable")
         need = np.take_along_axis(np.where(competing, self._min_count, 0.0), order, axis=1)
-        ahead = np.cumsum(need, axis=1) - need
+        need_ahead = np.cumsum(need, axis=1) - need
         inside = np.zeros(competing.shape, dtype=bool)
         total = self._total(self._clock)[:, None]
-        np.put_along_axis(inside, order, ahead < total, axis=1)
+        np.put_along_axis(inside, order, need_ahead < total, axis=1)
         inside &= competing
         return inside
 
@@ -400,7 +402,7 @@ class Playout:
         real = np.take_along_axis(competing & (need > 0.0), order, axis=1)
         price = np.where(real, np.take_along_axis(need, order, axis=1), 0.0)
         if self._traits.reserves:
-            grants = self._backfilled(order, price, real, free)
+            grants = self._backfill(order, price, real, free)
         elif self._traits.overtakes:
             grants = _fit(price, free) & real
         else:
@@ -409,7 +411,7 @@ class Playout:
         np.put_along_axis(selection, order, grants, axis=1)
         return np.where(selection, 0, -1).astype(np.int64)
 
-    def _backfilled(self, order: Ints, price: Floats, real: Bools, free: Floats) -> Bools:
+    def _backfill(self, order: Ints, price: Floats, real: Bools, free: Floats) -> Bools:
         """The head of the queue while it fits; others that do not delay the first that does not."""
         head = (np.cumsum(price, axis=1) <= free[:, None]) & real
         stuck = real & ~head
@@ -431,13 +433,13 @@ class Playout:
         shadow = np.take_along_axis(np.take_along_axis(ends, by_end, axis=1), position, axis=1)
         extra = np.take_along_axis(total, position, axis=1)[:, 0] - need
         index = np.arange(order.shape[1])[None, :]
-        behind = stuck & (index != first)
-        short = behind & (seconds <= shadow)
-        filled = _fit(np.where(short, price, 0.0), spare) & short
-        spare = spare - np.where(filled, price, 0.0).sum(axis=1)
-        small = behind & ~short
+        is_behind_head = stuck & (index != first)
+        short = is_behind_head & (seconds <= shadow)
+        short_fillers = _fit(np.where(short, price, 0.0), spare) & short
+        spare = spare - np.where(short_fillers, price, 0.0).sum(axis=1)
+        small = is_behind_head & ~short
         fillers = _fit(np.where(small, price, 0.0), np.minimum(spare, extra)) & small
-        head |= filled | fillers
+        head |= short_fillers | fillers
         return head
 
     def _give(self, competing: Bools, options: Ints) -> None:
@@ -449,12 +451,12 @@ class Playout:
         changes = competing & ~stays
         begins = changes & (size > 0.0)
         self._overhead = np.where(
-            begins, np.where(self._started, self._restart, 0.0), self._overhead
+            begins, np.where(self._has_started, self._restart, 0.0), self._overhead
         )
         self._overhead = np.where(changes & ~begins, 0.0, self._overhead)
         self._gpus = np.where(changes, size, self._gpus)
         self._rate = np.where(changes, speed, self._rate)
-        self._started |= begins
+        self._has_started |= begins
         self._start = np.where(
             begins & ~np.isfinite(self._start), self._clock[:, None], self._start
         )

@@ -131,8 +131,8 @@ class Predictor:
 
     def resolve(self, job: JobId, kind: Kind, time: float) -> None:
         """The predicted event happened at ``time``."""
-        if kind is Kind.END and (limited := self._limits_in_use.pop(job, None)) is not None:
-            limit, ran, predicted_at = limited
+        if kind is Kind.END and (limit_use := self._limits_in_use.pop(job, None)) is not None:
+            limit, ran, predicted_at = limit_use
             self.limits.note((ran + time - predicted_at) / limit)
         for forecast in self._open.pop((job, kind), ()):
             self.calibration.resolve(forecast, time)
@@ -159,7 +159,7 @@ class Predictor:
         if self.calibration.record(key, forecast, forecasts):
             forecasts.append(forecast)
 
-    def _play(self, situation: Situation, only: int | None) -> tuple[Floats, Floats]:
+    def _play(self, situation: Situation, only_start: int | None) -> tuple[Floats, Floats]:
         self._calls += 1
         rng = np.random.default_rng((self.seed, self._calls))
         self.arrivals.watch(situation.now)
@@ -178,7 +178,7 @@ class Predictor:
         draw = draw_sample(situation, self.playouts, times, likeness, rng, self.limits)
         if (table := self._timetable(situation, draw)) is not None:
             return table.starts, table.ends
-        asked = range(len(situation.ids)) if only is None else (only,)
+        asked = range(len(situation.ids)) if only_start is None else (only_start,)
         timeline = Playout(situation, self.traits, draw).run(list(asked))
         return timeline.starts, timeline.ends
 
@@ -205,7 +205,9 @@ class Predictor:
         sort = ""
         if kind is Kind.START:
             wide = situation.counts[index, 0] > max(node.gpus for node in situation.nodes)
-            sort = sort_of(wide=wide, waited=float(situation.waited[index]), seconds_ahead=mid)
+            sort = sort_of(
+                wide=wide, wait_seconds=float(situation.waited[index]), seconds_ahead=mid
+            )
         key = class_of(
             kind,
             mid,

@@ -179,12 +179,12 @@ def _bounds(snapshot: Snapshot) -> Iterator[Bound]:
     jobs = snapshot.jobs
     for limit in snapshot.limits:
         members = np.array([job.id in limit.jobs for job in jobs], dtype=bool)
-        held = sum(
+        held_gpus = sum(
             limit.taken(job.id, job.running.gpus or min(job.reqs, default=0))
             for job in jobs
             if job.id in limit.jobs
         )
-        if (limit.gpus is not None and held > limit.gpus) or (
+        if (limit.gpus is not None and held_gpus > limit.gpus) or (
             limit.count is not None and members.sum() > limit.count
         ):
             yield Bound(
@@ -205,7 +205,7 @@ class _Idle:
 
     def holds(self, job: Job, count: float) -> bool:
         """Whether ``count`` GPUs of one type are idle where the job may run."""
-        idle = self._of(job.rules.nodes)
+        idle = self._idle_by_type(job.rules.nodes)
         return count > 0.0 and any(
             gpu_type in idle
             and (
@@ -215,7 +215,7 @@ class _Idle:
             for gpu_type, table in job.throughput.items()
         )
 
-    def _of(self, names: frozenset[NodeName] | None) -> Mapping[GpuType, tuple[int, int]]:
+    def _idle_by_type(self, names: frozenset[NodeName] | None) -> Mapping[GpuType, tuple[int, int]]:
         if names not in self._by_nodes:
             idle: dict[GpuType, tuple[int, int]] = {}
             for node in self._nodes:

@@ -28,7 +28,7 @@ from hopsd.rest.contract import (
 )
 from hopsd.rest.munge import CredentialError, Munge
 from hopsd.serve.http import TARGET, UNTIL_SENT
-from hopsd.serve.peers import BusyError, RequestSlots, trusted
+from hopsd.serve.peers import BusyError, RequestSlots, is_trusted
 from hopsd.serve.socket import CONNECTIONS_PER_USER, REQUEST_BYTES_MAX, Handler, Request
 
 PUBLIC = "/openapi.json"
@@ -75,7 +75,7 @@ def _view(operation: Operation, handler: Handler, turns: RequestSlots) -> Callab
         if operation.body:
             arguments |= _body()
         question = request.environ[UNTIL_SENT].enter_context(
-            turns.question(g.uid, waiting=CONNECTIONS_PER_USER, at_once=trusted(g.uid))
+            turns.question(g.uid, waiting=CONNECTIONS_PER_USER, at_once=is_trusted(g.uid))
         )
         with question.turn():
             answer = _answer(handler(Request(operation.command, arguments, g.uid)))
@@ -148,8 +148,10 @@ def _refused(error: HopsError) -> Response:
 
 def _not_accepted(error: HTTPException) -> Response:
     """An unknown path, a method that a path does not have, or a body that is too long."""
-    accepted = ", ".join(f"{item.method} {item.path}" for item in operations().values())
-    response = _answer({"error": f"{error.description} Accepted: {accepted}"}, error.code or 500)
+    accepted_paths = ", ".join(f"{item.method} {item.path}" for item in operations().values())
+    response = _answer(
+        {"error": f"{error.description} Accepted: {accepted_paths}"}, error.code or 500
+    )
     for name, value in error.get_headers():
         if name == "Allow":
             response.headers[name] = value

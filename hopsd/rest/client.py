@@ -72,18 +72,18 @@ def ask_server(
     finally:
         connection.close()
     try:
-        signed = munge.decode(signature)
+        seal = munge.decode(signature)
     except HopsError as error:
         # hopsd without its munged cannot sign; what it says of that is all there is.
         message = document.get("error", "") if isinstance(document, dict) else ""
         raise UnreachableError(
             f"the answer from {server} is not signed by hopsd ({error}) {message}".rstrip()
         ) from None
-    if signed.payload != answer_payload(status, credential, answer):
+    if seal.payload != answer_payload(status, credential, answer):
         raise UnreachableError(f"the answer from {server} is not the one that hopsd signed")
-    if signed.uid not in _trusted_uids(server.account):
+    if seal.uid not in _trusted_uids(server.account):
         raise UnreachableError(
-            f"who answers at {server} is uid {signed.uid}, not hopsd: name its account as"
+            f"who answers at {server} is uid {seal.uid}, not hopsd: name its account as"
             f" `account` in hopsctl.toml (root and {server.account!r} are trusted)"
         )
     if status != 200:

@@ -34,13 +34,13 @@ class Operation:
 
     def request(self, arguments: Mapping[str, Any]) -> tuple[str, bytes]:
         """The target, path and query, and the body of a request. An argument None is left out."""
-        given = {key: value for key, value in arguments.items() if value is not None}
+        given_arguments = {key: value for key, value in arguments.items() if value is not None}
         path = self.path
-        for key in [key for key in given if f"{{{key}}}" in path]:
-            path = path.replace(f"{{{key}}}", quote(str(given.pop(key)), safe=""))
+        for key in [key for key in given_arguments if f"{{{key}}}" in path]:
+            path = path.replace(f"{{{key}}}", quote(str(given_arguments.pop(key)), safe=""))
         if self.body:
-            return path, json.dumps(given).encode()
-        query = urlencode(given, doseq=True)
+            return path, json.dumps(given_arguments).encode()
+        query = urlencode(given_arguments, doseq=True)
         return f"{path}?{query}" if query else path, b""
 
     def arguments(self, query: Mapping[str, list[str]]) -> dict[str, Any]:
@@ -54,8 +54,10 @@ class Operation:
     def _value(self, key: str, values: list[str]) -> Any:
         kind = self.query.get(key)
         if kind is None:
-            accepted = ", ".join(self.query) or "none"
-            raise InputError(f"{key[:80]!r} is no parameter of {self.path}; accepted: {accepted}")
+            accepted_keys = ", ".join(self.query) or "none"
+            raise InputError(
+                f"{key[:80]!r} is no parameter of {self.path}; accepted: {accepted_keys}"
+            )
         if kind == "array":
             return values
         try:
@@ -72,7 +74,7 @@ _TYPES: Mapping[str, Any] = {"string": str, "integer": int, "number": float}
 def operations() -> Mapping[str, Operation]:
     """By command, as hopsd's local socket calls them."""
     paths = json.loads(SPECIFICATION.read_text())["paths"]
-    supported = (
+    supported_operations = (
         Operation(
             command=item["operationId"],
             method=method.upper(),
@@ -83,7 +85,7 @@ def operations() -> Mapping[str, Operation]:
         for path, methods in paths.items()
         for method, item in methods.items()
     )
-    return {operation.command: operation for operation in supported}
+    return {operation.command: operation for operation in supported_operations}
 
 
 def _query(parameters: Iterable[Mapping[str, Any]]) -> Iterable[tuple[str, str]]:

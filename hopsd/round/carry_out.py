@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hopsd.core.queue.history import with_ages
-from hopsd.core.queue.profile_runs import unstarted
+from hopsd.core.queue.profile_runs import unstarted_runs
 from hopsd.model.history import ProfileRun
 from hopsd.model.step import StepOutcome
 from hopsd.round.decide import Decision
@@ -20,11 +20,11 @@ def carry_out(
     A shadow's steps are never recorded: none is ever done, and the same ones come at every look.
     Returns the outcomes of the steps, and the profile runs that changed.
     """
-    now, profiled = decision.seen.reading.now, decision.profiles.updates
+    now, changed_runs = decision.seen.reading.now, decision.profiles.updates
     store.save_jobs(with_ages(decision.seen.records, decision.ages))
-    store.save_profile_runs(profiled)
+    store.save_profile_runs(changed_runs)
     if not decision.steps and not first:
-        return (), profiled
+        return (), changed_runs
     steps = decision.steps if port.name != SHADOW else ()
     plan_id = None
     if steps or first:
@@ -36,8 +36,8 @@ def carry_out(
         store.save_transitions(under_way)
     store.save_ended_by_signal([outcome.step.job for outcome in outcomes if outcome.warned])
     if plan_id is not None:
-        finished = now + max((outcome.seconds for outcome in outcomes), default=0.0)
-        store.finish_plan(plan_id, outcomes if steps else (), finished)
-    profiled = unstarted(profiled, outcomes)
-    store.save_profile_runs(profiled)
-    return outcomes, profiled
+        end = now + max((outcome.seconds for outcome in outcomes), default=0.0)
+        store.finish_plan(plan_id, outcomes if steps else (), end)
+    changed_runs = unstarted_runs(changed_runs, outcomes)
+    store.save_profile_runs(changed_runs)
+    return outcomes, changed_runs

@@ -75,28 +75,30 @@ def decide(
     reading = planning_reading(
         observation.reading, observation.under_way, settings.snapshot.cpus_per_gpu
     )
-    built = build_snapshot(
+    build = build_snapshot(
         reading, observation.records, observation.comments, knowledge, info, settings.snapshot
     )
-    jobs, nodes = built.snapshot.jobs, built.snapshot.nodes
+    jobs, nodes = build.snapshot.jobs, build.snapshot.nodes
     # Recorded for people only: policies compute them from the snapshot.
-    anew = [job for job in jobs if info.first or observation.records[job.id].age_seconds is None]
-    expected = ages(anew, nodes)
+    jobs_to_age = [
+        job for job in jobs if info.first or observation.records[job.id].age_seconds is None
+    ]
+    expected = ages(jobs_to_age, nodes)
     view = ClusterView(reading, observation.records, observation.comments)
-    sessions = plan_sessions(built.snapshot, view, settings.sessions)
+    sessions = plan_sessions(build.snapshot, view, settings.sessions)
     profiles = _profile(view, sessions.snapshot, inputs, settings)
     plan = inputs.policy(profiles.snapshot, settings.plan)
     profiles, sessions = profiles.compatible_with(plan), sessions.beside(plan)
     plan = replace(plan, placements={**plan.placements, **sessions.placements})
-    waiting = {**plan.waiting, **built.refused, **observation.errors, **sessions.waiting}
+    waiting = {**plan.waiting, **build.refused, **observation.errors, **sessions.waiting}
     plan = replace(plan, waiting=profiles.explained(waiting))
-    built = built.with_notes(profiles.unmeasurable).with_notes(sessions.notes)
+    build = build.with_notes(profiles.unmeasurable).with_notes(sessions.notes)
     _check_finite(plan, expected)
     steps = diff(
         observation.reading,
         plan,
-        pinned=built.pinned | profiles.staying,
-        ignored=observation.released
+        pinned_jobs=build.pinned | profiles.staying,
+        released_jobs=observation.released
         | profiles.moving
         | {step.job for step in sessions.stops}
         | {transition.step.job for transition in observation.under_way},
@@ -105,14 +107,14 @@ def decide(
     relevant = tuple(
         replace(
             step,
-            partition=built.partitions.get(step.job, ""),
+            partition=build.partitions.get(step.job, ""),
             cause=sessions.causes.get(step.job, ""),
         )
         if step.target
         else step
         for step in (*sessions.stops, *profiles.steps, *steps)
     )
-    return Decision(observation, built, expected, profiles, plan, relevant)
+    return Decision(observation, build, expected, profiles, plan, relevant)
 
 
 def _relevant_knowledge(knowledge: Knowledge, workloads: Collection[WorkloadName]) -> Knowledge:

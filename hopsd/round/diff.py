@@ -15,23 +15,23 @@ def diff(
     reading: Reading,
     plan: Plan,
     *,
-    pinned: Collection[JobId],
+    pinned_jobs: Collection[JobId],
     first: bool,
-    ignored: Collection[JobId] = frozenset(),
+    released_jobs: Collection[JobId] = frozenset(),
 ) -> list[Step]:
     """Steps that take the cluster from ``reading`` to ``plan``; empty when nothing has to change.
 
-    A first plan decides over every running job but the ``pinned``: one it does not place is
-    preempted. A later plan only starts jobs. ``ignored`` jobs were given back to plain Slurm.
+    A first plan decides over every running job but ``pinned_jobs``: one it does not place is
+    preempted. A later plan only starts jobs. ``released_jobs`` were given back to plain Slurm.
     Steps are in the order of the plan's queue, then of job ids, so equal plans give equal steps.
     """
     queue = {job: position for position, job in enumerate((*plan.window, *plan.adjusted))}
     steps = []
     for job in reading.jobs:
-        if job.id in ignored:
+        if job.id in released_jobs:
             continue
         target = plan.placements.get(job.id, Allocation())
-        step = _step(job, target, may_vacate=first and job.id not in pinned)
+        step = _step(job, target, may_vacate=first and job.id not in pinned_jobs)
         if step is not None:
             steps.append(step)
     return sorted(steps, key=lambda step: (queue.get(step.job, len(queue)), job_order(step.job)))

@@ -43,24 +43,24 @@ class Observation:
         """The same, but planned for no jobs other than ``jobs``."""
         return replace(self, comments={job: self.comments[job] for job in jobs})
 
-    def avoiding(self, avoided: Mapping[JobId, frozenset[NodeName]]) -> Observation:
-        """The same, but no plan puts the jobs of ``avoided`` on these nodes."""
-        if not avoided:
+    def avoiding(self, nodes_by_job: Mapping[JobId, frozenset[NodeName]]) -> Observation:
+        """The same, but no plan puts a job on its ``nodes_by_job``."""
+        if not nodes_by_job:
             return self
         jobs = tuple(
             replace(
                 job,
-                excluded=job.excluded | avoided[job.id],
-                avoids=job.avoids | avoided[job.id],
+                excluded=job.excluded | nodes_by_job[job.id],
+                avoids=job.avoids | nodes_by_job[job.id],
             )
-            if job.id in avoided
+            if job.id in nodes_by_job
             else job
             for job in self.reading.jobs
         )
         return replace(self, reading=replace(self.reading, jobs=jobs))
 
-    def without(self, aside: Mapping[JobId, Reason]) -> Observation:
-        """The same, but no plan is made for the jobs of ``aside``."""
-        comments = {job: c for job, c in self.comments.items() if job not in aside}
-        reasons = {job: reason for job, reason in aside.items() if job in self.comments}
+    def without(self, asides: Mapping[JobId, Reason]) -> Observation:
+        """The same, but no plan is made for the jobs in ``asides``."""
+        comments = {job: c for job, c in self.comments.items() if job not in asides}
+        reasons = {job: reason for job, reason in asides.items() if job in self.comments}
         return replace(self, comments=comments, errors={**self.errors, **reasons})

@@ -35,7 +35,7 @@ _parse = lru_cache(maxsize=16384)(parse)
 _MAX_SHOWN = 60
 """Characters of the numbers of an array's tasks."""
 
-_STRANDED = Reason(
+_STRANDED_REASON = Reason(
     ReasonCode.DEPENDENCY,
     "what it depends on ended in another way than asked for: it never starts;"
     " scontrol update its dependency, or scancel it",
@@ -84,7 +84,7 @@ def observe(
             errors[job.id] = Reason(ReasonCode.ERROR, str(error))
             continue
         if job.stranded and job.state is SlurmState.PENDING:
-            errors[job.id] = _STRANDED
+            errors[job.id] = _STRANDED_REASON
         elif job.barred and job.state is SlurmState.PENDING:
             errors[job.id] = Reason(ReasonCode.HELD, job.barred)
         elif job.rest is not None or (job.throttled and job.state is SlurmState.PENDING):
@@ -112,19 +112,21 @@ def observe(
         return after
 
     records, failures = find_failing_items(reading.jobs, brought_up)
-    for job, raised in failures:
+    for job, failure in failures:
         comments.pop(job.id, None)
-        errors[job.id] = Reason(ReasonCode.ERROR, f"{SET_ASIDE}: {describe_error(raised)}")
+        errors[job.id] = Reason(ReasonCode.ERROR, f"{SET_ASIDE}: {describe_error(failure)}")
         if job.id in before:
             records[job.id] = before[job.id]
-    released = frozenset(job for job, record in records.items() if record.released)
-    for job_id in released:
+    released_jobs = frozenset(job for job, record in records.items() if record.released)
+    for job_id in released_jobs:
         comments.pop(job_id, None)
         errors.pop(job_id, None)
-    return Observation(reading, _limited(comments, records), errors, records, released)
+    return Observation(
+        reading, _limit_requirements(comments, records), errors, records, released_jobs
+    )
 
 
-def _limited(
+def _limit_requirements(
     comments: Mapping[JobId, Comment], records: Mapping[JobId, JobRecord]
 ) -> dict[JobId, Comment]:
     """``comments`` without the requirements of jobs that held so many GPUs for nothing."""

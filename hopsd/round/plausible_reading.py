@@ -49,16 +49,16 @@ def plausible(reading: Reading) -> Plausible:
 
     Implausible nodes are treated as down, with the reason in their state.
     """
-    aside: dict[JobId, Reason] = {}
+    asides: dict[JobId, Reason] = {}
     jobs = []
     for job in reading.jobs:
         wrong = _wrong(job, _JOB) or _wrong_allocation(job)
         if wrong:
-            aside[job.id] = Reason(ReasonCode.ERROR, f"set aside: Slurm reports its {wrong}")
+            asides[job.id] = Reason(ReasonCode.ERROR, f"set aside: Slurm reports its {wrong}")
             job = _job(job)  # noqa: PLW2901
         jobs.append(_printable(job))
     nodes = tuple(_node(node) for node in reading.nodes)
-    return Plausible(replace(reading, nodes=nodes, jobs=tuple(jobs)), aside)
+    return Plausible(replace(reading, nodes=nodes, jobs=tuple(jobs)), asides)
 
 
 def _wrong(value: object, bounds_by_field: Mapping[str, Bound]) -> str:
@@ -107,13 +107,13 @@ def _printable(job: JobReading) -> JobReading:
     if _clean("".join(_texts_of(job))):
         return job
     bad = [name for name in _TEXTS if not _clean(getattr(job, name))]
-    texts = {name: _cleaned(getattr(job, name)) for name in bad}
+    texts = {name: _printable_text(getattr(job, name)) for name in bad}
     return replace(job, **texts)  # type: ignore[arg-type]
 
 
 def _clean(text: str) -> bool:
-    return (text.isascii() and "\0" not in text) or _cleaned(text) == text
+    return (text.isascii() and "\0" not in text) or _printable_text(text) == text
 
 
-def _cleaned(text: str) -> str:
+def _printable_text(text: str) -> str:
     return text.replace("\0", "?").encode(errors="replace").decode()

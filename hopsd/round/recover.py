@@ -32,10 +32,10 @@ def recover(port: Port, store: Store, requirements_max: int) -> tuple[StepOutcom
     left open.
     """
     resume(port, store)
-    unfinished = store.unfinished_plan()
-    if unfinished is None:
+    interruption = store.unfinished_plan()
+    if interruption is None:
         return None
-    plan_id, record = unfinished
+    plan_id, record = interruption
     _requeue_killed(port, record)
     reading, _ = read_settled(port, store)
     observation = observe(port, store, requirements_max, reading)
@@ -46,13 +46,13 @@ def recover(port: Port, store: Store, requirements_max: int) -> tuple[StepOutcom
     steps = diff(
         observation.reading,
         plan,
-        pinned=frozenset(job.id for job in observation.reading.jobs) - plan_jobs | lost_jobs,
-        ignored=observation.released | {transition.step.job for transition in port.under_way},
+        pinned_jobs=frozenset(job.id for job in observation.reading.jobs) - plan_jobs | lost_jobs,
+        released_jobs=observation.released | {transition.step.job for transition in port.under_way},
         first=record.first and lasts,
     )
     steps = [step for step in steps if step.kind is StepKind.HOLD or step.job in plan_jobs]
-    moving = {step.job for step in steps}
-    port.let_go_on([s.job for s in record.steps if vacates(s) and s.job not in moving])
+    moving_jobs = {step.job for step in steps}
+    port.let_go_on([s.job for s in record.steps if vacates(s) and s.job not in moving_jobs])
     outcomes = tuple(port.apply(steps))
     store.save_transitions(port.under_way)
     store.save_ended_by_signal([outcome.step.job for outcome in outcomes if outcome.warned])
@@ -67,10 +67,10 @@ def _requeue_killed(port: Port, record: PlanRecord) -> None:
 
     Of one that is still completing, only the port can tell, once it has ended.
     """
-    vacating = {step.job for step in record.steps if vacates(step)}
+    jobs_to_vacate = {step.job for step in record.steps if vacates(step)}
     end_states = (SlurmState.FAILED, SlurmState.COMPLETING)
     end_jobs = (job.id for job in port.read().jobs if job.state in end_states)
-    if steps := [Step(job, StepKind.REQUEUE) for job in end_jobs if job in vacating]:
+    if steps := [Step(job, StepKind.REQUEUE) for job in end_jobs if job in jobs_to_vacate]:
         port.apply(steps)
 
 

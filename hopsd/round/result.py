@@ -42,5 +42,5 @@ class RoundResult:
     @property
     def put_off(self) -> frozenset[JobId]:
         """Jobs whose start Slurm was too busy for."""
-        late = OutcomeStatus.PUT_OFF
-        return frozenset(o.step.job for o in self.outcomes if o.status is late)
+        put_off_status = OutcomeStatus.PUT_OFF
+        return frozenset(o.step.job for o in self.outcomes if o.status is put_off_status)

@@ -51,14 +51,14 @@ def run_round(
         PlanLateError: the policy was too slow; nothing was changed.
     """
     results = carry_on(port, store)
-    reading, late = read_cluster(port, store)
+    reading, late_outcomes = read_cluster(port, store)
     observation = observe(port, store, settings.requirements_max, reading)
     observation = observation.carrying_on(port.under_way, reasons(port.under_way))
     now = observation.reading.now
     observation = observation.without(backing_off(backoffs, now))
     observation = observation.avoiding(avoided_nodes(backoffs, now))
-    shunned = shunned_nodes(observation.reading.jobs, unreliable)
-    observation = observation.avoiding(shunned)
+    nodes_to_avoid = shunned_nodes(observation.reading.jobs, unreliable)
+    observation = observation.avoiding(nodes_to_avoid)
     window, first = current_window(window, now, settings.seconds)
     inputs = planning_inputs(store, policy, now, settings)
     info = RoundInfo(first=first, seconds=window.end - now)
@@ -72,7 +72,7 @@ def run_round(
                 first = True
         window = window.after(decision.plan, decision.snapshot)
     waiting = with_avoided(decision.plan.waiting, backoffs, now)
-    waiting = with_shunned(waiting, shunned, unreliable)
+    waiting = with_shunned(waiting, nodes_to_avoid, unreliable)
     decision = replace(decision, plan=replace(decision.plan, waiting=waiting))
     outcomes, profile_runs = carry_out(port, store, decision, window, first=first)
     return RoundResult(
@@ -81,7 +81,7 @@ def run_round(
         decision.seen,
         decision.built,
         decision.plan,
-        (*results, *late, *outcomes),
+        (*results, *late_outcomes, *outcomes),
         profile_runs,
         decision.defects,
     )

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from math import ceil, inf
 
-from hopsd.core.queue.history import OCCUPYING, is_another
-from hopsd.core.queue.profile_runs import unstarted
+from hopsd.core.queue.history import OCCUPYING_STATES, is_another
+from hopsd.core.queue.profile_runs import unstarted_runs
 from hopsd.model.allocation import Allocation
 from hopsd.model.history import JobRecord
 from hopsd.model.ids import JobId, NodeName
@@ -46,7 +46,7 @@ def carry_on(port: Port, store: Store) -> tuple[StepOutcome, ...]:
 def _close_profile_runs(store: Store, outcomes: Sequence[StepOutcome]) -> None:
     failure = OutcomeStatus.FAILED
     if any(outcome.step.profiling and outcome.status is failure for outcome in outcomes):
-        store.save_profile_runs(unstarted(store.profile_runs(inf), outcomes))
+        store.save_profile_runs(unstarted_runs(store.profile_runs(inf), outcomes))
 
 
 def resume(port: Port, store: Store) -> None:
@@ -60,24 +60,24 @@ def resume(port: Port, store: Store) -> None:
         job.id for job in reading.jobs if job.id in records and is_another(job, records[job.id])
     }
     requeue_jobs = _may_be_requeued(store)
-    requeued = [
+    requeued_jobs = [
         job.id
         for job in reading.jobs
         if job.requeued_held and (job.id in requeue_jobs or _was_requeued(job, records.get(job.id)))
     ]
     port.resume(
         [transition for transition in transitions if transition.step.job not in ended_jobs],
-        requeued,
+        requeued_jobs,
     )
 
 
 def _may_be_requeued(store: Store) -> set[JobId]:
     """The jobs that the newest plans may have requeued without having seen them wait."""
-    unfinished, last = store.unfinished_plan(), store.last_plan()
+    interruption, last = store.unfinished_plan(), store.last_plan()
     final = (OutcomeStatus.DONE, OutcomeStatus.UNCHANGED)
     undone = [o.step for o in last.outcomes if o.status not in final] if last is not None else []
     return {
-        step.job for step in (*undone, *(unfinished[1].steps if unfinished is not None else ()))
+        step.job for step in (*undone, *(interruption[1].steps if interruption is not None else ()))
     }
 
 
@@ -93,10 +93,10 @@ def read_settled(port: Port, store: Store) -> tuple[Reading, tuple[StepOutcome, 
     outcomes: tuple[StepOutcome, ...] = ()
     reading = port.read()
     for _ in range(_READINGS):
-        leaving = {
+        leaving_jobs = {
             transition.step.job for transition in port.under_way if transition.phase.on_nodes
         }
-        if not any(job.id in leaving and job.state.finished for job in reading.jobs):
+        if not any(job.id in leaving_jobs and job.state.finished for job in reading.jobs):
             break
         outcomes += carry_on(port, store)
         reading = port.read()
@@ -142,10 +142,10 @@ def planning_reading(
     if not transitions and not any(node.completing_seconds for node in reading.nodes):
         return reading
     by_job = {entry.step.job: entry for entry in transitions if entry.phase is not Phase.DEFERRED}
-    unclaimed: Counter[NodeName] = Counter()  # GPUs of leaving jobs that others are to get
+    unclaimed_gpus: Counter[NodeName] = Counter()  # GPUs of leaving jobs that others are to get
     for entry in by_job.values():
         if entry.phase is not Phase.STARTING:
-            unclaimed.update(dict(entry.step.target))
+            unclaimed_gpus.update(dict(entry.step.target))
     use = _Use()
     jobs = []
     for job in reading.jobs:
@@ -155,8 +155,8 @@ def planning_reading(
             continue
         target, remaining = transition.step.target, Counter(dict(job.allocation))
         if transition.phase.on_nodes:
-            overlap = remaining & unclaimed
-            unclaimed -= overlap
+            overlap = remaining & unclaimed_gpus
+            unclaimed_gpus -= overlap
             use.claimed_of_leaving.update(overlap)
             remaining -= overlap
             if target:
@@ -167,7 +167,7 @@ def planning_reading(
         jobs.append(replace(job, state=SlurmState.RUNNING, hold=Hold.NONE, allocation=allocation))
     gpus_in_use: Counter[NodeName] = Counter()
     for job in jobs:
-        if job.state in OCCUPYING:
+        if job.state in OCCUPYING_STATES:
             gpus_in_use.update(dict(job.allocation))
     nodes = tuple(use.of(node, gpus_in_use[node.name]) for node in reading.nodes)
     return replace(reading, nodes=nodes, jobs=tuple(jobs))
@@ -205,10 +205,10 @@ class _Use:
         return replace(
             node,
             foreign_gpus=foreign,
-            idle_cores=_reduced(node.idle_cores, share * self.cores[node.name]),
-            idle_memory_mb=_reduced(node.idle_memory_mb, share * self.memory_mb[node.name]),
+            idle_cores=_reduced_amount(node.idle_cores, share * self.cores[node.name]),
+            idle_memory_mb=_reduced_amount(node.idle_memory_mb, share * self.memory_mb[node.name]),
         )
 
 
-def _reduced(idle: int | None, amount: float) -> int | None:
+def _reduced_amount(idle: int | None, amount: float) -> int | None:
     return None if idle is None else max(0, idle - ceil(amount))

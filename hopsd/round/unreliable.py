@@ -17,23 +17,23 @@ def shunned_nodes(
     """
     if not unreliable:
         return {}
-    shunned = {
+    nodes_to_avoid = {
         job.id: frozenset(unreliable)
         - set(job.allocation.nodes)
         - (job.options.nodes or frozenset())
         for job in jobs
     }
-    return {job: nodes for job, nodes in shunned.items() if nodes}
+    return {job: nodes for job, nodes in nodes_to_avoid.items() if nodes}
 
 
 def with_shunned(
     waiting: Mapping[JobId, Reason],
-    shunned: Mapping[JobId, frozenset[NodeName]],
+    nodes_to_avoid: Mapping[JobId, frozenset[NodeName]],
     unreliable: Mapping[NodeName, str],
 ) -> dict[JobId, Reason]:
     """``waiting``, with the evidence in the reason of jobs that no other node has a place for."""
     reasons = dict(waiting)
-    for job, nodes in shunned.items():
+    for job, nodes in nodes_to_avoid.items():
         if job in reasons and reasons[job].code is ReasonCode.NO_CONFIGURATION:
             evidence = "; ".join(f"{node} {unreliable[node]}" for node in sorted(nodes))
             reasons[job] = Reason(

@@ -54,7 +54,7 @@ def unseen_runs(
 
 def _recent_starts(store: Store, jobs: Collection[JobId]) -> list[RecentStart]:
     """The newest such runs of ``jobs``: of the last plan, and of steps that took longer."""
-    unfinished, last = store.unfinished_plan(), store.last_plan()
+    interruption, last = store.unfinished_plan(), store.last_plan()
     starts = []
     if last is not None:
         for outcome in last.outcomes:
@@ -65,8 +65,8 @@ def _recent_starts(store: Store, jobs: Collection[JobId]) -> list[RecentStart]:
         if outcome.started:
             allocation = outcome.ran or outcome.actual or outcome.step.target
             starts.append(RecentStart(outcome.step, allocation, outcome.started, told=True))
-    if unfinished is not None:
-        record = unfinished[1]
+    if interruption is not None:
+        record = interruption[1]
         starts += [RecentStart(step, step.target, record.made, told=True) for step in record.steps]
     return [run for run in starts if run.step.target]
 
@@ -77,12 +77,14 @@ def _runs_ended(job: JobReading, old: JobRecord) -> int:
     Of a run that is still completing: the record has it if it was already completing then, and
     Slurm has counted it among the restarts if it was requeued.
     """
-    requeued = job.restarts - old.restarts
-    completing = _completing(job) and not requeued and old.state is not SlurmState.COMPLETING
-    return requeued + (1 if job.state.finished or completing else 0)
+    requeue_count = job.restarts - old.restarts
+    is_completing = (
+        _is_completing(job) and not requeue_count and old.state is not SlurmState.COMPLETING
+    )
+    return requeue_count + (1 if job.state.finished or is_completing else 0)
 
 
-def _completing(job: JobReading) -> bool:
+def _is_completing(job: JobReading) -> bool:
     """Whether its run is over and the job still completing: Slurm no longer tells its GPUs."""
     return job.state is SlurmState.COMPLETING and not job.allocation
 
@@ -97,7 +99,7 @@ def _matches_run(job: JobReading, old: JobRecord, run: RecentStart) -> bool:
     hosts, run_hosts = set(job.ran_on), set(map(host_of, run.allocation.nodes))
     if job.state.finished:
         return job.start >= int(run.start) and hosts == run_hosts
-    if _completing(job):  # Slurm names only the nodes that are not done yet
+    if _is_completing(job):  # Slurm names only the nodes that are not done yet
         return job.start >= int(run.start) and bool(hosts) and hosts <= run_hosts
     return run.told and run.start >= int(old.seen)
 
@@ -105,7 +107,7 @@ def _matches_run(job: JobReading, old: JobRecord, run: RecentStart) -> bool:
 def _record_at_start(
     old: JobRecord, job: JobReading, run: RecentStart, types: Mapping[NodeName, GpuType], apps: int
 ) -> JobRecord:
-    start = job.start if job.state.finished or _completing(job) else run.start
+    start = job.start if job.state.finished or _is_completing(job) else run.start
     waiting = replace(
         job,
         state=SlurmState.PENDING,

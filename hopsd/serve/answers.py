@@ -44,7 +44,7 @@ STRANGER = -1
 """The uid of a reader without an account: no job is theirs."""
 
 HOURLY_SECONDS = 3 * DAY_SECONDS
-"""Use is told by the hour for periods up to so long, else by the day (UTC)."""
+"""Usage is reported by the hour for periods up to this long, else by the day (UTC)."""
 
 MAX_OUTPUT_PATHS = 1000
 """As many are remembered: a page that is open asks again and again."""
@@ -96,7 +96,7 @@ class QueryService:
         return self._rounds.result
 
     def viewer(self, uid: int, user: str) -> Viewer:
-        """What this user may see; ``STRANGER``: what one may who has no jobs here."""
+        """What this user may see; ``STRANGER``: what a user without jobs here may see."""
         extra = map(Private, self.config.daemon.private_data)
         return viewer(uid, user, os.getuid(), self._privacy.read(), extra)
 
@@ -125,15 +125,15 @@ class QueryService:
         if job not in rows:
             job = tasks.get(job, _waits_as(job, rows))
         history = history_for(viewer, self._store.job_history(JobId(job)))
-        told = {"job": rows.get(job), "history": history, "unseen": None}
+        explanation = {"job": rows.get(job), "history": history, "unseen": None}
         if job not in rows and not history["placements"]:
             of_array = [row["id"] for row in rows.values() if row["array"] == job]
-            told["unseen"] = (
+            explanation["unseen"] = (
                 f"job {job} is an array; ask for one of its tasks: {_first_jobs(of_array)}"
                 if of_array
                 else self._explain_unknown(viewer, JobId(job))
             )
-        return told
+        return explanation
 
     def _explain_unknown(self, viewer: Viewer, job: JobId) -> str | None:
         """Of a job that hopsd has not seen and Slurm knows, in a sentence."""
@@ -184,7 +184,7 @@ class QueryService:
         if since >= until:
             raise InputError("since: give a time before until")
         user = UserName(viewer.user) if viewer.hides(Private.JOBS, Private.USAGE) else None
-        hidden = viewer.hides(Private.USAGE, Private.NODES)
+        is_usage_hidden = viewer.hides(Private.USAGE, Private.NODES)
         day = HOUR if until - since <= HOURLY_SECONDS else DAY_SECONDS
         restart = self.config.knowledge.assumed_restart_seconds
         shadow = self.document["port"] == SHADOW
@@ -193,7 +193,9 @@ class QueryService:
             "until": until,
             "user": user,
             "shadow": shadow,
-            "use": None if hidden else [asdict(use) for use in store.gpu_use(since, until, day)],
+            "use": None
+            if is_usage_hidden
+            else [asdict(use) for use in store.gpu_use(since, until, day)],
             "ranges": list(RATIOS),
             **store.figures(since, until, restart, user, shadow=shadow),
         }
@@ -230,27 +232,29 @@ class QueryService:
             ),
         }
 
-    def ended_jobs(self, who: Viewer, most: int, user: UserName | None = None) -> list[Document]:
-        """The last jobs that ended, of ``user`` or of all; ``who``'s own if others' are private."""
-        if who.hides(Private.JOBS, Private.USAGE):
-            user = UserName(who.user)
+    def ended_jobs(
+        self, reader: Viewer, limit: int, user: UserName | None = None
+    ) -> list[Document]:
+        """The last jobs that ended, of ``user`` or all; ``reader``'s own if others' are private."""
+        if reader.hides(Private.JOBS, Private.USAGE):
+            user = UserName(reader.user)
         return [
             {**asdict(job), "allocation": None, "latency_ratio": job.latency_ratio}
-            for job in self._store.ended_jobs(most, user)
+            for job in self._store.ended_jobs(limit, user)
         ]
 
-    def past(self, who: Viewer, since: float, until: float, seconds: float) -> Document:
+    def past(self, reader: Viewer, since: float, until: float, seconds: float) -> Document:
         """Use, queue and waits by periods of ``seconds``, a multiple of an hour."""
-        user = UserName(who.user) if who.hides(Private.JOBS, Private.USAGE) else None
-        hidden = who.hides(Private.USAGE, Private.NODES)
-        use = [] if hidden else self._store.gpu_use(since, until, seconds)
+        user = UserName(reader.user) if reader.hides(Private.JOBS, Private.USAGE) else None
+        is_usage_hidden = reader.hides(Private.USAGE, Private.NODES)
+        use = [] if is_usage_hidden else self._store.gpu_use(since, until, seconds)
         queue = self._store.queue_periods(since, until, seconds, user) if since < until else ()
         return {
             "since": since,
             "until": until,
             "seconds": seconds,
             "user": user,
-            "use": None if hidden else [asdict(row) for row in use],
+            "use": None if is_usage_hidden else [asdict(row) for row in use],
             "queue": [asdict(period) for period in queue],
         }
 

@@ -30,23 +30,23 @@ KEPT_SECONDS = 60.0
 
 
 class HealthService:
-    """Judges outside the tick: in the thread of whoever asks, one at a time."""
+    """Judges outside the tick: in the thread that asks, one request at a time."""
 
     def __init__(self, store: PostgresStore) -> None:
         self._store = store
-        self._judging = threading.Lock()
-        self._judged: tuple[float, Health] | None = None
+        self._lock = threading.Lock()
+        self._verdict: tuple[float, Health] | None = None
 
     def health(self, nodes: Iterable[Mapping[str, Any]]) -> Health:
         """The verdicts on ``nodes``, rows of the status document."""
         from hopsd.health.judge import judge  # noqa: PLC0415  # scipy is slow to import
 
-        with self._judging:
+        with self._lock:
             now = time.monotonic()
-            if self._judged is None or now - self._judged[0] >= KEPT_SECONDS:
-                stored = self._store.health(time.time() - HISTORY_SECONDS)
-                self._judged = now, judge(health_records(time.time(), nodes, *stored))
-            return self._judged[1]
+            if self._verdict is None or now - self._verdict[0] >= KEPT_SECONDS:
+                stored_records = self._store.health(time.time() - HISTORY_SECONDS)
+                self._verdict = now, judge(health_records(time.time(), nodes, *stored_records))
+            return self._verdict[1]
 
 
 def health_records(

@@ -31,7 +31,7 @@ given beyond it. hopsd's unit allows 4 GiB.
 UNKNOWN = -1
 """The uid of a caller who hung up before the kernel was asked."""
 
-_CONNECTED = "01"  # as /proc/net/tcp calls it
+_CONNECTED_STATE = "01"  # as /proc/net/tcp calls it
 
 
 class BusyError(HopsError):
@@ -57,7 +57,7 @@ def _tcp_uid(connection: socket.socket) -> int:
     with Path("/proc/self/net", table).open() as lines:
         for line in lines:
             words = line.split()
-            if words[1:3] == ends and words[3] == _CONNECTED:
+            if words[1:3] == ends and words[3] == _CONNECTED_STATE:
                 return int(words[7])
     return UNKNOWN
 
@@ -65,8 +65,8 @@ def _tcp_uid(connection: socket.socket) -> int:
 def _end(address: Any) -> str:
     """As proc_net_tcp(5) writes it: words of 32 bits in the machine's order, and the port."""
     host, port = address[:2]
-    packed = socket.inet_pton(socket.AF_INET6 if ":" in host else socket.AF_INET, host)
-    words = struct.unpack(f"={len(packed) // 4}I", packed)
+    address_bytes = socket.inet_pton(socket.AF_INET6 if ":" in host else socket.AF_INET, host)
+    words = struct.unpack(f"={len(address_bytes) // 4}I", address_bytes)
     return "".join(f"{word:08X}" for word in words) + f":{port:04X}"
 
 
@@ -77,7 +77,7 @@ def _caller(connection: socket.socket, address: Any) -> int | str:
     return uid if local or uid != UNKNOWN else str(address[0])
 
 
-def trusted(uid: int | str) -> bool:
+def is_trusted(uid: int | str) -> bool:
     """root and hopsd's account."""
     return uid in (0, os.getuid())
 
@@ -97,7 +97,7 @@ class BoundedThreads(ThreadingMixIn):
     def __init__(self, *arguments: Any) -> None:
         self._connections: Counter[int | str] = Counter()
         self._callers: dict[Any, int | str] = {}
-        self._entering = threading.Lock()
+        self._entry_lock = threading.Lock()
         super().__init__(*arguments)
 
     def caller(self, request: Any) -> int | str:
@@ -106,8 +106,8 @@ class BoundedThreads(ThreadingMixIn):
 
     def verify_request(self, request: Any, client_address: Any) -> bool:
         uid = _caller(request, client_address)
-        with self._entering:
-            full = self._connections.total() >= self.in_all and not trusted(uid)
+        with self._entry_lock:
+            full = self._connections.total() >= self.in_all and not is_trusted(uid)
             free = not full and self._connections[uid] < self.per_user
             if free:
                 self._connections[uid] += 1
@@ -128,7 +128,7 @@ class BoundedThreads(ThreadingMixIn):
             self._leave(request)
 
     def _leave(self, request: Any) -> None:
-        with self._entering:
+        with self._entry_lock:
             uid = self._callers.pop(request)
             self._connections[uid] -= 1
             if not self._connections[uid]:

@@ -16,10 +16,10 @@ Document = dict[str, Any]
 
 def viewer(uid: int, user: str, own_uid: int, privacy: Privacy, extra: Iterable[Private]) -> Viewer:
     """``own_uid``: hopsd's, which sees all; ``extra``: hidden by hopsd's own configuration."""
-    everything = (
+    sees_everything = (
         uid == own_uid or uid in privacy.privileged_uids or user in privacy.privileged_users
     )
-    return Viewer(uid, user, frozenset() if everything else privacy.hidden | frozenset(extra))
+    return Viewer(uid, user, frozenset() if sees_everything else privacy.hidden | frozenset(extra))
 
 
 def status_for(viewer: Viewer, document: Document) -> Document:

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from hopsd.errors import HopsError, InputError
-from hopsd.serve.peers import BoundedThreads, RequestSlots, trusted
+from hopsd.serve.peers import BoundedThreads, RequestSlots, is_trusted
 
 REQUEST_BYTES_MAX = 65536
 REQUEST_SECONDS = 10.0
@@ -129,10 +129,10 @@ class _Connection(socketserver.BaseRequestHandler):
             self.request.sendall(answer)
 
     def _answer(self, until_sent: ExitStack) -> bytes:
-        command, arguments = _parsed(_line(self.request, REQUEST_SECONDS))
+        command, arguments = _parse_request(_line(self.request, REQUEST_SECONDS))
         uid = int(self.server.caller(self.request))
         question = until_sent.enter_context(
-            self.server.turns.question(uid, waiting=CONNECTIONS_PER_USER, at_once=trusted(uid))
+            self.server.turns.question(uid, waiting=CONNECTIONS_PER_USER, at_once=is_trusted(uid))
         )
         with question.turn():
             answer = _encoded({"data": self.server.handler(Request(command, arguments, uid))})
@@ -147,17 +147,17 @@ def _encoded(document: Mapping[str, Any]) -> bytes:
 def _line(connection: socket.socket, seconds: float) -> bytes:
     """What came before the first newline, the end, or too much; in ``seconds`` in all."""
     deadline = time.monotonic() + seconds
-    received = b""
-    while b"\n" not in received and len(received) < REQUEST_BYTES_MAX:
+    request_bytes = b""
+    while b"\n" not in request_bytes and len(request_bytes) < REQUEST_BYTES_MAX:
         connection.settimeout(max(0.001, deadline - time.monotonic()))
         part = connection.recv(REQUEST_BYTES_MAX)
         if not part:
             break
-        received += part
-    return received.partition(b"\n")[0]
+        request_bytes += part
+    return request_bytes.partition(b"\n")[0]
 
 
-def _parsed(line: bytes) -> tuple[str, Mapping[str, Any]]:
+def _parse_request(line: bytes) -> tuple[str, Mapping[str, Any]]:
     try:
         request = json.loads(line)
         command = request.pop("command")

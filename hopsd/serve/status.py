@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import Any, Protocol
 
 from hopsd import __version__
-from hopsd.core.queue.history import OCCUPYING
+from hopsd.core.queue.history import OCCUPYING_STATES
 from hopsd.core.submission.comment import Comment, parse
 from hopsd.errors import InputError
 from hopsd.model.history import JobRecord
@@ -98,14 +98,14 @@ def document(
             if job.state.finished:
                 continue
             row = _row(job, observation, plans.get(job.id), result, undone)
-            if row["priority"] is None and job.state in OCCUPYING:
+            if row["priority"] is None and job.state in OCCUPYING_STATES:
                 row |= _figures(numbers.get(job.id))
-            row["predicted"] = _predicted(job, predictions)
-            row["hung"] = hung.get(job.id) if job.state in OCCUPYING else None
-            row["idle"] = idle.get(job.id) if job.state in OCCUPYING else None
+            row["predicted"] = _prediction_document(job, predictions)
+            row["hung"] = hung.get(job.id) if job.state in OCCUPYING_STATES else None
+            row["idle"] = idle.get(job.id) if job.state in OCCUPYING_STATES else None
             if job.state is SlurmState.PENDING and row["reason"] is None:
                 row["reason"] = _left_to_slurm(row, service)
-            doc["running" if job.state in OCCUPYING else "waiting"].append(row)
+            doc["running" if job.state in OCCUPYING_STATES else "waiting"].append(row)
         doc["waiting"].sort(key=lambda row: -(row["priority"] or 0.0))
     return doc
 
@@ -128,10 +128,10 @@ def with_health(doc: Document, slow: Mapping[str, str], lemons: Mapping[str, str
     return {**doc, "nodes": nodes}
 
 
-def _predicted(job: JobReading, predictions: Predictions | None) -> Document | None:
+def _prediction_document(job: JobReading, predictions: Predictions | None) -> Document | None:
     """When it starts, or ends if it runs; None: that is not known, or it was another's turn."""
     prediction = predictions.row(job.id) if predictions is not None else None
-    runs = job.state in OCCUPYING
+    runs = job.state in OCCUPYING_STATES
     return prediction if prediction is not None and (prediction["kind"] == "end") == runs else None
 
 
@@ -180,7 +180,7 @@ def _outcome(outcome: StepOutcome) -> Document:
 def _nodes(observation: Observation) -> list[Document]:
     jobs_by_node: Mapping[str, dict[JobId, int]] = defaultdict(dict)
     for job in observation.reading.jobs:
-        if job.state in OCCUPYING:
+        if job.state in OCCUPYING_STATES:
             for node, gpus in job.allocation:
                 jobs_by_node[node][job.id] = gpus
     return [
@@ -269,7 +269,7 @@ def _job(
         **_figures(numbers),
         "code": reason.code.value if reason else None,
         "reason": reason.text if reason else None,
-        "noticed": _noticed(job, observation, result),
+        "noticed": _notice(job, observation, result),
         "released": job.id in observation.released,
         "profiling": record.profiling,
     }
@@ -298,7 +298,7 @@ def _comment_of(job: JobReading, observation: Observation) -> Comment | None:
     return None
 
 
-def _noticed(job: JobReading, observation: Observation, result: RoundResult | None) -> str | None:
+def _notice(job: JobReading, observation: Observation, result: RoundResult | None) -> str | None:
     """What its user should know although it does not keep the job waiting."""
     if job.state is not SlurmState.PENDING and job.id in observation.errors:
         return observation.errors[job.id].text

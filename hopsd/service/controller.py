@@ -78,7 +78,7 @@ def _give_back(job: JobReading, comment: Comment, observation: Observation) -> S
     return Step(job.id, StepKind.RELEASE, gpus=gpus, avoid=cpus, least_nodes=nodes)
 
 
-def _accepted(job: JobReading, observation: Observation) -> Comment | None:
+def _accepted_comment(job: JobReading, observation: Observation) -> Comment | None:
     """The comment of a job that hops plans for now, or later: of an array's tasks before their
     turn.
     """
@@ -121,15 +121,15 @@ class Controller:
     ) -> None:
         """``claim``: raises if the database is another cluster's; called until it succeeds."""
         self._claim = claim
-        self._claimed = False
+        self._has_claimed_lead = False
         self._port = port
         self._port_reason = port_reason
         self._store = store
         self._leader = leader
         self._window: RoundWindow | None = None
-        self._recovered = False
+        self._is_recovered = False
         self._ticks = 0
-        self._seen: Observation | None = None
+        self._observation: Observation | None = None
         self._result: RoundResult | None = None
         self._numbers: dict[JobId, JobNumbers] = {}
         """Of running jobs, from the last plan that each was in."""
@@ -137,10 +137,10 @@ class Controller:
         self._backoffs: dict[JobId, Backoff] = {}
         self._told_aside: set[str] = set()
         self._defects = _Defects()
-        self._pruned = -inf
+        self._last_pruning = -inf
         self._meter = Meter()
         self._diary = Diary(store)
-        self._config = self._wanted = config
+        self._config = self._next_config = config
         self._policy = WithDeadline(get_policy(config.plan.policy))
         self._learner = Learner(store, config.knowledge.report_dir)
         self._hung_jobs = HungJobs(store)
@@ -162,7 +162,7 @@ class Controller:
             InputError: its policy, an installed package's, cannot be loaded; the old one stays.
         """
         get_policy(config.plan.policy)
-        self._wanted = config
+        self._next_config = config
 
     def _take(self, config: Config) -> None:
         if config.plan.policy != self._config.plan.policy:
@@ -190,7 +190,7 @@ class Controller:
     @property
     def backing_off(self) -> int:
         """How many jobs are left out of plans for a while, since they failed."""
-        now = self._seen.reading.now if self._seen is not None else inf
+        now = self._observation.reading.now if self._observation is not None else inf
         return len(backing_off(self._backoffs, now))
 
     def tick(self) -> str:
@@ -202,28 +202,28 @@ class Controller:
         self._ticks += 1
         mode, error, defect = "standby", None, None
         try:
-            if self._wanted is not self._config:
-                self._take(self._wanted)
+            if self._next_config is not self._config:
+                self._take(self._next_config)
             self._leader.acquire()
-            if not self._claimed:
+            if not self._has_claimed_lead:
                 self._claim()
-                self._claimed = True
+                self._has_claimed_lead = True
             mode = "paused" if self._store.control().paused else "active"
             sentence = self._lead(mode)
         except NotLeaderError as refusal:
             mode = "standby"
-            self._recovered, self._seen, self._result = False, None, None
+            self._is_recovered, self._observation, self._result = False, None, None
             sentence = f"standing by: {refusal}"
         except HopsError as failure:
-            self._recovered = False
+            self._is_recovered = False
             sentence = error = str(failure)
-        except Exception as raised:  # the round's edge: jobs run on, and status says so
-            self._recovered, defect = False, raised
-            sentence = error = f"a defect of hops, {type(raised).__name__}: {raised}"
+        except Exception as exception:  # the round's edge: jobs run on, and status says so
+            self._is_recovered, defect = False, exception
+            sentence = error = f"a defect of hops, {type(exception).__name__}: {exception}"
             log.exception("defect")
         self._defects.note(defect)
         if mode != "standby":
-            self._whatever_happens(lambda: self._housekeeping(anew=defect is not None))
+            self._whatever_happens(lambda: self._keep_house(observe_anew=defect is not None))
         if log_problem := logs.problem():
             sentence = f"{sentence}; lines of the log are lost: {log_problem}"
         if self._defects.count > 1:
@@ -234,15 +234,15 @@ class Controller:
 
     def carry_on(self) -> None:
         """Between ticks: do what is due for the steps under way, without waiting or planning."""
-        if not (self._recovered and self._port.under_way):
+        if not (self._is_recovered and self._port.under_way):
             return
         try:
             self._carry_on()
         except HopsError as failure:  # the next tick takes up what is under way
-            self._recovered = False
+            self._is_recovered = False
             log.warning("carry on", problem=str(failure))
         except Exception:
-            self._recovered = False
+            self._is_recovered = False
             log.exception("defect")
 
     def _carry_on(self) -> None:
@@ -251,44 +251,44 @@ class Controller:
     def _lead(self, mode: str) -> str:
         problems = []
         if mode == "paused":
-            if self._recovered:  # what was begun is not left half done
+            if self._is_recovered:  # what was begun is not left half done
                 self._carry_on()
             problems.append(self._release_requested())
-            self._seen, self._result = self._observe(), None
+            self._observation, self._result = self._observe(), None
             problems.append("paused: everything is left to Slurm")
         else:
-            if not self._recovered:
+            if not self._is_recovered:
                 problems.append(self._take_up())
             problems.append(self._release_requested())
             unread = self._learn()
             problems.append(self._requeue_hung_and_idle())
             problems.append(self._round())
             problems.append(f"no report of a job can be read: {unread}" if unread else "")
-            problems += self._seen.reading.problems if self._seen is not None else ()
+            problems += self._observation.reading.problems if self._observation is not None else ()
         return "; ".join(filter(None, problems))
 
-    def _housekeeping(self, *, anew: bool) -> None:
-        """What is over for long goes, whatever becomes of the rounds. ``anew``: the round failed,
+    def _keep_house(self, *, observe_anew: bool) -> None:
+        """Delete old data, even if rounds fail. ``observe_anew``: the round failed,
         and what it saw is lost.
         """
-        if anew:
-            self._seen = self._observe()
-        if self._seen is None:
+        if observe_anew:
+            self._observation = self._observe()
+        if self._observation is None:
             return
-        self._count_use(self._seen)
-        self._failed_starts.look(self._seen.reading.jobs)
-        now = self._seen.reading.now
+        self._count_use(self._observation)
+        self._failed_starts.look(self._observation.reading.jobs)
+        now = self._observation.reading.now
         acts = self._config.slurm.port is not PortName.SHADOW and not self._store.control().paused
         health = replace(self._config.health, drain=self._config.health.drain and acts)
         self._node_health.look(self.document["nodes"], health, now)
         if acts:
             ending = self._config.interactive.ending
-            jobs = self._seen.reading.jobs
+            jobs = self._observation.reading.jobs
             self._session_ends.look(jobs, self._idle_jobs.seconds(), now, ending)
-        if not 0.0 <= now - self._pruned < self._settings.seconds:
+        if not 0.0 <= now - self._last_pruning < self._settings.seconds:
             self._store.prune(now, self._config.database.retention_days)
             self._store.save_predictions(self.outlook.state())
-            self._pruned = now
+            self._last_pruning = now
 
     def _count_use(self, observation: Observation) -> None:
         """What became of the GPUs since the last look.
@@ -335,17 +335,17 @@ class Controller:
                 self._backoffs,
                 self._node_health.unreliable if self._config.health.avoid else {},
             )
-        except PlanLateError as late:
-            self._seen = self._observe()
-            return str(late)
-        before = self._seen.reading.now if self._seen is not None else -inf
+        except PlanLateError as error:
+            self._observation = self._observe()
+            return str(error)
+        before = self._observation.reading.now if self._observation is not None else -inf
         self._window, self._result = result.window, result
         present = {job.id for job in result.seen.reading.jobs}
         figures = {**self._numbers, **result.plan.jobs}
         self._numbers = {job: n for job, n in figures.items() if job in present}
         shadow = self._config.slurm.port is PortName.SHADOW
-        acted = bool(result.outcomes) and not shadow
-        if acted:
+        has_acted = bool(result.outcomes) and not shadow
+        if has_acted:
             self._needless += len(needless_restarts(result.built.snapshot, result.plan))
         now = result.seen.reading.now
         # If the clock is set back, no job waits longer for it.
@@ -353,7 +353,7 @@ class Controller:
         self._backoffs = after_defects(
             after_outcomes(backoffs, result.outcomes, now), result.defects, now
         )
-        self._seen = self._observe() if acted else result.seen
+        self._observation = self._observe() if has_acted else result.seen
         self._whatever_happens(lambda: self._note_steps(result.outcomes))
         self._whatever_happens(lambda: self._note_profiles(result.profiled))
         self._whatever_happens(lambda: self._note_asides(result))
@@ -365,13 +365,15 @@ class Controller:
 
     def _predict(self, result: RoundResult) -> None:
         """Have starts and ends predicted from what the round left, in the background."""
-        records = self._seen.records if self._seen is not None else result.seen.records
-        built, end = result.built, result.window.end
+        records = (
+            self._observation.records if self._observation is not None else result.seen.records
+        )
+        build, end = result.built, result.window.end
         self.outlook.offer(
             RoundReport(
-                built.snapshot,
+                build.snapshot,
                 result.outcomes,
-                built.expected,
+                build.expected,
                 records,
                 end,
                 self._settings.seconds,
@@ -393,7 +395,7 @@ class Controller:
         last = self._store.last_plan()
         if last is not None:
             self._window = RoundWindow(last.round_start, last.round_end)
-        self._recovered = True
+        self._is_recovered = True
         if outcomes is None:
             return ""
         self._note_steps(outcomes)
@@ -402,18 +404,18 @@ class Controller:
         return text
 
     def _learn(self) -> str:
-        if self._seen is None:
+        if self._observation is None:
             return ""
         half_life = self._settings.snapshot.estimator.half_life_seconds
-        reading = self._seen.reading
+        reading = self._observation.reading
         try:
             reading = with_racks(reading, self._settings.snapshot.racks)
             unread = self._learner.learn(reading, half_life)
             self._hung_jobs.look(self._learner.ranks, reading.jobs, reading.now)
             hung = self._hung_jobs.hung
             self._idle_jobs.look(reading.jobs, self._learner.steps, reading.now, hung)
-            used, taken = self._learner.gpus_used, self._learner.gpus_taken
-            self._idle_jobs.note_used(reading.jobs, used, taken, reading.now)
+            used, gpus_by_driver = self._learner.gpus_used, self._learner.gpus_taken
+            self._idle_jobs.note_used(reading.jobs, used, gpus_by_driver, reading.now)
             return unread
         except PASS_THROUGH_ERRORS:
             raise
@@ -427,22 +429,22 @@ class Controller:
         """
         limits = delays(self._config.health)
         shadow = self._config.slurm.port is PortName.SHADOW
-        if self._seen is None or shadow or limits == RemedyDelays():
+        if self._observation is None or shadow or limits == RemedyDelays():
             return ""
-        jobs = requeueable(self._seen)
-        planned = remedies(
+        jobs = requeueable(self._observation)
+        remedies_due = remedies(
             [job.id for job in jobs], self._hung_jobs.hung, self._idle_jobs.idle, limits
         )
-        reqs = {job.id: self._seen.comments[job.id].reqs for job in jobs}
-        planned += shrinks(reqs, self._idle_jobs.partly, limits.unused)
-        steps = self._remedies.steps(jobs, planned)
+        reqs = {job.id: self._observation.comments[job.id].reqs for job in jobs}
+        remedies_due += shrinks(reqs, self._idle_jobs.partly, limits.unused)
+        steps = self._remedies.steps(jobs, remedies_due)
         if not steps:
             return ""
-        stopped = {step.job for step in steps}
+        stopped_jobs = {step.job for step in steps}
         self._store.save_jobs(
-            replace(self._seen.records[remedy.job], gpus_most=remedy.gpus)
-            for remedy in planned
-            if remedy.job in stopped and remedy.gpus is not None
+            replace(self._observation.records[remedy.job], gpus_most=remedy.gpus)
+            for remedy in remedies_due
+            if remedy.job in stopped_jobs and remedy.gpus is not None
         )
         outcomes = tuple(self._port.apply(steps))
         self._store.save_transitions(self._port.under_way)
@@ -451,7 +453,7 @@ class Controller:
 
     def account_of(self, job: JobId) -> str:
         """The job's Slurm account, "" if it is not known."""
-        jobs = self._seen.reading.jobs if self._seen is not None else ()
+        jobs = self._observation.reading.jobs if self._observation is not None else ()
         return next((job_reading.account for job_reading in jobs if job_reading.id == job), "")
 
     def accepted_reports(self, prefix: str) -> list[str]:
@@ -468,16 +470,18 @@ class Controller:
             job.id: _give_back(job, comment, observation)
             for job in observation.reading.jobs
             if job.state is SlurmState.PENDING
-            and (comment := _accepted(job, observation)) is not None
+            and (comment := _accepted_comment(job, observation)) is not None
         }
         releases: set[JobId] = set()
         for request in requests:
             releases |= pending.keys() & set(request.jobs) if request.jobs else pending.keys()
         outcomes = self._port.apply([pending[job] for job in sorted(releases, key=job_order)])
-        released = {o.step.job for o in outcomes if o.status is OutcomeStatus.DONE}
-        self._store.save_jobs(replace(observation.records[job], released=True) for job in released)
+        released_jobs = {o.step.job for o in outcomes if o.status is OutcomeStatus.DONE}
+        self._store.save_jobs(
+            replace(observation.records[job], released=True) for job in released_jobs
+        )
         self._note_steps(outcomes)
-        text = f"gave {len(released)} of {len(releases)} jobs back to plain Slurm"
+        text = f"gave {len(released_jobs)} of {len(releases)} jobs back to plain Slurm"
         askers = ", ".join(sorted({str(request.uid) for request in requests}))
         self._store.add_event("released", f"{text} for uid {askers}")
         if not any(o.status is OutcomeStatus.UNDER_WAY for o in outcomes):  # else: tried again
@@ -488,7 +492,7 @@ class Controller:
         """Of steps that were under way: what a round does with those of its own."""
         if outcomes:
             now = max((outcome.started for outcome in outcomes), default=0.0)
-            now = max(now, self._seen.reading.now if self._seen is not None else 0.0)
+            now = max(now, self._observation.reading.now if self._observation is not None else 0.0)
             self._backoffs = after_outcomes(self._backoffs, outcomes, now)
             log.info("carried on", did=status.count_outcomes(outcomes))
             self._whatever_happens(lambda: self._note_steps(outcomes))
@@ -505,19 +509,19 @@ class Controller:
 
     def _note_asides(self, result: RoundResult) -> None:
         """Who is newly set aside, as an event and in the log."""
-        aside = {
+        asides = {
             **{f"job {job}": reason.text for job, reason in result.seen.errors.items()},
             **{f"node {n.name}": n.state_text for n in result.seen.reading.nodes if not n.usable},
         }
-        aside = {culprit: text for culprit, text in aside.items() if SET_ASIDE in text}
-        for culprit, text in aside.items():
+        asides = {culprit: text for culprit, text in asides.items() if SET_ASIDE in text}
+        for culprit, text in asides.items():
             if culprit not in self._told_aside:
                 kind, _, name = culprit.partition(" ")
                 log.error("set aside", **{kind: name}, reason=text)
                 self._store.add_event(
                     "set_aside", f"{culprit}: {text}", job=JobId(name) if kind == "job" else None
                 )
-        self._told_aside = set(aside)
+        self._told_aside = set(asides)
 
     def _note_profiles(self, runs: Sequence[ProfileRun]) -> None:
         for run in runs:
@@ -540,7 +544,7 @@ class Controller:
         try:
             hung, idle = self._hung_jobs.rows(), self._idle_jobs.rows()
             document = status.document(
-                service, self._seen, self._result, self.outlook, hung, idle, self._numbers
+                service, self._observation, self._result, self.outlook, hung, idle, self._numbers
             )
             return status.with_health(document, self._node_health.slow, self._node_health.lemons)
         except Exception as defect:  # every tick ends with a status document
@@ -549,7 +553,7 @@ class Controller:
 
     def _raqlr(self) -> float | None:
         """None if it cannot be computed."""
-        if self._seen is None:
+        if self._observation is None:
             return None
         hours = self._config.metrics.raqlr_hours
-        return self._store.raqlr(self._seen.reading.now - hours * 3600.0)
+        return self._store.raqlr(self._observation.reading.now - hours * 3600.0)

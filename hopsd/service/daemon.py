@@ -48,7 +48,7 @@ from hopsd.service.controller import Controller
 from hopsd.service.signals import SignalInbox
 from hopsd.service.stalls import StallWatch
 from hopsd.service.wake import Waker
-from hopsd.slurm.accounting.rights import coordinated, own_missing_rights
+from hopsd.slurm.accounting.rights import coordinated_accounts, own_missing_rights
 from hopsd.slurm.ask import PrivacyReader, slurm_conf
 from hopsd.slurm.choose import choose_port
 from hopsd.slurm.command import SlurmCommands
@@ -70,7 +70,7 @@ FAILING_TICKS = 10
 """In a row, all with the same defect: after them systemd's watchdog is kept waiting."""
 
 MAX_STATUS = 1000
-"""Characters of what systemd is told."""
+"""Maximum characters of a status text for systemd."""
 
 GC_THRESHOLDS = 100_000, 20, 50
 """A tick over 20,000 jobs makes millions of values that are no garbage: looking for cycles among
@@ -108,10 +108,10 @@ class Daemon:
         port, reason = choose_port(
             config.slurm,
             assure=leader.assure,
-            answered=self._alive,
+            note_answer=self._alive,
             saves=SaveReader(
                 lambda: self._config.knowledge.report_dir,
-                accepted=lambda prefix: self._controller.accepted_reports(prefix),  # noqa: PLW0108 - made below
+                accepted_names=lambda prefix: self._controller.accepted_reports(prefix),  # noqa: PLW0108 - made below
             ),
         )
         with PostgresStore(config.database.dsn, leader=leader) as store:
@@ -157,14 +157,14 @@ class Daemon:
         scheduler.start()
         self._notify.notify("READY=1")
         watchdog = watchdog_seconds()
-        ahead = _wall_ahead()
-        stopping = False
-        while not stopping:
+        offset = _wall_ahead()
+        should_stop = False
+        while not should_stop:
             signals = inbox.wait(min(watchdog or 60.0, 1.0))
-            stopping = signal.SIGTERM in signals or signal.SIGINT in signals
-            before, ahead = ahead, _wall_ahead()
-            if abs(ahead - before) > CLOCK_STEP_SECONDS:
-                log.warning("clock", set_by_seconds=round(ahead - before, 1))
+            should_stop = signal.SIGTERM in signals or signal.SIGINT in signals
+            before, offset = offset, _wall_ahead()
+            if abs(offset - before) > CLOCK_STEP_SECONDS:
+                log.warning("clock", set_by_seconds=round(offset - before, 1))
                 self._schedule(scheduler)
             if signal.SIGHUP in signals:
                 self._take_configuration(scheduler)
@@ -208,8 +208,8 @@ class Daemon:
         """False if systemd's watchdog should restart hopsd. No tick has come further for long, or
         all of late ended with the same defect, which may lie in what this process remembers.
         """
-        late = time.monotonic() - self._seen_alive >= self._patience()
-        return not late and self._controller.failing < FAILING_TICKS
+        is_late = time.monotonic() - self._seen_alive >= self._patience()
+        return not is_late and self._controller.failing < FAILING_TICKS
 
     def _tick(self) -> None:
         with self._waker.look(self._config.daemon.wake_seconds):
@@ -257,7 +257,9 @@ class Daemon:
             log.error("reload refused", error=str(error), did="the old configuration stays")
             return
         logs.configure(config.daemon.log_level, config.daemon.log_format)
-        needs_restart = [key for key in RESTART_KEYS if not _unchanged(key, self._config, config)]
+        needs_restart = [
+            key for key in RESTART_KEYS if not _is_unchanged(key, self._config, config)
+        ]
         old, self._config = self._config, config
         self._answers.config = config
         self._schedule(scheduler)
@@ -306,9 +308,9 @@ class Daemon:
         return health_json(self._controller.health.health(self._answers.document["nodes"]))
 
     def _mail_kinds(self, request: Request) -> Any:
-        chosen = self._store.mail_kinds(UserName(_user(request.uid)))
+        kinds = self._store.mail_kinds(UserName(_user(request.uid)))
         return {
-            "kinds": None if chosen is None else list(chosen),
+            "kinds": None if kinds is None else list(kinds),
             "mails": bool(self._config.notify.mail),
         }
 
@@ -318,8 +320,8 @@ class Daemon:
             isinstance(kinds, list) and set(map(str, kinds)) <= set(KINDS)
         ):
             raise InputError(f"kinds: give a list of {', '.join(KINDS)}, or null")
-        chosen = None if kinds is None else [kind for kind in KINDS if kind in kinds]
-        self._store.save_mail_kinds(UserName(_user(request.uid)), chosen)
+        chosen_kinds = None if kinds is None else [kind for kind in KINDS if kind in kinds]
+        self._store.save_mail_kinds(UserName(_user(request.uid)), chosen_kinds)
         return self._mail_kinds(request)
 
     def _control(self, request: Request, *, paused: bool) -> Any:
@@ -329,17 +331,19 @@ class Daemon:
         return {"paused": paused, "by": user}
 
     def _release(self, request: Request) -> Any:
-        requested = request.arguments.get("jobs")
-        if not isinstance(requested, list):
+        request_jobs = request.arguments.get("jobs")
+        if not isinstance(request_jobs, list):
             raise InputError("jobs: give a list of job ids, [] for all held jobs")
         document = self._controller.document
         array_of = {JobId(row["id"]): row["array"] for row in document["waiting"]}
         # Each once: anybody may ask, and name thousands.
-        named = dict.fromkeys(JobId(str(job)) for job in requested)
+        release_names = dict.fromkeys(JobId(str(job)) for job in request_jobs)
         # An array is all that waits of it.
-        jobs = tuple(job for job, array in array_of.items() if job in named or array in named)
-        known = {*array_of, *array_of.values()}
-        unknown = [job for job in named if job not in known]
+        jobs = tuple(
+            job for job, array in array_of.items() if job in release_names or array in release_names
+        )
+        known_names = {*array_of, *array_of.values()}
+        unknown = [job for job in release_names if job not in known_names]
         self._refuse_ordinary(request, (*jobs, *unknown))
         if document["mode"] == "standby":
             raise HopsError(
@@ -357,14 +361,16 @@ class Daemon:
         """Coordinators may have it for ``jobs`` of their accounts, none of them for all jobs."""
         if request.uid in (0, os.getuid()):
             return
-        user, let = _user(request.uid), self._config.daemon.controllers
-        if "operators" in let and user in self._privacy.read().privileged_users:
+        user, controllers = _user(request.uid), self._config.daemon.controllers
+        if "operators" in controllers and user in self._privacy.read().privileged_users:
             return
-        if "coordinators" in let and jobs:
-            accounts = coordinated(SlurmCommands(ASK_SECONDS), user)
+        if "coordinators" in controllers and jobs:
+            accounts = coordinated_accounts(SlurmCommands(ASK_SECONDS), user)
             if accounts.issuperset(self._controller.account_of(job) for job in jobs):
                 return
-        operators = " and ".join(["root", _user(os.getuid()), *(f"Slurm's {role}" for role in let)])
+        operators = " and ".join(
+            ["root", _user(os.getuid()), *(f"Slurm's {role}" for role in controllers)]
+        )
         raise HopsError(f"{request.command} is for {operators}, not for {user}")
 
 
@@ -392,7 +398,7 @@ def _refuse_old_schema(dsn: str) -> None:
             )
 
 
-def _unchanged(key: str, old: Config, new: Config) -> bool:
+def _is_unchanged(key: str, old: Config, new: Config) -> bool:
     section, name = key.split(".")
     return bool(getattr(getattr(old, section), name) == getattr(getattr(new, section), name))
 

@@ -45,14 +45,14 @@ class WithDeadline(Wrapper):
             PlanLateError: neither is ready; the running one is kept for the next call.
         """
         patience = settings.time_limit_seconds * self._allowance
-        late = self._late
-        if late is not None:
-            if not late.future.done():
+        late_call = self._late
+        if late_call is not None:
+            if not late_call.future.done():
                 raise PlanLateError("the last plan is still being solved; placements stay")
             self._late = None
-            usable = late.first == snapshot.round.first and not settings.paper_exact
-            if usable and late.future.exception() is None:
-                return drop_stale(late.future.result(), snapshot)
+            usable = late_call.first == snapshot.round.first and not settings.paper_exact
+            if usable and late_call.future.exception() is None:
+                return drop_stale(late_call.future.result(), snapshot)
         future = self._executor.submit(self._policy, snapshot, settings)
         try:
             return future.result(timeout=patience)

@@ -14,8 +14,8 @@ from hopsd.store.past_runs import LAUNCH_FAILED
 
 log = structlog.get_logger()
 
-_HELD = "Slurm could not launch it and holds it: mend its node, then scontrol release {}"
-_REQUEUED = "Slurm could not launch it on {}, and requeued it"
+_HELD_TEXT = "Slurm could not launch it and holds it: mend its node, then scontrol release {}"
+_REQUEUED_TEXT = "Slurm could not launch it on {}, and requeued it"
 
 
 class FailedStarts:
@@ -23,7 +23,7 @@ class FailedStarts:
 
     def __init__(self, store: History) -> None:
         self._store = store
-        self._noted: set[tuple[JobId, int]] = set()
+        self._noted_runs: set[tuple[JobId, int]] = set()
 
     def look(self, jobs: Iterable[JobReading]) -> None:
         """Note what Slurm says of waiting jobs."""
@@ -32,11 +32,11 @@ class FailedStarts:
             run = job.id, job.restarts
             present.add(run)
             # A requeue is a job's new submission: an event after it is of the same failure.
-            if job.launch_failed and run not in self._noted:
-                self._noted.add(run)
-                if not self._known(job):
-                    self._note(job.id, _HELD.format(job.id))
-        self._noted &= present
+            if job.launch_failed and run not in self._noted_runs:
+                self._noted_runs.add(run)
+                if not self._has_event(job):
+                    self._note(job.id, _HELD_TEXT.format(job.id))
+        self._noted_runs &= present
 
     def note_outcomes(self, outcomes: Iterable[StepOutcome]) -> None:
         """Note starts that Slurm undid within seconds: where it does not hold such jobs
@@ -44,9 +44,9 @@ class FailedStarts:
         """
         for outcome in outcomes:
             if outcome.status is OutcomeStatus.FAILED and outcome.ran and not outcome.actual:
-                self._note(outcome.step.job, _REQUEUED.format(outcome.ran))
+                self._note(outcome.step.job, _REQUEUED_TEXT.format(outcome.ran))
 
-    def _known(self, job: JobReading) -> bool:
+    def _has_event(self, job: JobReading) -> bool:
         """Whether it was noted by an earlier hopsd, or as an outcome."""
         events = self._store.events(job=job.id, limit=1000)
         return any(event.kind == LAUNCH_FAILED and event.at >= job.submit for event in events)

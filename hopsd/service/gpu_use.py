@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 
-from hopsd.core.queue.history import OCCUPYING
+from hopsd.core.queue.history import OCCUPYING_STATES
 from hopsd.model.devices import is_cpu
 from hopsd.model.ids import GpuType, NodeName
 from hopsd.model.journal import HOUR, GpuUse
@@ -58,16 +58,16 @@ def _gpus_by_use(
     reading: Reading, *, demand: bool, cpu_demand: bool
 ) -> dict[GpuType, Counter[str]]:
     """GPUs of each type by what they are used for; each is counted once."""
-    allocated: Counter[NodeName] = Counter()
+    allocated_gpus: Counter[NodeName] = Counter()
     for job in reading.jobs:
-        if job.state in OCCUPYING:
-            allocated.update(dict(job.allocation))
+        if job.state in OCCUPYING_STATES:
+            allocated_gpus.update(dict(job.allocation))
     by_type: dict[GpuType, Counter[str]] = {}
     for node in reading.nodes:
-        hops = min(node.gpus, allocated[node.name])
+        hops = min(node.gpus, allocated_gpus[node.name])
         plain = min(node.gpus - hops, node.foreign_gpus)
-        missed = cpu_demand if is_cpu(node.gpu_type) else demand
-        state = "down" if not node.usable else "fragmented" if missed else "idle"
+        unmet_demand = cpu_demand if is_cpu(node.gpu_type) else demand
+        state = "down" if not node.usable else "fragmented" if unmet_demand else "idle"
         counts = by_type.setdefault(node.gpu_type, Counter())
         counts.update({"hops": hops, "plain": plain, state: node.gpus - hops - plain})
     return by_type

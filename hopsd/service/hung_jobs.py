@@ -17,7 +17,7 @@ log = structlog.get_logger()
 
 
 TIMES = 2.0
-"""A job that went on after so long is not told again before it hangs for so many times that."""
+"""A job that resumed after a pause is reported again only if it hangs this many times as long."""
 
 
 class HungJobs:

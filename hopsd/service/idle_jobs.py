@@ -37,11 +37,11 @@ class IdleJobs:
         self._idle: dict[JobId, IdleJob] = {}
         self._hung: frozenset[JobId] = frozenset()
         self._partly: dict[JobId, PartlyUsed] = {}
-        self._agreed: dict[tuple[JobId, int], tuple[int, float]] = {}
+        self._agreements: dict[tuple[JobId, int], tuple[int, float]] = {}
         self._uses: dict[JobId, int] = {}
-        self._asked = float("-inf")
+        self._last_request = float("-inf")
         self._next = 0
-        self._asking = False
+        self._is_asking = False
 
     @property
     def idle(self) -> Mapping[JobId, IdleJob]:
@@ -68,15 +68,17 @@ class IdleJobs:
         }
         self._forget({job for job, _ in running})
         self._uses = {job.id: job.allocation.gpus for job in running.values()}
-        if self._asking or not now - self._asked >= EVERY_SECONDS:
+        if self._is_asking or not now - self._last_request >= EVERY_SECONDS:
             return
         before, self._steps = self._steps, {run: steps.get(run[0], 0) for run in running}
-        unchanged = {run: j for run, j in running.items() if before.get(run, 0) == self._steps[run]}
-        self._forget({job for job, _ in unchanged})
-        self._asked = now
-        if unchanged:
-            self._asking = True
-            self._begin(lambda: self._ask(unchanged, dict(self._steps), now))
+        stepless_runs = {
+            run: j for run, j in running.items() if before.get(run, 0) == self._steps[run]
+        }
+        self._forget({job for job, _ in stepless_runs})
+        self._last_request = now
+        if stepless_runs:
+            self._is_asking = True
+            self._begin(lambda: self._ask(stepless_runs, dict(self._steps), now))
 
     @property
     def partly(self) -> Mapping[JobId, PartlyUsed]:
@@ -87,29 +89,31 @@ class IdleJobs:
         self,
         jobs: Iterable[JobReading],
         used: Mapping[JobId, int],
-        taken: Mapping[JobId, int],
+        gpus_by_driver: Mapping[JobId, int],
         now: float,
     ) -> None:
         """Tell of the jobs that use some of the GPUs that they hold: ``used``, as their trainings
-        say, ``taken`` by any process, as the driver says.
+        say, ``gpus_by_driver``: those on which the driver sees a process.
         """
         partly = {}
-        agreed: dict[tuple[JobId, int], tuple[int, float]] = {}
+        agreements: dict[tuple[JobId, int], tuple[int, float]] = {}
         for job in jobs:
-            gpus, held = used.get(job.id, 0), job.allocation.gpus
-            if not 0 < gpus < held:
+            gpus, held_gpus = used.get(job.id, 0), job.allocation.gpus
+            if not 0 < gpus < held_gpus:
                 continue
             run, seconds = (job.id, job.restarts), 0.0
-            if taken.get(job.id) == gpus:  # where it sees fewer, it is blind for some processes
-                before = self._agreed.get(run, (gpus, now))
-                agreed[run] = before if before[0] == gpus else (gpus, now)
-                seconds = max(0.0, now - agreed[run][1])
-            partly[job.id] = PartlyUsed(gpus, held, seconds)
+            if (
+                gpus_by_driver.get(job.id) == gpus
+            ):  # where it sees fewer, it is blind for some processes
+                before = self._agreements.get(run, (gpus, now))
+                agreements[run] = before if before[0] == gpus else (gpus, now)
+                seconds = max(0.0, now - agreements[run][1])
+            partly[job.id] = PartlyUsed(gpus, held_gpus, seconds)
         for job_id, use in partly.items():
             if job_id not in self._partly:
                 log.warning("gpus_unused", job=job_id, reason=use.text)
                 self._store.add_event("gpus_unused", use.text, job=job_id)
-        self._partly, self._agreed = partly, agreed
+        self._partly, self._agreements = partly, agreements
 
     def rows(self) -> dict[JobId, dict[str, Any]]:
         """For the status document, by job: a sentence, and how many GPUs are of no use."""
@@ -157,7 +161,7 @@ class IdleJobs:
         except HopsError as error:
             log.warning("idle jobs", problem=str(error))
         finally:
-            self._asking = False
+            self._is_asking = False
 
     def _tell(self, idle: Mapping[JobId, IdleJob]) -> None:
         for job, idle_job in idle.items():

@@ -34,16 +34,16 @@ class LossyStream:
 
     def write(self, text: str) -> int:
         self.problem = ""
-        with self._noting():
+        with self._note_problem():
             self._stream.write(text)
         return len(text)
 
     def flush(self) -> None:
-        with self._noting():
+        with self._note_problem():
             self._stream.flush()
 
     @contextmanager
-    def _noting(self) -> Iterator[None]:
+    def _note_problem(self) -> Iterator[None]:
         try:
             yield
         except (OSError, ValueError) as error:  # ValueError: the stream is closed
@@ -62,7 +62,7 @@ def configure(level: str, form: str) -> None:
     """``level`` as Python names them, ``form`` json or console; everything goes to stderr."""
     global _stream  # noqa: PLW0603 - the process has one log
     _stream = LossyStream(sys.stderr)
-    rendered: list[structlog.typing.Processor] = (
+    processors: list[structlog.typing.Processor] = (
         [structlog.processors.JSONRenderer()]
         if form == "json"
         else [_printable, structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())]
@@ -75,7 +75,7 @@ def configure(level: str, form: str) -> None:
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             structlog.processors.format_exc_info,
-            *rendered,
+            *processors,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(
             logging.getLevelNamesMapping()[level.upper()]

@@ -30,12 +30,12 @@ SHARE = 0.01
 """Judging takes at most this share of the time: of a large site it takes a minute."""
 
 MIN_WORKLOADS = 2
-"""A node is drained only if so many workloads failed there: one may be broken itself."""
+"""A node is drained only if this many workloads failed there: a single one may be broken itself."""
 
 AVOIDED_SHARE = 0.1
 """Of the nodes of a GPU type, plans avoid at most this share, or one: the others have room."""
 
-DRAINED = "node_drained"
+DRAIN_EVENT = "node_drained"
 _MOST_EVENTS = 10_000
 
 
@@ -66,13 +66,13 @@ def avoidable(lemons: Iterable[Lemon], nodes: Iterable[Mapping[str, Any]]) -> di
         gpu_type: max(min(1, count - 1), int(AVOIDED_SHARE * count))
         for gpu_type, count in counts.items()
     }
-    avoided = {}
+    avoidable_nodes = {}
     for lemon in lemons:
         gpu_type = types.get(lemon.node)
         if lemon.workloads >= MIN_WORKLOADS and gpu_type is not None and spare[gpu_type] > 0:
             spare[gpu_type] -= 1
-            avoided[lemon.node] = evidence(lemon)
-    return avoided
+            avoidable_nodes[lemon.node] = evidence(lemon)
+    return avoidable_nodes
 
 
 class NodeHealth:
@@ -88,8 +88,8 @@ class NodeHealth:
         self._store, self._service, self._commands = store, service, commands
         self._begin = begin
         self._next = float("-inf")
-        self._judging = False
-        self._told: set[tuple[str, str, int | None]] = set()
+        self._is_judging = False
+        self._logged_verdicts: set[tuple[str, str, int | None]] = set()
         self.slow: Mapping[str, str] = {}
         self.lemons: Mapping[str, str] = {}
         self.unreliable: Mapping[NodeName, str] = {}
@@ -97,9 +97,9 @@ class NodeHealth:
 
     def look(self, nodes: Iterable[Mapping[str, Any]], config: HealthConfig, now: float) -> None:
         """Judge ``nodes``, rows of the status document, if it is time to."""
-        if self._judging or now < self._next:
+        if self._is_judging or now < self._next:
             return
-        self._judging = True
+        self._is_judging = True
         rows = list(nodes)
         self._begin(lambda: self._judge(rows, config, now))
 
@@ -118,7 +118,7 @@ class NodeHealth:
         finally:
             took = time.monotonic() - began
             self._next = now + max(EVERY_SECONDS, took / SHARE)
-            self._judging = False
+            self._is_judging = False
 
     def _tell(self, health: Health) -> None:
         self.lemons = {lemon.node: lemon_text(lemon) for lemon in health.lemons}
@@ -130,10 +130,10 @@ class NodeHealth:
         verdicts = {("node_slow", slow.node, slow.gpu): slow_text(slow) for slow in health.slow}
         verdicts |= {("node_breaks_jobs", node, None): text for node, text in self.lemons.items()}
         for (kind, node, gpu), text in verdicts.items():
-            if (kind, node, gpu) not in self._told:
+            if (kind, node, gpu) not in self._logged_verdicts:
                 log.warning(kind, node=node, reason=text)
                 self._store.add_event(kind, f"{node}: {text}")
-        self._told = set(verdicts)
+        self._logged_verdicts = set(verdicts)
 
     def _drain(
         self, health: Health, nodes: Iterable[Mapping[str, Any]], limit: int, now: float
@@ -146,11 +146,11 @@ class NodeHealth:
         before = {
             event.text.partition(":")[0]
             for event in self._store.events(limit=_MOST_EVENTS)
-            if event.kind == DRAINED and event.at >= since
+            if event.kind == DRAIN_EVENT and event.at >= since
         }
-        drained = sum(lemon.node not in usable for lemon in health.lemons)
+        out_of_service = sum(lemon.node not in usable for lemon in health.lemons)
         for lemon in health.lemons:
-            if drained >= limit:
+            if out_of_service >= limit:
                 return
             if lemon.node in before or lemon.node not in usable:
                 continue
@@ -161,6 +161,6 @@ class NodeHealth:
                 *("scontrol", "update", f"NodeName={lemon.node}", "State=DRAIN"),
                 f"Reason={reason}",
             )
-            drained += 1
-            log.warning(DRAINED, node=lemon.node, reason=reason)
-            self._store.add_event(DRAINED, f"{lemon.node}: {lemon_text(lemon)}")
+            out_of_service += 1
+            log.warning(DRAIN_EVENT, node=lemon.node, reason=reason)
+            self._store.add_event(DRAIN_EVENT, f"{lemon.node}: {lemon_text(lemon)}")

@@ -20,7 +20,7 @@ log = structlog.get_logger()
 MAX_REQUEUES = 3
 """Of one job: what hangs in every run is for its user to mend, and is only told from then on."""
 
-ANNOUNCED, REQUEUED, SHRUNK = "requeue_announced", "requeued", "shrunk"
+ANNOUNCEMENT_EVENT, REQUEUE_EVENT, SHRUNK = "requeue_announced", "requeued", "shrunk"
 _REQUEUED_BEFORE = "requeued_idle"
 """What events of earlier releases, which stay in the history, are called."""
 
@@ -35,20 +35,20 @@ def delays(config: HealthConfig) -> RemedyDelays:
     )
 
 
-def requeueable(seen: Observation) -> tuple[JobReading, ...]:
+def requeueable(observation: Observation) -> tuple[JobReading, ...]:
     """Running jobs that hops may stop: neither the user (``preempt=no``, ``--no-requeue``) nor a
     step under way keeps them where they are, a second start harms nobody, and they are no sessions,
     which end by their own rule.
     """
-    under_way = {transition.step.job for transition in seen.under_way}
+    under_way = {transition.step.job for transition in observation.under_way}
     return tuple(
         job
-        for job in seen.reading.jobs
+        for job in observation.reading.jobs
         if job.state is SlurmState.RUNNING
         and job.requeue
         and not {"refuses", "resubmits"} & job.options.repeats
         and job.id not in under_way
-        and (comment := seen.comments.get(job.id)) is not None
+        and (comment := observation.comments.get(job.id)) is not None
         and comment.preempt
         and not comment.interactive
     )
@@ -59,41 +59,41 @@ class Remedies:
 
     def __init__(self, store: History) -> None:
         self._store = store
-        self._announced: frozenset[JobId] = frozenset()
+        self._announced_jobs: frozenset[JobId] = frozenset()
 
-    def steps(self, jobs: Iterable[JobReading], planned: Sequence[Remedy]) -> list[Step]:
+    def steps(self, jobs: Iterable[JobReading], planned_remedies: Sequence[Remedy]) -> list[Step]:
         """Announce what was not yet; the steps of what is due. A job stopped
         :data:`MAX_REQUEUES` times is left alone.
         """
         by_id = {job.id: job for job in jobs}
         steps = []
-        for remedy in planned:
+        for remedy in planned_remedies:
             if self._requeues(remedy.job) >= MAX_REQUEUES:
                 continue
             if remedy.due_in > 0.0:
                 self._announce(remedy)
                 continue
-            kind = REQUEUED if remedy.gpus is None else SHRUNK
+            kind = REQUEUE_EVENT if remedy.gpus is None else SHRUNK
             log.warning(kind, job=remedy.job, reason=remedy.evidence)
             text = f"hops requeues it{_for(remedy)}: {remedy.evidence}"
             self._store.add_event(kind, text, job=remedy.job)
             current = by_id[remedy.job].allocation
             steps.append(Step(remedy.job, StepKind.PREEMPT, current=current))
-        self._announced = frozenset(remedy.job for remedy in planned)
+        self._announced_jobs = frozenset(remedy.job for remedy in planned_remedies)
         return steps
 
     def _announce(self, remedy: Remedy) -> None:
-        if remedy.job in self._announced:
+        if remedy.job in self._announced_jobs:
             return
         minutes = ceil(remedy.due_in / 60.0)
         unless = "it goes on" if remedy.gpus is None else "it uses them"
         text = f"hops requeues it{_for(remedy)} in {minutes} min unless {unless}: {remedy.evidence}"
-        log.warning(ANNOUNCED, job=remedy.job, reason=text)
-        self._store.add_event(ANNOUNCED, text, job=remedy.job)
+        log.warning(ANNOUNCEMENT_EVENT, job=remedy.job, reason=text)
+        self._store.add_event(ANNOUNCEMENT_EVENT, text, job=remedy.job)
 
     def _requeues(self, job: JobId) -> int:
         events = self._store.events(job=job, limit=_EVENTS_MAX)
-        return sum(event.kind in (REQUEUED, SHRUNK, _REQUEUED_BEFORE) for event in events)
+        return sum(event.kind in (REQUEUE_EVENT, SHRUNK, _REQUEUED_BEFORE) for event in events)
 
 
 def _for(remedy: Remedy) -> str:

@@ -22,7 +22,7 @@ EVERY_SECONDS = 5.0
 SHARE = 0.02
 """Of the time is spent reading at most: 2,000 reports on a file server may take a second."""
 
-_STALLED = b'"stalled":true'
+_STALL_MARK = b'"stalled":true'
 """As `hops_profiler` writes it. What else says so is read once more, by a tick, and refused."""
 
 
@@ -65,9 +65,9 @@ class StallWatch:
                 continue
             with suppress(OSError, FormatError):
                 status = entry.stat(follow_symlinks=False)
-                written, stalled = before.get(entry.name, (0, False))
-                if status.st_mtime_ns != written:
-                    said = stalled
-                    stalled = _STALLED in spool.read_owned(entry.name, status.st_uid)
-                    self._stalled_anew |= stalled and not said
-                self._reports[entry.name] = status.st_mtime_ns, stalled
+                known_mtime, is_stalled = before.get(entry.name, (0, False))
+                if status.st_mtime_ns != known_mtime:
+                    was_stalled = is_stalled
+                    is_stalled = _STALL_MARK in spool.read_owned(entry.name, status.st_uid)
+                    self._stalled_anew |= is_stalled and not was_stalled
+                self._reports[entry.name] = status.st_mtime_ns, is_stalled

@@ -32,7 +32,7 @@ class Waker:
         self._sessions = sessions
         self._clock = clock
         self._last: Activity | None = None
-        self._heard = -1
+        self._known_submissions = -1
         self._next = self._silent_until = self._paused_until = float("-inf")
 
     def _ask(self) -> Activity | None:
@@ -63,14 +63,14 @@ class Waker:
         last, activity = self._last, self._ask()
         if last is None or activity is None:
             return False
-        heard, self._heard = self._heard, activity.submitted
+        known_submissions, self._known_submissions = self._known_submissions, activity.submitted
         came, went = activity.submitted != last.submitted, activity.ended != last.ended
         idle = any(node["idle"] and node["usable"] for node in document["nodes"])
         if self.pausing:
             self._last = last  # what comes in a pause counts at its end
         elif (came and idle) or (went and document["waiting"]):
             return True
-        return activity.submitted != heard and self._session_came(document)
+        return activity.submitted != known_submissions and self._session_came(document)
 
     def _session_came(self, document: dict[str, Any]) -> bool:
         """Whether a session waits that the last look did not see."""
@@ -84,7 +84,7 @@ class Waker:
     def look(self, seconds: float) -> Iterator[None]:
         """Around a look at the cluster, which does not see what comes meanwhile; 0 as above."""
         begin = self._clock()
-        if seconds and (found := self._ask()) is not None:
-            self._heard = found.submitted
+        if seconds and (activity := self._ask()) is not None:
+            self._known_submissions = activity.submitted
         yield
         self._paused_until = self._clock() + SHARE * (self._clock() - begin)

@@ -17,7 +17,7 @@ from hopsd.slurm.ask import slurm_conf
 from hopsd.slurm.command import SlurmCommands
 from hopsd.store.connection import local_database
 
-PACKAGED = Path("/usr/share/hops/slurm")
+PACKAGE_FOLDER = Path("/usr/share/hops/slurm")
 ACCOUNT = "hops"
 
 
@@ -53,8 +53,8 @@ class Machine:
     @property
     def database(self) -> str | None:
         """The database's name in this machine's PostgreSQL; None if it is on another host."""
-        loaded = self.loaded
-        return local_database(loaded.database.dsn if loaded else "dbname=hops", self.account)
+        config = self.loaded
+        return local_database(config.database.dsn if config else "dbname=hops", self.account)
 
 
 def hopsctl() -> str:
@@ -71,7 +71,7 @@ def shipped(folder: str) -> Path:
 
 def plugin_folder() -> Path:
     """The submit plugin's folder: its package's, or where pip put it."""
-    return PACKAGED if PACKAGED.is_dir() else shipped("slurm_plugin")
+    return PACKAGE_FOLDER if PACKAGE_FOLDER.is_dir() else shipped("slurm_plugin")
 
 
 def read_machine(config: Path = DEFAULT_PATH) -> Machine:

@@ -44,8 +44,8 @@ def values(path: Path, depth: int = 0) -> dict[str, str]:
     text = without_block(path.read_text(errors="replace")).replace("\\\n", " ")
     for line in text.splitlines():
         words = line.partition("#")[0].strip()
-        if included := re.fullmatch(r"(?i)include\s+(\S+)", words):
-            if depth < 8 and (included_file := path.parent / included[1]).is_file():
+        if match := re.fullmatch(r"(?i)include\s+(\S+)", words):
+            if depth < 8 and (included_file := path.parent / match[1]).is_file():
                 settings |= values(included_file, depth + 1)
         elif pair := re.fullmatch(r"(\w+)\s*=\s*(\S.*)", words):
             key = pair[1].lower()
@@ -126,16 +126,16 @@ def _with_item(conf: Mapping[str, str], key: str, word: str) -> str | None:
     return ",".join([*plugins, word])
 
 
-def _exit_codes(listed: str) -> str | None:
-    for item in filter(None, listed.split(",")):
+def _exit_codes(codes: str) -> str | None:
+    for item in filter(None, codes.split(",")):
         low, _, high = item.partition("-")
         if low.isdigit() and int(low) <= int(REQUEUE_EXIT_CODE) <= int(high or low):
             return None
-    return f"{listed},{REQUEUE_EXIT_CODE}" if listed else REQUEUE_EXIT_CODE
+    return f"{codes},{REQUEUE_EXIT_CODE}" if codes else REQUEUE_EXIT_CODE
 
 
-def _parameters(listed: str) -> str | None:
-    items = [item.strip() for item in listed.split(",") if item.strip()]
+def _parameters(text: str) -> str | None:
+    items = [item.strip() for item in text.split(",") if item.strip()]
     names = {item.partition("=")[0].lower() for item in items}
     missing = [f"{name}={value}" for name, value in SCHEDULER.items() if name not in names]
     return ",".join([*items, *missing]) if missing else None

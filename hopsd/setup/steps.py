@@ -45,7 +45,7 @@ def configuration(machine: Machine) -> Changes:
     return [Write(machine.config, (shipped("conf") / "hopsd.toml").read_text())]
 
 
-def nothing(_: Machine) -> Changes:
+def no_changes(_: Machine) -> Changes:
     """Nothing to undo: the configuration belongs to the administrator; its package removes it."""
     return []
 
@@ -158,8 +158,8 @@ def plugin(machine: Machine) -> Changes:
         new_text = site_script.with_call(present_text, shipped_folder / script.name)
         changes.append(Write(script, new_text, keep=True))
     site = folder / "hops_site.lua"
-    listed = site.read_text() if site.exists() else None
-    text = (shipped_folder / site.name).read_text() if listed is None else listed
+    site_text = site.read_text() if site.exists() else None
+    text = (shipped_folder / site.name).read_text() if site_text is None else site_text
     if machine.uid is None:
         raise SetupError(f"there is no account {machine.account} on this machine; systemd-sysusers")
     if machine.account == ACCOUNT:
@@ -167,7 +167,7 @@ def plugin(machine: Machine) -> Changes:
         if with_uid is None:
             raise SetupError(f"{site}: no list of operators; it needs {{ {machine.uid} }} in one")
         text = with_uid
-    if text != listed:
+    if text != site_text:
         changes.append(Write(site, text))
     return changes
 
@@ -245,7 +245,7 @@ def no_service(_: Machine) -> Changes:
 
 
 STEPS = (
-    Step("configuration", "hopsd.toml", configuration, nothing),
+    Step("configuration", "hopsd.toml", configuration, no_changes),
     Step("account", "hopsd's account", account, no_account),
     Step("database", "the database", database, no_database),
     Step("operator", "hopsd's rights in Slurm", operator, no_operator),

@@ -22,7 +22,7 @@ from hopsd.sim.speed import Speeds
 from hopsd.sim.usage import Usage
 from hopsd.slurm.port import InstantPort
 
-Reported = Callable[[float], float]
+ProgressReport = Callable[[float], float]
 """The samples that a job says it has trained, of those that it has."""
 
 
@@ -135,7 +135,7 @@ class VirtualCluster(InstantPort):
     settings: ClusterSettings = field(default_factory=ClusterSettings)
     failures: Sequence[Failure] = ()
     claims: Mapping[JobId, WorkloadJob] = field(default_factory=dict)
-    reported: Mapping[JobId, Reported] = field(default_factory=dict)
+    reported: Mapping[JobId, ProgressReport] = field(default_factory=dict)
     declared: bool = True
     time_limits: Mapping[JobId, float] = field(default_factory=dict)
     now: float = 0.0
@@ -144,9 +144,9 @@ class VirtualCluster(InstantPort):
     begun: dict[JobId, float] = field(default_factory=dict)
     finished: int = 0
     planning_seconds: float = 0.0
-    _trained: float = 0.0
+    _ended_samples: float = 0.0
     _jobs: dict[JobId, _VirtualJob] = field(default_factory=dict)
-    _finished: list[JobReading] = field(default_factory=list)
+    _ended_jobs: list[JobReading] = field(default_factory=list)
     _final: dict[JobId, float] = field(default_factory=dict)
     _events: list[_Event] = field(default_factory=list)
     _nodes: dict[NodeName, NodeReading] = field(default_factory=dict)
@@ -154,7 +154,7 @@ class VirtualCluster(InstantPort):
     _idle: dict[NodeName, int] = field(default_factory=dict)
     _free: dict[NodeName, int] = field(default_factory=dict)
     """GPUs that were idle before the steps that are being applied."""
-    _unfinished: dict[tuple[UserName, AppName | None], list[int]] = field(default_factory=dict)
+    _open_phases: dict[tuple[UserName, AppName | None], list[int]] = field(default_factory=dict)
     _speeds: Speeds = field(init=False)
     _usage: Usage = field(init=False)
 
@@ -172,7 +172,7 @@ class VirtualCluster(InstantPort):
             self._idle[server.name] = server.gpus
         for i, job in enumerate(self.workload.jobs):
             if job.phase:
-                self._unfinished.setdefault((job.user, job.app), []).append(job.phase)
+                self._open_phases.setdefault((job.user, job.app), []).append(job.phase)
             heapq.heappush(self._events, (job.submit, _Kind.ARRIVAL, i, job.id, 0))
         for i, failure in enumerate(self.failures):
             heapq.heappush(self._events, (failure.at, _Kind.FAILURE, i, failure.job, 0))
@@ -214,7 +214,7 @@ class VirtualCluster(InstantPort):
     @property
     def trained(self) -> float:
         """Samples of all jobs until now, without those lost by failures."""
-        return self._trained + sum(job.samples_at(self.now) for job in self._jobs.values())
+        return self._ended_samples + sum(job.samples_at(self.now) for job in self._jobs.values())
 
     @property
     def unfinished(self) -> frozenset[JobId]:
@@ -238,8 +238,10 @@ class VirtualCluster(InstantPort):
         running = {
             job_id: job.samples_at(self.now) for job_id, job in self._jobs.items() if job.rate
         }
-        done = self._final | running
-        return done | {job: say(done[job]) for job, say in self.reported.items() if job in done}
+        samples = self._final | running
+        return samples | {
+            job: say(samples[job]) for job, say in self.reported.items() if job in samples
+        }
 
     def reports(self) -> list[ThroughputRecord]:
         """The speed of each job that has trained since its last start, one report for a node."""
@@ -261,10 +263,10 @@ class VirtualCluster(InstantPort):
 
     def advance(self, until: float) -> bool:
         """Process all events up to and at ``until``; returns whether there were any."""
-        happened = False
+        has_events = False
         while self.next_event is not None and self._events[0][0] <= until:
             time, kind, index, job, _ = heapq.heappop(self._events)
-            self.now, happened = time, True
+            self.now, has_events = time, True
             if kind == _Kind.END and job is not None:
                 self._end(self._jobs[job])
             elif kind == _Kind.ARRIVAL:
@@ -274,17 +276,17 @@ class VirtualCluster(InstantPort):
             else:
                 self._repair(self.failures[index])
         self.now = until
-        return happened
+        return has_events
 
     def read(self) -> Reading:
         """A reading of the cluster; ended jobs are in it once."""
         reading = self.glance()
-        self._finished, self._final = [], {}
+        self._ended_jobs, self._final = [], {}
         return reading
 
     def glance(self) -> Reading:
         """The next reading, without reading it: ended jobs will be in it again."""
-        jobs = (*self._finished, *(job.reading for job in self._jobs.values()))
+        jobs = (*self._ended_jobs, *(job.reading for job in self._jobs.values()))
         return Reading(
             self.now, tuple(self._nodes.values()), jobs, site=self._usage.rules(self.now)
         )
@@ -323,7 +325,7 @@ class VirtualCluster(InstantPort):
             comment=comment_of(
                 self.claims.get(spec.id, spec),
                 self._speeds.safe_name(spec.workload),
-                declared=self.declared,
+                with_samples=self.declared,
             ),
             time_limit_seconds=self.time_limits.get(spec.id),
             partition="virtual",
@@ -338,8 +340,8 @@ class VirtualCluster(InstantPort):
 
     def _early(self, spec: WorkloadJob) -> bool:
         """Whether a job of an earlier phase of its app has not ended."""
-        unfinished = self._unfinished.get((spec.user, spec.app), ())
-        return bool(spec.phase) and min(unfinished, default=spec.phase) < spec.phase
+        phases = self._open_phases.get((spec.user, spec.app), ())
+        return bool(spec.phase) and min(phases, default=spec.phase) < spec.phase
 
     def _place(self, job: _VirtualJob, target: Allocation) -> None:
         self._check(job, target)
@@ -427,17 +429,17 @@ class VirtualCluster(InstantPort):
     def _end(self, job: _VirtualJob) -> None:
         for node, gpus in job.reading.allocation:
             self._idle[node] += gpus
-        self._finished.append(replace(job.reading, state=SlurmState.COMPLETED, end=self.now))
+        self._ended_jobs.append(replace(job.reading, state=SlurmState.COMPLETED, end=self.now))
         del self._jobs[job.spec.id]
         self._final[job.spec.id] = job.spec.samples
-        self._trained += job.spec.samples
+        self._ended_samples += job.spec.samples
         self.finished += 1
         if job.spec.phase:
             self._next_phase(job.spec)
         self._note(job.spec.id, Allocation())
 
     def _next_phase(self, finished_job: WorkloadJob) -> None:
-        self._unfinished[finished_job.user, finished_job.app].remove(finished_job.phase)
+        self._open_phases[finished_job.user, finished_job.app].remove(finished_job.phase)
         for job in self._jobs.values():
             if (job.spec.user, job.spec.app) == (finished_job.user, finished_job.app):
                 job.reading = replace(job.reading, dependency=self._early(job.spec))
@@ -446,13 +448,13 @@ class VirtualCluster(InstantPort):
         index = self.failures.index(failure)
         if failure.server is not None:
             self._set_usable(failure.server, usable=False)
-            repaired = self.now + failure.seconds
-            heapq.heappush(self._events, (repaired, _Kind.REPAIR, index, None, 0))
+            repair_time = self.now + failure.seconds
+            heapq.heappush(self._events, (repair_time, _Kind.REPAIR, index, None, 0))
         for job in list(self._jobs.values()):
-            hit = job.spec.id == failure.job or failure.server in job.reading.allocation.nodes
-            if hit and job.rate:
-                trained = max(0.0, self.now - job.trains_from)
-                unsaved_seconds = trained % self.settings.checkpoint_seconds
+            is_hit = job.spec.id == failure.job or failure.server in job.reading.allocation.nodes
+            if is_hit and job.rate:
+                trained_seconds = max(0.0, self.now - job.trains_from)
+                unsaved_seconds = trained_seconds % self.settings.checkpoint_seconds
                 self._vacate(
                     job, lost_seconds=min(job.rate * unsaved_seconds, job.trained(self.now))
                 )

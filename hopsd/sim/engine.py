@@ -25,7 +25,7 @@ from hopsd.sim.cluster import (
     BrokenPlanError,
     ClusterSettings,
     Failure,
-    Reported,
+    ProgressReport,
     VirtualCluster,
 )
 from hopsd.sim.information.knowledge import KnowledgeSettings, PublicKnowledge, public_knowledge
@@ -115,14 +115,14 @@ class Simulation:
         settings: SimulationSettings,
         failures: Sequence[Failure] = (),
         progress: Progress | None = None,
-        told: Workload | None = None,
-        reported: Mapping[JobId, Reported] = MappingProxyType({}),
+        known_workload: Workload | None = None,
+        progress_reports: Mapping[JobId, ProgressReport] = MappingProxyType({}),
         shares: Mapping[UserName, float] = MappingProxyType({}),
         learns: Knowledge | None = None,
         watcher: Watcher | None = None,
     ) -> None:
-        """``told``: what the scheduler learns of the jobs and their speeds, if users lie; it
-        replaces ``settings.knowledge``. ``reported``: what jobs then report of their progress.
+        """``known_workload``: what the scheduler learns of jobs and speeds, if users lie; it
+        replaces ``settings.knowledge``. ``progress_reports``: what jobs then report.
         ``shares``: the users' shares of the cluster. ``learns``: what is known of the speeds at
         first, instead of tables; what jobs report is added. ``watcher``: predicts during the run,
         and changes nothing in it.
@@ -137,8 +137,8 @@ class Simulation:
         self._ends_early = bool(getattr(policy, "ends_early", False))
         self._progress = progress
         knowledge = (
-            PublicKnowledge(told)
-            if told
+            PublicKnowledge(known_workload)
+            if known_workload
             else public_knowledge(cluster, workload, settings.knowledge)
         )
         self.port = VirtualCluster(
@@ -147,7 +147,7 @@ class Simulation:
             settings.cluster,
             failures,
             {job.id: job for job in knowledge.workload.jobs},
-            reported,
+            progress_reports,
             knowledge.declared,
             knowledge.time_limits,
             shares=shares,
@@ -169,7 +169,7 @@ class Simulation:
         self._watcher = watcher
         self._rounds: list[float] = []
         self._window = RoundWindow(0.0, 0.0)
-        self._heard = 0.0
+        self._known_until = 0.0
         self._smallest = min((min(j.reqs) for j in workload.jobs), default=1)
 
     def run(self) -> Run:
@@ -182,7 +182,7 @@ class Simulation:
         length = self._settings.round_seconds
         first_submit = min((job.submit for job in self._workload.jobs), default=0.0)
         index = math.floor(first_submit / length)
-        stuck, trained = 0, 0.0
+        stuck, trained_samples = 0, 0.0
         while self.port.finished < len(self._workload.jobs) and stuck < self._patience:
             start, end = index * length, (index + 1) * length
             if start >= self._settings.horizon:
@@ -193,8 +193,8 @@ class Simulation:
             changes = len(self.port.changes)
             self._rounds.append(start)
             self._play_round(RoundWindow(start, end), news=news)
-            stuck = 0 if self._alive(changes, trained) else stuck + 1
-            trained = self.port.trained
+            stuck = 0 if self._alive(changes, trained_samples) else stuck + 1
+            trained_samples = self.port.trained
             if self._progress is not None:
                 self._progress(self.port.now, self.port.finished, len(self._workload.jobs))
             index += 1
@@ -219,7 +219,7 @@ class Simulation:
 
         return plan
 
-    def _alive(self, changes: int, trained: float) -> bool:
+    def _alive(self, changes: int, trained_samples: float) -> bool:
         """Whether more was trained since the last round, or an event is still to come.
 
         The expected ends of moved jobs do not count: with restarts longer than a round, a policy
@@ -227,7 +227,7 @@ class Simulation:
         """
         any_change = len(self.port.changes) > changes
         to_come = self.port.news_to_come if any_change else self.port.next_event is not None
-        return to_come or self.port.trained > trained
+        return to_come or self.port.trained > trained_samples
 
     @property
     def _patience(self) -> int:
@@ -284,14 +284,14 @@ class Simulation:
         wastes = window.wastes(
             self.port.idle_gpus, self.port.gpus, max(earliest, self.port.now), length
         )
-        comes = any(job.submit > self._heard for job in self.port.waiting())
+        comes = any(job.submit > self._known_until for job in self.port.waiting())
         return earliest if wastes or comes else math.inf
 
     def _note_window(self, window: RoundWindow) -> None:
         """Note the window after a plan. A job too long to end the round now stays too long."""
         now, self._window = self.port.now, window
         is_due = now >= window.may_end(self._settings.round_seconds)
-        self._heard = now if is_due else max(self._heard, window.start)
+        self._known_until = now if is_due else max(self._known_until, window.start)
 
     def _fill(self) -> None:
         """Further plans over idle GPUs until one places nothing."""

@@ -35,10 +35,10 @@ def gantt(cluster: Cluster, changes: Sequence[Change], rounds: Sequence[RoundSta
         )
         top += height + GAP
     lanes = {server.name: [start] * server.gpus for server in cluster.servers}
-    for job, hold, restarted in _in_order(changes):
+    for job, hold, is_restart in _in_order(changes):
         for node, gpus in hold.allocation:
             parts += [
-                _bar(job, hold, tops[node] + lane * GPU_HEIGHT, start, scale, restarted=restarted)
+                _bar(job, hold, tops[node] + lane * GPU_HEIGHT, start, scale, is_restart=is_restart)
                 for lane in _take(lanes[node], hold, gpus)
             ]
     parts.append(_hours(start, end, scale, top))
@@ -63,7 +63,9 @@ def _take(lanes: list[float], hold: Hold, gpus: int) -> list[int]:
     return free
 
 
-def _bar(job: JobId, hold: Hold, top: float, start: float, scale: float, *, restarted: bool) -> str:
+def _bar(
+    job: JobId, hold: Hold, top: float, start: float, scale: float, *, is_restart: bool
+) -> str:
     x = LEFT + (hold.start - start) * scale
     width = max(0.4, (hold.end - hold.start) * scale)
     hue = crc32(job.encode()) % 360
@@ -72,7 +74,7 @@ def _bar(job: JobId, hold: Hold, top: float, start: float, scale: float, *, rest
         f'<rect x="{x:.1f}" y="{top}" width="{width:.1f}" height="{GPU_HEIGHT - 1}"'
         f' fill="hsl({hue} 55% 62%)"><title>job {escape(job)} on {escape(str(hold.allocation))},'
         f" {hold.start / 3600:.2f} h to {hold.end / 3600:.2f} h</title></rect>"
-        + (edge if restarted else "")
+        + (edge if is_restart else "")
     )
 
 

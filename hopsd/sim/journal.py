@@ -67,7 +67,7 @@ class _Lines:
         self.count += 1
 
 
-class Journaled(Wrapper):
+class JournaledPolicy(Wrapper):
     """A policy that first replays the plans in ``old``, then records its own to ``lines``."""
 
     def __init__(self, policy: Policy, lines: _Lines, old: Iterator[dict[str, Any]]) -> None:
@@ -102,11 +102,11 @@ def _changes(snapshot: Snapshot, plan: Plan) -> dict[JobId, dict[NodeName, int]]
     """The placements that are not those at present; empty: none. A year's plans of a thousand
     running jobs each would else be gigabytes.
     """
-    nowhere = Allocation()
+    empty = Allocation()
     return {
         job.id: allocation.as_dict()
         for job in snapshot.jobs
-        if (allocation := plan.placements.get(job.id, nowhere)) != job.running
+        if (allocation := plan.placements.get(job.id, empty)) != job.running
     }
 
 
@@ -137,7 +137,7 @@ def journaled(policy: Policy, path: Path, run: str, *, resume: bool) -> Iterator
                 f"{path} was written by a run with other inputs, or by another version of hops;"
                 " remove it, or run without --resume"
             )
-        yield Journaled(policy, lines, islice(entries, lines.count - 1))
+        yield JournaledPolicy(policy, lines, islice(entries, lines.count - 1))
 
 
 def _valid(file: IO[bytes]) -> _Lines:

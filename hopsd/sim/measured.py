@@ -17,7 +17,7 @@ from hopsd.model.job import ThroughputTable
 from hopsd.model.scenario import Cluster, Workload
 from hopsd.sim.presets import MIX_512, Kind, Tables, generate
 
-APART = "_unconsolidated"
+APART_SUFFIX = "_unconsolidated"
 JOBS, RATE_PER_HOUR = 200, 40.0
 _KEY = re.compile(r"\('(?P<model>.+)', (?P<gpus>\d+)\)")
 _MODEL = re.compile(r"(?P<name>.+?)(?: \(batch size (?P<batch>\d+)\))?")
@@ -49,8 +49,8 @@ def all_tables_of(document: str) -> tuple[Tables, dict[WorkloadName, int]]:
     rates: dict[WorkloadName, dict[GpuType, dict[str, dict[int, float]]]] = {}
     batches: dict[WorkloadName, int] = {}
     for type_name, by_key in parse(document).entries():
-        gpu_type = GpuType(type_name.removesuffix(APART))
-        kind = "apart" if type_name.endswith(APART) else "together"
+        gpu_type = GpuType(type_name.removesuffix(APART_SUFFIX))
+        kind = "apart" if type_name.endswith(APART_SUFFIX) else "together"
         for key, entry in by_key.entries():
             name, batch, gpus = _read_key(key, by_key)
             steps = _alone(entry)
@@ -91,10 +91,10 @@ def _read_key(key: str, item: Item) -> tuple[WorkloadName, int, int]:
     match = _KEY.fullmatch(key)
     if match is None:
         raise FormatError(f"{item.path}: {key!r} is no key such as \"('LM (batch size 5)', 2)\"")
-    return *named(match["model"]), int(match["gpus"])
+    return *parse_model(match["model"]), int(match["gpus"])
 
 
-def named(model: str) -> tuple[WorkloadName, int]:
+def parse_model(model: str) -> tuple[WorkloadName, int]:
     """The workload and the batch size of a model as Gavel names it, ``LM (batch size 5)``."""
     match = _MODEL.fullmatch(model)
     if match is None:
@@ -112,5 +112,7 @@ def _alone(entry: Item) -> float:
 
 
 def _table(measured: Mapping[str, Mapping[int, float]]) -> ThroughputTable:
-    distributed = {n: rate for n, rate in measured.get("apart", {}).items() if n > 1}
-    return ThroughputTable(dict(sorted(measured["together"].items())), distributed, "measured")
+    distributed_rates = {n: rate for n, rate in measured.get("apart", {}).items() if n > 1}
+    return ThroughputTable(
+        dict(sorted(measured["together"].items())), distributed_rates, "measured"
+    )

@@ -127,16 +127,16 @@ def holds_by_job(changes: Sequence[Change]) -> dict[JobId, list[Hold]]:
     A job that stopped and started in one place at one instant had failed: that ends a stretch.
     The last stretch of a job whose end is not in ``changes`` ends with the last change of all.
     """
-    merged: dict[JobId, list[Change]] = {}
+    changes_by_job: dict[JobId, list[Change]] = {}
     for change in changes:
-        job_holds = merged.setdefault(change.job, [])
+        job_holds = changes_by_job.setdefault(change.job, [])
         if job_holds and job_holds[-1].time == change.time and job_holds[-1].placement:
             job_holds.pop()
         if not job_holds or job_holds[-1].placement != change.placement:
             job_holds.append(change)
     horizon = changes[-1].time if changes else 0.0
     holds: dict[JobId, list[Hold]] = {}
-    for job, job_holds in merged.items():
+    for job, job_holds in changes_by_job.items():
         ends = [c.time for c in job_holds[1:]] + [horizon]
         holds[job] = [
             Hold(c.time, end, c.placement)
@@ -150,11 +150,11 @@ def job_outcomes(
     changes: Sequence[Change],
     jobs: Sequence[JobFacts],
     gpus: int,
-    unfinished: Collection[JobId] = (),
+    unfinished_jobs: Collection[JobId] = (),
 ) -> list[JobOutcome]:
     """One outcome per job, in the order of ``jobs``; ``gpus``: all GPUs of the cluster.
 
-    A job's last change, to no GPUs, is its end, except for the ``unfinished``: a run may stop
+    A job's last change, to no GPUs, is its end, except for the ``unfinished_jobs``: a run may stop
     while they wait.
     """
     holds = holds_by_job(changes)
@@ -163,7 +163,7 @@ def job_outcomes(
     ends = {
         facts.id: last[facts.id].time
         for facts in jobs
-        if facts.id in last and not last[facts.id].placement and facts.id not in unfinished
+        if facts.id in last and not last[facts.id].placement and facts.id not in unfinished_jobs
     }
     contention = _Contention(jobs, ends, horizon)
     return [
@@ -237,11 +237,11 @@ def round_states(
     jobs: Sequence[JobFacts],
     gpus: int,
     times: Sequence[float],
-    lost: Callable[[float], int] = lambda _: 0,
-    unfinished: Collection[JobId] = (),
+    lost_gpus: Callable[[float], int] = lambda _: 0,
+    unfinished_jobs: Collection[JobId] = (),
 ) -> list[RoundState]:
-    """The cluster at each of ``times`` (ascending). ``lost``: GPUs of servers that are down;
-    ``unfinished`` as in :func:`job_outcomes`.
+    """The cluster at each of ``times`` (ascending). ``lost_gpus``: GPUs of servers that are down;
+    ``unfinished_jobs`` as in :func:`job_outcomes`.
     """
     facts = {job.id: job for job in jobs}
     finals = {change.job: i for i, change in enumerate(changes)}
@@ -253,19 +253,19 @@ def round_states(
         while position < len(changes) and changes[position].time <= time:
             change = changes[position]
             previous = present.pop(change.job, (0, 0.0))
-            following = (0, 0.0)
+            current = (0, 0.0)
             if change.placement:
-                following = (change.placement.gpus, facts[change.job].rate(change.placement))
-                present[change.job] = following
-            elif finals[change.job] == position and change.job not in unfinished:
+                current = (change.placement.gpus, facts[change.job].rate(change.placement))
+                present[change.job] = current
+            elif finals[change.job] == position and change.job not in unfinished_jobs:
                 ended_jobs += 1
-            held_gpus += following[0] - previous[0]
-            rate += following[1] - previous[1]
+            held_gpus += current[0] - previous[0]
+            rate += current[1] - previous[1]
             position += 1
-        queued = int(np.searchsorted(submits, time, side="right")) - ended_jobs - len(present)
-        idle = gpus - held_gpus - lost(time)
-        fragments = idle if queued else 0
-        states.append(RoundState(time, queued, len(present), idle, fragments, max(0.0, rate)))
+        queue_length = int(np.searchsorted(submits, time, side="right")) - ended_jobs - len(present)
+        idle = gpus - held_gpus - lost_gpus(time)
+        fragments = idle if queue_length else 0
+        states.append(RoundState(time, queue_length, len(present), idle, fragments, max(0.0, rate)))
     return states
 
 

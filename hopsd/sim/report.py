@@ -75,8 +75,12 @@ def _table(results: Sequence[Result]) -> str:
             for v in values
         )
         rows.append(f"<tr><td>{escape(label)}</td>{cells}</tr>")
-    unfinished = [f"{r.policy}: {len(r.unfinished)}" for r in results if r.unfinished]
-    note = f"<p>Jobs that never ended: {escape(', '.join(unfinished))}</p>" if unfinished else ""
+    unfinished_counts = [f"{r.policy}: {len(r.unfinished)}" for r in results if r.unfinished]
+    note = (
+        f"<p>Jobs that never ended: {escape(', '.join(unfinished_counts))}</p>"
+        if unfinished_counts
+        else ""
+    )
     table = f"<table><tr><th></th>{head}</tr>{''.join(rows)}</table>"
     return f'<div class="figures">{table}</div>{note}'
 

@@ -19,8 +19,8 @@ _SAFE = re.compile(r"[A-Za-z0-9._-]{1,64}")
 def _safe_names(names: Sequence[WorkloadName]) -> dict[WorkloadName, WorkloadName]:
     """Unique names that a comment may carry; names it may not carry become numbers."""
     safe = {name: name for name in names if _SAFE.fullmatch(name)}
-    numbered = (WorkloadName(f"workload-{number}") for number in count())
-    free = (name for name in numbered if name not in safe)
+    new_names = (WorkloadName(f"workload-{number}") for number in count())
+    free = (name for name in new_names if name not in safe)
     return {name: safe.get(name) or next(free) for name in names}
 
 
@@ -31,15 +31,15 @@ class Speeds:
         self._type = {server.name: server.gpu_type for server in cluster.servers}
         self._leaf = {server.name: server.leaf for server in cluster.servers}
         self._workload = workload
-        self._known: dict[tuple[WorkloadName, Allocation], float] = {}
+        self._rates: dict[tuple[WorkloadName, Allocation], float] = {}
         self._safe = _safe_names(tuple(workload.throughput))
 
     def rate(self, workload: WorkloadName, allocation: Allocation) -> float:
         """Samples per second of the whole job; 0 where it cannot run."""
         key = (workload, allocation)
-        if key not in self._known:
-            self._known[key] = self._rate(workload, allocation)
-        return self._known[key]
+        if key not in self._rates:
+            self._rates[key] = self._rate(workload, allocation)
+        return self._rates[key]
 
     def _rate(self, workload: WorkloadName, allocation: Allocation) -> float:
         tables = self._workload.throughput[workload]

@@ -23,7 +23,7 @@ class MemoryStore:
     known: Knowledge
     restart_seconds: Mapping[JobId, float] = field(default_factory=dict)
     past_runs: bool = False
-    _finished: list[JobRecord] = field(default_factory=list)
+    _ended_records: list[JobRecord] = field(default_factory=list)
     _jobs: dict[JobId, JobRecord] = field(default_factory=dict)
     _open: tuple[PlanId, PlanRecord] | None = None
     _last: PlanRecord | None = None
@@ -31,7 +31,7 @@ class MemoryStore:
 
     def copy(self) -> MemoryStore:
         """A copy to try things on."""
-        return replace(self, _finished=list(self._finished), _jobs=dict(self._jobs))
+        return replace(self, _ended_records=list(self._ended_records), _jobs=dict(self._jobs))
 
     def jobs(self) -> Mapping[JobId, JobRecord]:
         return self._jobs
@@ -39,7 +39,7 @@ class MemoryStore:
     def save_jobs(self, records: Iterable[JobRecord]) -> None:
         jobs = self._jobs | {record.id: record for record in records}
         if self.past_runs:
-            self._finished += [record for record in jobs.values() if record.end is not None]
+            self._ended_records += [record for record in jobs.values() if record.end is not None]
         self._jobs = {job: record for job, record in jobs.items() if record.end is None}
 
     def report(self, samples_done: Mapping[JobId, float]) -> None:
@@ -60,7 +60,7 @@ class MemoryStore:
     def knowledge(self) -> Knowledge:
         if not self.past_runs:
             return self.known
-        return replace(self.known, runs=select_runs(self._finished, self._jobs.values()))
+        return replace(self.known, runs=select_runs(self._ended_records, self._jobs.values()))
 
     def add_throughput(self, records: Sequence[ThroughputRecord]) -> None:
         self.known = replace(self.known, records=(*self.known.records, *records))

@@ -74,9 +74,9 @@ def chart(
 
 def distribution(title: str, label: str, values: Mapping[str, Sequence[float]]) -> str:
     """Cumulative distributions; logarithmic axis if values differ by a factor above 100."""
-    every = [v for series in values.values() for v in series]
-    high = max(every, default=1.0) or 1.0
-    positive = sorted(v for v in every if v > 0) or [1.0]
+    all_values = [v for series in values.values() for v in series]
+    high = max(all_values, default=1.0) or 1.0
+    positive = sorted(v for v in all_values if v > 0) or [1.0]
     middle = positive[len(positive) // 10]
     log = high / max(middle, 1e-9) > 100
     x = Axis(label, max(middle / 3, high * 1e-6) if log else 0.0, high, log)

@@ -124,17 +124,17 @@ class LaneSimulation:
         submits = sorted({job.spec.submit for job in self._jobs})
         index = math.floor(submits[0] / length) if submits else 0
         now = index * length
-        unfinished = list(self._jobs)
-        while unfinished and now < self._settings.horizon:
+        unfinished_jobs = list(self._jobs)
+        while unfinished_jobs and now < self._settings.horizon:
             start, end = index * length, (index + 1) * length
             rounds += [start] if now == start else []
             end_time = min([end, *(s for s in submits if s > now)])
-            present = [job for job in unfinished if job.spec.submit <= now]
+            present = [job for job in unfinished_jobs if job.spec.submit <= now]
             if present:
                 self._plan(present, now, end_time)
-            unfinished = [job for job in unfinished if job.remaining > 0.0]
+            unfinished_jobs = [job for job in unfinished_jobs if job.remaining > 0.0]
             if self._progress is not None:
-                self._progress(now, len(self._jobs) - len(unfinished), len(self._jobs))
+                self._progress(now, len(self._jobs) - len(unfinished_jobs), len(self._jobs))
             now, index = end_time, index + (end_time == end)
         changes = sorted(
             (change for job in self._jobs for change in _timeline(job)), key=lambda c: c.time
@@ -143,8 +143,8 @@ class LaneSimulation:
             tuple(changes),
             tuple(rounds),
             tuple(self._plans),
-            len(self._jobs) - len(unfinished),
-            frozenset(job.spec.id for job in unfinished),
+            len(self._jobs) - len(unfinished_jobs),
+            frozenset(job.spec.id for job in unfinished_jobs),
             perf_counter() - began,
         )
 
@@ -237,13 +237,13 @@ class LaneSimulation:
 
     def _train(self, job: _Training, gpu: _Gpu, task: _Round, now: float) -> None:
         """One task, not before ``now``, with what the change of job takes first."""
-        change = hidden = 0.0
+        change = hidden_seconds = 0.0
         if gpu not in job.gpus_used:
             change = task.start_seconds
             job.gpus_used.add(gpu)
         elif gpu.last is not job:
-            change = hidden = self._switch  # in what is idle until the job is ready
-        held_from = max(now, gpu.free, task.ready - hidden)
+            change = hidden_seconds = self._switch  # in what is idle until the job is ready
+        held_from = max(now, gpu.free, task.ready - hidden_seconds)
         name = gpu.server.name
         factors = self._workload.server_factor.get(job.spec.workload, {})
         speed = self._speed(job.spec, gpu.server.gpu_type, job.scale, task.servers)

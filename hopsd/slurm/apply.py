@@ -28,11 +28,11 @@ from hopsd.slurm.adapter import Adapter
 from hopsd.slurm.command import UNRECORDED
 from hopsd.slurm.steps.place import RELEASING_SECONDS, VACATED_SECONDS, Placer
 from hopsd.slurm.steps.requeues import Requeues
-from hopsd.slurm.steps.vacate import SaveWatch, Vacating, died_of_warning
+from hopsd.slurm.steps.vacate import Evacuation, SaveWatch, died_of_warning
 from hopsd.slurm.steps.wave import Result, put_off
 from hopsd.slurm.watch import ApplySettings, Jobs, Watch, refusals
 
-_LEAVING = frozenset({StepKind.PREEMPT, StepKind.MOVE})
+_LEAVE_KINDS = frozenset({StepKind.PREEMPT, StepKind.MOVE})
 
 _READINGS_PER_LOOK = 3
 _LONGEST_LOOK_SECONDS = 6.0
@@ -59,14 +59,14 @@ class SlurmPort:
         self._settings = settings or ApplySettings()
         self._watch = Watch(adapter, self._settings.poll_seconds, clock, monotonic, sleep)
         self._requeues = Requeues(adapter)
-        self._vacating = Vacating(adapter, self._watch, self._settings, self._requeues, saves)
+        self._evacuation = Evacuation(adapter, self._watch, self._settings, self._requeues, saves)
         self._placer = Placer(adapter, self._watch, self._settings, self._not_ready, self._requeues)
         self._steps: dict[JobId, Step] = {}
         self._begun: dict[JobId, float] = {}
-        self._vacated: dict[JobId, float] = {}
-        self._completing: dict[NodeName, float] = {}
+        self._stop_times: dict[JobId, float] = {}
+        self._completing_since: dict[NodeName, float] = {}
         self._begun_as: dict[JobId, JobReading] = {}
-        self._seen: Reading | None = None  # None once anything was asked since
+        self._reading: Reading | None = None  # None once anything was asked since
 
     @property
     def name(self) -> str:
@@ -74,14 +74,16 @@ class SlurmPort:
 
     @property
     def under_way(self) -> tuple[Transition, ...]:
-        return (*self._vacating.transitions(), *self._placer.transitions())
+        return (*self._evacuation.transitions(), *self._placer.transitions())
 
     def read(self) -> Reading:
         reading = self._adapter.read()
         reading = replace(reading, jobs=self._requeues.settle(reading.jobs))
         ticks = self._watch.ticks()
-        since = {n.name: self._completing.get(n.name, ticks) for n in reading.nodes if n.completing}
-        self._completing = since
+        since = {
+            n.name: self._completing_since.get(n.name, ticks) for n in reading.nodes if n.completing
+        }
+        self._completing_since = since
         if not since:
             return reading
         nodes = (
@@ -99,10 +101,10 @@ class SlurmPort:
             return self._apply(steps)
 
     def carry_on(self) -> Sequence[StepOutcome]:
-        ticks, watched = self._watch.ticks(), self._watched
-        if not watched and self._placer.idle:
+        ticks, active_jobs = self._watch.ticks(), self._active_jobs
+        if not active_jobs and self._placer.idle:
             return []
-        if ticks < self._next_look() and not (watched and self._has_changes(watched)):
+        if ticks < self._next_look() and not (active_jobs and self._has_changes(active_jobs)):
             return []
         with self._adapter.together():
             stop = ticks + self._settings.patience_seconds
@@ -110,12 +112,16 @@ class SlurmPort:
 
     def let_go_on(self, jobs: Collection[JobId]) -> None:
         by_id = self._watch.jobs()
-        self._vacating.let_go_on(by_id[job] for job in jobs if job in by_id)
+        self._evacuation.let_go_on(by_id[job] for job in jobs if job in by_id)
 
-    def resume(self, transitions: Sequence[Transition], requeued: Collection[JobId] = ()) -> None:
-        self._requeues.resume({*requeued, *(transition.step.job for transition in transitions)})
+    def resume(
+        self, transitions: Sequence[Transition], requeued_jobs: Collection[JobId] = ()
+    ) -> None:
+        self._requeues.resume(
+            {*requeued_jobs, *(transition.step.job for transition in transitions)}
+        )
         jobs = self._watch.jobs() if transitions else {}
-        self._vacating.resume(
+        self._evacuation.resume(
             (transition for transition in transitions if transition.phase.on_nodes), jobs
         )
         self._placer.resume(
@@ -125,7 +131,7 @@ class SlurmPort:
         self._steps = {transition.step.job: transition.step for transition in transitions}
         self._begun = dict.fromkeys(self._steps, ticks)
         self._begun_as = {job: jobs[job] for job in self._steps if job in jobs}
-        self._vacated = {t.step.job: t.vacated for t in transitions if t.vacated is not None}
+        self._stop_times = {t.step.job: t.vacated for t in transitions if t.vacated is not None}
 
     def _apply(self, steps: Sequence[Step]) -> Sequence[StepOutcome]:
         ticks = self._watch.ticks()
@@ -147,14 +153,14 @@ class SlurmPort:
         self._begun |= {step.job: ticks for step in fresh}
         self._begun_as |= {step.job: jobs[step.job] for step in todo}
         for step in fresh:
-            self._vacated.pop(step.job, None)
+            self._stop_times.pop(step.job, None)
         self._placer.enqueue([s for s in todo if s.kind is StepKind.START], RELEASING_SECONDS)
-        leaving = [s for s in todo if s.kind in _LEAVING or s.kind is StepKind.REQUEUE]
-        pending = [s for s in leaving if jobs[s.job].state is SlurmState.PENDING]
+        leave_steps = [s for s in todo if s.kind in _LEAVE_KINDS or s.kind is StepKind.REQUEUE]
+        pending = [s for s in leave_steps if jobs[s.job].state is SlurmState.PENDING]
         self._placer.enqueue(pending, RELEASING_SECONDS)
-        leaving = [s for s in leaving if jobs[s.job].state is not SlurmState.PENDING]
-        self._vacating.begin(leaving, jobs)
-        results |= self._look_on(jobs if not leaving else self._watch.jobs(), self._seen)
+        leave_steps = [s for s in leave_steps if jobs[s.job].state is not SlurmState.PENDING]
+        self._evacuation.begin(leave_steps, jobs)
+        results |= self._look_on(jobs if not leave_steps else self._watch.jobs(), self._reading)
         order = {step.job: step for step in steps}
         outcomes = {o.step.job: o for o in self._outcomes(results, order)}
         return [outcomes[step.job] for step in steps if step.job in outcomes] + [
@@ -163,7 +169,7 @@ class SlurmPort:
 
     def _is_under_way(self, step: Step) -> bool:
         """Whether the job has a step under way that ``step`` does not replace."""
-        if step.job in self._vacating:
+        if step.job in self._evacuation:
             return True
         return step.job in self._placer and not self._placer.cancel(step.job)
 
@@ -171,11 +177,11 @@ class SlurmPort:
         """The jobs as they are now. With the nodes, which for up to 30 s after its start slurmctld
         cannot tell, only where one of ``steps`` goes to some.
         """
-        self._seen = None
+        self._reading = None
         if not any(step.target for step in steps):
             return self._watch.jobs()
-        self._seen = self._adapter.read()
-        return {job.id: job for job in self._seen.jobs}
+        self._reading = self._adapter.read()
+        return {job.id: job for job in self._reading.jobs}
 
     def _look_on(self, jobs: Jobs, reading: Reading | None) -> dict[JobId, Result]:
         """Carry on what is under way until all of it is over or the patience is; returns the
@@ -186,34 +192,34 @@ class SlurmPort:
         while True:
             results |= self._carry_on(jobs, reading, stop)
             reading = None
-            ticks, watched = self._watch.ticks(), self._watched
-            if ticks >= stop or (not watched and self._placer.idle):
+            ticks, active_jobs = self._watch.ticks(), self._active_jobs
+            if ticks >= stop or (not active_jobs and self._placer.idle):
                 return results
             look = min(stop, self._next_look())
             deadline = ticks + min(
                 _LONGEST_LOOK_SECONDS, _READINGS_PER_LOOK * self._watch.reading_seconds
             )
             jobs = self._watch.until(
-                watched,
-                lambda seen, deadline=deadline: (  # type: ignore[misc]
-                    self._vacating.needs_reading(seen, deadline)
-                    or self._placer.needs_reading(seen, deadline)
+                active_jobs,
+                lambda jobs, deadline=deadline: (  # type: ignore[misc]
+                    self._evacuation.needs_reading(jobs, deadline)
+                    or self._placer.needs_reading(jobs, deadline)
                 ),
                 max(0.0, look - ticks),
             )
 
     @property
-    def _watched(self) -> set[JobId]:
+    def _active_jobs(self) -> set[JobId]:
         """The jobs whose state says how a step goes on."""
-        return {*self._vacating.jobs, *self._placer.released}
+        return {*self._evacuation.jobs, *self._placer.released}
 
     def _next_look(self) -> float:
-        return min(self._vacating.next_look(), self._placer.next_look(self._vacating.nodes))
+        return min(self._evacuation.next_look(), self._placer.next_look(self._evacuation.nodes))
 
-    def _has_changes(self, watched: Collection[JobId]) -> bool:
+    def _has_changes(self, active_jobs: Collection[JobId]) -> bool:
         """Whether a glance shows that a step goes on."""
-        states = self._watch.glance(watched)
-        return self._vacating.needs_reading(states, -inf) or self._placer.needs_reading(
+        states = self._watch.glance(active_jobs)
+        return self._evacuation.needs_reading(states, -inf) or self._placer.needs_reading(
             states, -inf
         )
 
@@ -221,16 +227,16 @@ class SlurmPort:
         """One pass over what is under way, by ``jobs``, just read."""
         jobs = {job: state for job, state in jobs.items() if not self._is_another(state)}
         results: dict[JobId, Result] = {}
-        if self._vacating.jobs:
-            vacated = self._vacating.carry_on(jobs)
-            results |= vacated.results
-            results |= self._after_vacating(vacated.vacated, jobs)
-            if vacated.nodes or results:
-                last = not self._vacating.jobs
-                self._placer.after_vacating(vacated.nodes, VACATED_SECONDS, last=last)
+        if self._evacuation.jobs:
+            departures = self._evacuation.carry_on(jobs)
+            results |= departures.results
+            results |= self._after_vacating(departures.vacated, jobs)
+            if departures.nodes or results:
+                last = not self._evacuation.jobs
+                self._placer.after_vacating(departures.nodes, VACATED_SECONDS, last=last)
                 reading = None
-        results |= self._placer.settle(jobs, defer=bool(self._vacating.jobs))
-        return results | self._placer.release(reading, self._vacating.nodes, stop)
+        results |= self._placer.settle(jobs, defer=bool(self._evacuation.jobs))
+        return results | self._placer.release(reading, self._evacuation.nodes, stop)
 
     def _is_another(self, job: JobReading) -> bool:
         """Whether Slurm, which lost its state, gave the number of a job under way to another."""
@@ -239,24 +245,26 @@ class SlurmPort:
             return False
         return reused(job, restarts.submit, restarts.restarts)
 
-    def _after_vacating(self, vacated: Mapping[JobId, Step], jobs: Jobs) -> dict[JobId, Result]:
+    def _after_vacating(
+        self, vacated_steps: Mapping[JobId, Step], jobs: Jobs
+    ) -> dict[JobId, Result]:
         """Hold those that have left, and queue those that go elsewhere."""
         results: dict[JobId, Result] = {}
         time = self._watch.now()
-        for job_id, step in vacated.items():
+        for job_id, step in vacated_steps.items():
             job = self._requeues.settle_one(jobs[job_id])
-            self._vacated[job_id] = time
+            self._stop_times[job_id] = time
             if step.kind is StepKind.REQUEUE:
                 results[job_id] = self._put_back(job)
             elif step.kind is StepKind.PREEMPT:
                 hold = self._hold(job)
-                unchanged = hold.status is OutcomeStatus.UNCHANGED
-                results[job_id] = Result(OutcomeStatus.DONE) if unchanged else hold
+                is_unchanged = hold.status is OutcomeStatus.UNCHANGED
+                results[job_id] = Result(OutcomeStatus.DONE) if is_unchanged else hold
             elif (result := self._not_ready(job)) is not None:
                 results[job_id] = result
-        moves = [step for job, step in vacated.items() if job not in results]
+        moves = [step for job, step in vacated_steps.items() if job not in results]
         if moves:
-            self._placer.enqueue(moves, VACATED_SECONDS, dict.fromkeys(vacated, time))
+            self._placer.enqueue(moves, VACATED_SECONDS, dict.fromkeys(vacated_steps, time))
         return results
 
     def _outcomes(
@@ -271,9 +279,9 @@ class SlurmPort:
             if step.target and result.status is OutcomeStatus.FAILED and _passes(result.error):
                 result = put_off(step.target, result.error)
             seconds = ticks - self._begun.get(job, ticks)
-            outcomes.append(_outcome(step, result, seconds, self._vacated.get(job)))
+            outcomes.append(_outcome(step, result, seconds, self._stop_times.get(job)))
             if result.status is not OutcomeStatus.UNDER_WAY:
-                for table in (self._steps, self._begun, self._begun_as, self._vacated):
+                for table in (self._steps, self._begun, self._begun_as, self._stop_times):
                     table.pop(job, None)
         return outcomes
 
@@ -298,13 +306,13 @@ class SlurmPort:
             return _departed_result(None)
         if job.state is not SlurmState.PENDING:
             return _failure(job, f"already {job.state_text} on {job.allocation}")
-        blocked = self._blocked(job)
-        if blocked is not None:
-            return blocked
+        block = self._block(job)
+        if block is not None:
+            return block
         hold = self._hold(job)
         return hold if hold.status is OutcomeStatus.FAILED else None
 
-    def _blocked(self, job: JobReading) -> Result | None:
+    def _block(self, job: JobReading) -> Result | None:
         if job.hold is Hold.USER:
             return _failure(job, "its owner holds it")
         if job.dependency:
@@ -368,7 +376,7 @@ class SlurmPort:
 
     def _request(self, job: JobReading, request: Callable[[], None]) -> Result:
         errors: dict[JobId, str] = {}
-        self._seen = None  # it may take its time, and what was read is changed
+        self._reading = None  # it may take its time, and what was read is changed
         with refusals(errors, job.id):
             request()
         return _failure(job, errors[job.id]) if errors else Result(OutcomeStatus.DONE)
@@ -390,7 +398,7 @@ def _failure(job: JobReading, text: str) -> Result:
     return Result(OutcomeStatus.FAILED, job.allocation, text, job.start)
 
 
-def _outcome(step: Step, result: Result, seconds: float, vacated: float | None) -> StepOutcome:
+def _outcome(step: Step, result: Result, seconds: float, stop_time: float | None) -> StepOutcome:
     return StepOutcome(
         step=step,
         status=result.status,
@@ -398,7 +406,7 @@ def _outcome(step: Step, result: Result, seconds: float, vacated: float | None) 
         error=result.error,
         started=result.started,
         seconds=seconds,
-        vacated=vacated,
+        vacated=stop_time,
         reason=result.reason,
         ran=result.ran,
         warned=result.warned,

@@ -104,17 +104,17 @@ class PrivacyReader:
         self._commands = commands
         self._clock = clock
         self._lock = threading.Lock()
-        self._known = UNKNOWN
+        self._privacy = UNKNOWN
         self._operators: frozenset[str] = frozenset()
-        self._again = float("-inf")
+        self._next_reading = float("-inf")
 
     def read(self) -> Privacy:
         with self._lock:
-            if self._clock() >= self._again:
+            if self._clock() >= self._next_reading:
                 with suppress(SlurmError):
-                    self._known = self._ask()
-                self._again = self._clock() + KEEP_SECONDS
-            return self._known
+                    self._privacy = self._ask()
+                self._next_reading = self._clock() + KEEP_SECONDS
+            return self._privacy
 
     def _ask(self) -> Privacy:
         conf = slurm_conf(self._commands)

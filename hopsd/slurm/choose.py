@@ -33,12 +33,12 @@ def choose_port(
     commands: SlurmCommands | None = None,
     *,
     assure: Callable[[], None] | None = None,
-    answered: Callable[[], None] = lambda: None,
+    note_answer: Callable[[], None] = lambda: None,
     saves: SaveWatch = lambda job: None,  # noqa: ARG005
 ) -> tuple[Port, str]:
     """The port that ``config.port`` selects, and a sentence saying which it is and why.
 
-    ``assure`` is called before each write to Slurm; what it raises ends the apply. ``answered`` is
+    ``assure`` is called before each write to Slurm; an error ends the apply. ``note_answer`` is
     called before it, too, and when Slurm has told its state. ``saves`` tells when jobs save.
 
     Raises:
@@ -50,7 +50,7 @@ def choose_port(
     clock = SlurmClock(commands)
     adapter, reason = _adapter(config, commands, release, clock)
     if assure is not None:
-        adapter = FencedAdapter(adapter, assure, answered)
+        adapter = FencedAdapter(adapter, assure, note_answer)
     settings = apply_settings(config, kill_wait(commands))
     port = SlurmPort(adapter, settings, clock=clock, saves=saves)
     if config.port is PortName.SHADOW:

@@ -149,8 +149,8 @@ class SlurmCommands:
                 text=True,
                 errors="replace",
             ) as process:
-                late = Timer(self.timeout_seconds, process.kill)
-                late.start()
+                timer = Timer(self.timeout_seconds, process.kill)
+                timer.start()
                 try:
                     for line in process.stderr or ():
                         if words in line:
@@ -158,9 +158,9 @@ class SlurmCommands:
                             return
                         lines.append(line)
                     code = process.wait()
-                    in_time = late.is_alive()
+                    in_time = timer.is_alive()
                 finally:
-                    late.cancel()
+                    timer.cancel()
         except OSError as error:
             raise SlurmUnavailableError(f"{name}: {error.strerror or error}") from error
         if not in_time:
@@ -214,7 +214,7 @@ class ScontrolSession:
         self._commands = commands
         self._program = program
         self._running: _Running | None = None
-        self._said = b""
+        self._buffer = b""
 
     def run(self, *words: str, seconds: float = inf) -> None:
         """Carry out ``scontrol WORDS``; in a process of its own where the words need quotes.
@@ -262,7 +262,7 @@ class ScontrolSession:
             )
         except OSError as error:
             raise SlurmUnavailableError(f"{name}: {error.strerror or error}") from error
-        self._said = b""
+        self._buffer = b""
         return _Running(process, cast(IO[bytes], process.stdin), cast(IO[bytes], process.stderr))
 
     def _ask(self, line: str, name: str, seconds: float) -> str:
@@ -277,10 +277,10 @@ class ScontrolSession:
         try:
             self._read_until(end, running.stderr.fileno(), seconds)
         except TimeoutError as error:
-            last = self._said.decode(errors="replace").strip().splitlines()[-1:]
+            last = self._buffer.decode(errors="replace").strip().splitlines()[-1:]
             self._end()
             raise SlurmUnavailableError("; it said: ".join([f"{name}: {error}", *last])) from error
-        output, terminator, self._said = self._said.partition(end)
+        output, terminator, self._buffer = self._buffer.partition(end)
         text = output.decode(errors="replace")
         if not terminator:
             self._end()
@@ -292,13 +292,13 @@ class ScontrolSession:
         deadline = time.monotonic() + seconds
         with selectors.DefaultSelector() as selector:
             selector.register(stderr, selectors.EVENT_READ)
-            while end not in self._said:
+            while end not in self._buffer:
                 if not selector.select(max(0.0, deadline - time.monotonic())):
                     raise TimeoutError(f"{NO_ANSWER} {seconds:g} s")
                 part = os.read(stderr, 65536)
                 if not part:
                     return
-                self._said += part
+                self._buffer += part
 
     def _end(self, patience: float = 0.0) -> None:
         """Close its input, which ends it, and kill it if it has not ended after that time."""

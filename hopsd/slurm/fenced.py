@@ -1,4 +1,4 @@
-"""An adapter that writes only while this process is the leader, and tells of each answer."""
+"""An adapter that writes only while this process is the leader, and reports each answer."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ class FencedAdapter:
         self,
         adapter: Adapter,
         assure: Callable[[], None],
-        answered: Callable[[], None] = lambda: None,
+        note_answer: Callable[[], None] = lambda: None,
     ) -> None:
         self._adapter = adapter
         self._leads = assure
-        self._answered = answered
+        self._note_answer = note_answer
 
     @property
     def name(self) -> str:
@@ -35,17 +35,17 @@ class FencedAdapter:
 
     def read(self) -> Reading:
         reading = self._adapter.read()
-        self._answered()
+        self._note_answer()
         return reading
 
     def jobs(self) -> Sequence[JobReading]:
         jobs = self._adapter.jobs()
-        self._answered()
+        self._note_answer()
         return jobs
 
     def glance(self, jobs: Collection[JobId]) -> Mapping[JobId, JobReading]:
         states = self._adapter.glance(jobs)
-        self._answered()
+        self._note_answer()
         return states
 
     def hold(self, job: JobId, begin: float = 0.0) -> None:
@@ -96,5 +96,5 @@ class FencedAdapter:
         return self._adapter.together()
 
     def _assure(self) -> None:
-        self._answered()  # the request before this one
+        self._note_answer()  # the request before this one
         self._leads()

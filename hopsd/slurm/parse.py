@@ -43,12 +43,12 @@ from hopsd.slurm.mixed import parts
 from hopsd.slurm.ordering.arrays import as_task, task_id
 from hopsd.slurm.ordering.dependency import KnownJob, KnownJobs, dependency_text, stranded, unmet
 
-UNTYPED = "gpu"
+UNTYPED_GPU = "gpu"
 
-UNNAMED = "?"
+UNNAMED_RESERVATION = "?"
 """A reservation known only from the state of its nodes."""
 
-UNREGISTERED = " (slurmd has not registered)"
+UNREGISTERED_TEXT = " (slurmd has not registered)"
 """In the state of a node that takes no job for a moment after a restart of slurmctld."""
 
 # slurmctld lets a requeued job begin when its old credential has expired: 120 s by default,
@@ -131,7 +131,7 @@ def job_allocation(
 def gpus_in(text: str) -> list[tuple[str, int, tuple[int, ...]]]:
     """Type, count and indices of ``gpu:rtx3090:4(IDX:0-2,5)``; other GRES are left out."""
     return [
-        (kind or UNTYPED, int(count), _indices(ids))
+        (kind or UNTYPED_GPU, int(count), _indices(ids))
         for kind, count, ids in _GPU.findall(text or "")
     ]
 
@@ -340,7 +340,7 @@ def isolated_reading(
         return replace(bare, barred=text)
 
 
-_GLANCED = {
+_GLANCE_FIELDS = {
     "JobID": "job_id",
     "ArrayJobID": "array_job_id",
     "ArrayTaskID": "array_task_id",
@@ -351,11 +351,11 @@ _GLANCED = {
     "EligibleTime": "eligible_time",
     "Reason": "state_reason",
 }
-GLANCE = ",".join(f"{field}:|" for field in _GLANCED)
-"""For ``squeue --Format``: what :func:`glanced` reads."""
+GLANCE = ",".join(f"{field}:|" for field in _GLANCE_FIELDS)
+"""For ``squeue --Format``: what :func:`glance_readings` reads."""
 
 
-def glanced(text: str, jobs: Collection[JobId]) -> dict[JobId, JobReading]:
+def glance_readings(text: str, jobs: Collection[JobId]) -> dict[JobId, JobReading]:
     """What squeue's text tells of ``jobs``; see :meth:`hopsd.slurm.adapter.Adapter.glance`.
 
     Where Slurm has a sentence about a job, text has it in place of the reason.
@@ -365,9 +365,9 @@ def glanced(text: str, jobs: Collection[JobId]) -> dict[JobId, JobReading]:
     glances = {}
     for line in text.splitlines():
         words = line.removesuffix("|").split("|")
-        if len(words) != len(_GLANCED) or words[1] not in numbers:
+        if len(words) != len(_GLANCE_FIELDS) or words[1] not in numbers:
             continue
-        job: dict[str, Any] = dict(zip(_GLANCED.values(), words, strict=True))
+        job: dict[str, Any] = dict(zip(_GLANCE_FIELDS.values(), words, strict=True))
         for key in ("job_id", "array_job_id", "array_task_id", "priority", "restart_cnt"):
             job[key] = int(job[key]) if job[key].isdecimal() else None
         for key in ("submit_time", "eligible_time"):
@@ -439,8 +439,8 @@ def _wanted_gpus(
     job: Mapping[str, Any], gpus_by_node: Mapping[NodeName, int]
 ) -> dict[NodeName, int]:
     """GPUs an exclusive job asks for: its steps get these, the job all GPUs of its nodes."""
-    requested = sum(count for _, count, _ in gpus_in(job.get("tres_per_node") or ""))
-    return {node: min(gpus, requested or gpus) for node, gpus in gpus_by_node.items()}
+    requested_gpus = sum(count for _, count, _ in gpus_in(job.get("tres_per_node") or ""))
+    return {node: min(gpus, requested_gpus or gpus) for node, gpus in gpus_by_node.items()}
 
 
 def _hold(job: Mapping[str, Any], state: SlurmState) -> Hold:
@@ -463,8 +463,8 @@ def _state_text(words: Sequence[str], job: Mapping[str, Any]) -> str:
 def _begin(job: Mapping[str, Any], state: SlurmState) -> float:
     begin = number(job.get("eligible_time")) or 0.0
     submit = number(job.get("submit_time")) or 0.0
-    requeued = bool(number(job.get("restart_cnt"))) and begin - submit <= _REQUEUE_DELAY_SECONDS
-    return begin if state is SlurmState.PENDING and begin > submit and not requeued else 0.0
+    was_requeued = bool(number(job.get("restart_cnt"))) and begin - submit <= _REQUEUE_DELAY_SECONDS
+    return begin if state is SlurmState.PENDING and begin > submit and not was_requeued else 0.0
 
 
 _LAUNCH_FAILED = "launch failed"
@@ -535,9 +535,13 @@ def node_readings(
         names.append(NodeName(fields["NodeName"]))
         gpus = gpus_in(fields.get("Gres", ""))
         node_partitions = fields.get("Partitions", "").split(",")
-        served = [name for name in node_partitions if not partitions or name in partitions]
-        if gpus and (served or not partitions):
-            readings += _nodes({**fields, "Partitions": ",".join(served)}, gpus, closed_partitions)
+        served_partitions = [
+            name for name in node_partitions if not partitions or name in partitions
+        ]
+        if gpus and (served_partitions or not partitions):
+            readings += _nodes(
+                {**fields, "Partitions": ",".join(served_partitions)}, gpus, closed_partitions
+            )
     return readings, names
 
 
@@ -551,7 +555,7 @@ def _nodes(
     for kind, count, _ in gpus:
         counts[GpuType(kind)] += count
     node = _node(fields, counts, closed_partitions)
-    return [node] if len(counts) == 1 or UNTYPED in counts else parts(node, counts)
+    return [node] if len(counts) == 1 or UNTYPED_GPU in counts else parts(node, counts)
 
 
 def _node(
@@ -559,29 +563,31 @@ def _node(
 ) -> NodeReading:
     state = fields.get("State", "UNKNOWN")
     base, *flags = state.split("+")
-    unnamed = len(counts) > 1 and UNTYPED in counts
+    is_unnamed = len(counts) > 1 and UNTYPED_GPU in counts
     node_partitions = tuple(filter(None, fields.get("Partitions", "").split(",")))
     partitions = tuple(name for name in node_partitions if name not in closed_partitions)
     # After a restart slurmctld takes a node on which it knows a job to be up: until the slurmd
     # registers, a job placed there starts without GPUs (22.05).
     asleep = not _ASLEEP.isdisjoint(flags)
-    registered = fields.get("SlurmdStartTime") not in ("None", "Unknown") or asleep
-    if unnamed:
+    is_registered = fields.get("SlurmdStartTime") not in ("None", "Unknown") or asleep
+    if is_unnamed:
         state += " (GPUs with and without a type on one node)"
     if not node_partitions:
         state += " (in no partition)"
     elif not partitions:
         closures = (f"partition {name} {closed_partitions[name]}" for name in node_partitions)
         state += f" ({', '.join(closures)})"
-    if not registered and base in _NODE_STATES:
-        state += UNREGISTERED
-    usable = base in _NODE_STATES and (_HARMLESS_FLAGS | _ASLEEP).issuperset(flags) and registered
+    if not is_registered and base in _NODE_STATES:
+        state += UNREGISTERED_TEXT
+    usable = (
+        base in _NODE_STATES and (_HARMLESS_FLAGS | _ASLEEP).issuperset(flags) and is_registered
+    )
     return NodeReading(
         name=NodeName(fields["NodeName"]),
         gpu_type=min(counts),
         gpus=sum(counts.values()),
         cores=int(fields.get("CPUEfctv") or fields.get("CPUTot", "0")),
-        usable=usable and not unnamed and bool(partitions),
+        usable=usable and not is_unnamed and bool(partitions),
         state_text=state,
         partitions=partitions,
         threads=int(fields.get("ThreadsPerCore", "1")),
@@ -592,7 +598,7 @@ def _node(
         idle_memory_mb=_difference(fields.get("RealMemory"), fields.get("AllocMem")),
         features=frozenset(_words(fields.get("ActiveFeatures"))),
         gres=_other_gres(fields.get("Gres", "")),
-        reservation=UNNAMED if "RESERVED" in flags else "",
+        reservation=UNNAMED_RESERVATION if "RESERVED" in flags else "",
         disk_mb=_digits(fields.get("TmpDisk")) or 0,
     )
 

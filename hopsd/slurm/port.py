@@ -55,10 +55,12 @@ class Port(Protocol):
         their scripts.
         """
 
-    def resume(self, transitions: Sequence[Transition], requeued: Collection[JobId] = ()) -> None:
+    def resume(
+        self, transitions: Sequence[Transition], requeued_jobs: Collection[JobId] = ()
+    ) -> None:
         """Take up these steps, in place of what this port has under way: another hopsd had begun
         them, or this one was interrupted. Their next :meth:`carry_on` looks at what became of
-        them. ``requeued``: other jobs that hops, not a person, requeued and holds.
+        them. ``requeued_jobs``: other jobs that hops, not a person, requeued and holds.
 
         Raises:
             SlurmUnavailableError: slurmctld does not answer; nothing is under way.
@@ -78,5 +80,7 @@ class InstantPort:
     def let_go_on(self, jobs: Collection[JobId]) -> None:
         """Do nothing: no job was warned."""
 
-    def resume(self, transitions: Sequence[Transition], requeued: Collection[JobId] = ()) -> None:
+    def resume(
+        self, transitions: Sequence[Transition], requeued_jobs: Collection[JobId] = ()
+    ) -> None:
         """Take up nothing: what was under way is seen in the next reading."""

@@ -24,7 +24,7 @@ from hopsd.errors import SlurmError, SlurmUnavailableError
 from hopsd.model.ids import JobId
 from hopsd.slurm.adapter import Placement, SignalScope
 from hopsd.slurm.command import SlurmCommands
-from hopsd.slurm.parse import UNTYPED, holds_gpus, number
+from hopsd.slurm.parse import UNTYPED_GPU, holds_gpus, number
 from hopsd.slurm.scontrol import ScontrolAdapter
 from hopsd.slurm.shape import CORES_BY_GPU_SINCE
 
@@ -78,7 +78,7 @@ class PyslurmAdapter(ScontrolAdapter):
         self._modify(
             placement.job,
             required_nodes=placement.allocation.nodes[0],
-            gres_per_node={UNTYPED: placement.allocation.gpus},
+            gres_per_node={UNTYPED_GPU: placement.allocation.gpus},
             ntasks=1,
             **cores,
             begin_time="now",
@@ -92,7 +92,7 @@ class PyslurmAdapter(ScontrolAdapter):
                 if self._of_array(job):
                     super().release([job])
                     continue
-                with _asking(f"release {job}"):
+                with _slurm_errors(f"release {job}"):
                     self._slurm.Job(int(job)).release()
             except SlurmUnavailableError:
                 raise
@@ -105,14 +105,14 @@ class PyslurmAdapter(ScontrolAdapter):
         if self._of_array(job):
             super().signal(job, signal, scope)
             return
-        with _asking(f"signal {job} with {signal}"):
+        with _slurm_errors(f"signal {job} with {signal}"):
             self._slurm.Job(int(job)).send_signal(f"SIG{signal}", steps=scope.value)
 
     def _of_array(self, job: JobId) -> bool:
         return "_" in job or job in self._rests
 
     def _modify(self, job: JobId, **changes: Any) -> None:
-        with self._updating(job), _asking(f"update {job}"):
+        with self._updating(job), _slurm_errors(f"update {job}"):
             self._slurm.Job(int(job)).modify(self._slurm.JobSubmitDescription(**changes))
 
     def _is_simple(self, placement: Placement) -> bool:
@@ -123,7 +123,7 @@ class PyslurmAdapter(ScontrolAdapter):
             return False
         if self._of_array(placement.job):
             return False
-        with _asking(f"load {placement.job}"):
+        with _slurm_errors(f"load {placement.job}"):
             job = self._slurm.Job.load(int(placement.job))
         # Slurm's minimum of cores per node, which a placement on several nodes leaves behind, and
         # GPUs in total, which the submit plugin asks for and an uneven placement leaves behind.
@@ -153,7 +153,7 @@ class PyslurmAdapter(ScontrolAdapter):
                 self._gres.setdefault(_start(job), job.get("gres_detail") or ())
 
     def _records(self) -> list[dict[str, Any]]:
-        with _asking("load jobs"):
+        with _slurm_errors("load jobs"):
             jobs = self._slurm.Jobs.load()
         return [_record(job) for job in jobs.values()]
 
@@ -224,7 +224,7 @@ def _start(job: Mapping[str, Any]) -> _Start:
 
 
 @contextmanager
-def _asking(request: str) -> Iterator[None]:
+def _slurm_errors(request: str) -> Iterator[None]:
     """Raise pyslurm's errors as ours."""
     try:
         yield
@@ -252,11 +252,11 @@ def load_pyslurm(commands: SlurmCommands) -> Any:
         last = str(error).strip().splitlines()[-1].rpartition("Error: ")[2]
         raise SlurmError(f"pyslurm does not load: {last}") from error
     conf = commands.environment.get("SLURM_CONF") or os.environ.get("SLURM_CONF")
-    loaded = sys.modules.get("pyslurm")
+    module = sys.modules.get("pyslurm")
     if conf:
         os.environ["SLURM_CONF"] = conf  # libslurm reads it wherever it loads its configuration
-    if loaded is not None and conf:
-        loaded.slurm_fini()
-        loaded.slurm_init(conf)
-        return loaded
+    if module is not None and conf:
+        module.slurm_fini()
+        module.slurm_init(conf)
+        return module
     return importlib.import_module("pyslurm")

@@ -27,10 +27,10 @@ from hopsd.slurm.ordering.arrays import in_turn
 from hopsd.slurm.ordering.dependency import awaited_jobs
 from hopsd.slurm.parse import (
     GLANCE,
-    UNREGISTERED,
+    UNREGISTERED_TEXT,
     barred,
     closed_partitions,
-    glanced,
+    glance_readings,
     holder,
     holds_gpus,
     is_hops_job,
@@ -67,12 +67,12 @@ from hopsd.slurm.submit_line import SubmitLines, submit_lines
 _REGISTRATION_SECONDS = 30.0
 _GROUPS_SECONDS = 60.0
 _NO_LINES = "{}: a --signal on sbatch's own command line is not seen meanwhile"
-_NAMED = 5
+_MAX_NAMES = 5
 """Nodes that a sentence names; there may be thousands."""
 
 # What scancel says before it sends a signal again: slurmctld delivers a signal to a task but still
 # reports a refusal while other tasks of the array wait (22.05 to 26.05).
-_RETRYING = "transitional state"
+_RETRY_WORDS = "transitional state"
 
 
 class ScontrolAdapter:
@@ -105,7 +105,7 @@ class ScontrolAdapter:
         self._lines = SubmitLines(self._slurmdbd, self._has_slurmdbd)
         self._site = SiteRulesReader(self._commands, slurmdbd=self._slurmdbd)
         self._order: Mapping[NodeName, int] = {}
-        self._closed: Mapping[str, str] = {}
+        self._closed_partitions: Mapping[str, str] = {}
         self._groups: Mapping[str, frozenset[str]] = {}
         self._groups_of: dict[str, tuple[float, frozenset[str]]] = {}
         self._gpus = 0
@@ -118,8 +118,13 @@ class ScontrolAdapter:
 
     def read(self) -> Reading:
         partitions = self._partition_records()
-        self._closed, self._groups = closed_partitions(partitions), partition_groups(partitions)
-        nodes, names = node_readings(self._node_records(), self._partitions, self._closed)
+        self._closed_partitions, self._groups = (
+            closed_partitions(partitions),
+            partition_groups(partitions),
+        )
+        nodes, names = node_readings(
+            self._node_records(), self._partitions, self._closed_partitions
+        )
         self._order = places(names, nodes)
         self._gpus = sum(node.gpus for node in nodes)
         self._require_known(nodes)
@@ -133,7 +138,10 @@ class ScontrolAdapter:
                     foreign[node] = foreign.get(node, 0) + gpus
         now = self._clock()
         reservations = self._reservation_records()
-        reserved, inside = reserved_from(reservations, now), reserved_now(reservations, now)
+        reservation_starts, inside = (
+            reserved_from(reservations, now),
+            reserved_now(reservations, now),
+        )
         ends = reserved_until(reservations, now)
         jobs, memory = self._readings(answer, learn=self._session is None), self._memory()
         nodes = [replace(node, foreign_gpus=foreign.get(node.name, 0)) for node in nodes]
@@ -147,7 +155,7 @@ class ScontrolAdapter:
             nodes=tuple(
                 replace(
                     node,
-                    reserved_from=reserved.get(host),
+                    reserved_from=reservation_starts.get(host),
                     reservation=inside.get(host, node.reservation),
                     reserved_until=ends.get(host),
                     switches=topology.switches.get(host, ()),
@@ -178,7 +186,7 @@ class ScontrolAdapter:
 
     def glance(self, jobs: Collection[JobId]) -> Mapping[JobId, JobReading]:
         command = ("squeue", "--noheader", "--all", "--states=all", f"--Format={GLANCE}")
-        return glanced(self._commands.run(*command), jobs)
+        return glance_readings(self._commands.run(*command), jobs)
 
     def hold(self, job: JobId, begin: float = 0.0) -> None:
         self._update(job, "priority=0", f"starttime={f'uts{begin:.0f}' if begin else 'now'}")
@@ -199,7 +207,7 @@ class ScontrolAdapter:
         flags = {SignalScope.BATCH: ["--batch"], SignalScope.ALL: ["--full"]}.get(scope, [])
         command = ("scancel", f"--signal={signal}", *flags)
         if "_" in job:
-            self._commands.run_until(_RETRYING, *command, "--verbose", job)
+            self._commands.run_until(_RETRY_WORDS, *command, "--verbose", job)
         else:
             self._commands.run(*command, job)
 
@@ -344,7 +352,9 @@ class ScontrolAdapter:
                 job,
                 script=scripts.get(job.id, ""),
                 awaited=not waited_for.isdisjoint((job.id, job.number, job.array)),
-                barred=job.barred or barred(job.partition, self._closed) or self._closed_to(job),
+                barred=job.barred
+                or barred(job.partition, self._closed_partitions)
+                or self._closed_to(job),
             )
             for job in readings
         )
@@ -366,10 +376,10 @@ class ScontrolAdapter:
     def _group_names(self, user: str) -> frozenset[str]:
         """Cached for a minute: the system may have to ask another machine."""
         now = time.monotonic()
-        cached = self._groups_of.get(user)
-        if cached is None or now - cached[0] > _GROUPS_SECONDS:
-            cached = self._groups_of[user] = now, groups_of(user)
-        return cached[1]
+        entry = self._groups_of.get(user)
+        if entry is None or now - entry[0] > _GROUPS_SECONDS:
+            entry = self._groups_of[user] = now, groups_of(user)
+        return entry[1]
 
     def _licences(self) -> Mapping[str, Licence]:
         return licences(records(self._commands.run("scontrol", "show", "licenses", "-o")))
@@ -388,15 +398,15 @@ class ScontrolAdapter:
         if self._unheard_since is None:
             self._unheard_since = now
         if now - self._unheard_since < _REGISTRATION_SECONDS:
-            suffix = f" and {len(unheard) - _NAMED} others" if len(unheard) > _NAMED else ""
+            suffix = f" and {len(unheard) - _MAX_NAMES} others" if len(unheard) > _MAX_NAMES else ""
             raise SlurmUnavailableError(
                 "slurmctld has just started and has not heard from"
-                f" {', '.join(unheard[:_NAMED])}{suffix}"
+                f" {', '.join(unheard[:_MAX_NAMES])}{suffix}"
             )
 
 
 def _unheard(node: NodeReading) -> bool:
-    return node.state_text.rstrip("*") == "UNKNOWN" or node.state_text.endswith(UNREGISTERED)
+    return node.state_text.rstrip("*") == "UNKNOWN" or node.state_text.endswith(UNREGISTERED_TEXT)
 
 
 def _full_release(answer: Mapping[str, Any]) -> str:

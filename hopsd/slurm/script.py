@@ -38,7 +38,7 @@ class Scripts:
     ) -> None:
         self._commands = commands
         self._monotonic = monotonic
-        self._known: dict[_Key, str] = {}
+        self._hashes: dict[_Key, str] = {}
 
     def for_jobs(self, jobs: Sequence[JobReading], *, learn: bool) -> Mapping[JobId, str | None]:
         """The hashes by job; None: not asked yet, for want of time, or as it was not to ``learn``.
@@ -48,24 +48,24 @@ class Scripts:
         """
         keys = {job.id: _key(job) for job in jobs if "workload" not in job.comment}
         new = {keys[job.id]: job for job in jobs if job.id in keys}
-        new = {key: job for key, job in new.items() if key not in self._known}
+        new = {key: job for key, job in new.items() if key not in self._hashes}
         if new and learn:
             self._learn(new)
-        self._known = {key: self._known[key] for key in keys.values() if key in self._known}
-        return {job: self._known.get(key) for job, key in keys.items()}
+        self._hashes = {key: self._hashes[key] for key in keys.values() if key in self._hashes}
+        return {job: self._hashes.get(key) for job, key in keys.items()}
 
     def _learn(self, jobs: Mapping[_Key, JobReading]) -> None:
         """For :data:`READING_SECONDS`. What is known stays known if Slurm goes away."""
-        late = self._monotonic() + READING_SECONDS
+        deadline = self._monotonic() + READING_SECONDS
         try:
             with (
                 tempfile.TemporaryDirectory(prefix="hops-") as folder,
                 closing(ScontrolSession(self._commands)) as session,
             ):
                 for key, job in sorted(jobs.items(), key=lambda item: _turn(item[1])):
-                    if self._monotonic() >= late:
+                    if self._monotonic() >= deadline:
                         break
-                    self._known[key] = _hash(session, job, Path(folder) / "script")
+                    self._hashes[key] = _hash(session, job, Path(folder) / "script")
         except OSError as error:
             raise SlurmUnavailableError(f"batch scripts cannot be read: {error}") from error
 

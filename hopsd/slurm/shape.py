@@ -119,7 +119,9 @@ def clear_cores(release: Release) -> list[str]:
     return ["cpusPerTres="] if release >= CORES_BY_GPU_SINCE else []
 
 
-def filled(free: Mapping[NodeName, int], nodes: Sequence[NodeName], gpus: int) -> Allocation | None:
+def fill_nodes(
+    free: Mapping[NodeName, int], nodes: Sequence[NodeName], gpus: int
+) -> Allocation | None:
     """The allocation Slurm makes of ``gpus`` per job on ``nodes``, given in the cluster's order.
 
     It takes from each node all that is free, but leaves one GPU at least for each later node

@@ -1,4 +1,4 @@
-"""The ``--signal`` of a submit command's own line, which no submit plugin is told of.
+"""The ``--signal`` of a submit command's own line, which submit plugins do not see.
 
 Slurm keeps the line. 25.11 and later show it with the job; before, only slurmdbd has it (``sacct``,
 from 21.08 on), so a running job's line is asked for once. Without slurmdbd it is not known there.
@@ -44,10 +44,10 @@ def signal_option(line: str, command: str) -> str:
             words = words[:position]
             break
     signal = ""
-    for word, following in zip(words, [*words[1:], ""], strict=False):
+    for word, next_word in zip(words, [*words[1:], ""], strict=False):
         name, _, value = word.partition("=")
         if name.startswith("--") and _long_options(name[2:]) == {"signal"}:
-            signal = value or following
+            signal = value or next_word
     return signal
 
 
@@ -131,19 +131,19 @@ class SubmitLines:
         self._commands = commands
         self._used = used
         self._clock = clock
-        self._known: dict[_Key, str] = {}
+        self._lines: dict[_Key, str] = {}
         self._not_before: dict[_Key, float] = {}
 
     def applied(self, jobs: Sequence[JobReading], lines: Mapping[JobId, str]) -> list[JobReading]:
         """The jobs with the signals of their lines. ``lines``: lines that Slurm told of."""
         missing = [job for job in jobs if _number(job) not in lines and job.state in _ON_NODES]
         keys = {_key(job) for job in missing}
-        self._known = {key: line for key, line in self._known.items() if key in keys}
+        self._lines = {key: line for key, line in self._lines.items() if key in keys}
         self._not_before = {key: time for key, time in self._not_before.items() if key in keys}
         if missing and self._used():
             self._ask(missing)
         return [
-            _with_line(job, lines.get(_number(job)) or self._known.get(_key(job), ""))
+            _with_line(job, lines.get(_number(job)) or self._lines.get(_key(job), ""))
             for job in jobs
         ]
 
@@ -152,7 +152,7 @@ class SubmitLines:
         new = [
             job
             for job in jobs
-            if _key(job) not in self._known and self._not_before.get(_key(job), now) <= now
+            if _key(job) not in self._lines and self._not_before.get(_key(job), now) <= now
         ][:AT_ONCE]
         if not new:
             return
@@ -172,7 +172,7 @@ class SubmitLines:
         for line in output.splitlines():
             job, _, words = line.partition("|")
             if JobId(job) in by_id and words:
-                self._known[by_id[JobId(job)]] = words
+                self._lines[by_id[JobId(job)]] = words
 
 
 def _key(job: JobReading) -> _Key:

@@ -63,7 +63,7 @@ class Watch:
         self._clock = clock
         self._monotonic = monotonic
         self._sleep = sleep
-        self._rested = -inf
+        self._rest_until = -inf
         self.reading_seconds = 0.0
         """What the last full reading of the jobs took."""
 
@@ -84,7 +84,7 @@ class Watch:
     def jobs(self) -> Jobs:
         """The hops jobs by id."""
         start = self._monotonic()
-        with self._looking():
+        with self._time_reading():
             by_id = {job.id: job for job in self._adapter.jobs()}
         self.reading_seconds = self._monotonic() - start
         return by_id
@@ -98,28 +98,28 @@ class Watch:
         deadline = self._monotonic() + seconds
         self._pause(deadline)
         while True:
-            late = self._monotonic() >= deadline
-            if late or holds(self.glance(jobs)):
+            is_last = self._monotonic() >= deadline
+            if is_last or holds(self.glance(jobs)):
                 by_id = self.jobs()
-                if holds(by_id) or late:
+                if holds(by_id) or is_last:
                     return by_id
             self._sleep(self._poll_seconds)
             self._pause(deadline)
 
     def glance(self, jobs: Collection[JobId]) -> Jobs:
         """Of ``jobs`` what :meth:`Adapter.glance` tells."""
-        with self._looking():
+        with self._time_reading():
             return self._adapter.glance(jobs)
 
     @contextmanager
-    def _looking(self) -> Iterator[None]:
+    def _time_reading(self) -> Iterator[None]:
         start = self._monotonic()
         yield
         end = self._monotonic()
-        self._rested = end + min(end - start, _LONGEST_REST_SECONDS)
+        self._rest_until = end + min(end - start, _LONGEST_REST_SECONDS)
 
     def _pause(self, deadline: float) -> None:
-        seconds = min(self._rested, deadline) - self._monotonic()
+        seconds = min(self._rest_until, deadline) - self._monotonic()
         if seconds > 0:
             self._sleep(seconds)
 

@@ -37,11 +37,11 @@ def solve_exactly(program: Program) -> Ints | None:
     columns = _columns(program)
     rows = sorted({row for job in columns for _, _, parts in job for row, _ in parts})
     position = {row: i for i, row in enumerate(rows)}
-    packed = [
+    packed_jobs = [
         [(value, column, tuple((position[r], n) for r, n in parts)) for value, column, parts in job]
         for job in columns
     ]
-    best = _search(packed, tuple(int(program.capacity[row]) for row in rows))
+    best = _search(packed_jobs, tuple(int(program.capacity[row]) for row in rows))
     return None if best is None else np.array(best, dtype=np.int64)
 
 
@@ -62,16 +62,16 @@ def _of_one_job(program: Program, job: int) -> Ints:
     if len(columns):
         gains, inverse = np.unique(program.gain(columns), return_inverse=True)
         first = len(gains) - 1
-        while first and _rounded(gains[first - 1]) == _rounded(gains[-1]):
+        while first and _to_decimal(gains[first - 1]) == _to_decimal(gains[-1]):
             first -= 1
         best = columns[inverse.ravel() >= first]
-        cumulated = np.append(0, np.cumsum(configurations.demands.amount))
-        of_item = np.diff(cumulated[configurations.demands.start])
+        amount_sums = np.append(0, np.cumsum(configurations.demands.amount))
+        of_item = np.diff(amount_sums[configurations.demands.start])
         choice[job] = best[np.argmax(of_item[program.items(best)].reshape(-1, len(best)).sum(0))]
     return choice
 
 
-def _rounded(gain: float) -> Decimal:
+def _to_decimal(gain: float) -> Decimal:
     """The gain without the rounding of the throughput tables' products."""
     return Decimal(f"{gain:.{_GAIN_DIGITS}g}")
 
@@ -109,7 +109,7 @@ def _whole_values(program: Program) -> list[int]:
     weight = [_WEIGHTS.power(Decimal(urgency), lam) for urgency in program.urgency.tolist()]
     job = program.configurations.job_of_column().tolist()
     values = [
-        _PRODUCTS.multiply(weight[i], _rounded(gain))
+        _PRODUCTS.multiply(weight[i], _to_decimal(gain))
         for i, gain in zip(job, program.gain(np.arange(len(job))).tolist(), strict=True)
     ]
     triples = [value.as_tuple() for value in values]

@@ -43,15 +43,15 @@ def choose(items: Items, gap: float, time_limit_seconds: float) -> Selection:
     if not len(items.cost):
         return Selection(np.zeros(0, dtype=np.int64), 0.0, 0.0)
     give_up = monotonic() + time_limit_seconds
-    relaxed = _relaxation(items)
-    best = np.flatnonzero(relaxed.x >= 1 - _ROUNDING)
-    cost, bound = float(items.cost[best].sum()), relaxed.objective
+    relaxation = _relaxation(items)
+    best = np.flatnonzero(relaxation.x >= 1 - _ROUNDING)
+    cost, bound = float(items.cost[best].sum()), relaxation.objective
     for number, width in enumerate(WIDTHS):
         if cost - bound <= gap * abs(cost) + _ROUNDING:
             break
-        search = _Search.below(cost - gap * abs(cost), items, relaxed, 2**number)
-        columns, proven = search.run(width, give_up)
-        bound = max(bound, proven)
+        search = _Search.with_limit(cost - gap * abs(cost), items, relaxation, 2**number)
+        columns, search_bound = search.run(width, give_up)
+        bound = max(bound, search_bound)
         if columns is not None:
             best, cost = columns, float(items.cost[columns].sum())
         if monotonic() > give_up:
@@ -66,28 +66,28 @@ def _relaxation(items: Items) -> Optimum:
     capacity = Constraints(
         items.kind, columns, items.size.astype(np.float64), items.capacity.astype(np.float64)
     )
-    relaxed = minimise(
-        items.cost, Constraints.stacked(one_per_job, capacity), np.full(len(columns), np.inf)
+    optimum = minimise(
+        items.cost, Constraints.stack(one_per_job, capacity), np.full(len(columns), np.inf)
     )
-    if relaxed is None:
+    if optimum is None:
         raise SolverError("a capacity is below 0")
     # The LP is optimal up to a tolerance: its prices prove this much.
-    shortfall = np.minimum(_reduced(items, relaxed), 0.0).sum()
-    return replace(relaxed, objective=relaxed.objective + float(shortfall))
+    shortfall = np.minimum(_reduced_costs(items, optimum), 0.0).sum()
+    return replace(optimum, objective=optimum.objective + float(shortfall))
 
 
-def _reduced(items: Items, relaxed: Optimum) -> Floats:
+def _reduced_costs(items: Items, relaxation: Optimum) -> Floats:
     """The reduced cost of each column."""
-    of_job, of_kind = relaxed.prices[: items.jobs], relaxed.prices[items.jobs :]
-    reduced: Floats = items.cost + of_job[items.job] + of_kind[items.kind] * items.size
-    return reduced
+    of_job, of_kind = relaxation.prices[: items.jobs], relaxation.prices[items.jobs :]
+    reduced_costs: Floats = items.cost + of_job[items.job] + of_kind[items.kind] * items.size
+    return reduced_costs
 
 
 @dataclass(frozen=True, slots=True)
 class _Labels:
-    """``left`` (labels, kinds) and ``cost`` (labels,)."""
+    """``free_capacity`` (labels, kinds) and ``cost`` (labels,)."""
 
-    left: Ints
+    free_capacity: Ints
     cost: Floats
 
 
@@ -96,7 +96,7 @@ class _Search:
     """A search for choices that cost less than ``limit``.
 
     ``columns``: for each job, in the order of the search, those that may be chosen, and -1 if the
-    job may be left out. ``dropped``: a lower bound on the cost of choices through labels that were
+    job may be left out. ``dropped_bound``: lower bound on the cost of choices by labels that were
     dropped to save space.
     """
 
@@ -104,19 +104,21 @@ class _Search:
     limit: float
     columns: list[Ints]
     bounds: list[Bound]
-    dropped: float = field(default=np.inf)
+    dropped_bound: float = field(default=np.inf)
 
     @classmethod
-    def below(cls, limit: float, items: Items, relaxed: Optimum, relaxations: int) -> _Search:
+    def with_limit(
+        cls, limit: float, items: Items, relaxation: Optimum, relaxations: int
+    ) -> _Search:
         """A search without the columns whose reduced cost alone reaches ``limit``.
 
         Jobs with the fewest columns come first, so that labels stay few for long.
         """
-        of_job, of_kind = relaxed.prices[: items.jobs], relaxed.prices[items.jobs :]
-        reduced = _reduced(items, relaxed)
-        reach = limit - relaxed.objective
+        of_job, of_kind = relaxation.prices[: items.jobs], relaxation.prices[items.jobs :]
+        reduced_costs = _reduced_costs(items, relaxation)
+        reach = limit - relaxation.objective
         fits = items.size <= items.capacity[items.kind]
-        useful = np.flatnonzero((reduced < reach) & fits)
+        useful = np.flatnonzero((reduced_costs < reach) & fits)
         useful = useful[np.argsort(items.job[useful], kind="stable")]
         columns_by_job = np.split(
             useful, np.searchsorted(items.job[useful], np.arange(1, items.jobs))
@@ -139,28 +141,26 @@ class _Search:
             labels, parent, column = self._step(labels, step, width)
             trail.append((parent, column))
             if not len(parent):
-                return None, min(self.dropped, self.limit)
+                return None, min(self.dropped_bound, self.limit)
         cheapest = int(np.argmin(labels.cost))
-        proven = min(self.dropped, self.limit, float(labels.cost[cheapest]))
-        return (
-            _trace_back(trail, cheapest) if labels.cost[cheapest] < self.limit else None
-        ), proven
+        bound = min(self.dropped_bound, self.limit, float(labels.cost[cheapest]))
+        return (_trace_back(trail, cheapest) if labels.cost[cheapest] < self.limit else None), bound
 
     def _step(self, labels: _Labels, step: int, width: int) -> tuple[_Labels, Ints, Ints]:
         """The labels after one more job, the label that each comes from and the column it took."""
         items, columns = self.items, self.columns[step]
         parents = [
             np.arange(len(labels.cost)) if c < 0
-            else np.flatnonzero(labels.left[:, items.kind[c]] >= items.size[c])
+            else np.flatnonzero(labels.free_capacity[:, items.kind[c]] >= items.size[c])
             for c in columns
         ]  # fmt: skip
         parent = np.concatenate([np.zeros(0, dtype=np.int64), *parents])
         taken_column = np.repeat(columns, [len(a) for a in parents])
-        free, cost = labels.left[parent], labels.cost[parent]
-        placing = np.flatnonzero(taken_column >= 0)
-        column = taken_column[placing]
-        free[placing, items.kind[column]] -= items.size[column]
-        cost[placing] += items.cost[column]
+        free, cost = labels.free_capacity[parent], labels.cost[parent]
+        placements = np.flatnonzero(taken_column >= 0)
+        column = taken_column[placements]
+        free[placements, items.kind[column]] -= items.size[column]
+        cost[placements] += items.cost[column]
         lower_bound, survivors = np.full(len(cost), -np.inf), np.arange(len(cost))
         for bound in self.bounds:
             lower_bound[survivors] = np.maximum(
@@ -170,7 +170,9 @@ class _Search:
         survivors = survivors[_cheapest(free[survivors], cost[survivors], items.capacity)]
         if len(survivors) > width:
             nearest = np.argpartition(lower_bound[survivors], width)
-            self.dropped = min(self.dropped, float(lower_bound[survivors[nearest[width]]]))
+            self.dropped_bound = min(
+                self.dropped_bound, float(lower_bound[survivors[nearest[width]]])
+            )
             survivors = survivors[np.sort(nearest[:width])]
         return _Labels(free[survivors], cost[survivors]), parent[survivors], taken_column[survivors]
 

@@ -32,7 +32,7 @@ from hopsd.solver.search.dive import dive_at_prices
 from hopsd.solver.search.greedy import fill_idle, greedy_by_prices, greedy_by_weight, repair
 from hopsd.solver.search.local_search import Effort, group_gpus, improve
 from hopsd.solver.search.server_assignment import assign_servers
-from hopsd.solver.tighten import Tightened, Tightening, tighten
+from hopsd.solver.tighten import Tightening, TightenResult, tighten
 
 _PASSES_MAX = 30
 # Up to this size CBC solves the program as written in less time than a pass.
@@ -41,7 +41,7 @@ _WHOLE_MAX = 4_000
 _PART = 0.3
 # Passes end when so many more with the same gain would not meet the gap. Under rules the bound is
 # sometimes loose, and passes with little gain are still worth more than a proof.
-_MORE = 10
+_MAX_PASSES = 10
 # Proof and search in turn: effort on the first turn's cases, four times as much each; columns for
 # CBC and groups twice as large each, up to the last of these turns, whose CBC may branch until the
 # time is over.
@@ -49,7 +49,7 @@ _TURNS, _CASES = 6, 10_000_000
 # The shares of the time left that a dive or a class plan, and cuts with a dive, may take.
 _DIVE, _CUTS = 0.85, 0.8
 # A dive from a plan that lacks so many times the requested gap seldom meets it.
-_LACKING = 3.0
+_GAP_FACTOR = 3.0
 # A column of the start stays where it loses no more than this share of the requested gap.
 _STAYS = 0.5
 CBC_TOLERANCE = 2e-6
@@ -85,17 +85,17 @@ def solve_large(
     with ExitStack() as children:
         # It starts and imports while prices are found: in vain if these meet the gap.
         start_early = turns != 0 and ends is _Ends.SHARED and len(program.value) > _WHOLE_MAX
-        cutting = children.enter_context(Tightening(program)) if start_early else None
+        tightener = children.enter_context(Tightening(program)) if start_early else None
         choice, bound, prices = _at_prices(program, parts, ends, task, start)
         if len(program.value) <= _WHOLE_MAX and not _enough(program, choice, bound, task):
             choice, bound = _prove(program, choice, prices, task)
         tight: ItemPrices = prices
         plan = partial(_start, ends, warm=_is_warm(program, start))
-        for step in _steps(program, ends, plan, prices, value(choice), task, turns, cutting):
+        for step in _steps(program, ends, plan, prices, value(choice), task, turns, tightener):
             if _enough(program, choice, bound, task):
                 break
             step_result = step(program, parts, prices, value(choice), task)
-            tight = min(tight, step_result.prices, key=lambda known: known.bound)
+            tight = min(tight, step_result.prices, key=lambda candidate: candidate.bound)
             choice, bound = _better(program, choice, step_result.choice), min(bound, tight.bound)
     if not _enough(program, choice, bound, task):
         choice = _passes(program, choice, prices, bound, task)
@@ -157,7 +157,7 @@ def _by_prices(program: Program, prices: Prices, start: Ints | None, task: Task)
     return greedy_by_prices(program, prices, kept_choice)
 
 
-_Step = Callable[[Program, ColumnGroups, Prices, float, Task], Tightened]
+_Step = Callable[[Program, ColumnGroups, Prices, float, Task], TightenResult]
 """Looks for prices or a choice that are better than some known, and than a value."""
 
 
@@ -174,9 +174,9 @@ def _steps(
     value: float,
     task: Task,
     turns: int | None,
-    cutting: Tightening | None,
+    tightener: Tightening | None,
 ) -> tuple[_Step, ...]:
-    """A start and the relaxation's cuts; both at once if a child is ``cutting`` already, or where a
+    """A start and the LP's cuts; both at once if ``tightener`` is running already, or where a
     plan worth ``value`` lacks much.
 
     On equal servers that are short of GPUs only and hold no even shapes, passes over a class plan
@@ -184,34 +184,34 @@ def _steps(
     """
     if turns == 0:
         return (start,)
-    if cutting is not None:
-        return (partial(_start_and_cuts, start, cutting),)
+    if tightener is not None:
+        return (partial(_start_and_cuts, start, tightener),)
     if ends is _Ends.APART and not program.configurations.short_of_more_than_gpus:
         return (start,)
-    if value < (1 - _LACKING * task.gap) * prices.bound:
+    if value < (1 - _GAP_FACTOR * task.gap) * prices.bound:
         return (partial(_start_and_cuts, start, None),)
     return start, _cuts
 
 
 def _start_and_cuts(
     start: _Step,
-    cutting: Tightening | None,
+    tightener: Tightening | None,
     program: Program,
     parts: ColumnGroups,
     prices: Prices,
     value: float,
     task: Task,
-) -> Tightened:
+) -> TightenResult:
     """Both at the same time; only the first rounds of cuts count with which the gap is met, so that
     it does not matter which of them is done first.
     """
-    best = Tightened(prices)
-    with cutting or Tightening(program) as child:
+    best = TightenResult(prices)
+    with tightener or Tightening(program) as child:
         rounds = child.rounds(prices, value, task.gap, _share_of(task, _CUTS))
         for round_result in chain((start(program, parts, prices, value, task),), rounds):
             choices = [c for c in (best.choice, round_result.choice) if c is not None]
-            best = Tightened(
-                min(best.prices, round_result.prices, key=lambda known: known.bound),
+            best = TightenResult(
+                min(best.prices, round_result.prices, key=lambda candidate: candidate.bound),
                 max(choices, key=program.scaled_objective, default=None),
             )
             if best.choice is not None and _enough(program, best.choice, best.prices.bound, task):
@@ -219,7 +219,9 @@ def _start_and_cuts(
     return best
 
 
-def _cuts(program: Program, _: ColumnGroups, prices: Prices, value: float, task: Task) -> Tightened:
+def _cuts(
+    program: Program, _: ColumnGroups, prices: Prices, value: float, task: Task
+) -> TightenResult:
     return tighten(program, prices, value, task.gap, _share_of(task, _CUTS))
 
 
@@ -244,18 +246,18 @@ def _close(
     for turn in count() if turns is None else range(turns):
         if _enough(program, choice, bound, task):
             break
-        widening = min(turn, _TURNS - 1)
+        doublings = min(turn, _TURNS - 1)
         target = program.scaled_objective(choice) / (1 - task.gap)
-        cases = bound_by_branching(program, prices, target, task.give_up, _CASES * 4**widening)
+        cases = bound_by_branching(program, prices, target, task.give_up, _CASES * 4**doublings)
         stuck = task.solver.failed and cases >= bound
         bound = min(bound, cases)
         if stuck or _enough(program, choice, bound, task):
             break
         nodes = NODES << 2 * turn if turn + 1 < _TURNS else None
-        choice, proven = _prove(
-            program, choice, tight, task, Reach(QUICK.columns << widening, nodes)
+        choice, proven_bound = _prove(
+            program, choice, tight, task, Reach(QUICK.columns << doublings, nodes)
         )
-        bound = min(bound, proven)
+        bound = min(bound, proven_bound)
         choice = _passes(program, choice, prices, bound, task, turn + 1)
     return choice, bound
 
@@ -291,8 +293,8 @@ def _passes(
     history = [program.scaled_objective(choice)]
     for number in range(_PASSES_MAX):
         missing = _enough_for(bound, task) - history[-1]
-        stalled = len(history) > 1 and _MORE * (history[-1] - history[-2]) < missing
-        if stalled or _enough(program, choice, bound, task):
+        is_stalled = len(history) > 1 and _MAX_PASSES * (history[-1] - history[-2]) < missing
+        if is_stalled or _enough(program, choice, bound, task):
             break
         seed = (task.seed, turn * _PASSES_MAX + number)
         better = improve(program, choice, prices, seed, task.solver, effort)
@@ -310,13 +312,13 @@ def _start(
     task: Task,
     *,
     warm: bool,
-) -> Tightened:
+) -> TightenResult:
     """The plan of the class program or of a dive, whichever there is; the better one first. None
     where it would be a class plan but the last plan is there: passes over that take a third less
     time in all, for the same gap (500 jobs on 512 GPUs).
     """
     if warm and ends is _Ends.APART:
-        return Tightened(prices)
+        return TightenResult(prices)
 
     def dive() -> Ints | None:
         return dive_at_prices(program, prices, _share_of(task, _DIVE))
@@ -327,8 +329,8 @@ def _start(
     for start in (classes, dive) if ends is _Ends.APART else (dive, classes):
         choice = start()
         if choice is not None:
-            return Tightened(prices, choice)
-    return Tightened(prices)
+            return TightenResult(prices, choice)
+    return TightenResult(prices)
 
 
 def _class_start(program: Program, parts: ColumnGroups, prices: Prices, task: Task) -> Ints | None:

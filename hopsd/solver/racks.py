@@ -79,9 +79,9 @@ def solve_with_racks(
     if complete and len(program.value) <= _WHOLE_MAX:
         return program, solve(program, gap, seconds, seed=seed, turns=turns, solver=solver)
     began = monotonic()
-    checked = CheckedSolver(solver or backend())
+    checked_solver = CheckedSolver(solver or backend())
     last = began + _ROUNDS * seconds
-    answer = partial(_answer, checked, _PACKING * seconds, last)
+    answer = partial(_answer, checked_solver, _PACKING * seconds, last)
     rounds = _Rounds(program, listing, gap, answer)
     while not (rounds.number and rounds.enough) and monotonic() < last:
         before = rounds.value
@@ -94,7 +94,7 @@ def solve_with_racks(
         if not rounds.search(search, give_up):
             break
     value, bound = rounds.value, rounds.bound
-    status = status_of(value, bound, gap, checked)
+    status = status_of(value, bound, gap, checked_solver)
     return rounds.program, Solution(rounds.choice, max(bound, value), status)
 
 
@@ -222,10 +222,10 @@ class _Rounds:
         if not sets:
             return
         for key, shapes in _by_key(sets).items():
-            listed = self._sets.get(key)
-            self._sets[key] = shapes if listed is None else union(listed, shapes)
+            known_shapes = self._sets.get(key)
+            self._sets[key] = shapes if known_shapes is None else union(known_shapes, shapes)
         before, self.program = self.program, self._listing(self._sets)
-        self.choice = _renumbered(before, self.program, self.choice)
+        self.choice = _renumber(before, self.program, self.choice)
 
 
 def _could_all_run(program: Program, parts: ColumnGroups) -> bool:
@@ -235,7 +235,7 @@ def _could_all_run(program: Program, parts: ColumnGroups) -> bool:
     return int(minimum[np.unique(parts.job)].sum()) <= int(program.idle.sum())
 
 
-def _renumbered(before: Program, after: Program, choice: Ints) -> Ints:
+def _renumber(before: Program, after: Program, choice: Ints) -> Ints:
     """``choice`` of a program as columns of one that lists more sets."""
     old, new = before.configurations, after.configurations
     column = new.start[:-1] + choice - old.start[:-1]
@@ -258,9 +258,9 @@ def _renumbered(before: Program, after: Program, choice: Ints) -> Ints:
     return np.where(choice < 0, -1, column)
 
 
-def _answer(checked: CheckedSolver, seconds: float, give_up: float, model: Model) -> Answer:
+def _answer(checked_solver: CheckedSolver, seconds: float, give_up: float, model: Model) -> Answer:
     """Without a gap: what is missing would be whole jobs, and CBC mostly needs less than 0.1 s."""
-    return checked(model, None, 0.0, min(seconds, give_up - monotonic()), None)
+    return checked_solver(model, None, 0.0, min(seconds, give_up - monotonic()), None)
 
 
 def _starting_choices(program: Program) -> list[Ints]:

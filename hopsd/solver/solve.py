@@ -62,17 +62,17 @@ def solve(
     exact = solve_exactly(program)
     if exact is not None and program.feasible(exact):
         return Solution(exact, program.scaled_objective(exact), PlanStatus.OPTIMAL)
-    checked = CheckedSolver(solver or backend())
-    task = Task(gap, give_up, checked, seed)
+    checked_solver = CheckedSolver(solver or backend())
+    task = Task(gap, give_up, checked_solver, seed)
     whole_task = replace(task, give_up=began + SEARCH_SHARE * _WHOLE_SHARE * seconds)
     start = program.configurations.present if start is None else start
     running = start if program.feasible(start) else None
     choice, bound, prices = solve_large(program, whole_task, running, turns)
     choice = fill_idle(program, improve_light_jobs(program, choice, task, turns))
     objective = program.scaled_objective(choice)
-    if checked.failed:
+    if checked_solver.failed:
         log.warning("the solver gave no usable answer; the plan was made without it")
-    return Solution(choice, bound, status_of(objective, bound, gap, checked), prices)
+    return Solution(choice, bound, status_of(objective, bound, gap, checked_solver), prices)
 
 
 def status_of(objective: float, bound: float, gap: float, solver: CheckedSolver) -> PlanStatus:

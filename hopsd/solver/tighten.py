@@ -38,7 +38,7 @@ from hopsd.solver.bound.dual_prices import Prices
 from hopsd.solver.bound.knapsack_cuts import Cuts, ServerParts, factors, patterns
 from hopsd.solver.bound.primal_dual import Packing, approach
 from hopsd.solver.bound.reduced_cost import ColumnCosts, ItemPrices, prices_of_items
-from hopsd.solver.search.dive import COLUMNS_MAX, plan_of, promising
+from hopsd.solver.search.dive import COLUMNS_MAX, plan_of, promising_columns
 from hopsd.solver.search.primal_dual_dive import dive
 
 # A server's cuts give weights to this many of its kinds at most, with so many patterns.
@@ -47,22 +47,22 @@ _ROUNDS, _CUTS_PER_SERVER = 20, 4
 # An LP of more servers takes longer than a plan may.
 _SERVERS_MAX = 400
 # Columns of the first LP, by loss relative to value; how many are added at once, and how often.
-_NEAR, _MORE_COLUMNS, _PRICINGS = 0.03, 1_500, 2
+_NEAR_SHARE, _MORE_COLUMNS, _PRICINGS = 0.03, 1_500, 2
 # Steps from the best prices known towards those of an LP.
 _STEPS = (1.0, 0.5, 0.25, 0.1)
 # Relative: a bound so close to the LP's is the LP's.
 _CLOSE = 2e-4
 # Relative, for each dive: a round with less progress is the last before it, once the bound is so
 # close to the LP's; and the share of the time in which cuts are made.
-_PROGRESS, _REACHED, _CUTTING = (5e-4, 1e-4), 2e-3, 0.5
-_VIOLATED, _USED = 1e-4, 1e-6
+_PROGRESS, _REACHED_SHARE, _CUT_TIME_SHARE = (5e-4, 1e-4), 2e-3, 0.5
+_MIN_VIOLATION, _USED = 1e-4, 1e-6
 # Cliques are grown from columns that are chosen so often: steps choose many others a little.
 _IN_CLIQUE = 0.02
 # About so many columns take part in a round of steps, and so many of each job at most: those with
 # the least loss, up to a loss relative to value; of earlier ones those stay that lose little more.
 _COLUMNS, _PER_JOB, _NEAR_OF_ROUND, _STAYS = 15_000, 120, 0.3, 0.6
 # The same of a dive, and columns that are chosen so often.
-_PER_JOB_OF_DIVE, _NEAR_OF_DIVE, _OFTEN = 60, 0.3, 0.05
+_PER_JOB_OF_DIVE, _NEAR_OF_DIVE, _FREQUENT_SHARE = 60, 0.3, 0.05
 # Steps between cuts.
 _STEPS_OF_ROUND = 600
 # A clique's row has a limit like a server's: steps take rows as they are scaled.
@@ -77,7 +77,7 @@ _TOLD_SHARE = 0.9
 
 
 @dataclass(frozen=True, slots=True)
-class Tightened:
+class TightenResult:
     """Prices that prove a bound, and a choice (jobs,), -1 for none, if one was found."""
 
     prices: ItemPrices
@@ -86,15 +86,15 @@ class Tightened:
 
 def tighten(
     program: Program, prices: Prices, value: float, gap: float, give_up: float
-) -> Tightened:
+) -> TightenResult:
     """Prices that prove a lower bound than ``prices``, and a plan; these prices alone where there
     is nothing to gain.
 
     Stops once a plan, or ``value``, that of one known, is within the ``gap`` or, with the best so
     far, at ``give_up`` (monotonic seconds).
     """
-    with Tightening(program) as cutting:
-        return _last(cutting.rounds(prices, value, gap, give_up), prices)
+    with Tightening(program) as tightener:
+        return _last(tightener.rounds(prices, value, gap, give_up), prices)
 
 
 class Tightening:
@@ -111,7 +111,7 @@ class Tightening:
 
     def rounds(
         self, prices: Prices, value: float, gap: float, give_up: float
-    ) -> Iterator[Tightened]:
+    ) -> Iterator[TightenResult]:
         """What was found after each linear program and each dive, as it comes; to be called once.
 
         The work begins with the call.
@@ -133,13 +133,13 @@ class Tightening:
 
 def _decode_known(
     program: Program, prices: Prices, records: Iterator[bytes]
-) -> Iterator[Tightened]:
+) -> Iterator[TightenResult]:
     for record in records:
         with suppress(ValueError, EOFError, BadZipFile, KeyError):
             yield _decode(program, prices, record)
 
 
-def _decode(program: Program, prices: Prices, record: bytes) -> Tightened:
+def _decode(program: Program, prices: Prices, record: bytes) -> TightenResult:
     """A record of the child, checked.
 
     Raises:
@@ -152,11 +152,11 @@ def _decode(program: Program, prices: Prices, record: bytes) -> Tightened:
         )
         choice = arrays["choice"]
     feasible = choice.shape == program.weight.shape and program.feasible(choice)
-    best = min(prices, prices_found, key=lambda known: known.bound)
-    return Tightened(best, choice if feasible else None)
+    best = min(prices, prices_found, key=lambda candidate: candidate.bound)
+    return TightenResult(best, choice if feasible else None)
 
 
-def _encode(result: Tightened) -> bytes:
+def _encode(result: TightenResult) -> bytes:
     """A record of what was found so far."""
     prices, record = result.prices, BytesIO()
     np.savez(
@@ -172,18 +172,18 @@ def _encode(result: Tightened) -> bytes:
 
 def find_cuts(
     program: Program, prices: Prices, value: float, gap: float, give_up: float
-) -> Tightened:
+) -> TightenResult:
     """What :func:`tighten` returns, in this process."""
     return _last(rounds(program, prices, value, gap, give_up), prices)
 
 
-def _last(results: Iterator[Tightened], prices: Prices) -> Tightened:
-    return reduce(lambda _, later: later, results, Tightened(prices))
+def _last(results: Iterator[TightenResult], prices: Prices) -> TightenResult:
+    return reduce(lambda _, later: later, results, TightenResult(prices))
 
 
 def rounds(
     program: Program, prices: Prices, value: float, gap: float, give_up: float
-) -> Iterator[Tightened]:
+) -> Iterator[TightenResult]:
     """The best prices and choice after each linear program or round, and after each dive; see
     :func:`tighten`.
     """
@@ -192,52 +192,52 @@ def rounds(
         yield from _rounds_by_steps(program, prices, value, gap, give_up)
         return
     relaxation = _Relaxation(program, prices)
-    cutting = monotonic() + _CUTTING * (give_up - monotonic())
+    cut_deadline = monotonic() + _CUT_TIME_SHARE * (give_up - monotonic())
     choice = None
 
-    def met() -> bool:
+    def is_met() -> bool:
         return relaxation.best.bound <= value / (1 - gap)
 
-    def dive(rng: np.random.Generator | None = None) -> Iterator[Tightened]:
+    def dive(rng: np.random.Generator | None = None) -> Iterator[TightenResult]:
         nonlocal choice, value
         answer = relaxation.dive(give_up, rng)
         if answer is not None and program.scaled_objective(answer) > value:
             choice, value = answer, program.scaled_objective(answer)
-            yield Tightened(relaxation.best, choice)
+            yield TightenResult(relaxation.best, choice)
 
     for progress in _PROGRESS:
-        if not met():
-            for best in relaxation.tighten(value / (1 - gap), progress, cutting):
-                yield Tightened(best, choice)
-        if met():
+        if not is_met():
+            for best in relaxation.tighten(value / (1 - gap), progress, cut_deadline):
+                yield TightenResult(best, choice)
+        if is_met():
             break
         yield from dive()
     for number in range(_OTHER_DIVES):
-        if met() or monotonic() > cutting:
+        if is_met() or monotonic() > cut_deadline:
             break
         yield from dive(np.random.default_rng(number))
 
 
 def _rounds_by_steps(
     program: Program, prices: Prices, value: float, gap: float, give_up: float
-) -> Iterator[Tightened]:
+) -> Iterator[TightenResult]:
     relaxation, choice, dives = _PrimalDual(program, prices), None, count()
     before = inf
 
     def met() -> bool:
         return relaxation.best.bound <= value / (1 - gap)
 
-    def dive() -> Iterator[Tightened]:
+    def dive() -> Iterator[TightenResult]:
         nonlocal choice, value
         number = next(dives)
         rng = np.random.default_rng(number) if number else None
         answer = relaxation.dive_by_steps(give_up, rng)
         if program.scaled_objective(answer) > value:
             choice, value = answer, program.scaled_objective(answer)
-            yield Tightened(relaxation.best, choice)
+            yield TightenResult(relaxation.best, choice)
 
     for number in range(_ROUNDS_OF_STEPS):
-        yield Tightened(relaxation.go_on(give_up), choice)
+        yield TightenResult(relaxation.go_on(give_up), choice)
         if number % _PER_DIVE == _PER_DIVE - 1 and not met():
             yield from dive()
             bound = relaxation.best.bound
@@ -262,7 +262,7 @@ class _Class:
     servers: Ints
     kinds: Ints
     factor: list[Floats] = field(default_factory=list)
-    known: set[bytes] = field(default_factory=set)
+    cut_keys: set[bytes] = field(default_factory=set)
 
 
 class _Relaxation:
@@ -275,7 +275,7 @@ class _Relaxation:
         self._job = program.configurations.job_of_column()
         self._scale = float(program.value.max())
         self.best: ItemPrices = prices
-        self._active = np.concatenate([NONE, *prices.near(program, relative=_NEAR)])
+        self._active = np.concatenate([NONE, *prices.near(program, relative=_NEAR_SHARE)])
         self._x = np.zeros(0)
         of_class = np.unique(parts.capacity, axis=0, return_inverse=True)[1].ravel()
         self._classes = []
@@ -298,9 +298,9 @@ class _Relaxation:
             for _ in range(_ROUNDS):
                 value = yield from self._solve(give_up)
                 bound = self.best.bound
-                slow = before - bound < progress * bound and bound - value < _REACHED * bound
+                slow = before - bound < progress * bound and bound - value < _REACHED_SHARE * bound
                 before = bound
-                if bound <= target or slow or monotonic() > give_up or not self._cut(give_up):
+                if bound <= target or slow or monotonic() > give_up or not self._add_cuts(give_up):
                     break
         except SolverError:
             pass
@@ -317,7 +317,7 @@ class _Relaxation:
         for _ in range(_PRICINGS):
             value, job, duals = self._solve_lp(give_up)
             steps = [_interpolate(program, self.best, duals, share) for share in _STEPS]
-            self.best = min(self.best, *steps, key=lambda known: known.bound)
+            self.best = min(self.best, *steps, key=lambda candidate: candidate.bound)
             yield self.best
             if self.best.bound - value <= _CLOSE * value:
                 break
@@ -420,7 +420,7 @@ class _Relaxation:
         """
         program = self._program
         used = self._active[self._x > _USED]
-        columns_tried, likely = promising(program, self.best)
+        columns_tried, likely = promising_columns(program, self.best)
         columns = np.union1d(used, columns_tried)
         if not able_to_dive() or len(columns) > COLUMNS_MAX:
             return None
@@ -431,13 +431,13 @@ class _Relaxation:
         value, upper = program.value[columns] / self._scale, np.ones(len(columns))
         model = Model(value, start, row[order], amount[order], self._limits()[distinct_rows], upper)
         likely = np.isin(columns, np.union1d(used, columns_tried[likely]))
-        liking = None
+        preference = None
         if rng is not None:
-            liking = rng.uniform(1 - _SPREAD, 1 + _SPREAD, len(columns))
-        x = fix_in_turn(model, likely, give_up, liking)
+            preference = rng.uniform(1 - _SPREAD, 1 + _SPREAD, len(columns))
+        x = fix_in_turn(model, likely, give_up, preference)
         return plan_of(program, columns, x) if model.holds(x) else None
 
-    def _cut(self, give_up: float) -> bool:
+    def _add_cuts(self, give_up: float) -> bool:
         """Add cuts that the LP's solution violates; returns whether there are any."""
         chosen = np.where(self._x >= _IN_CLIQUE, self._x, 0.0)
         cliques = self._finder.find(self._active, chosen, give_up)
@@ -463,7 +463,7 @@ class _Relaxation:
             for server_index, violations in zip(group.servers.tolist(), excess, strict=True):
                 for best in np.argsort(-violations, kind="stable")[:_CUTS_PER_SERVER].tolist():
                     key = number, server_index, best
-                    if violations[best] > 1 + _VIOLATED and key not in present:
+                    if violations[best] > 1 + _MIN_VIOLATION and key not in present:
                         keys.append(key)
                         server.append(server_index)
                         factor.append(factors[best])
@@ -519,7 +519,7 @@ class _Relaxation:
             first += len(kinds)
             values = group_patterns @ alpha
             maximum = float(values.max())
-            if alpha @ gains <= (1 + _VIOLATED) * maximum:
+            if alpha @ gains <= (1 + _MIN_VIOLATION) * maximum:
                 continue
             factor = np.zeros(len(weight))
             values = values / maximum
@@ -527,8 +527,8 @@ class _Relaxation:
                 values, group_patterns @ weight[kinds], weight[group.kinds]
             )
             key = np.round(factor, 9).tobytes()
-            if key not in group.known:
-                group.known.add(key)
+            if key not in group.cut_keys:
+                group.cut_keys.add(key)
                 group.factor.append(factor)
 
 
@@ -560,7 +560,7 @@ class _PrimalDual(_Relaxation):
         price_of = dict(zip(self._keys, self._price.tolist(), strict=True))
         added = False
         with suppress(SolverError):
-            added = self._cut(give_up)
+            added = self._add_cuts(give_up)
         of_cuts = np.array([price_of.get(key, 0.0) for key in self._keys])
         of_new_cliques = np.zeros(len(self._cliques) - cliques)
         self._row = np.concatenate([of_rows, of_cuts, of_cliques, of_new_cliques])
@@ -570,7 +570,7 @@ class _PrimalDual(_Relaxation):
         """A choice (jobs,) by diving; with ``rng`` another one each time."""
         near = np.concatenate([NONE, *self.best.near(self._program, relative=_NEAR_OF_DIVE)])
         columns = _few_of_each(self._program, self.best, near, _PER_JOB_OF_DIVE)
-        columns = distinct(columns, self._active[self._x > _OFTEN])
+        columns = distinct(columns, self._active[self._x > _FREQUENT_SHARE])
         x = self._solution(columns)
         return dive(self._program, columns, self._packing(columns), self._row, x, give_up, rng)
 
@@ -609,15 +609,15 @@ class _PrimalDual(_Relaxation):
         return self._item_prices(of_rows, of_cuts, _OF_CLIQUE * of_cliques)
 
 
-def _few_of_each(program: Program, prices: ItemPrices, columns: Ints, most: int) -> Ints:
-    """Of ``columns`` (sorted) up to ``most`` of each job, those with the least loss; fewer where
+def _few_of_each(program: Program, prices: ItemPrices, columns: Ints, limit: int) -> Ints:
+    """Of ``columns`` (sorted) up to ``limit`` of each job, those with the least loss; fewer where
     they would be too many.
     """
     job = program.configurations.jobs_of(columns)
-    most = min(most, _COLUMNS // max(1, int(np.count_nonzero(prices.job))))
+    limit = min(limit, _COLUMNS // max(1, int(np.count_nonzero(prices.job))))
     order = np.lexsort((prices.loss(program, columns), job))
     rank = np.arange(len(order)) - np.searchsorted(job, job[order])
-    return np.sort(columns[order[rank < max(1, most)]])
+    return np.sort(columns[order[rank < max(1, limit)]])
 
 
 def _interpolate(
@@ -630,5 +630,5 @@ def _interpolate(
 
 
 if __name__ == "__main__":
-    for tightened in rounds(*child.question()):
-        child.answer(_encode(tightened))
+    for step_result in rounds(*child.question()):
+        child.answer(_encode(step_result))

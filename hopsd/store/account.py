@@ -43,8 +43,8 @@ def reachable(folder: Path, account: pwd.struct_passwd | None) -> bool:
     """Whether ``account`` may enter ``folder``, by its permissions and those of all its parents."""
     if account is None:
         return os.access(folder, os.X_OK)
-    resolved = folder.resolve()
-    return all(_may_enter(part, account) for part in (resolved, *resolved.parents))
+    resolved_folder = folder.resolve()
+    return all(_may_enter(part, account) for part in (resolved_folder, *resolved_folder.parents))
 
 
 def _may_enter(folder: Path, account: pwd.struct_passwd) -> bool:

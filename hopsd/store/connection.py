@@ -23,7 +23,7 @@ SCHEMA = "hops"
 Connection = psycopg.Connection[tuple[Any, ...]]
 
 SILENCE_SECONDS = 4.0
-"""A server that says nothing for so long is asked on another connection whether it is there."""
+"""A server that is silent for this long is probed on another connection."""
 
 _PING_SECONDS = "2"
 _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 5.0, 30.0
@@ -99,11 +99,11 @@ def cut_off_when_silent(
     Raises:
         SilentError: the connection was shut down.
     """
-    finished, silent = threading.Event(), threading.Event()
+    has_finished, silent = threading.Event(), threading.Event()
 
     def watch() -> None:
-        while not finished.wait(SILENCE_SECONDS):
-            if not answers() and not finished.is_set():
+        while not has_finished.wait(SILENCE_SECONDS):
+            if not answers() and not has_finished.is_set():
                 silent.set()
                 _shut_down(connection)
                 return
@@ -116,7 +116,7 @@ def cut_off_when_silent(
             raise SilentError(f"no answer within {SILENCE_SECONDS:g} s") from error
         raise
     finally:
-        finished.set()
+        has_finished.set()
 
 
 def ping(dsn: str) -> None:
@@ -136,9 +136,9 @@ def _shut_down(connection: Connection) -> None:
     """End its reads and writes: another thread that waits for its server gets an error."""
     with (
         suppress(OSError, psycopg.Error),
-        socket.socket(fileno=os.dup(connection.fileno())) as connected,
+        socket.socket(fileno=os.dup(connection.fileno())) as server_socket,
     ):
-        connected.shutdown(socket.SHUT_RDWR)
+        server_socket.shutdown(socket.SHUT_RDWR)
 
 
 class Database:

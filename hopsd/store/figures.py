@@ -119,7 +119,7 @@ def figures(
         "least": SLOWDOWN_SECONDS,
         "shadow": shadow,
     }
-    gpu_time = connection.execute(_SPENT, parameters).fetchone()
+    gpu_time = connection.execute(_SPENT_QUERY, parameters).fetchone()
     waits, ratios, slurms = connection.execute(_WAITS, parameters).fetchone() or (None, None, 0)
     first = connection.execute(_FIRST).fetchone()
     return {
@@ -139,7 +139,7 @@ SELECT min(submit) FROM jobs j WHERE comment <> ''
 
 # The part of each placement within the period. Every run but a job's first is a restart.
 # MATERIALIZED: each subquery runs once for a placement, not once for each sum.
-_SPENT = """
+_SPENT_QUERY = """
 WITH spent AS MATERIALIZED (
     SELECT p.profiling, p.started >= %(since)s AS began,
         least(coalesce(p.ended, %(until)s), %(until)s) - greatest(p.started, %(since)s) AS seconds,

@@ -60,7 +60,7 @@ def raqlr(connection: Connection, since: float) -> float | None:
     return None if row is None else row[0]
 
 
-_MOVING = (
+_CHANGING_COLUMNS = (
     "seen",
     "wait_seconds",
     "run_seconds",
@@ -74,24 +74,26 @@ _MOVING = (
 )
 """Columns that change at every reading, even of jobs to which nothing happened."""
 
-_rest_of = attrgetter(*(item.name for item in fields(JobRecord) if item.name not in _MOVING))
+_rest_of = attrgetter(
+    *(item.name for item in fields(JobRecord) if item.name not in _CHANGING_COLUMNS)
+)
 
 
 def save(
     connection: Connection,
     records: Iterable[JobRecord],
-    stored: Mapping[JobId, JobRecord] = MappingProxyType({}),
+    stored_records: Mapping[JobId, JobRecord] = MappingProxyType({}),
 ) -> None:
-    """Insert or replace; ``stored``: known open records that are stored with their placements.
+    """Insert or replace; ``stored_records``: open records stored with their placements.
 
-    Nearly all of 20,000 records differ only in ``_MOVING``; writing these alone is a third of the
+    Most of 20,000 records differ only in ``_CHANGING_COLUMNS``; writing these is a third of the
     volume.
     """
     jobs = {record.id: record for record in records}
     updates = [
         record
         for record in jobs.values()
-        if (old := stored.get(record.id)) is not None and _rest_of(old) == _rest_of(record)
+        if (old := stored_records.get(record.id)) is not None and _rest_of(old) == _rest_of(record)
     ]
     if _update(connection, updates):
         jobs = {job: jobs[job] for job in jobs.keys() - {record.id for record in updates}}
@@ -99,10 +101,10 @@ def save(
 
 
 def _update(connection: Connection, updates: Sequence[JobRecord]) -> bool:
-    """Write the columns of ``_MOVING``; False if some records do not exist."""
+    """Write the columns of ``_CHANGING_COLUMNS``; False if some records do not exist."""
     if not updates:
         return True
-    names = ("id", "submit", *_MOVING)
+    names = ("id", "submit", *_CHANGING_COLUMNS)
     rows = [{name: encode(getattr(record, name)) for name in names} for record in updates]
     result = connection.execute(_MOVE, [json.dumps(rows, allow_nan=False)])
     return result.rowcount == len(updates)
@@ -112,7 +114,9 @@ _MOVE = sql.SQL(
     "UPDATE jobs j SET {} FROM json_populate_recordset(NULL::jobs, %s) given"
     " WHERE j.id = given.id AND j.submit = given.submit AND j.ended IS NULL"
 ).format(
-    sql.SQL(", ").join(sql.SQL("{0} = given.{0}").format(sql.Identifier(name)) for name in _MOVING)
+    sql.SQL(", ").join(
+        sql.SQL("{0} = given.{0}").format(sql.Identifier(name)) for name in _CHANGING_COLUMNS
+    )
 )
 
 
@@ -283,7 +287,7 @@ class OpenJobs:
     def __init__(self) -> None:
         self._term: object | None = None
         self._records: dict[JobId, JobRecord] = {}
-        self._written: dict[JobId, JobRecord] = {}
+        self._written_records: dict[JobId, JobRecord] = {}
 
     def get(self, term: object | None) -> Mapping[JobId, JobRecord] | None:
         """All records; None: they must be read."""
@@ -291,11 +295,11 @@ class OpenJobs:
 
     def written_records(self, term: object | None) -> Mapping[JobId, JobRecord]:
         """Records whose stored placements match them, since this hopsd wrote both."""
-        return {} if self.get(term) is None else self._written
+        return {} if self.get(term) is None else self._written_records
 
     def keep(self, term: object | None, records: Mapping[JobId, JobRecord]) -> None:
         """Cache records read in this term."""
-        self._term, self._records, self._written = term, dict(records), {}
+        self._term, self._records, self._written_records = term, dict(records), {}
 
     def update(self, records: Iterable[JobRecord]) -> None:
         """Cache records just written."""
@@ -303,16 +307,16 @@ class OpenJobs:
             return
         for record in records:
             if record.end is None:
-                self._records[record.id] = self._written[record.id] = record
+                self._records[record.id] = self._written_records[record.id] = record
             else:
                 self._records.pop(record.id, None)
-                self._written.pop(record.id, None)
+                self._written_records.pop(record.id, None)
 
     def mark_vacated(self, jobs: Iterable[JobId]) -> None:
         """Drop jobs whose placements may have ended; a record that still has them reopens them."""
         for job in jobs:
-            self._written.pop(job, None)
+            self._written_records.pop(job, None)
 
     def forget(self) -> None:
         """Clear the cache after a failed write, or one that bypassed it."""
-        self._term, self._records, self._written = None, {}, {}
+        self._term, self._records, self._written_records = None, {}, {}

@@ -70,12 +70,12 @@ def save_mail_kinds(connection: Connection, user: UserName, kinds: Sequence[str]
     )
 
 
-def set_paused(connection: Connection, paused: bool, operator: str, time: float) -> None:
+def set_paused(connection: Connection, is_paused: bool, operator: str, time: float) -> None:
     connection.execute(
         "INSERT INTO control (paused, by_whom, since) VALUES (%s, %s, %s) ON CONFLICT (singleton)"
         " DO UPDATE SET paused = excluded.paused, by_whom = excluded.by_whom,"
         " since = excluded.since",
-        [paused, clean(operator), time],
+        [is_paused, clean(operator), time],
     )
 
 
@@ -114,11 +114,11 @@ def end_release_requests(connection: Connection, requests: Iterable[ReleaseReque
 
 def prune(connection: Connection, before: float) -> dict[str, int]:
     """Delete old rows; returns how many by table. Open rows and the newest finished plan stay."""
-    deleted = {
+    deleted_rows = {
         table: connection.execute(statement, {"before": before}).rowcount
         for table, statement in _PRUNE.items()
     }
-    return deleted | throughput.prune(connection, before)
+    return deleted_rows | throughput.prune(connection, before)
 
 
 _PRUNE = {

@@ -25,11 +25,11 @@ def folder() -> Path:
         StoreError: it is in neither place.
     """
     checkout = Path(__file__).resolve().parents[2] / "migrations"
-    installed = Path(sys.prefix) / "share" / "hops" / "migrations"
-    for place in (checkout, installed):
+    installed_folder = Path(sys.prefix) / "share" / "hops" / "migrations"
+    for place in (checkout, installed_folder):
         if any(place.glob("[0-9]*.sql")):
             return place
-    raise StoreError(f"no migrations in {checkout} nor {installed}; reinstall hops")
+    raise StoreError(f"no migrations in {checkout} nor {installed_folder}; reinstall hops")
 
 
 def migrate(dsn: str, *, back: int = 0) -> tuple[str, ...]:
@@ -63,8 +63,8 @@ def back_to(dsn: str, name: str) -> tuple[str, ...]:
     names = _names()
     if name not in names:
         raise InputError(f"no migration {name!r}; accepted: {', '.join(names)}")
-    applied = [migration for migration in names if migration not in pending(dsn)]
-    count = sum(migration > name for migration in applied)
+    applied_migrations = [migration for migration in names if migration not in pending(dsn)]
+    count = sum(migration > name for migration in applied_migrations)
     return migrate(dsn, back=count) if count else ()
 
 
@@ -85,13 +85,13 @@ def _pending(connection: Connection) -> tuple[str, ...]:
     if has_table != (True,):
         return tuple(names)
     rows = connection.execute("SELECT migration_id FROM _yoyo_migration ORDER BY 1").fetchall()
-    applied = [row[0] for row in rows]
-    if newer := [name for name in applied if name not in names]:
+    applied_migrations = [row[0] for row in rows]
+    if newer := [name for name in applied_migrations if name not in names]:
         raise StoreError(
             f"the database is of a newer hops: it has {', '.join(newer)}, which this release does"
             " not know; install that release, or go back with its `hopsctl migrate --back N`"
         )
-    return tuple(name for name in names if name not in applied)
+    return tuple(name for name in names if name not in applied_migrations)
 
 
 def _names() -> list[str]:
@@ -121,11 +121,11 @@ def _run(dsn: str, steps_back: int) -> tuple[str, ...]:
         migrations = read_migrations(str(folder()))
         with backend.lock():
             if steps_back:
-                selected = backend.to_rollback(migrations)[:steps_back]
-                backend.rollback_migrations(selected)
+                selected_migrations = backend.to_rollback(migrations)[:steps_back]
+                backend.rollback_migrations(selected_migrations)
             else:
-                selected = backend.to_apply(migrations)
-                backend.apply_migrations(selected)
-        return tuple(migration.id for migration in selected)
+                selected_migrations = backend.to_apply(migrations)
+                backend.apply_migrations(selected_migrations)
+        return tuple(migration.id for migration in selected_migrations)
     finally:
         backend.connection.close()

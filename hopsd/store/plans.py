@@ -50,9 +50,9 @@ def begin(connection: Connection, record: PlanRecord) -> PlanId:
 
 
 def finish(
-    connection: Connection, plan: PlanId, outcomes: Sequence[StepOutcome], finished: float
+    connection: Connection, plan: PlanId, outcomes: Sequence[StepOutcome], time: float
 ) -> None:
-    result = connection.execute("UPDATE plans SET finished = %s WHERE id = %s", [finished, plan])
+    result = connection.execute("UPDATE plans SET finished = %s WHERE id = %s", [time, plan])
     if result.rowcount != 1:
         raise StoreError(
             f"plan {plan} is not in the database; only a recorded plan can be finished"

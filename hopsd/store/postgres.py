@@ -95,7 +95,7 @@ class PostgresStore:
         self.close()
 
     @contextmanager
-    def _writing(self) -> Iterator[Connection]:
+    def _write_transaction(self) -> Iterator[Connection]:
         """A transaction that commits only while this hopsd leads."""
         with self._database.transaction() as connection:
             if self._leader is not None:
@@ -116,7 +116,7 @@ class PostgresStore:
         records = tuple(records)
         with self._records_lock, self._changing_records():
             term = self._leader.term if self._leader is not None else None
-            with self._writing() as connection:
+            with self._write_transaction() as connection:
                 jobs.save(connection, records, self._open_jobs.written_records(term))
             self._open_jobs.update(records)
 
@@ -148,7 +148,7 @@ class PostgresStore:
             return jobs.programs(connection, scripts)
 
     def save_program(self, script: WorkloadName, program: str, time: float) -> None:
-        with self._writing() as connection:
+        with self._write_transaction() as connection:
             jobs.save_program(connection, script, program, time)
 
     def knowledge(self) -> Knowledge:
@@ -183,7 +183,7 @@ class PostgresStore:
     def add_throughput(self, records: Sequence[ThroughputRecord]) -> None:
         with self._records_lock:
             try:
-                with self._writing() as connection:
+                with self._write_transaction() as connection:
                     before = throughput.stamp(connection)
                     throughput.add(connection, records)
                     after = throughput.stamp(connection)
@@ -193,7 +193,7 @@ class PostgresStore:
             self._throughput.add(before, after, records)
 
     def add_phases(self, records: Iterable[PhaseRecord]) -> None:
-        with self._writing() as connection:
+        with self._write_transaction() as connection:
             throughput.add_phases(connection, records)
 
     def phases(self, workload: WorkloadName, gpu_type: GpuType) -> tuple[PhaseRecord, ...]:
@@ -201,15 +201,15 @@ class PostgresStore:
             return throughput.phases(connection, workload, gpu_type)
 
     def save_theory(self, fits: Iterable[Theory]) -> None:
-        with self._writing() as connection:
+        with self._write_transaction() as connection:
             throughput.save_theory(connection, fits)
 
     def save_bandwidth(self, bandwidths: Iterable[Bandwidth]) -> None:
-        with self._writing() as connection:
+        with self._write_transaction() as connection:
             throughput.save_bandwidth(connection, bandwidths)
 
     def save_shortages(self, shortages: Iterable[Shortage]) -> None:
-        with self._writing() as connection:
+        with self._write_transaction() as connection:
             throughput.save_shortages(connection, shortages)
 
     def profile_runs(self, since: float) -> tuple[ProfileRun, ...]:
@@ -217,20 +217,20 @@ class PostgresStore:
             return profiling.runs(connection, since)
 
     def save_profile_runs(self, runs: Iterable[ProfileRun]) -> None:
-        with self._writing() as connection:
+        with self._write_transaction() as connection:
             profiling.save(connection, runs)
 
     def begin_plan(self, record: PlanRecord) -> PlanId:
-        with self._writing() as connection:
+        with self._write_transaction() as connection:
             return plans.begin(connection, record)
 
     def finish_plan(self, plan: PlanId, outcomes: Sequence[StepOutcome], finished: float) -> None:
-        vacated = [(o.step.job, o.vacated) for o in outcomes if o.vacated is not None]
+        departures = [(o.step.job, o.vacated) for o in outcomes if o.vacated is not None]
         with self._records_lock:
-            self._open_jobs.mark_vacated(job for job, _ in vacated)
-        with self._writing() as connection:
+            self._open_jobs.mark_vacated(job for job, _ in departures)
+        with self._write_transaction() as connection:
             plans.finish(connection, plan, outcomes, finished)
-            for job, time in vacated:
+            for job, time in departures:
                 jobs.vacate(connection, job, time)
 
     def transitions(self) -> tuple[Transition, ...]:
@@ -238,22 +238,22 @@ class PostgresStore:
             return plans.transitions(connection)
 
     def save_transitions(self, transitions: Sequence[Transition]) -> None:
-        with self._writing() as connection:
+        with self._write_transaction() as connection:
             plans.save_transitions(connection, transitions)
 
     def save_outcomes(self, outcomes: Sequence[StepOutcome]) -> None:
-        vacated = [(o.step.job, o.vacated) for o in outcomes if o.vacated is not None]
+        departures = [(o.step.job, o.vacated) for o in outcomes if o.vacated is not None]
         with self._records_lock:
-            self._open_jobs.mark_vacated(job for job, _ in vacated)
-        with self._writing() as connection:
+            self._open_jobs.mark_vacated(job for job, _ in departures)
+        with self._write_transaction() as connection:
             plans.save_outcomes(connection, outcomes)
-            for job, time in vacated:
+            for job, time in departures:
                 jobs.vacate(connection, job, time)
 
-    def save_ended_by_signal(self, ended: Collection[JobId]) -> None:
-        if ended:
-            with self._writing() as connection:
-                jobs.save_ended_by_signal(connection, ended)
+    def save_ended_by_signal(self, jobs_ended: Collection[JobId]) -> None:
+        if jobs_ended:
+            with self._write_transaction() as connection:
+                jobs.save_ended_by_signal(connection, jobs_ended)
 
     def unfinished_plan(self) -> tuple[PlanId, PlanRecord] | None:
         with self._database.transaction() as connection:
@@ -301,7 +301,7 @@ class PostgresStore:
     def add_event(
         self, kind: str, text: str, *, job: JobId | None = None, time: float | None = None
     ) -> None:
-        with self._writing() as connection:
+        with self._write_transaction() as connection:
             journal.add_event(connection, kind, text, job, time)
 
     def events(self, job: JobId | None = None, limit: int = 100) -> tuple[Event, ...]:
@@ -342,11 +342,11 @@ class PostgresStore:
             return journal.release_requests(connection)
 
     def end_release_requests(self, requests: Iterable[ReleaseRequest]) -> None:
-        with self._writing() as connection:
+        with self._write_transaction() as connection:
             journal.end_release_requests(connection, requests)
 
     def add_gpu_use(self, use: Iterable[GpuUse]) -> None:
-        with self._writing() as connection:
+        with self._write_transaction() as connection:
             figures.add_gpu_use(connection, use)
 
     def gpu_use(self, since: float, until: float, seconds: float = HOUR) -> tuple[GpuUse, ...]:
@@ -371,11 +371,11 @@ class PostgresStore:
             return journal.predictions(connection)
 
     def save_predictions(self, state: Mapping[str, Any]) -> None:
-        with self._writing() as connection:
+        with self._write_transaction() as connection:
             journal.save_predictions(connection, state)
 
     def save_diary(self, entries: Iterable[DiaryEntry]) -> None:
-        with self._writing() as connection:
+        with self._write_transaction() as connection:
             diary.save(connection, entries)
 
     def diary(
@@ -397,5 +397,5 @@ class PostgresStore:
     def prune(self, now: float, retention_days: float) -> Mapping[str, int]:
         with self._records_lock:
             self._throughput.forget()
-            with self._writing() as connection:
+            with self._write_transaction() as connection:
                 return journal.prune(connection, now - retention_days * DAY_SECONDS)

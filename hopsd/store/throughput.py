@@ -101,8 +101,8 @@ class NewestRecords:
             self.forget()
             return
         self._stamp = after
-        for each in records:
-            record = decode(ThroughputRecord, encode(each))
+        for new_record in records:
+            record = decode(ThroughputRecord, encode(new_record))
             shape = self._shapes.setdefault(_shape(record), [])
             if not any((old.at, old.per_gpu) == (record.at, record.per_gpu) for old in shape):
                 shape.append(record)

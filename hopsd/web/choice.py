@@ -11,7 +11,7 @@ from hopsd.errors import InputError
 Row = Mapping[str, Any]
 
 MAX_WORD = 64
-"""Characters of what is searched for."""
+"""Maximum characters of the search text."""
 
 
 def _time(row: Row) -> float | None:
@@ -19,7 +19,7 @@ def _time(row: Row) -> float | None:
 
 
 def progress(row: Row) -> float | None:
-    """Share of a running job that is done: as predicted, else by its samples; None: not known."""
+    """Share of a running job that is done: as predicted, else by its samples; None: unknown."""
     prediction = row["predicted"]
     if prediction and prediction["kind"] == "end" and prediction["progress"] is not None:
         return float(prediction["progress"])
@@ -71,9 +71,9 @@ class Choice:
         if not self.sort:
             return matches
         value = KEYS[self.sort.removeprefix("-")]
-        ranked = [row for row in matches if value(row) is not None]
-        ranked.sort(key=value, reverse=self.sort.startswith("-"))
-        return ranked + [row for row in matches if value(row) is None]
+        sorted_rows = [row for row in matches if value(row) is not None]
+        sorted_rows.sort(key=value, reverse=self.sort.startswith("-"))
+        return sorted_rows + [row for row in matches if value(row) is None]
 
     def _matches(self, row: Row) -> bool:
         if self.user not in ("", row["user"]) or self.partition not in ("", row["partition"]):

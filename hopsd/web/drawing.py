@@ -89,9 +89,9 @@ def describe_node(node: Document) -> str:
     phrases = [f"{gpus} of job {job}" for job, gpus in node["jobs"].items()]
     if node["foreign"]:
         phrases.append(f"{node['foreign']} of plain Slurm jobs")
-    hidden = node["gpus"] - node["idle"] - node["foreign"] - sum(node["jobs"].values())
-    if hidden > 0:
-        phrases.append(f"{hidden} of jobs that are not shown to you")
+    hidden_gpus = node["gpus"] - node["idle"] - node["foreign"] - sum(node["jobs"].values())
+    if hidden_gpus > 0:
+        phrases.append(f"{hidden_gpus} of jobs that are not shown to you")
     if node["idle"]:
         phrases.append(f"{node['idle']} idle")
     return f"{node['gpus']}: " + ", ".join(phrases)
@@ -207,11 +207,11 @@ def speeds(
     rows = []
     for kind in types:
         for shape in kind["shapes"]:
-            together = shape["kind"] == "gpus"
-            gpus = shape["count"] if together else shape.get("gpus")
+            is_gpu_shape = shape["kind"] == "gpus"
+            gpus = shape["count"] if is_gpu_shape else shape.get("gpus")
             if gpus is None or not (shape["type"] or gpus in reqs):
                 continue
-            servers = 1 if together else shape["count"]
+            servers = 1 if is_gpu_shape else shape["count"]
             low, high = shape.get("between") or (None, None)
             record = shape["type"]
             rows.append(

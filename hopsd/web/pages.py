@@ -29,7 +29,7 @@ from hopsd.serve.peers import BusyError, Question, RequestSlots
 from hopsd.web import drawing
 from hopsd.web.choice import Choice, progress
 from hopsd.web.links import links
-from hopsd.web.what_if import Answer, Planner, asking, emptied
+from hopsd.web.what_if import Answer, Planner, with_reqs, without_node
 
 HEADERS = {
     # No script, style or address of another origin, and none that stands in the page itself.
@@ -89,7 +89,7 @@ def application(config: WebConfig, answers: QueryService, turns: RequestSlots) -
         app.add_url_rule(rule, view_func=pages.in_turn(page))
     app.add_url_rule("/what-if", view_func=pages.what_if)
     app.register_error_handler(HTTPException, _refused)
-    app.register_error_handler(HopsError, _failed)
+    app.register_error_handler(HopsError, _error_page)
     app.register_error_handler(Exception, _defect)
     return app
 
@@ -101,8 +101,8 @@ class _Gate:
         self._answers = answers
         self._on_socket = config.listen.path is not None
         self._header = config.user_header if self._on_socket else ""
-        own = () if self._on_socket else (config.listen.rpartition(":")[0],)
-        self._names = {name.lower() for name in (*OWN_NAMES, *own, *config.names)}
+        listen_host = () if self._on_socket else (config.listen.rpartition(":")[0],)
+        self._names = {name.lower() for name in (*OWN_NAMES, *listen_host, *config.names)}
 
     def admit(self) -> None:
         """Refuse what is not for this page, and find out who reads it.
@@ -116,8 +116,8 @@ class _Gate:
         if not self._on_socket and _host_name(request.host) not in self._names:
             abort(421, "That is no name of this page; web.names may list more.")
         user = request.headers.get(self._header, "") if self._header else ""
-        g.who = self._reader(user)
-        g.reader = g.who.uid if user else request.environ[CALLER]
+        g.viewer = self._reader(user)
+        g.reader = g.viewer.uid if user else request.environ[CALLER]
 
     def _reader(self, user: str) -> Viewer:
         if not user:
@@ -150,14 +150,14 @@ class _Pages:
         """``page``, made for one reader after another."""
 
         @wraps(page)
-        def made(**arguments: str) -> Response:
+        def respond(**arguments: str) -> Response:
             question = self._question()
             with question.turn():
                 answer = page(**arguments)
             question.keep(answer.calculate_content_length() or 0)
             return answer
 
-        return made
+        return respond
 
     def _question(self) -> Question:
         """The reader's, until the answer is sent."""
@@ -167,66 +167,72 @@ class _Pages:
         return question
 
     def cluster(self) -> Response:
-        doc = self._answers.status(g.who)
+        doc = self._answers.status(g.viewer)
         return self._page(
             "cluster.html", doc, lambda: {"kinds": drawing.by_type(doc["nodes"])}, lambda: doc
         )
 
     def jobs(self) -> Response:
-        doc = self._answers.status(g.who)
+        doc = self._answers.status(g.viewer)
         choice = Choice.of(request.args)
-        most = ALL_ROWS if "all" in request.args else ROWS
+        max_rows = ALL_ROWS if "all" in request.args else ROWS
 
-        def known() -> dict[str, Any]:
+        def context() -> dict[str, Any]:
             rows = {kind: choice.rows(doc[kind]) for kind in ("waiting", "running")}
             ratios = [row["latency_ratio"] or 0.0 for kind in rows.values() for row in kind]
-            every = [*doc["waiting"], *doc["running"]]
+            all_rows = [*doc["waiting"], *doc["running"]]
             return {
                 "rows": rows,
                 "choice": choice,
-                "partitions": sorted({row["partition"] for row in every}),
-                "me": g.who.user,
+                "partitions": sorted({row["partition"] for row in all_rows}),
+                "me": g.viewer.user,
                 "top": max([2.0, *ratios]),
-                "most": most,
+                "most": max_rows,
             }
 
         def data() -> Any:
             return {kind: choice.rows(doc[kind]) for kind in ("waiting", "running")}
 
-        return self._page("jobs.html", doc, known, data)
+        return self._page("jobs.html", doc, context, data)
 
     def finished(self) -> Response:
         """Jobs that ended; a reader who may not see others' gets their own."""
-        doc = self._answers.status(g.who)
-        user = request.args.get("user", g.who.user).strip()
-        own = g.who.hides(Private.JOBS, Private.USAGE)
-        most = ALL_ROWS if "all" in request.args else ROWS
+        doc = self._answers.status(g.viewer)
+        user = request.args.get("user", g.viewer.user).strip()
+        only_own_jobs = g.viewer.hides(Private.JOBS, Private.USAGE)
+        max_rows = ALL_ROWS if "all" in request.args else ROWS
 
-        def known() -> dict[str, Any]:
-            jobs = self._answers.ended_jobs(g.who, most + 1, UserName(user) if user else None)
-            return {"jobs": jobs[:most], "user": g.who.user if own else user, "own": own,
-                    "more": len(jobs) > most}  # fmt: skip
+        def context() -> dict[str, Any]:
+            jobs = self._answers.ended_jobs(
+                g.viewer, max_rows + 1, UserName(user) if user else None
+            )
+            return {
+                "jobs": jobs[:max_rows],
+                "user": g.viewer.user if only_own_jobs else user,
+                "own": only_own_jobs,
+                "more": len(jobs) > max_rows,
+            }
 
-        return self._page("finished.html", doc, known, lambda: known()["jobs"])
+        return self._page("finished.html", doc, context, lambda: context()["jobs"])
 
     def node(self, node: str) -> Response:
-        doc = self._answers.status(g.who)
+        doc = self._answers.status(g.viewer)
         rows = [row for row in doc["nodes"] if row["name"] == node]
         if not rows:
             abort(404, f"hops knows no node {node}, or you may not see it")
 
-        def known() -> dict[str, Any]:
+        def context() -> dict[str, Any]:
             jobs = [row for row in doc["running"] if node in row["placement"]]
-            shown = links(self._config.node_links, node=node)
-            return {"node": rows[0], "jobs": jobs, "links": shown}
+            node_links = links(self._config.node_links, node=node)
+            return {"node": rows[0], "jobs": jobs, "links": node_links}
 
         return self._page(
-            "node.html", doc, known, lambda: {"node": rows[0], "jobs": known()["jobs"]}
+            "node.html", doc, context, lambda: {"node": rows[0], "jobs": context()["jobs"]}
         )
 
     def history(self) -> Response:
         """Use of the GPUs, queue and waits."""
-        doc = self._answers.status(g.who)
+        doc = self._answers.status(g.viewer)
         name = request.args.get("over", "day")
         if name not in PERIODS:
             raise InputError(f"over={name[:80]}: choose from {', '.join(PERIODS)}")
@@ -236,22 +242,22 @@ class _Pages:
         since = max(0.0, (until // bar + 1) * bar - whole)
 
         def data() -> dict[str, Any]:
-            return self._answers.past(g.who, since, until, bar)
+            return self._answers.past(g.viewer, since, until, bar)
 
-        def known() -> dict[str, Any]:
+        def context() -> dict[str, Any]:
             past = data()
             return {"over": name, "overs": PERIODS, "past": past, "bars": drawing.bars(past)}
 
-        return self._page("history.html", doc, known, data)
+        return self._page("history.html", doc, context, data)
 
     def job(self, job: str) -> Response:
-        doc = self._answers.status(g.who)
-        told = self._answers.explain(g.who, job)
-        row, history = told["job"], told["history"]
+        doc = self._answers.status(g.viewer)
+        explanation = self._answers.explain(g.viewer, job)
+        row, history = explanation["job"], explanation["history"]
         if row is None and history["record"] is None:
-            abort(404, told["unseen"] or f"hops knows no job {job}")
+            abort(404, explanation["unseen"] or f"hops knows no job {job}")
 
-        def known() -> dict[str, Any]:
+        def context() -> dict[str, Any]:
             record = history["record"] or row
             times = drawing.timeline(history["placements"], record["submit"], doc["time"])
             needs_log = any("{log}" in link for link in self._config.job_links)
@@ -274,82 +280,87 @@ class _Pages:
                 ),
             }
 
-        return self._page("job.html", doc, known, lambda: told)
+        return self._page("job.html", doc, context, lambda: explanation)
 
     def _speeds(self, workload: str) -> list[dict[str, Any]]:
         try:
-            types: list[dict[str, Any]] = self._answers.throughput(g.who, workload)["types"]
+            types: list[dict[str, Any]] = self._answers.throughput(g.viewer, workload)["types"]
         except InputError:  # nothing is known of it yet
             return []
         return types
 
     def plans(self) -> Response:
-        doc = self._answers.status(g.who)
+        doc = self._answers.status(g.viewer)
 
-        def known() -> dict[str, Any]:
+        def context() -> dict[str, Any]:
             plans = self._answers.plans(PLANS)
             return {"plans": plans, "chart": drawing.course(plans)}
 
         def data() -> Any:
             return {"round": doc["round"], "plans": [asdict(p) for p in self._answers.plans(PLANS)]}
 
-        return self._page("plans.html", doc, known, data)
+        return self._page("plans.html", doc, context, data)
 
     def what_if(self) -> Response:
         """Not in turn while plans are made: they take long, and have a process of their own."""
         question = self._question()
         with question.turn():
-            doc = self._answers.status(g.who)
-        asked = {key: request.args.get(key, "").strip() for key in ("drain", "job", "reqs")}
-        given = [key for key, value in asked.items() if value]
-        if given and request.headers.get("Sec-Fetch-Site", "none") not in ("same-origin", "none"):
+            doc = self._answers.status(g.viewer)
+        fields = {key: request.args.get(key, "").strip() for key in ("drain", "job", "reqs")}
+        filled_fields = [key for key, value in fields.items() if value]
+        if filled_fields and request.headers.get("Sec-Fetch-Site", "none") not in (
+            "same-origin",
+            "none",
+        ):
             abort(403, "Another site may not have plans made.")
         nodes = [node["name"] for node in doc["nodes"] if node["usable"]]
-        answer = self._plan_anew(doc, nodes, asked) if given else None
+        answer = self._plan_anew(doc, nodes, fields) if filled_fields else None
         if _wants_json():
-            found = None if answer is None else asdict(answer)
-            return Response(json.dumps({"nodes": nodes, "answer": found}), mimetype=JSON)
-        query = urlencode({key: asked[key] for key in given} | {"format": "json"})
+            document = None if answer is None else asdict(answer)
+            return Response(json.dumps({"nodes": nodes, "answer": document}), mimetype=JSON)
+        query = urlencode({key: fields[key] for key in filled_fields} | {"format": "json"})
         with question.turn():
             page = render_template(
-                "what-if.html", doc=doc, nodes=nodes, answer=answer, json_query=query, **asked
+                "what-if.html", doc=doc, nodes=nodes, answer=answer, json_query=query, **fields
             )
         question.keep(len(page))
         return Response(page)
 
-    def _plan_anew(self, doc: dict[str, Any], nodes: list[str], asked: dict[str, str]) -> Answer:
+    def _plan_anew(self, doc: dict[str, Any], nodes: list[str], fields: dict[str, str]) -> Answer:
         result, config = self._answers.result, self._answers.config
         if result is None:
             raise HopsError("no plan has been made since hopsd took the lead")
-        seen = {row["id"] for row in (*doc["running"], *doc["waiting"])}
+        visible_jobs = {row["id"] for row in (*doc["running"], *doc["waiting"])}
         snapshot = result.built.snapshot
-        if asked["drain"]:
-            if asked["drain"] not in nodes:
-                raise InputError(f"node {asked['drain'][:80]!r}: give a usable one")
-            changed = emptied(snapshot, asked["drain"])
-        elif asked["job"] in seen:
-            changed = asking(snapshot, asked["job"], asked["reqs"])
+        if fields["drain"]:
+            if fields["drain"] not in nodes:
+                raise InputError(f"node {fields['drain'][:80]!r}: give a usable one")
+            variant = without_node(snapshot, fields["drain"])
+        elif fields["job"] in visible_jobs:
+            variant = with_reqs(snapshot, fields["job"], fields["reqs"])
         else:
-            raise InputError(f"job {asked['job'][:80]!r}: give one of the page of jobs")
+            raise InputError(f"job {fields['job'][:80]!r}: give one of the page of jobs")
         answer = self._planner.compare(
-            snapshot, changed, config.plan.settings, config.daemon.round_seconds
+            snapshot, variant, config.plan.settings, config.daemon.round_seconds
         )
-        shown = tuple(each for each in answer.differences if each.job in seen)
-        return replace(answer, differences=shown)
+        visible_differences = tuple(
+            difference for difference in answer.differences if difference.job in visible_jobs
+        )
+        return replace(answer, differences=visible_differences)
 
     def _page(
         self,
         template: str,
         doc: dict[str, Any],
-        known: Callable[[], dict[str, Any]],
+        context: Callable[[], dict[str, Any]],
         data: Callable[[], Any],
     ) -> Response:
         """Rendered, unless the browser has it as of this tick; with ``format=json``: ``data``."""
         as_json = _wants_json()
-        hidden = sorted(kind.value for kind in g.who.hidden)
-        told = (self._start, doc["ticks"], g.who.uid, hidden, request.full_path)
+        hidden_kinds = sorted(kind.value for kind in g.viewer.hidden)
+        version = (self._start, doc["ticks"], g.viewer.uid, hidden_kinds, request.full_path)
         answer = Response(mimetype=JSON if as_json else "text/html")
-        answer.set_etag(hashlib.sha256(repr(told).encode()).hexdigest()[:32])
+        answer.set_etag(hashlib.sha256(repr(version).encode()).hexdigest()[:32])
         answer.make_conditional(request)
         if answer.status_code == 304:
             return answer
@@ -360,7 +371,7 @@ class _Pages:
             address = request.args.to_dict() | {"format": "json"}
             answer.set_data(
                 render_template(
-                    template, doc=doc, refresh=refresh, json_query=urlencode(address), **known()
+                    template, doc=doc, refresh=refresh, json_query=urlencode(address), **context()
                 )
             )
         return answer
@@ -377,23 +388,23 @@ def _host_name(host: str) -> str:
 
 
 def _refused(error: HTTPException) -> Response:
-    return _told(error.code or 500, error.name, error.description or "")
+    return _message_page(error.code or 500, error.name, error.description or "")
 
 
-def _failed(error: HopsError) -> Response:
+def _error_page(error: HopsError) -> Response:
     if isinstance(error, InputError):
-        return _told(400, "That is not accepted", str(error))
+        return _message_page(400, "That is not accepted", str(error))
     if isinstance(error, BusyError):
-        return _told(429, "Too many questions at a time", str(error))
-    return _told(503, "hopsd cannot answer now", str(error))
+        return _message_page(429, "Too many questions at a time", str(error))
+    return _message_page(503, "hopsd cannot answer now", str(error))
 
 
 def _defect(error: Exception) -> Response:
     log.error("defect", where="web", exc_info=error)
-    return _told(500, "A defect of hops", f"{type(error).__name__}: hopsd's log says more.")
+    return _message_page(500, "A defect of hops", f"{type(error).__name__}: hopsd's log says more.")
 
 
-def _told(status: int, title: str, text: str) -> Response:
+def _message_page(status: int, title: str, text: str) -> Response:
     if _wants_json():
         return Response(json.dumps({"error": text or title}), status, mimetype=JSON)
     return Response(render_template("error.html", title=title, text=text), status)
@@ -415,5 +426,5 @@ def sentence(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 
-def iso(when: float | None) -> str:
-    return "" if when is None else datetime.fromtimestamp(when, UTC).isoformat(timespec="seconds")
+def iso(time: float | None) -> str:
+    return "" if time is None else datetime.fromtimestamp(time, UTC).isoformat(timespec="seconds")

@@ -48,7 +48,7 @@ class Answer:
     then: Mapping[str, float]
 
 
-def emptied(snapshot: Snapshot, node: str) -> Snapshot:
+def without_node(snapshot: Snapshot, node: str) -> Snapshot:
     """Without ``node``; its jobs wait, as if they had been taken off it.
 
     Raises:
@@ -68,7 +68,7 @@ def emptied(snapshot: Snapshot, node: str) -> Snapshot:
     )
 
 
-def asking(snapshot: Snapshot, job: str, reqs: str) -> Snapshot:
+def with_reqs(snapshot: Snapshot, job: str, reqs: str) -> Snapshot:
     """With other GPU counts for ``job``, written as in a comment.
 
     Raises:
@@ -110,7 +110,7 @@ class Planner:
         if not self._busy.acquire(blocking=False):
             raise HopsError("another question is being answered: ask again in some seconds")
         try:
-            now, then = plans_apart(
+            now, variant_plan = plans_apart(
                 settings,
                 [replace(state, round=opens) for state in (snapshot, variant)],
                 self._seconds,
@@ -119,20 +119,20 @@ class Planner:
             self._busy.release()
         return Answer(
             snapshot.now,
-            tuple(_differences(snapshot, variant, now, then)),
+            tuple(_differences(snapshot, variant, now, variant_plan)),
             _figures(snapshot, now),
-            _figures(variant, then),
+            _figures(variant, variant_plan),
         )
 
 
 def _differences(
-    snapshot: Snapshot, variant: Snapshot, now: Plan, then: Plan
+    snapshot: Snapshot, variant: Snapshot, now: Plan, variant_plan: Plan
 ) -> Iterator[Difference]:
     after = {job.id: job for job in variant.jobs}
     for job in sorted(snapshot.jobs, key=lambda job: job_order(job.id)):
-        places = _place(job, now), _place(after[job.id], then)
+        places = _place(job, now), _place(after[job.id], variant_plan)
         if places[0] != places[1]:
-            reason = then.waiting.get(job.id)
+            reason = variant_plan.waiting.get(job.id)
             text = reason.text if reason is not None and not places[1] else ""
             yield Difference(job.id, job.user, places[0].as_dict(), places[1].as_dict(), text)
 

@@ -126,8 +126,8 @@ def settle(folder: Path, patience: float = PATIENCE_SECONDS) -> None:
     memory until the job's next end.
     """
     memory = Memory(Path(environment.state_dir() or "/nonexistent"))
-    for coming in sorted(folder.glob(".checkpoint-*.coming")):
-        target = Target(folder / coming.name.split(".")[1])
+    for incomplete in sorted(folder.glob(".checkpoint-*.coming")):
+        target = Target(folder / incomplete.name.split(".")[1])
         try:
             for save_ in memory.saves(target) if memory.is_served else ():
                 save_.write(lambda: True, reuse=False)

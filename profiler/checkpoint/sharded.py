@@ -20,7 +20,7 @@ from hops_profiler.checkpoint.folder import Folder, complete, settle
 from hops_profiler.checkpoint.leaving import leave
 from hops_profiler.checkpoint.size import size_of
 from hops_profiler.checkpoint.target import PATIENCE_SECONDS
-from hops_profiler.checkpoint.wishes import Agreement, Asked, broadcast, first, several
+from hops_profiler.checkpoint.wishes import Agreement, SignalFlag, broadcast, first, several
 from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.state_dict_loader import load
 from torch.distributed.checkpoint.state_dict_saver import async_save, save
@@ -51,11 +51,11 @@ class ShardedCheckpoint:
         if not every >= 0:
             raise ValueError(f"every={every!r}: give seconds, at least 0")
         self._folder, self._state, self._interval = Path(folder).resolve(), state, every
-        self._signal, self._agreement = Asked(signal_number), Agreement()
+        self._signal, self._agreement = SignalFlag(signal_number), Agreement()
         # Saves run beside the training, and must not exchange messages in the training's group.
         self._group = dist.new_group(backend="gloo") if several() else None
         self._saved_at = time.monotonic()
-        self._writing: tuple[Any, Folder] | None = None
+        self._save_task: tuple[Any, Folder] | None = None
 
     def load(self, patience: float = PATIENCE_SECONDS) -> dict[str, Any] | None:
         """The last complete state, read into what ``state`` returns; None if there is none.
@@ -92,17 +92,17 @@ class ShardedCheckpoint:
         self._saved_at = time.monotonic()
         state = self._state()
         folder = Folder(self._next(), 0, memory=False)
-        writing: Any = async_save(state, checkpoint_id=folder.made, process_group=self._group)
-        self._writing = writing, folder
+        save_task: Any = async_save(state, checkpoint_id=folder.made, process_group=self._group)
+        self._save_task = save_task, folder
         if first():  # its part ends once all ranks have ended theirs
-            writing.add_done_callback(lambda _: None if writing.exception() else folder.place())
+            save_task.add_done_callback(lambda _: None if save_task.exception() else folder.place())
 
     def wait(self) -> None:
         """Wait until the last save is a checkpoint. Raises what the save raised."""
-        writing, self._writing = self._writing, None
-        if writing is not None:
-            writing[0].result()
-            writing[1].publish()
+        save_task, self._save_task = self._save_task, None
+        if save_task is not None:
+            save_task[0].result()
+            save_task[1].publish()
             for number in self._numbers()[:-2] if first() else ():
                 shutil.rmtree(self._path(number), ignore_errors=True)
 

@@ -20,7 +20,7 @@ from hops_profiler.checkpoint.leaving import leave
 from hops_profiler.checkpoint.memory import Memory
 from hops_profiler.checkpoint.size import size_of
 from hops_profiler.checkpoint.target import PATIENCE_SECONDS, Target
-from hops_profiler.checkpoint.wishes import Agreement, Asked, broadcast, first, several
+from hops_profiler.checkpoint.wishes import Agreement, SignalFlag, broadcast, first, several
 from hops_profiler.timing.ending import flush
 
 _RESERVE_AT = 3
@@ -54,9 +54,9 @@ class Checkpoint:
         self._memory = memory if memory and memory.is_served else None
         if self._memory:
             atexit.register(self._end, os.getpid())
-        self._signal, self._agreement = Asked(signal_number), Agreement()
+        self._signal, self._agreement = SignalFlag(signal_number), Agreement()
         self._steps, self._saved_at = 0, time.monotonic()
-        self._writing: threading.Thread | None = None
+        self._save_thread: threading.Thread | None = None
         self._failure: OSError | None = None
         self._stop_writing = threading.Event()
 
@@ -117,8 +117,8 @@ class Checkpoint:
             raise failure
 
     def _join(self) -> None:
-        if self._writing is not None:
-            self._writing.join()
+        if self._save_thread is not None:
+            self._save_thread.join()
 
     def _end(self, process: int) -> None:
         """At the end of this process, but not of its forks."""
@@ -146,8 +146,10 @@ class Checkpoint:
     def _begin_to_write(self, *, reuse: bool) -> None:
         """``reuse``: nothing reads the save's file in memory, so that the next save may use it."""
         self._stop_writing = stop = threading.Event()
-        self._writing = threading.Thread(target=self._write, args=(stop,), kwargs={"reuse": reuse})
-        self._writing.start()
+        self._save_thread = threading.Thread(
+            target=self._write, args=(stop,), kwargs={"reuse": reuse}
+        )
+        self._save_thread.start()
 
     def _write(self, stop: threading.Event, *, reuse: bool) -> None:
         for save in self._memory.saves(self._target) if self._memory else ():

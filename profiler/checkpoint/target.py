@@ -63,8 +63,8 @@ class Target:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         latest = [int(path.name.split(".")[-2].partition("-")[0]) for path in self.expected()]
         token = f"{max(latest, default=0) + 1:08d}-{secrets.token_hex(4)}"
-        coming = self.coming(token)
-        coming.mkdir() if folder else coming.touch()
+        partial = self.coming(token)
+        partial.mkdir() if folder else partial.touch()
         return token
 
     def withdraw(self, token: str = "") -> None:
@@ -102,32 +102,32 @@ class Target:
 
         Calls ``go_on`` between parts. Raises OSError as the file system does.
         """
-        coming = self.coming(token)
+        partial = self.coming(token)
         if source.is_dir():
-            return self._publish_folder(coming, source)
+            return self._publish_folder(partial, source)
         try:
-            with source.open("rb", buffering=0) as data, coming.open("r+b", buffering=0) as file:
+            with source.open("rb", buffering=0) as data, partial.open("r+b", buffering=0) as file:
                 while part := data.read(_PART):
                     if not go_on():
                         return False
-                    rest = memoryview(part)
-                    while rest:
-                        rest = rest[file.write(rest) :]
+                    rest_of_part = memoryview(part)
+                    while rest_of_part:
+                        rest_of_part = rest_of_part[file.write(rest_of_part) :]
                 os.fsync(file.fileno())
             self.withdraw(token)
-            coming.rename(self.path)
+            partial.rename(self.path)
         except FileNotFoundError:
             return False
         self._sync()
         return True
 
-    def _publish_folder(self, coming: Path, source: Path) -> bool:
-        if not coming.exists():
+    def _publish_folder(self, partial: Path, source: Path) -> bool:
+        if not partial.exists():
             return False
-        shutil.copytree(source, coming, dirs_exist_ok=True)
-        for path in [coming, *coming.rglob("*")]:
+        shutil.copytree(source, partial, dirs_exist_ok=True)
+        for path in [partial, *partial.rglob("*")]:
             _sync(path)
-        coming.rename(self.path)
+        partial.rename(self.path)
         _sync(self.path.parent)
         return True
 
@@ -147,15 +147,15 @@ def _sync(path: Path) -> None:
         os.close(file)
 
 
-def withdraw(coming: Path) -> None:
+def withdraw(partial: Path) -> None:
     """Remove the announcement: the process that writes the save cannot publish it any more."""
     with contextlib.suppress(FileNotFoundError):
-        if coming.is_dir():
-            late = coming.with_suffix(".late")
-            coming.rename(late)  # at once: a writer finds nothing there
-            shutil.rmtree(late, ignore_errors=True)
+        if partial.is_dir():
+            withdrawn_path = partial.with_suffix(".late")
+            partial.rename(withdrawn_path)  # at once: a writer finds nothing there
+            shutil.rmtree(withdrawn_path, ignore_errors=True)
         else:
-            coming.unlink()
+            partial.unlink()
 
 
 def _look(path: Path) -> tuple[int, int] | None:

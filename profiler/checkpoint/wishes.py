@@ -16,7 +16,7 @@ AGREE_SECONDS = 0.25
 _MAX_STEPS = 1000
 
 
-class Asked:
+class SignalFlag:
     """Whether ``number``, hops' signal, has come."""
 
     def __init__(self, number: int) -> None:

@@ -19,8 +19,8 @@ from hops_profiler.data.samples import Samples
 from hops_profiler.data.source import Batches, Position, Source
 from hops_profiler.data.stream import Stream
 
-_RESERVED = ("batch_size", "sampler", "batch_sampler", "drop_last")
-_SAVED = ("seed", "global_batch", "samples", "shuffle")
+_LOADER_OPTIONS = ("batch_size", "sampler", "batch_sampler", "drop_last")
+_STATE_FIELDS = ("seed", "global_batch", "samples", "shuffle")
 
 
 class Step:
@@ -40,8 +40,8 @@ class Step:
         on_drawn: Callable[[], None],
     ) -> None:
         self.epoch, self.number, self.samples = epoch, number, batches.size
-        self._sizes, self._fetched, self._ranks = batches.sizes, batches.fetched, ranks
-        self._drawn, self._on_drawn = 0, on_drawn
+        self._sizes, self._batches, self._ranks = batches.sizes, batches.fetched, ranks
+        self._drawn_batches, self._on_drawn = 0, on_drawn
         if not self._sizes:
             on_drawn()
 
@@ -51,9 +51,9 @@ class Step:
 
     def __iter__(self) -> Iterator[tuple[Any, float]]:
         while not self.is_drawn:
-            weight = self._sizes[self._drawn] * self._ranks / self.samples
-            self._drawn += 1  # also where a sample cannot be read, and the loop goes on
-            batch = next(self._fetched)
+            weight = self._sizes[self._drawn_batches] * self._ranks / self.samples
+            self._drawn_batches += 1  # also where a sample cannot be read, and the loop goes on
+            batch = next(self._batches)
             if self.is_drawn:
                 self._on_drawn()
             yield batch, weight
@@ -61,7 +61,7 @@ class Step:
     @property
     def is_drawn(self) -> bool:
         """Whether all of this rank's micro-batches have been drawn."""
-        return self._drawn == len(self._sizes)
+        return self._drawn_batches == len(self._sizes)
 
     def no_sync(self, model: Any) -> AbstractContextManager[Any]:
         """Around each backward pass: ``model``, a DistributedDataParallel, exchanges gradients
@@ -117,7 +117,7 @@ class ElasticLoader:
                 continue
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:
                 raise ValueError(f"{name}={value!r}: give a whole number from 1")
-        for name in _RESERVED:
+        for name in _LOADER_OPTIONS:
             if name in options:
                 raise ValueError(f"{name} is not accepted: global_batch and micro_batch decide")
         if (rank is None) != (world_size is None):
@@ -187,14 +187,14 @@ class ElasticLoader:
             epoch = self._position.epoch
             for batches in self._source.read(self._position, share):
                 after = self._position.after_step(batches.state)
-                drawn = functools.partial(self._move, after, iteration)
-                self._current = Step(epoch, self._position.step, batches, ranks, drawn)
+                on_move = functools.partial(self._move, after, iteration)
+                self._current = Step(epoch, self._position.step, batches, ranks, on_move)
                 yield self._current
                 if self._iteration != iteration:
                     raise RuntimeError("the loader has moved meanwhile: go on with its new steps()")
                 for _ in self._current:  # what the loop did not want
                     pass
-                drawn()
+                on_move()
             self._position = self._position.after_epoch()
         _in_use[:] = []
 
@@ -221,7 +221,7 @@ class ElasticLoader:
             ValueError: it is of another seed, global batch, order or number of samples.
         """
         now = self.state_dict()
-        for name in _SAVED:
+        for name in _STATE_FIELDS:
             if state.get(name) != now[name]:
                 raise ValueError(
                     f"{name} is {now[name]!r}, but the state was saved with {state.get(name)!r}:"
@@ -250,12 +250,12 @@ class ElasticLoader:
             sizes = [min(self.global_batch, self._source.samples)]
             sizes.append(self._source.samples % self.global_batch or sizes[0])
         for size in sizes:
-            most, fewest = (
+            largest, fewest = (
                 len(Share(rank, ranks, self.micro_batch).parts(size)) for rank in (0, ranks - 1)
             )
-            if most != fewest:
+            if largest != fewest:
                 sys.stderr.write(
-                    f"hops: a step of {size} samples gives some of the {ranks} ranks {most}"
+                    f"hops: a step of {size} samples gives some of the {ranks} ranks {largest}"
                     f" micro-batches and others {fewest}: average gradients by"
                     " hops_profiler.average_gradients(model), since DistributedDataParallel would"
                     " wait for ever\n"

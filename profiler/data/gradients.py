@@ -24,13 +24,18 @@ def average_gradients(model: torch.nn.Module) -> None:
 
 def _average(parameters: list[torch.nn.Parameter]) -> None:
     first = parameters[0]
-    exists = torch.tensor([float(one.grad is not None) for one in parameters], device=first.device)
-    gradients = [torch.zeros_like(one) if one.grad is None else one.grad for one in parameters]
+    exists = torch.tensor(
+        [float(parameter.grad is not None) for parameter in parameters], device=first.device
+    )
+    gradients = [
+        torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
+        for parameter in parameters
+    ]
     flat = torch.cat([gradient.detach().flatten() for gradient in gradients])
     dist.all_reduce(flat)
     dist.all_reduce(exists, dist.ReduceOp.MAX)
     flat /= dist.get_world_size()
-    sizes = [one.numel() for one in parameters]
+    sizes = [parameter.numel() for parameter in parameters]
     parts = zip(parameters, torch.split(flat, sizes), exists.tolist())  # noqa: B905 - Python 3.8
     for parameter, mean, exists_somewhere in parts:
         if exists_somewhere:

@@ -5,13 +5,13 @@ Apart from what keeps them, since the timing plugin asks in every process.
 
 from __future__ import annotations
 
-_kept: set[str] = set()
+_kept_names: set[str] = set()
 
 
 def keeps_steps(name: str) -> None:
     """Note that ``name``, a loader, keeps them."""
-    _kept.add(name)
+    _kept_names.add(name)
 
 
 def steps_are_kept() -> bool:
-    return bool(_kept)
+    return bool(_kept_names)

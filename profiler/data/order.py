@@ -35,8 +35,8 @@ class Order:
 
     @property
     def steps_per_epoch(self) -> int:
-        rest = 0 if self.drop_last else self.global_batch - 1
-        return (self.samples + rest) // self.global_batch
+        allowance = 0 if self.drop_last else self.global_batch - 1
+        return (self.samples + allowance) // self.global_batch
 
     def size(self, step: int) -> int:
         """How many samples ``step`` of an epoch has, counted from 0."""
@@ -46,41 +46,43 @@ class Order:
         """The samples at ``places`` (int64, from 0) of an epoch."""
         if not self.shuffle:
             return places
-        return permuted(places, self.samples, f"{self.seed}/{epoch}")
+        return permute(places, self.samples, f"{self.seed}/{epoch}")
 
 
-def permuted(places: torch.Tensor, length: int, key: str) -> torch.Tensor:
+def permute(places: torch.Tensor, length: int, key: str) -> torch.Tensor:
     """Where a permutation of 0 to ``length`` - 1, one for each ``key``, takes ``places``: int64."""
     rows = math.isqrt(max(0, length - 1)) + 1
     columns = -(-length // rows)
     digest = hashlib.blake2b(f"{length}/{key}".encode(), digest_size=8 * _ROUNDS).digest()
     keys = struct.unpack(f"<{_ROUNDS}q", digest)
-    result = _encrypted(places, rows, columns, keys)
+    result = _encrypt(places, rows, columns, keys)
     outside = (result >= length).nonzero().flatten()
     while len(outside):
-        result[outside] = _encrypted(result[outside], rows, columns, keys)
+        result[outside] = _encrypt(result[outside], rows, columns, keys)
         outside = outside[result[outside] >= length]
     return result
 
 
-def _encrypted(cells: torch.Tensor, rows: int, columns: int, keys: tuple[int, ...]) -> torch.Tensor:
+def _encrypt(cells: torch.Tensor, rows: int, columns: int, keys: tuple[int, ...]) -> torch.Tensor:
     """A permutation of ``rows`` times ``columns`` cells: each round moves a cell in its row or
     column, by a distance that the other coordinate gives.
     """
     row, column = cells // columns, cells % columns
     for number, key in enumerate(keys):
         if number % 2:
-            column = _moved(column, row ^ key, columns)
+            column = _move_places(column, row ^ key, columns)
         else:
-            row = _moved(row, column ^ key, rows)
+            row = _move_places(row, column ^ key, rows)
     return row * columns + column
 
 
-def _moved(places: torch.Tensor, keyed: torch.Tensor, length: int) -> torch.Tensor:
-    """``places`` on a ring of ``length``, which is at most 2^31, on by what ``keyed`` hashes to."""
-    distance = ((_hashed(keyed) >> 32) * length) >> 31  # remainders would take five times as long
-    moved = places + distance
-    return torch.where(moved < length, moved, moved - length)
+def _move_places(places: torch.Tensor, keys: torch.Tensor, length: int) -> torch.Tensor:
+    """``places`` on a ring of ``length``, which is at most 2^31, on by what ``keys`` hashes to."""
+    distance = (
+        (_hash_values(keys) >> 32) * length
+    ) >> 31  # remainders would take five times as long
+    targets = places + distance
+    return torch.where(targets < length, targets, targets - length)
 
 
 _MULTIPLIERS = tuple(
@@ -88,16 +90,16 @@ _MULTIPLIERS = tuple(
 )
 
 
-def _hashed(values: torch.Tensor) -> torch.Tensor:
+def _hash_values(values: torch.Tensor) -> torch.Tensor:
     """SplitMix64's finalizer (Steele, Lea and Flood, 2014), without the sign bit."""
     for shift, multiplier in zip((30, 27), _MULTIPLIERS):  # noqa: B905 - Python 3.8
-        values = (values ^ _shifted(values, shift)) * multiplier
-    return (values ^ _shifted(values, 31)) & (2**63 - 1)
+        values = (values ^ _shift_right(values, shift)) * multiplier
+    return (values ^ _shift_right(values, 31)) & (2**63 - 1)
 
 
-def _shifted(values: torch.Tensor, by: int) -> torch.Tensor:
+def _shift_right(values: torch.Tensor, bits: int) -> torch.Tensor:
     """To the right, as unsigned numbers."""
-    return (values >> by) & (_MASK >> by)
+    return (values >> bits) & (_MASK >> bits)
 
 
 def sample_seed(seed: int, epoch: int, sample: int) -> int:
@@ -106,14 +108,14 @@ def sample_seed(seed: int, epoch: int, sample: int) -> int:
     return int.from_bytes(digest, "little")
 
 
-def shared(count: int, parts: int) -> list[range]:
+def even_ranges(count: int, parts: int) -> list[range]:
     """0 to ``count`` - 1 cut into ``parts`` ranges, which differ by at most one; the longer first.
 
     >>> shared(5, 3)
     [range(0, 2), range(2, 4), range(4, 5)]
     """
-    each, longer = divmod(count, parts)
-    starts = [part * each + min(part, longer) for part in range(parts + 1)]
+    size, longer = divmod(count, parts)
+    starts = [part * size + min(part, longer) for part in range(parts + 1)]
     return [range(start, stop) for start, stop in zip(starts, starts[1:])]  # noqa: B905, RUF007
 
 
@@ -133,9 +135,9 @@ class Share:
         Ranks that have a sample have the same number of parts, so that all of them exchange
         gradients as often, wherever their shares allow: always for a ``micro_batch`` above 1.
         """
-        share = shared(size, self.ranks)[self.rank]
+        share = even_ranges(size, self.ranks)[self.rank]
         if not share:
             return []
         largest = -(-size // self.ranks)
         count = min(len(share), -(-largest // (self.micro_batch or largest)))
-        return [share[part.start : part.stop] for part in shared(len(share), count)]
+        return [share[part.start : part.stop] for part in even_ranges(len(share), count)]

@@ -12,7 +12,7 @@ from torch.utils.data import get_worker_info
 
 
 @contextlib.contextmanager
-def seeded(seed: int) -> Iterator[None]:
+def seed_random_numbers(seed: int) -> Iterator[None]:
     """While this lasts Python's, NumPy's and PyTorch's (on the CPU) begin at ``seed``, from 0 and
     below 2^32; afterwards they go on as if nothing had been drawn.
     """

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 from hops_profiler.data.order import Order, Share, sample_seed
-from hops_profiler.data.random_numbers import seeded
+from hops_profiler.data.random_numbers import seed_random_numbers
 from hops_profiler.data.source import Batches, Position, Source
 from torch.utils.data import DataLoader, Dataset
 
@@ -37,7 +37,7 @@ class Samples(Source):
         self._seed = seed
         self._generator = torch.Generator()
         self._loader: DataLoader[Any] = DataLoader(
-            _Seeded(dataset, seed) if sample_seeds else dataset,
+            _SeededDataset(dataset, seed) if sample_seeds else dataset,
             batch_sampler=self._sampler,
             # Of its own: a run that starts later draws nothing more from the training's numbers.
             **{"generator": self._generator, **options},
@@ -46,11 +46,11 @@ class Samples(Source):
     def read(self, position: Position, share: Share) -> Iterator[Batches]:
         self._sampler.begin(position, share)
         self._generator.manual_seed(sample_seed(self._seed, position.epoch, position.offset))
-        fetched = iter(self._loader)
+        batches = iter(self._loader)
         for step in range(position.offset, self._order.steps_per_epoch):
             size = self._order.size(step)
             parts = share.parts(size)
-            yield Batches(size, [len(part) for part in parts], fetched)
+            yield Batches(size, [len(part) for part in parts], batches)
 
 
 class RankSampler:
@@ -72,16 +72,16 @@ class RankSampler:
         steps = self._order.steps_per_epoch - self._position.offset
         if steps <= 0:
             return 0
-        each, last = (len(self.parts(step)) for step in (0, self._order.steps_per_epoch - 1))
-        return (steps - 1) * each + last
+        size, last = (len(self.parts(step)) for step in (0, self._order.steps_per_epoch - 1))
+        return (steps - 1) * size + last
 
     def __iter__(self) -> Iterator[list[Any]]:
         order, epoch, stop = self._order, self._position.epoch, self._order.steps_per_epoch
-        ahead = max(1, _PLACES_AHEAD * self._share.ranks // order.global_batch)
-        for first in range(self._position.offset, stop, ahead):
+        block_length = max(1, _PLACES_AHEAD * self._share.ranks // order.global_batch)
+        for first in range(self._position.offset, stop, block_length):
             parts = [
                 range(start + part.start, start + part.stop)
-                for step in range(first, min(first + ahead, stop))
+                for step in range(first, min(first + block_length, stop))
                 for start in (step * order.global_batch,)
                 for part in self.parts(step)
             ]
@@ -92,7 +92,7 @@ class RankSampler:
                 yield [(epoch, sample) for sample in batch] if self._with_epoch else batch
 
 
-class _Seeded(Dataset[Any]):
+class _SeededDataset(Dataset[Any]):
     """Reads each sample with random numbers of its own."""
 
     def __init__(self, dataset: Any, seed: int) -> None:
@@ -100,5 +100,5 @@ class _Seeded(Dataset[Any]):
 
     def __getitem__(self, key: tuple[int, int]) -> Any:
         epoch, sample = key
-        with seeded(sample_seed(self._seed, epoch, sample)):
+        with seed_random_numbers(sample_seed(self._seed, epoch, sample)):
             return self._dataset[sample]

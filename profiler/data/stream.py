@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 from hops_profiler.data.order import Share, sample_seed
-from hops_profiler.data.random_numbers import seeded
+from hops_profiler.data.random_numbers import seed_random_numbers
 from hops_profiler.data.source import Batches, Position, Source
 from torch.utils.data import DataLoader, IterableDataset, default_collate, get_worker_info
 
@@ -36,7 +36,7 @@ class Stream(Source):
             kind = _stateful_loader()
         options = {"generator": self._generator, **options}
         self._make: Callable[[], Any] = functools.partial(
-            kind, self._part, batch_size=None, collate_fn=_same, **options
+            kind, self._part, batch_size=None, collate_fn=_identity, **options
         )
 
     def read(self, position: Position, share: Share) -> Iterator[Batches]:
@@ -59,8 +59,8 @@ class _Part(IterableDataset[Any]):
         self._seed = seed
         self._has_state = hasattr(dataset, "load_state_dict") and not _reads_ahead(dataset)
         self._iterator: Iterator[Any] | None = None
-        self._begun = 0
-        self._beginning: Any = None
+        self._epochs_begun = 0
+        self._start_state: Any = None
         self._is_within = False
         """Whether a pass was begun and not read to its end."""
         self.begin(Position(), Share(0, 1, None), own_state=True)
@@ -68,30 +68,30 @@ class _Part(IterableDataset[Any]):
     def begin(self, position: Position, share: Share, *, own_state: bool) -> None:
         """``own_state``: each step comes with the state of the dataset after it."""
         self._position, self._share, self._own_state = position, share, own_state
-        self._done, self._skip, self._ended = 0, 0, False
+        self._sample_count, self._skip, self._has_ended = 0, 0, False
 
     def __iter__(self) -> Iterator[tuple[int, list[int], list[Any], Any, str]]:
-        if not self._begun and self._own_state and self._has_state:
-            self._beginning = copied(self._dataset.state_dict())
+        if not self._epochs_begun and self._own_state and self._has_state:
+            self._start_state = copy_state(self._dataset.state_dict())
         self._enter_epoch()
         if self._own_state and self._position.offset:
-            done = self._position.offset * self._global_batch
-            self.load_state_dict(self._position.stream or {"done": done, "data": None})
-        elif self._is_within and self._beginning is not None:
-            self._dataset.load_state_dict(copied(self._beginning))
-        if self._ended:
+            sample_count = self._position.offset * self._global_batch
+            self.load_state_dict(self._position.stream or {"done": sample_count, "data": None})
+        elif self._is_within and self._start_state is not None:
+            self._dataset.load_state_dict(copy_state(self._start_state))
+        if self._has_ended:
             return
-        self._begun, self._is_within = self._begun + 1, True
+        self._epochs_begun, self._is_within = self._epochs_begun + 1, True
         self._iterator = None
         for step in range(self._skip // self._global_batch):
             self._read(step)
         is_first = True
-        while not self._ended:
-            samples = self._read(self._done // self._global_batch)
-            self._done += len(samples)
+        while not self._has_ended:
+            samples = self._read(self._sample_count // self._global_batch)
+            self._sample_count += len(samples)
             # At its end a dataset's state may be that of its beginning.
-            self._ended = len(samples) < self._global_batch
-            self._is_within = not self._ended
+            self._has_ended = len(samples) < self._global_batch
+            self._is_within = not self._has_ended
             if samples:
                 parts = self._share.parts(len(samples))
                 batches = [self._collate([samples[place] for place in part]) for part in parts]
@@ -104,7 +104,7 @@ class _Part(IterableDataset[Any]):
         """The samples of a step of the epoch, or of this worker's part of the epoch."""
         worker = get_worker_info()
         number = step * worker.num_workers + worker.id if worker else step
-        with seeded(sample_seed(self._seed, self._position.epoch, number)):
+        with seed_random_numbers(sample_seed(self._seed, self._position.epoch, number)):
             if self._iterator is None:
                 self._iterator = iter(self._dataset)
             return list(itertools.islice(self._iterator, self._global_batch))
@@ -114,27 +114,27 @@ class _Part(IterableDataset[Any]):
         if hasattr(self._dataset, "set_epoch"):
             self._dataset.set_epoch(self._position.epoch)
         elif not self._has_state:
-            while self._begun < self._position.epoch:
-                with seeded(sample_seed(self._seed, self._begun, 0)):
+            while self._epochs_begun < self._position.epoch:
+                with seed_random_numbers(sample_seed(self._seed, self._epochs_begun, 0)):
                     next(iter(self._dataset), None)
-                self._begun += 1
+                self._epochs_begun += 1
 
     def state_dict(self) -> dict[str, Any]:
         """Where the stream is, which is the same on all ranks. torchdata's loader asks for it, too,
         of each worker's copy.
         """
         data = None
-        if not self._ended and self._has_state:
+        if not self._has_ended and self._has_state:
             data = self._dataset.state_dict()
-        return {"done": self._done, "ended": self._ended, "data": data}
+        return {"done": self._sample_count, "ended": self._has_ended, "data": data}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        self._done, self._ended = state["done"], bool(state.get("ended"))
+        self._sample_count, self._has_ended = state["done"], bool(state.get("ended"))
         self._skip = 0
         if state["data"] is not None and self._has_state:
             self._dataset.load_state_dict(state["data"])
         else:
-            self._skip = self._done
+            self._skip = self._sample_count
 
 
 def _reads_ahead(dataset: Any) -> bool:
@@ -149,7 +149,7 @@ def _reads_ahead(dataset: Any) -> bool:
     return False
 
 
-def copied(state: Any) -> Any:
+def copy_state(state: Any) -> Any:
     """As the data may go on changing it. None: it cannot be saved, and the data is read again."""
     try:
         return pickle.loads(pickle.dumps(state))  # noqa: S301 - of this process
@@ -186,7 +186,7 @@ def _fingerprint(samples: list[Any]) -> str:
     return digest.hexdigest()
 
 
-def _same(value: Any) -> Any:
+def _identity(value: Any) -> Any:
     return value
 
 

@@ -22,8 +22,8 @@ _ATTACH = {
 
 def attach(name: str) -> None:
     """Look after the module ``name``, which has just been imported, if this is a hops job."""
-    wanted = environment.saves_for_frameworks() and not environment.is_trial()
-    if environment.number() and wanted and name in _ATTACH:
+    is_active = environment.saves_for_frameworks() and not environment.is_trial()
+    if environment.number() and is_active and name in _ATTACH:
         room, function = _ATTACH[name]
         module = importlib.import_module(f"hops_profiler.frameworks.{room}")
         getattr(module, function)(sys.modules[name])

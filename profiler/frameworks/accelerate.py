@@ -16,9 +16,9 @@ from typing import Any
 
 import torch.distributed as dist
 from hops_profiler.checkpoint.leaving import leave
-from hops_profiler.checkpoint.wishes import Asked, first, several
+from hops_profiler.checkpoint.wishes import SignalFlag, first, several
 from hops_profiler.frameworks import request
-from hops_profiler.frameworks.accelerate_order import Training, begun
+from hops_profiler.frameworks.accelerate_order import Training, begin_training
 from hops_profiler.frameworks.loader_order import is_plain, shuffles
 from torch.nn.utils import clip_grad_norm_
 
@@ -36,11 +36,11 @@ def attach(module: ModuleType) -> None:
 
 def _attach_saves(module: ModuleType) -> None:
     save, backward = module.Accelerator.save_state, module.Accelerator.backward
-    asked: list[Asked] = []
+    signal_flags: list[SignalFlag] = []
     saves, leaves = 0, False
 
     @functools.wraps(save)
-    def saved(self: Any, *args: Any, **kwargs: Any) -> Any:
+    def save_state(self: Any, *args: Any, **kwargs: Any) -> Any:
         nonlocal saves, leaves
         training = getattr(self, _TRAINING, None)
         if training is not None and training.is_catching_up and not training.saves:
@@ -48,19 +48,21 @@ def _attach_saves(module: ModuleType) -> None:
         if training is not None and not training.reason:
             return save(self, *args, **kwargs)
         saves += 1
-        if not asked and request.possible(self.num_processes):
-            asked.append(Asked(signal.SIGUSR1))  # from here on: now it is known that it saves
+        if not signal_flags and request.possible(self.num_processes):
+            signal_flags.append(
+                SignalFlag(signal.SIGUSR1)
+            )  # from here on: now it is known that it saves
         result = save(self, *args, **kwargs)
-        leaves = leaves or bool(asked and asked[0].now and _all_have(saves))
+        leaves = leaves or bool(signal_flags and signal_flags[0].now and _all_have(saves))
         return result
 
     @functools.wraps(backward)
-    def left(self: Any, *args: Any, **kwargs: Any) -> Any:
+    def backward_or_leave(self: Any, *args: Any, **kwargs: Any) -> Any:
         if leaves:
             leave(first=first())
         return backward(self, *args, **kwargs)
 
-    module.Accelerator.save_state, module.Accelerator.backward = saved, left
+    module.Accelerator.save_state, module.Accelerator.backward = save_state, backward_or_leave
 
 
 _USED = {
@@ -83,10 +85,10 @@ def _attach_training(module: ModuleType) -> None:
     step, schedule = module.AcceleratedOptimizer.step, module.AcceleratedScheduler.step
 
     @functools.wraps(prepare)
-    def prepared(self: Any, data_loader: Any, *args: Any, **kwargs: Any) -> Any:
+    def prepare_loader(self: Any, data_loader: Any, *args: Any, **kwargs: Any) -> Any:
         training = getattr(self, _TRAINING, None)
         if training is None:
-            training = begun(self, data_loader)
+            training = begin_training(self, data_loader)
             if training is not None:
                 vars(self)[_TRAINING] = training
                 _current[:] = [training]
@@ -97,7 +99,7 @@ def _attach_training(module: ModuleType) -> None:
         return prepare(self, data_loader, *args, **kwargs)
 
     @functools.wraps(backward)
-    def weighted(self: Any, loss: Any, **kwargs: Any) -> Any:
+    def backward_weighted(self: Any, loss: Any, **kwargs: Any) -> Any:
         training = getattr(self, _TRAINING, None)
         if training is None:
             return backward(self, loss, **kwargs)
@@ -107,7 +109,7 @@ def _attach_training(module: ModuleType) -> None:
             return backward(self, loss, **kwargs)
 
     @functools.wraps(clip)
-    def clipped(self: Any, parameters: Any, max_norm: Any, *args: Any, **kwargs: Any) -> Any:
+    def clip_norm(self: Any, parameters: Any, max_norm: Any, *args: Any, **kwargs: Any) -> Any:
         if _is_partial(self):  # a scaler would divide those of float16 by its scale once more
             return clip_grad_norm_(parameters, float("inf"), *args, **kwargs)
         return clip(self, parameters, max_norm, *args, **kwargs)
@@ -117,19 +119,19 @@ def _attach_training(module: ModuleType) -> None:
         return None if _is_partial(self) else clip_values(self, *args, **kwargs)
 
     @functools.wraps(log)
-    def logged(self: Any, *args: Any, **kwargs: Any) -> Any:
+    def log_once(self: Any, *args: Any, **kwargs: Any) -> Any:
         training = getattr(self, _TRAINING, None)
         catches_up = training is not None and training.is_catching_up
         return None if catches_up else log(self, *args, **kwargs)
 
     @functools.wraps(step)
-    def stepped(self: Any, *args: Any, **kwargs: Any) -> Any:
+    def step_and_count(self: Any, *args: Any, **kwargs: Any) -> Any:
         for training in _current:
             training.steps += 1
         return step(self, *args, **kwargs)
 
     @functools.wraps(schedule)
-    def scheduled(self: Any, *args: Any, **kwargs: Any) -> None:
+    def schedule_steps(self: Any, *args: Any, **kwargs: Any) -> None:
         training = _current[0] if _current else None
         if training is None or self.split_batches or not self.step_with_optimizer:
             if training is None or not training.is_catching_up:
@@ -145,16 +147,23 @@ def _attach_training(module: ModuleType) -> None:
             self.split_batches = False
 
     @functools.wraps(ends)
-    def ended(self: Any, *args: Any, **kwargs: Any) -> Any:
+    def end_training(self: Any, *args: Any, **kwargs: Any) -> Any:
         result = ends(self, *args, **kwargs)
         training = getattr(self, _TRAINING, None)
         if training is not None:
             training.end()
         return result
 
-    kind.prepare_data_loader, kind.backward, kind.end_training = prepared, weighted, ended
-    kind.clip_grad_norm_, kind.clip_grad_value_, kind.log = clipped, clipped_values, logged
-    module.AcceleratedOptimizer.step, module.AcceleratedScheduler.step = stepped, scheduled
+    kind.prepare_data_loader, kind.backward, kind.end_training = (
+        prepare_loader,
+        backward_weighted,
+        end_training,
+    )
+    kind.clip_grad_norm_, kind.clip_grad_value_, kind.log = clip_norm, clipped_values, log_once
+    module.AcceleratedOptimizer.step, module.AcceleratedScheduler.step = (
+        step_and_count,
+        schedule_steps,
+    )
 
 
 def _is_partial(accelerator: Any) -> bool:
@@ -173,13 +182,13 @@ def _all_have(saves: int) -> bool:
     if not several():
         return True
     store = dist.distributed_c10d._get_default_store()
-    here = [f"hops/{saves}/{rank}" for rank in range(dist.get_world_size())]
-    store.set(here[dist.get_rank()], "saved")
+    keys = [f"hops/{saves}/{rank}" for rank in range(dist.get_world_size())]
+    store.set(keys[dist.get_rank()], "saved")
     verdict = b"leave"
     try:
-        store.wait(here, _PATIENCE)
+        store.wait(keys, _PATIENCE)
     except RuntimeError:
         verdict = b"stay"
     # The first to know decides: one that comes later may see what another has given up on.
-    decided: bytes = store.compare_set(f"hops/{saves}", "", verdict.decode())
-    return decided == b"leave"
+    answer: bytes = store.compare_set(f"hops/{saves}", "", verdict.decode())
+    return answer == b"leave"

@@ -29,7 +29,7 @@ from hops_profiler import environment
 from hops_profiler.checkpoint.folder import save
 from hops_profiler.checkpoint.leaving import leave
 from hops_profiler.checkpoint.size import size_of
-from hops_profiler.checkpoint.wishes import Asked, broadcast, first, several
+from hops_profiler.checkpoint.wishes import SignalFlag, broadcast, first, several
 from hops_profiler.data.kept import keeps_steps
 from hops_profiler.data.order import Share
 from hops_profiler.data.source import Position
@@ -85,10 +85,12 @@ class Place:
 
 
 class Training:
-    """The one training of ``accelerator`` and its script; see `begun`."""
+    """The one training of ``accelerator`` and its script; see `begin_training`."""
 
-    def __init__(self, accelerator: Any, dataloader: Any, own: Own, turn: request.Turn) -> None:
-        self._accelerator, self._own, self._turn = accelerator, own, turn
+    def __init__(
+        self, accelerator: Any, dataloader: Any, own_checkpoints: Own, turn: request.Turn
+    ) -> None:
+        self._accelerator, self._own_checkpoints, self._turn = accelerator, own_checkpoints, turn
         batch, ranks = dataloader.batch_size, accelerator.num_processes
         global_batch = _global_batch(accelerator, dataloader)
         now = Place(global_batch, torch.initial_seed() % 2**62, ranks, batch)
@@ -102,8 +104,8 @@ class Training:
         self.loader = _loader(accelerator, dataloader, self)
         self.reason = ""
         """Why it cannot leave and go on."""
-        self._asked = Asked(signal.SIGUSR1)
-        self._request = request.Request(self._asked)
+        self._signal_flag = SignalFlag(signal.SIGUSR1)
+        self._request = request.Request(self._signal_flag)
         self._epoch = -1
         self._parts: list[tuple[Any, Any]] = []
         self.weight = 1.0
@@ -113,13 +115,13 @@ class Training:
         atexit.register(self.end, os.getpid())
 
     def _look(self, now: Place) -> tuple[Path | None, Place]:
-        latest = self._own.latest() if environment.restarts() else None
+        latest = self._own_checkpoints.latest() if environment.restarts() else None
         place = Place.read(latest) if latest else None
-        if latest and place and self._own.take():
-            self._own.clear(latest)
+        if latest and place and self._own_checkpoints.take():
+            self._own_checkpoints.clear(latest)
             return latest, place
-        begun = Place.of(self._own.first_note(asdict(now)))
-        return None, replace(begun or now, epoch=0, offset=0)
+        first_place = Place.of(self._own_checkpoints.first_note(asdict(now)))
+        return None, replace(first_place or now, epoch=0, offset=0)
 
     def passed(self, epoch: int) -> int:
         """How many steps of a pass are done."""
@@ -149,8 +151,8 @@ class Training:
         share = Share(0, self._first.ranks, self._first.micro_batch)
         return batches_per_epoch(self._order, share)
 
-    def pass_over(self, fetched: Iterator[Any]) -> Iterator[Any]:
-        """What the script's loop gets of a pass, ``fetched`` being its batches."""
+    def pass_over(self, batches: Iterator[Any]) -> Iterator[Any]:
+        """What the script's loop gets of a pass, ``batches`` being its batches."""
         self._epoch += 1
         epoch = self._epoch
         if not epoch:
@@ -160,12 +162,12 @@ class Training:
         for step in range(self.passed(epoch), self._order.steps_per_epoch):
             parts = weighted_parts(self._order, self.share, step)
             for number, (_, weight) in enumerate(parts):
-                batch = next(fetched)
+                batch = next(batches)
                 self._before(weight, is_last=number + 1 == len(parts))
                 yield batch
                 self._after()
             self._step_done(epoch, step + 1)
-        for _ in fetched:  # has none: the loader's own end
+        for _ in batches:  # has none: the loader's own end
             pass
 
     def _begin(self) -> None:
@@ -182,11 +184,11 @@ class Training:
         if self._checkpoint is None:
             return
         try:
-            with self._unwrapped():
+            with self._as_one_rank():
                 accelerator.load_state(str(self._checkpoint))
         except Exception as failure:
             if request.failed_in(_LOADS, failure):
-                request.unusable(self._own, failure, first=first())
+                request.unusable(self._own_checkpoints, failure, first=first())
             raise
         accelerator.wait_for_everyone()  # a first rank with no step left removes the checkpoint
         accelerator.step = 0
@@ -209,8 +211,14 @@ class Training:
         self._parts = []
         yield
         if not self._accelerator.sync_gradients and not self._script_accumulates:
-            every = [one for model in self._accelerator._models for one in model.parameters()]
-            self._parts = [(one, one.grad) for one in every if one.grad is not None]
+            parameters = [
+                parameter for model in self._accelerator._models for parameter in model.parameters()
+            ]
+            self._parts = [
+                (parameter, parameter.grad)
+                for parameter in parameters
+                if parameter.grad is not None
+            ]
             for parameter, _ in self._parts:
                 parameter.grad = None
 
@@ -223,8 +231,10 @@ class Training:
         if self.reason or not self._request.reached():
             return
         place = replace(self._first, epoch=epoch, offset=offset)
-        final = self._own.at(epoch * self._order.steps_per_epoch + offset)
-        request.tried(self._own, final, lambda at: self._save(at, place), self._request)
+        final = self._own_checkpoints.at(epoch * self._order.steps_per_epoch + offset)
+        request.try_to_save(
+            self._own_checkpoints, final, lambda at: self._save(at, place), self._request
+        )
         atexit.unregister(self.end)
         leave(first=first())
 
@@ -233,32 +243,32 @@ class Training:
         if broadcast(self._turn.is_shared() if first() else None):
             raise OSError("another training of the job runs in the same folder")
         if first():
-            self._own.sign(final)
-        models = [accelerator.unwrap_model(one) for one in accelerator._models]
-        held = [[list(one.parameters()), list(one.buffers())] for one in models]
-        states = [one.optimizer.state for one in accelerator._optimizers]
+            self._own_checkpoints.sign(final)
+        models = [accelerator.unwrap_model(model) for model in accelerator._models]
+        tensors = [[list(model.parameters()), list(model.buffers())] for model in models]
+        states = [model.optimizer.state for model in accelerator._optimizers]
 
-        def write(made: Path) -> None:
-            with self._unwrapped():
-                accelerator.save_state(str(made))
+        def write(folder: Path) -> None:
+            with self._as_one_rank():
+                accelerator.save_state(str(folder))
             if first():
-                (made / _PLACE).write_text(json.dumps(asdict(place)))
+                (folder / _PLACE).write_text(json.dumps(asdict(place)))
 
-        save(final, 0 if several() else size_of([held, states]), write)
+        save(final, 0 if several() else size_of([tensors, states]), write)
 
     @contextlib.contextmanager
-    def _unwrapped(self) -> Iterator[None]:
+    def _as_one_rank(self) -> Iterator[None]:
         """While this lasts, states have the names of one rank, and go where they are told to."""
         accelerator, self.saves = self._accelerator, True
         project, models = accelerator.project_configuration, accelerator._models
-        naming, iteration = project.automatic_checkpoint_naming, project.iteration
+        automatic, iteration = project.automatic_checkpoint_naming, project.iteration
         project.automatic_checkpoint_naming = False
-        accelerator._models = [accelerator.unwrap_model(one) for one in models]
+        accelerator._models = [accelerator.unwrap_model(model) for model in models]
         try:
             yield
         finally:
             accelerator._models, self.saves = models, False
-            project.automatic_checkpoint_naming, project.iteration = naming, iteration
+            project.automatic_checkpoint_naming, project.iteration = automatic, iteration
 
     def keep_out(self, reason: str) -> None:
         """It leaves as without this, by the script's own saves. Later runs are as without hops,
@@ -266,9 +276,9 @@ class Training:
         """
         if not self.reason:
             self.reason = reason
-            self._asked.listen_no_more()
+            self._signal_flag.listen_no_more()
             if first():
-                self._own.decline()
+                self._own_checkpoints.decline()
                 sys.stderr.write(
                     f"hops: this training is not saved on request: {reason}. Where it saves by"
                     " itself, it leaves after that\n"
@@ -282,8 +292,8 @@ class Training:
         """The training has ended; at the process's end, if not by an error."""
         by_error = hasattr(sys, "last_type") or process not in (None, os.getpid())
         if not by_error and not self.reason and first():
-            self._own.remove()
-        self._asked.listen_no_more()
+            self._own_checkpoints.remove()
+        self._signal_flag.listen_no_more()
         if process == os.getpid():
             request.ignore()
 
@@ -292,7 +302,7 @@ def _loader(accelerator: Any, dataloader: Any, training: Training) -> Any:
     """Accelerate's own loader, of hops' batches."""
     module = importlib.import_module("accelerate.data_loader")
 
-    class Kept(module.DataLoaderShard):  # type: ignore[misc,name-defined]
+    class KeptLoader(module.DataLoaderShard):  # type: ignore[misc,name-defined]
         def __iter__(self) -> Iterator[Any]:
             return training.pass_over(super().__iter__())
 
@@ -301,15 +311,15 @@ def _loader(accelerator: Any, dataloader: Any, training: Training) -> Any:
 
     options = {name: getattr(dataloader, name) for name in PASSED_ON}
     place = accelerator.device if accelerator.device_placement else None
-    kept = Kept(
+    kept_loader = KeptLoader(
         dataloader.dataset,
         device=place,
         batch_sampler=_Batches(training),
         rng_types=None,
         **options,
     )
-    kept._is_accelerate_prepared = True
-    return kept
+    kept_loader._is_accelerate_prepared = True
+    return kept_loader
 
 
 class _Batches:
@@ -332,17 +342,17 @@ class _Batches:
         return self._training.skipped_batches
 
 
-def begun(accelerator: Any, dataloader: Any) -> Training | None:
+def begin_training(accelerator: Any, dataloader: Any) -> Training | None:
     """The training that ``dataloader`` is prepared for, in hops' order; None: it is another, or one
     that hops' order does not fit. On all ranks.
     """
     if not _fits(accelerator, dataloader):
         return None
     base = Path(accelerator.project_dir or ".").resolve()
-    turn, own = request.Turn(base), Own(request.folder_in(base), _PLACE)
-    if not broadcast(turn.take() and own.is_usable() if first() else None):
+    turn, own_checkpoints = request.Turn(base), Own(request.folder_in(base), _PLACE)
+    if not broadcast(turn.take() and own_checkpoints.is_usable() if first() else None):
         return None
-    return Training(accelerator, dataloader, own, turn)
+    return Training(accelerator, dataloader, own_checkpoints, turn)
 
 
 def _is_scheduled(optimizer: Any) -> bool:
@@ -354,8 +364,8 @@ def _is_scheduled(optimizer: Any) -> bool:
 
 def _global_batch(accelerator: Any, dataloader: Any) -> int:
     """As the script has it, on the present ranks."""
-    each: int = dataloader.batch_size * accelerator.gradient_accumulation_steps
-    return each * int(accelerator.num_processes)
+    batch_per_rank: int = dataloader.batch_size * accelerator.gradient_accumulation_steps
+    return batch_per_rank * int(accelerator.num_processes)
 
 
 def _fits(accelerator: Any, dataloader: Any) -> bool:

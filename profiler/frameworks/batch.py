@@ -30,8 +30,8 @@ class Split:
         """The same ranks with ``global_batch`` samples a step, as many at a time as may be and no
         more than now; None: the ranks cannot share them evenly.
         """
-        share, rest = divmod(global_batch, self.ranks)
-        if rest or not share:
+        share, remainder = divmod(global_batch, self.ranks)
+        if remainder or not share:
             return None
         micro_batch = next(
             size for size in range(min(self.micro_batch, share), 0, -1) if share % size == 0
@@ -81,15 +81,15 @@ class Note:
             (checkpoint / _NOTE).write_text(json.dumps(asdict(self)))
 
 
-def kept(split: Split, note: Note | None) -> Split:
+def keep_samples(split: Split, note: Note | None) -> Split:
     """How to go on with ``split`` from a checkpoint with ``note``: with its samples a step, if the
     ranks can share them evenly and the learning rate does not follow the number of GPUs.
     """
     global_batch = kept_batch(split, note)
-    same = split if global_batch == split.global_batch else split.keeping(global_batch)
-    if same is None:
+    same_batch = split if global_batch == split.global_batch else split.keeping(global_batch)
+    if same_batch is None:
         _tell_of_change(split, global_batch, f"{split.ranks} ranks cannot share them evenly")
-    return same or split
+    return same_batch or split
 
 
 def kept_batch(split: Split, note: Note | None) -> int:

@@ -11,7 +11,7 @@ from operator import eq
 from pathlib import Path
 from typing import Any, Tuple  # noqa: UP035 - Python 3.8
 
-_SIZED = re.compile(
+_SIZE_WORDS = re.compile(
     r".*(gpus|devices|nodes|nproc|processes|workers|ntasks|cpus|threads|world.size|learning.rate"
     r"|(\b|_)lr\b)",
     re.IGNORECASE,
@@ -26,18 +26,18 @@ not depend on its sizes, either. Digests, since words may be secret."""
 
 def words(nodes: Collection[str], sizes: Collection[str]) -> list[tuple[str, Digests]]:
     """This program's command line: each word's name, which is its option or its position."""
-    named: list[tuple[str, Digests]] = []
+    digests: list[tuple[str, Digests]] = []
     before = ""
     for position, word in enumerate(sys.argv):
         option, equals, value = word.partition("=")
         if not equals:
             option, value = before if before.startswith("-") else "", word
-        exact = _digest(_masked(word, nodes))
-        sized = _digest(_without_size(word, option, value, nodes, sizes))
+        exact = _digest(_mask_names(word, nodes))
+        size_digest = _digest(_without_size(word, option, value, nodes, sizes))
         name = option if option.startswith("-") else f"word {position}"
-        named.append((name, (exact, sized)))
+        digests.append((name, (exact, size_digest)))
         before = "" if equals else word
-    return named
+    return digests
 
 
 def variables(
@@ -46,7 +46,7 @@ def variables(
     """Of each variable of the user's, by its name."""
     return {
         name: (
-            _digest(_masked(value, nodes)),
+            _digest(_mask_names(value, nodes)),
             _digest(_without_size(value, name, value, nodes, sizes)),
         )
         for name, value in environ.items()
@@ -101,12 +101,12 @@ def _without_size(
     word: str, name: str, value: str, nodes: Collection[str], sizes: Collection[str]
 ) -> str:
     """``word`` without the ``value`` that it ends with, if that is a size by its ``name``."""
-    if value in sizes and _SIZED.match(name):
+    if value in sizes and _SIZE_WORDS.match(name):
         return f"{word[: -len(value)]}\0a size"
-    return _masked(word, nodes)
+    return _mask_names(word, nodes)
 
 
-def _masked(word: str, names: Collection[str]) -> str:
+def _mask_names(word: str, names: Collection[str]) -> str:
     for name in sorted(names, key=len, reverse=True):
         word = re.sub(rf"(?<![\w.-]){re.escape(name)}(?![\w.-])", "$", word)
     return word

@@ -26,7 +26,7 @@ from hops_profiler.data.source import Position
 from hops_profiler.frameworks import request
 from hops_profiler.frameworks.batch import Note
 from hops_profiler.frameworks.huggingface_order import KeptSteps, split
-from hops_profiler.frameworks.loader_order import having
+from hops_profiler.frameworks.loader_order import replace_methods
 from hops_profiler.frameworks.own import Own
 from hops_profiler.timing import loads
 
@@ -56,17 +56,17 @@ def attach_search(module: ModuleType) -> None:
     search = vars(module)["get_last_checkpoint"]
 
     @functools.wraps(search)
-    def searched(folder: Any, *args: Any, **kwargs: Any) -> Any:
+    def find_last_checkpoint(folder: Any, *args: Any, **kwargs: Any) -> Any:
         path = search(folder, *args, **kwargs)
         base = Path(folder).resolve()
         if path is not None and not (Path(path) / _LAST).exists():
             path = _last_whole(base)  # the run was killed while it saved
-        if path is None and environment.restarts() and base not in _begun:
-            own = _own(base).latest()
-            path = str(own) if own else None
+        if path is None and environment.restarts() and base not in _begun_folders:
+            latest = _own_checkpoints(base).latest()
+            path = str(latest) if latest else None
         return path
 
-    vars(module)["get_last_checkpoint"] = searched
+    vars(module)["get_last_checkpoint"] = find_last_checkpoint
 
 
 def attach(module: ModuleType) -> None:
@@ -74,43 +74,58 @@ def attach(module: ModuleType) -> None:
     train = module.Trainer.train
 
     @functools.wraps(train)
-    def resumed(self: Any, resume_from_checkpoint: Any = None, *args: Any, **kwargs: Any) -> Any:
+    def train_from_latest(
+        self: Any, resume_from_checkpoint: Any = None, *args: Any, **kwargs: Any
+    ) -> Any:
         trial = args[0] if args else kwargs.get("trial")  # one of a search's many trainings
         base = Path(self.args.output_dir or ".").resolve()
-        turn, own = request.Turn(base), _own(base)
+        turn, own_checkpoints = request.Turn(base), _own_checkpoints(base)
         # A script may handle the signal on its first rank alone: all ranks have to agree.
         able = request.can_agree() and _all(trial is None and _can_leave(self))
-        _begun.add(base)
-        if not able and request.can_agree() and first() and _is_in(own, resume_from_checkpoint):
-            own.take()  # found by the script; all ranks have looked
-        if not able or not broadcast(turn.take() and own.is_usable() if first() else None):
+        _begun_folders.add(base)
+        if (
+            not able
+            and request.can_agree()
+            and first()
+            and _is_in(own_checkpoints, resume_from_checkpoint)
+        ):
+            own_checkpoints.take()  # found by the script; all ranks have looked
+        if not able or not broadcast(
+            turn.take() and own_checkpoints.is_usable() if first() else None
+        ):
             return train(self, resume_from_checkpoint, *args, **kwargs)
         before = None
         if environment.restarts():
-            before = _chosen(own, resume_from_checkpoint, self.args.output_dir)
+            before = _choose_checkpoint(
+                own_checkpoints, resume_from_checkpoint, self.args.output_dir
+            )
             if before and first():
                 loads.tell("step", _steps(Path(before)), before)
-        script = None if before else _named(resume_from_checkpoint, self.args.output_dir)
-        steps = _kept_steps(self, own, Path(before) if before else script)
-        with request.listening() as asked:
-            step = _Step(self, asked, own, turn, steps)
-            noted = functools.partial(_noted, self, self._save_checkpoint, own, steps)
-            hooks = having(self, _maybe_log_save_evaluate=step, _save_checkpoint=noted)
+        script = (
+            None if before else _script_checkpoint(resume_from_checkpoint, self.args.output_dir)
+        )
+        steps = _kept_steps(self, own_checkpoints, Path(before) if before else script)
+        with request.listen_for_signal() as stop_request:
+            step = _Step(self, stop_request, own_checkpoints, turn, steps)
+            note_save = functools.partial(
+                _note_save, self, self._save_checkpoint, own_checkpoints, steps
+            )
+            hooks = replace_methods(self, _maybe_log_save_evaluate=step, _save_checkpoint=note_save)
             try:
                 with steps.in_use(), hooks:
-                    done = train(self, before or resume_from_checkpoint, *args, **kwargs)
+                    result = train(self, before or resume_from_checkpoint, *args, **kwargs)
             except Exception as failure:
                 if before and request.failed_in(_LOADS, failure):
-                    request.unusable(own, failure, first=first())
+                    request.unusable(own_checkpoints, failure, first=first())
                 raise
             if first():
-                own.remove()
-            return done
+                own_checkpoints.remove()
+            return result
 
-    module.Trainer.train = resumed
+    module.Trainer.train = train_from_latest
 
 
-def _own(base: Path) -> Own:
+def _own_checkpoints(base: Path) -> Own:
     """Scripts stop where their folder has files but no checkpoint: what is noted before the first
     is beside it.
     """
@@ -123,11 +138,13 @@ def _last_whole(folder: Path) -> str | None:
     return str(whole[max(whole)]) if whole else None
 
 
-_begun: set[Path] = set()
+_begun_folders: set[Path] = set()
 """The folders in which trainings of this process have begun."""
 
 
-def _noted(trainer: Any, save: Any, own: Own, steps: KeptSteps, *args: Any, **kwargs: Any) -> None:
+def _note_save(
+    trainer: Any, save: Any, own_checkpoints: Own, steps: KeptSteps, *args: Any, **kwargs: Any
+) -> None:
     """A save on the training's own schedule: one that follows ours counts when it goes on."""
     trial = args[1] if len(args) > 1 else kwargs.get("trial")
     folder = Path(trainer._get_output_dir(trial)).resolve()
@@ -137,7 +154,7 @@ def _noted(trainer: Any, save: Any, own: Own, steps: KeptSteps, *args: Any, **kw
     save(*args, **kwargs)
     if first():
         steps.note().write(checkpoint)
-        own.note_scheduled(checkpoint)
+        own_checkpoints.note_scheduled(checkpoint)
 
 
 def _write_position(steps: KeptSteps, checkpoint: Path) -> None:
@@ -160,15 +177,15 @@ def _read_position(checkpoint: Path | None) -> Position:
         return Position(0, steps, steps)
 
 
-def _kept_steps(trainer: Any, own: Own, checkpoint: Path | None) -> KeptSteps:
+def _kept_steps(trainer: Any, own_checkpoints: Own, checkpoint: Path | None) -> KeptSteps:
     """Steps of as many samples as those that led to ``checkpoint``: Trainer counts its own steps,
     and takes those that are done for steps of its present size. Without its note: as those of the
     first run. On all ranks.
     """
     note = now = Note.now(split(trainer))
     if first():
-        begun = Note.of(own.first_note(asdict(now)))
-        note = Note.read(checkpoint) or begun or now
+        first_note = Note.of(own_checkpoints.first_note(asdict(now)))
+        note = Note.read(checkpoint) or first_note or now
     note, position = broadcast((note, _read_position(checkpoint) if first() else None))
     return KeptSteps(trainer, note, position)
 
@@ -176,9 +193,9 @@ def _kept_steps(trainer: Any, own: Own, checkpoint: Path | None) -> KeptSteps:
 def _can_leave(trainer: Any) -> bool:
     options = trainer.args
     differs = options.save_only_model or options.push_to_hub or options.save_on_each_node
-    known = all(hasattr(trainer, name) for name in _USED)
-    joined = several() or options.world_size == 1
-    return known and joined and not differs and request.possible(options.world_size)
+    is_known = all(hasattr(trainer, name) for name in _USED)
+    is_joint = several() or options.world_size == 1
+    return is_known and is_joint and not differs and request.possible(options.world_size)
 
 
 class _Step:
@@ -189,28 +206,33 @@ class _Step:
     def __init__(
         self,
         trainer: Any,
-        asked: request.Request,
-        own: Own,
+        stop_request: request.Request,
+        own_checkpoints: Own,
         turn: request.Turn,
         steps: KeptSteps,
     ) -> None:
-        self._trainer, self._asked, self._own, self._turn = trainer, asked, own, turn
+        self._trainer, self._stop_request, self._own_checkpoints, self._turn = (
+            trainer,
+            stop_request,
+            own_checkpoints,
+            turn,
+        )
         self._steps = steps
         self._do, self._save_checkpoint = trainer._maybe_log_save_evaluate, trainer._save_checkpoint
-        self._seen = -1
+        self._last_step = -1
 
     def __call__(self, *args: Any, **kwargs: Any) -> None:
         self._do(*args, **kwargs)
         state, control = self._trainer.state, self._trainer.control
-        again, self._seen = state.global_step == self._seen, state.global_step
+        is_repeat, self._last_step = state.global_step == self._last_step, state.global_step
         ends = control.should_epoch_stop or state.epoch % 1 == 0
         if (
-            self._asked.reached()
-            and (again or not ends)
+            self._stop_request.reached()
+            and (is_repeat or not ends)
             and not control.should_training_stop  # it is at its end
         ):
-            final = self._own.at(state.global_step)
-            request.tried(self._own, final, self._save, self._asked)
+            final = self._own_checkpoints.at(state.global_step)
+            request.try_to_save(self._own_checkpoints, final, self._save, self._stop_request)
             leave(first=first())
 
     def _save(self, final: Path) -> None:
@@ -218,27 +240,27 @@ class _Step:
         if broadcast(self._turn.is_shared() if first() else None):
             raise OSError("another training of the job runs in the same folder")
         if first():
-            self._own.sign(final)
+            self._own_checkpoints.sign(final)
         optimizer = getattr(trainer.optimizer, "optimizer", trainer.optimizer)
-        held = [list(trainer.model.parameters()), list(trainer.model.buffers()), optimizer.state]
-        save(final, 0 if several() else size_of(held), self._write)
+        tensors = [list(trainer.model.parameters()), list(trainer.model.buffers()), optimizer.state]
+        save(final, 0 if several() else size_of(tensors), self._write)
 
-    def _write(self, made: Path) -> None:
+    def _write(self, folder: Path) -> None:
         """By Trainer, which takes this folder for that of its best checkpoint."""
         trainer = self._trainer
         best = trainer.state.best_model_checkpoint
-        with having(trainer, _get_output_dir=lambda trial: str(made.parent)):  # noqa: ARG005
+        with replace_methods(trainer, _get_output_dir=lambda trial: str(folder.parent)):  # noqa: ARG005
             self._save_checkpoint(trainer.model, trial=None)
         if first():
-            self._steps.note().write(made)
-            _write_position(self._steps, made)
+            self._steps.note().write(folder)
+            _write_position(self._steps, folder)
         if trainer.state.best_model_checkpoint != best:
             trainer.state.best_model_checkpoint = best
             if trainer.args.should_save:
-                trainer.state.save_to_json(str(made / _LAST))
+                trainer.state.save_to_json(str(folder / _LAST))
 
 
-def _chosen(own: Own, script: Any, folder: str) -> str | None:
+def _choose_checkpoint(own_checkpoints: Own, script: Any, folder: str) -> str | None:
     """What to go on from: the job's own checkpoint, or a later one of the training's schedule;
     None: the script's choice, which has more steps.
 
@@ -247,16 +269,20 @@ def _chosen(own: Own, script: Any, folder: str) -> str | None:
     path = None
     if first():
         with contextlib.suppress(OSError):  # as if there were none
-            ours = own.latest()
-            ours = ours if own.take() else None
-            candidates = [path for path in (ours, own.scheduled() if ours else None) if path]
+            ours = own_checkpoints.latest()
+            ours = ours if own_checkpoints.take() else None
+            candidates = [
+                path for path in (ours, own_checkpoints.scheduled() if ours else None) if path
+            ]
             latest = max(candidates, key=_steps, default=None)
-            wanted = ours and latest and _steps(latest) >= _steps(_named(script, folder))
-            if ours and wanted:
+            is_ours = (
+                ours and latest and _steps(latest) >= _steps(_script_checkpoint(script, folder))
+            )
+            if ours and is_ours:
                 path = str(latest)
-                own.clear(ours)
-    chosen: str | None = broadcast(path)
-    return chosen
+                own_checkpoints.clear(ours)
+    choice: str | None = broadcast(path)
+    return choice
 
 
 def _all(wish: bool) -> bool:
@@ -268,15 +294,18 @@ def _all(wish: bool) -> bool:
     return all(wishes)
 
 
-def _named(script: Any, folder: str) -> Path | None:
+def _script_checkpoint(script: Any, folder: str) -> Path | None:
     """The checkpoint that ``train(script)`` takes; True is the last in ``folder``."""
     if script is True:
         script = importlib.import_module("transformers.trainer_utils").get_last_checkpoint(folder)
     return Path(script) if isinstance(script, (str, os.PathLike)) else None
 
 
-def _is_in(own: Own, script: Any) -> bool:
-    return isinstance(script, (str, os.PathLike)) and own.folder in Path(script).resolve().parents
+def _is_in(own_checkpoints: Own, script: Any) -> bool:
+    return (
+        isinstance(script, (str, os.PathLike))
+        and own_checkpoints.folder in Path(script).resolve().parents
+    )
 
 
 def _steps(checkpoint: Path | None) -> int:

@@ -26,11 +26,11 @@ from hops_profiler import environment
 from hops_profiler.data.kept import keeps_steps
 from hops_profiler.data.order import Order, Share
 from hops_profiler.data.source import Position
-from hops_profiler.frameworks.batch import Note, Split, kept, kept_batch
+from hops_profiler.frameworks.batch import Note, Split, keep_samples, kept_batch
 from hops_profiler.frameworks.loader_order import (
     PASSED_ON,
     batches_per_epoch,
-    having,
+    replace_methods,
     weighted_parts,
 )
 from hops_profiler.frameworks.stream_order import (
@@ -50,7 +50,7 @@ _USED = (
 _SAMPLERS = ("SeedableRandomSampler", "SequentialSampler", "LengthGroupedSampler")
 """Those whose order another number of ranks does not change, or can be kept from changing it."""
 
-_DISTRIBUTED = ("NO", "MULTI_GPU", "MULTI_CPU", "FSDP")
+_DISTRIBUTED_TYPES = ("NO", "MULTI_GPU", "MULTI_CPU", "FSDP")
 
 _NO_LABEL = -100
 """Of an item that Trainer does not count."""
@@ -79,7 +79,7 @@ class KeptSteps:
         self._trainer, self._note, self._position = trainer, note, position or Position()
         self._accumulation = trainer.args.gradient_accumulation_steps
         self._batches: _Batches | StreamLoader | None = None
-        self._begun = note
+        self._first_note = note
         self._counts: bool | None = None
         """Whether losses are divided by what Trainer counts; None: that was not seen yet."""
         self._forget()
@@ -87,9 +87,9 @@ class KeptSteps:
     def _forget(self) -> None:
         """Which step Trainer is at."""
         self._pass: Any = None
-        self._next_step = self._done = 0
+        self._next_step = self._micro_batches = 0
         self._weights: list[float] = []
-        self._counting = False
+        self._counts_items = False
 
     @contextlib.contextmanager
     def in_use(self) -> Iterator[None]:
@@ -103,25 +103,27 @@ class KeptSteps:
         self._count, self._train = trainer._get_num_items_in_batch, trainer.training_step
         self._compute = trainer.compute_loss
 
-        def skipped(loader: Any, *args: Any, **kwargs: Any) -> Any:
+        def skip_batches(loader: Any, *args: Any, **kwargs: Any) -> Any:
             return loader if isinstance(loader, StreamLoader) else skip(loader, *args, **kwargs)
 
-        methods = having(
+        methods = replace_methods(
             trainer,
             get_train_dataloader=self._loader,
-            get_batch_samples=self._fetched,
-            _get_num_items_in_batch=self._counted,
-            training_step=self._trained,
-            compute_loss=self._computed,
+            get_batch_samples=self._next_batches,
+            _get_num_items_in_batch=self._item_count,
+            training_step=self._train_micro_batch,
+            compute_loss=self._compute_loss,
         )
-        with having(module, **{_SKIP: skipped}), methods:
+        with replace_methods(module, **{_SKIP: skip_batches}), methods:
             yield
 
     def note(self) -> Note:
         """Of a checkpoint that is written now."""
         now = split(self._trainer)
         batch = self._batches.global_batch if self._batches is not None else now.global_batch
-        return replace(self._begun, global_batch=batch, learning_rate=environment.learning_rate())
+        return replace(
+            self._first_note, global_batch=batch, learning_rate=environment.learning_rate()
+        )
 
     def position(self) -> Position | None:
         """Of iterated data, likewise; None: Trainer has none."""
@@ -135,11 +137,11 @@ class KeptSteps:
         loader, now = self._load_unshared(), split(trainer)
         global_batch = kept_batch(now, self._note)
         if global_batch != self._note.global_batch:
-            self._begun = Note.now(now)
+            self._first_note = Note.now(now)
         share = Share(trainer.args.process_index, now.ranks, now.micro_batch)
         seed = trainer.args.seed if trainer.args.data_seed is None else trainer.args.data_seed
         self._batches = None
-        if self._unshared is not None:
+        if self._whole_loader is not None:
             stream = StreamLoader(
                 loader, global_batch, share, seed, self._begins(loader, global_batch)
             )
@@ -157,21 +159,21 @@ class KeptSteps:
 
     def _load_unshared(self) -> Any:
         """The script's loader; of iterated data as it is before Accelerate has the ranks share it,
-        which `_unshared` then is.
+        which `_whole_loader` then is.
         """
         trainer, prepare = self._trainer, self._trainer.accelerator.prepare
-        self._unshared: Any = None
+        self._whole_loader: Any = None
 
-        def prepared(*args: Any, **kwargs: Any) -> Any:
+        def prepare_unless_stream(*args: Any, **kwargs: Any) -> Any:
             if len(args) == 1 and _is_stream(trainer, args[0]):
-                self._unshared = args[0]
+                self._whole_loader = args[0]
                 return args[0]
             return prepare(*args, **kwargs)
 
-        with having(trainer.accelerator, prepare=prepared):
+        with replace_methods(trainer.accelerator, prepare=prepare_unless_stream):
             loader = self._load()
-        if loader is not self._unshared:
-            self._unshared = None
+        if loader is not self._whole_loader:
+            self._whole_loader = None
         return loader
 
     def _begins(self, loader: Any, global_batch: int) -> Position:
@@ -193,7 +195,7 @@ class KeptSteps:
     def _keep_evenly(self) -> bool:
         """In batches of Accelerate's; whether they differ from the present ones."""
         trainer, now = self._trainer, split(self._trainer)
-        keeps = kept(now, self._note)
+        keeps = keep_samples(now, self._note)
         if keeps != now:
             devices = max(1, trainer.args.n_gpu)  # of this process, without distribution
             trainer.args.per_device_train_batch_size = max(1, keeps.micro_batch // devices)
@@ -201,58 +203,63 @@ class KeptSteps:
             trainer._train_batch_size = keeps.micro_batch
         return keeps != now
 
-    def _fetched(self, batches: Any, *args: Any, **kwargs: Any) -> Any:
+    def _next_batches(self, batches: Any, *args: Any, **kwargs: Any) -> Any:
         """The micro-batches of the next step."""
         if self._batches is None:
             return self._fetch(batches, *args, **kwargs)
         if isinstance(batches, StreamPass):
-            self._pass, self._weights, self._done = batches, batches.begin_step(), 0
+            self._pass, self._weights, self._micro_batches = batches, batches.begin_step(), 0
             return self._fetch_counting(batches, *args, **kwargs)
         if isinstance(self._batches, StreamLoader):  # read in another way
             return self._fetch(batches, *args, **kwargs)
         if batches is not self._pass:
             skips = self._pass is None and not self._trainer.args.ignore_data_skip
-            done = self._trainer.state.global_step if skips else 0
-            self._next_step = done % self._batches.order.steps_per_epoch
+            steps_done = self._trainer.state.global_step if skips else 0
+            self._next_step = steps_done % self._batches.order.steps_per_epoch
             self._pass = batches
         self._weights = self._batches.weights(self._next_step)
-        self._next_step, self._done = self._next_step + 1, 0
+        self._next_step, self._micro_batches = self._next_step + 1, 0
         return self._fetch_counting(batches, *args, **kwargs)
 
     def _fetch_counting(self, batches: Any, *args: Any, **kwargs: Any) -> Any:
-        self._counting = True
+        self._counts_items = True
         try:
             return self._fetch(batches, *args, **kwargs)
         finally:
-            self._counting = False
+            self._counts_items = False
 
-    def _counted(self, batches: list[Any], *args: Any, **kwargs: Any) -> Any:
+    def _item_count(self, batches: list[Any], *args: Any, **kwargs: Any) -> Any:
         """The step's items by which Trainer divides its losses: of what has a weight."""
-        if self._counting:
+        if self._counts_items:
             batches = [
                 batch if weight else _without_labels(batch)
                 for batch, weight in zip(batches, self._weights)  # noqa: B905 - Python 3.8
             ]
         return self._count(batches, *args, **kwargs)
 
-    def _trained(self, model: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
+    def _train_micro_batch(self, model: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
         """A micro-batch's forward and backward pass."""
         items = args[0] if args else kwargs.get("num_items_in_batch")
         backward = self._trainer.accelerator.backward
         factor = functools.lru_cache(maxsize=1)(lambda: self._factor(items))  # as its loss is there
 
-        def weighted(loss: Any, **options: Any) -> None:
+        def backward_weighted(loss: Any, **options: Any) -> None:
             backward(loss if factor() == 1.0 else loss * factor(), **options)
 
-        with having(self._trainer.accelerator, backward=weighted):
+        with replace_methods(self._trainer.accelerator, backward=backward_weighted):
             loss = self._train(model, inputs, *args, **kwargs)
         return loss if factor() == 1.0 else loss * factor()
 
-    def _computed(self, *args: Any, **kwargs: Any) -> Any:
+    def _compute_loss(self, *args: Any, **kwargs: Any) -> Any:
         """A micro-batch's loss: the first one shows whether it uses the step's items."""
         items, options = kwargs.get("num_items_in_batch"), self._trainer.args
-        compiled = options.torch_compile or hasattr(self._trainer.model, "_orig_mod")
-        if self._counts is not None or not torch.is_tensor(items) or options.n_gpu > 1 or compiled:
+        is_compiled = options.torch_compile or hasattr(self._trainer.model, "_orig_mod")
+        if (
+            self._counts is not None
+            or not torch.is_tensor(items)
+            or options.n_gpu > 1
+            or is_compiled
+        ):
             return self._compute(*args, **kwargs)
         with _Uses(items) as uses:
             loss = self._compute(*args, **kwargs)
@@ -265,16 +272,16 @@ class KeptSteps:
         Trainer takes for such a sum.
         """
         trainer, weight = self._trainer, None
-        if self._done < len(self._weights):
-            weight = self._weights[self._done]
-            self._done += 1
+        if self._micro_batches < len(self._weights):
+            weight = self._weights[self._micro_batches]
+            self._micro_batches += 1
         is_divided = getattr(trainer, "loss_is_scaled_for_ga", None)
         if is_divided is None:
             counts = trainer.model_accepts_loss_kwargs and items is not None
             is_divided = counts or trainer.compute_loss_func is not None
             if is_divided and self._counts is False:
-                each = 1 / trainer.current_gradient_accumulation_steps
-                return (each if weight is None else weight) * self._scale_of_means()
+                mean_weight = 1 / trainer.current_gradient_accumulation_steps
+                return (mean_weight if weight is None else weight) * self._scale_of_means()
         if weight is None:
             return 1.0
         if not weight:
@@ -292,12 +299,12 @@ class KeptSteps:
         without `num_items_in_batch`: it adds up those of a step's micro-batches, and its own
         `compute_loss` those of the ranks, too. So it was in the first run.
         """
-        trainer, scale = self._trainer, float(self._begun.accumulation)
+        trainer, scale = self._trainer, float(self._first_note.accumulation)
         compute = inspect.unwrap(type(trainer).compute_loss)
         calls_base = "super" in getattr(getattr(compute, "__code__", None), "co_names", ())
         is_base = compute.__module__ == "transformers.trainer"
         if trainer.args.average_tokens_across_devices and (is_base or calls_base):
-            scale *= self._begun.ranks / trainer.args.world_size
+            scale *= self._first_note.ranks / trainer.args.world_size
         return scale
 
 
@@ -335,7 +342,7 @@ def _is_stream(trainer: Any, loader: Any) -> bool:
     return (
         is_plain_stream(loader)
         and loader.batch_size == trainer._train_batch_size
-        and getattr(accelerator.distributed_type, "value", "") in _DISTRIBUTED
+        and getattr(accelerator.distributed_type, "value", "") in _DISTRIBUTED_TYPES
         and getattr(accelerator, "parallelism_config", None) is None
         and not accelerator.use_stateful_dataloader
     )
@@ -346,15 +353,15 @@ def _sampler(trainer: Any, loader: Any) -> Any:
     accelerator = trainer.accelerator
     kind = getattr(accelerator.distributed_type, "value", "")
     batches = getattr(loader, "batch_sampler", None)
-    shared = getattr(batches, "split_batches", False)
+    splits_batches = getattr(batches, "split_batches", False)
     batches = getattr(batches, "batch_sampler", batches)  # on several ranks
     sampler: Any = getattr(batches, "sampler", None)
     fits = (
         type(batches) is BatchSampler
         and batches.batch_size == trainer._train_batch_size  # or the script has its own loader
         and hasattr(loader, "synchronized_generator")  # Accelerate's
-        and not shared
-        and kind in _DISTRIBUTED
+        and not splits_batches
+        and kind in _DISTRIBUTED_TYPES
         and getattr(accelerator, "parallelism_config", None) is None
         and not getattr(loader, "use_stateful_dataloader", False)
         and not isinstance(loader.dataset, IterableDataset)
@@ -374,7 +381,7 @@ def _batches(
         return None
     if type(sampler).__name__ == "LengthGroupedSampler":
         sampler.batch_size = global_batch
-        sampler = _Seeded(sampler, seed)
+        sampler = _SeededSampler(sampler, seed)
     return _Batches(sampler, Order(samples, global_batch, 0, shuffle=False), share)
 
 
@@ -403,7 +410,7 @@ class _Batches:
                 yield [ids[place] for place in part]
 
 
-class _Seeded:
+class _SeededSampler:
     """``sampler`` with an order that depends on the epoch alone."""
 
     def __init__(self, sampler: Any, seed: int) -> None:

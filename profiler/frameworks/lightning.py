@@ -45,45 +45,47 @@ def attach(module: ModuleType) -> None:
     callback = _callback(module.Callback)
 
     @functools.wraps(fit)
-    def resumed(self: Any, *args: Any, **kwargs: Any) -> Any:
+    def fit_from_latest(self: Any, *args: Any, **kwargs: Any) -> Any:
         base = Path(self.default_root_dir).resolve()
-        if base in _begun or not _can_leave(self):
+        if base in _begun_folders or not _can_leave(self):
             if not _searches(self):
-                _begun.add(base)
+                _begun_folders.add(base)
             return fit(self, *args, **kwargs)
-        _begun.add(base)
-        own, turn = Own(request.folder_in(base), _STATE), request.Turn(base)
-        latest = own.latest() if environment.restarts() and not turn.is_taken() else None
+        _begun_folders.add(base)
+        own_checkpoints, turn = Own(request.folder_in(base), _STATE), request.Turn(base)
+        latest = (
+            own_checkpoints.latest() if environment.restarts() and not turn.is_taken() else None
+        )
         if latest is not None:
-            named = _named(
+            script_checkpoint = _script_checkpoint(
                 self, args[_POSITION] if len(args) > _POSITION else kwargs.get("ckpt_path")
             )
-            if named is not None and _time(named) > _time(latest / _STATE):
+            if script_checkpoint is not None and _time(script_checkpoint) > _time(latest / _STATE):
                 latest = None
         if latest is not None:
             args, kwargs = _with_path(args, kwargs, str(latest / _STATE))
         free = request.is_free()
-        with request.listening() if free else nullcontext() as asked:
-            order = KeptOrder(self, own)
-            ours = callback(asked, own, turn, latest, order)
+        with request.listen_for_signal() if free else nullcontext() as stop_request:
+            order = KeptOrder(self, own_checkpoints)
+            ours = callback(stop_request, own_checkpoints, turn, latest, order)
             self.callbacks.append(ours)
             try:
                 with order:
-                    done = fit(self, *args, **kwargs)
+                    result = fit(self, *args, **kwargs)
             except Exception as failure:
                 if latest is not None and request.failed_in(_LOADS, failure):
-                    request.unusable(own, failure, first=self.is_global_zero)
+                    request.unusable(own_checkpoints, failure, first=self.is_global_zero)
                 raise
             finally:
                 self.callbacks.remove(ours)
             if ours.leads and self.is_global_zero and self.state.finished:
-                own.remove()
-            return done
+                own_checkpoints.remove()
+            return result
 
-    module.Trainer.fit = resumed
+    module.Trainer.fit = fit_from_latest
 
 
-_begun: set[Path] = set()
+_begun_folders: set[Path] = set()
 """The folders in which trainings of this process have begun."""
 
 
@@ -92,16 +94,20 @@ def _can_leave(trainer: Any) -> bool:
     nodes they might see different ones.
     """
     launcher = type(trainer.strategy.launcher).__mro__
-    spawns = any(one.__name__ == "_MultiProcessingLauncher" for one in launcher)  # not the ranks
+    spawns = any(
+        launcher_class.__name__ == "_MultiProcessingLauncher" for launcher_class in launcher
+    )  # not the ranks
     local = trainer.num_nodes == 1 and "://" not in str(trainer.default_root_dir)
-    alike = trainer.world_size == 1 or "hydra" not in sys.modules  # ranks get words of their own
-    fits = local and not spawns and alike and not _searches(trainer)
+    same_words = (
+        trainer.world_size == 1 or "hydra" not in sys.modules
+    )  # ranks get words of their own
+    fits = local and not spawns and same_words and not _searches(trainer)
     return fits and request.is_alone(trainer.world_size)
 
 
 def _searches(trainer: Any) -> bool:
     """Whether this looks for a learning rate or a batch size, and the training comes after it."""
-    return any(getattr(one, "_early_exit", False) for one in trainer.callbacks)
+    return any(getattr(callback, "_early_exit", False) for callback in trainer.callbacks)
 
 
 _POSITION = 4
@@ -114,12 +120,14 @@ def _with_path(args: Any, kwargs: Any, path: str) -> tuple[Any, Any]:
     return args, {**kwargs, "ckpt_path": path}
 
 
-def _named(trainer: Any, script: Any) -> Path | None:
+def _script_checkpoint(trainer: Any, script: Any) -> Path | None:
     """The checkpoint that ``fit(ckpt_path=script)`` takes, on a local file system."""
     if script == "last":
-        finds = [getattr(one, "_find_last_checkpoints", None) for one in trainer.callbacks]
-        found = [Path(path) for find in finds if find for path in find(trainer)]
-        return max(found, key=_time, default=None)
+        finds = [
+            getattr(callback, "_find_last_checkpoints", None) for callback in trainer.callbacks
+        ]
+        checkpoints = [Path(path) for find in finds if find for path in find(trainer)]
+        return max(checkpoints, key=_time, default=None)
     return Path(script) if isinstance(script, (str, os.PathLike)) else None
 
 
@@ -137,13 +145,18 @@ def _callback(base: type) -> Any:
 
         def __init__(
             self,
-            asked: request.Request | None,
-            own: Own,
+            stop_request: request.Request | None,
+            own_checkpoints: Own,
             turn: request.Turn,
             latest: Path | None,
             order: KeptOrder,
         ) -> None:
-            self._asked, self._own, self._turn, self._latest = asked, own, turn, latest
+            self._stop_request, self._own_checkpoints, self._turn, self._latest = (
+                stop_request,
+                own_checkpoints,
+                turn,
+                latest,
+            )
             self._order = order
             self._step = 0
             self.leads = self._has_waited = False
@@ -153,13 +166,13 @@ def _callback(base: type) -> Any:
             its first rank alone: all ranks have to agree.
             """
             first = trainer.is_global_zero
-            able = trainer.strategy.reduce_boolean_decision(self._asked is not None)
-            leads = able and first and self._turn.take() and self._own.is_usable()
+            able = trainer.strategy.reduce_boolean_decision(self._stop_request is not None)
+            leads = able and first and self._turn.take() and self._own_checkpoints.is_usable()
             self.leads = trainer.strategy.broadcast(leads)
-            if self._asked is not None and not self.leads:
-                self._asked.decline()
-            if first and self._latest is not None and self._own.take():
-                self._own.clear(self._latest)
+            if self._stop_request is not None and not self.leads:
+                self._stop_request.decline()
+            if first and self._latest is not None and self._own_checkpoints.take():
+                self._own_checkpoints.clear(self._latest)
 
         def on_load_checkpoint(self, _trainer: Any, _module: Any, checkpoint: Any) -> None:
             self._order.resumed = Note.of(checkpoint.get(_NOTE))
@@ -185,14 +198,24 @@ def _callback(base: type) -> Any:
                     count.ready = count.started = count.processed + 1
 
         def on_train_batch_end(self, trainer: Any, *_: Any, **__: Any) -> None:
-            stepped, self._step = trainer.global_step != self._step, trainer.global_step
-            able = stepped and self.leads and not trainer.is_last_batch
+            has_step, self._step = trainer.global_step != self._step, trainer.global_step
+            able = has_step and self.leads and not trainer.is_last_batch
             # After an epoch's last batch Lightning would begin that epoch again.
             waits = able and not self._has_waited and self._order.validates()
             self._has_waited = waits
-            if able and not waits and self._asked is not None and self._asked.reached():
-                final = self._own.at(self._step)
-                request.tried(self._own, final, lambda at: self._save(trainer, at), self._asked)
+            if (
+                able
+                and not waits
+                and self._stop_request is not None
+                and self._stop_request.reached()
+            ):
+                final = self._own_checkpoints.at(self._step)
+                request.try_to_save(
+                    self._own_checkpoints,
+                    final,
+                    lambda at: self._save(trainer, at),
+                    self._stop_request,
+                )
                 leave(first=trainer.is_global_zero)
 
         def _save(self, trainer: Any, final: Path) -> None:
@@ -200,17 +223,17 @@ def _callback(base: type) -> Any:
             if trainer.strategy.broadcast(first and self._turn.is_shared()):
                 raise OSError("another training of the job runs in the same folder")
             if first:
-                self._own.sign(final)
+                self._own_checkpoints.sign(final)
             _save(trainer, final)
 
     return LeaveOnRequest
 
 
 def _save(trainer: Any, final: Path) -> None:
-    def write(made: Path) -> None:
-        trainer.save_checkpoint(made / _STATE)
+    def write(folder: Path) -> None:
+        trainer.save_checkpoint(folder / _STATE)
         trainer.strategy.checkpoint_io.teardown()  # an asynchronous one's threads have written
 
-    model, states = trainer.lightning_module, [one.state for one in trainer.optimizers]
-    held = [list(model.parameters()), list(model.buffers()), states]
-    save(final, 0 if several() else size_of(held), write)
+    model, states = trainer.lightning_module, [optimizer.state for optimizer in trainer.optimizers]
+    tensors = [list(model.parameters()), list(model.buffers()), states]
+    save(final, 0 if several() else size_of(tensors), write)

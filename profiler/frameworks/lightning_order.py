@@ -26,9 +26,9 @@ from hops_profiler.frameworks.loader_order import (
     PASSED_ON,
     EvenSampler,
     batches_per_epoch,
-    having,
     is_plain,
     order_of,
+    replace_methods,
     weighted_parts,
 )
 from hops_profiler.frameworks.own import Own
@@ -37,7 +37,7 @@ from torch.utils.data import DataLoader, IterableDataset
 
 _CHANGES_BATCH = "GradientAccumulationScheduler"
 
-_DEEPSPEED = "DeepSpeed"
+_DEEPSPEED_NAME = "DeepSpeed"
 
 
 class KeptOrder:
@@ -48,13 +48,13 @@ class KeptOrder:
     of a checkpoint that is written now; None: the order is the script's.
     """
 
-    def __init__(self, trainer: Any, own: Own) -> None:
-        self._trainer, self._own = trainer, own
+    def __init__(self, trainer: Any, own_checkpoints: Own) -> None:
+        self._trainer, self._own_checkpoints = trainer, own_checkpoints
         self._stack = contextlib.ExitStack()
         self.resumed: Note | None = None
         self.resumed_data: Any = None
         self.note: Note | None = None
-        self._requested: Any = None
+        self._requested_data: Any = None
         """What the script has for training: a loader, or several."""
         self._sampler: _EpochSampler | None = None
         self._stream: StreamLoader | None = None
@@ -68,26 +68,26 @@ class KeptOrder:
             return self
         request, run = loop.setup_data, loop.run
 
-        def prepared(dataloader: Any, shuffle: bool, mode: Any) -> Any:
+        def prepare_dataloader(dataloader: Any, shuffle: bool, mode: Any) -> Any:
             if getattr(mode, "name", "") == "TRAINING":
-                ordered = self._ordered(dataloader) if self._fits(dataloader) else None
-                if ordered is not None:
-                    return ordered
+                ordered_loader = self._order_loader(dataloader) if self._fits(dataloader) else None
+                if ordered_loader is not None:
+                    return ordered_loader
                 self._report()
             return prepare(dataloader, shuffle, mode)
 
-        def requested() -> None:
+        def setup_data() -> None:
             source = loop._data_source
             load = source.dataloader
 
-            def loaded() -> Any:
-                self._requested = load()
-                return self._requested
+            def load_and_note() -> Any:
+                self._requested_data = load()
+                return self._requested_data
 
-            with having(source, dataloader=loaded):
+            with replace_methods(source, dataloader=load_and_note):
                 request()
 
-        def restored() -> None:
+        def run_from_place() -> None:
             """A checkpoint is loaded by now. A script that asks for `estimated_stepping_batches`
             has had the data set up before.
             """
@@ -96,8 +96,10 @@ class KeptOrder:
                 iter(loop._data_fetcher)
             run()
 
-        self._stack.enter_context(having(connector, _prepare_dataloader=prepared))
-        self._stack.enter_context(having(loop, setup_data=requested, run=restored))
+        self._stack.enter_context(
+            replace_methods(connector, _prepare_dataloader=prepare_dataloader)
+        )
+        self._stack.enter_context(replace_methods(loop, setup_data=setup_data, run=run_from_place))
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -109,10 +111,10 @@ class KeptOrder:
         """
         trainer = self._trainer
         return (
-            dataloader is self._requested
+            dataloader is self._requested_data
             and (is_plain(dataloader) or self._fits_as_stream(dataloader))
             and trainer.lightning_module.automatic_optimization
-            and not any(type(one).__name__ == _CHANGES_BATCH for one in trainer.callbacks)
+            and not any(type(callback).__name__ == _CHANGES_BATCH for callback in trainer.callbacks)
             and not trainer.overfit_batches
             and trainer.limit_train_batches == 1.0
             and not trainer.reload_dataloaders_every_n_epochs
@@ -122,19 +124,21 @@ class KeptOrder:
         trainer = self._trainer
         return (
             is_plain_stream(dataloader)
-            and _DEEPSPEED not in type(trainer.strategy).__name__
+            and _DEEPSPEED_NAME not in type(trainer.strategy).__name__
             # Otherwise it validates by batches of all epochs, whose number is not known.
             and trainer.check_val_every_n_epoch is not None
         )
 
-    def _ordered(self, dataloader: Any) -> Any:
+    def _order_loader(self, dataloader: Any) -> Any:
         """``dataloader`` in hops' order; None: an epoch has no step, or its samples no weights, or
         ranks read different ones.
         """
         trainer = self._trainer
         now = Split(dataloader.batch_size, trainer.accumulate_grad_batches, trainer.world_size)
-        begun = Note.of(self._own.first_note(asdict(Note.now(now)))) or Note.now(now)
-        global_batch = kept_batch(now, self.resumed or begun)
+        first_note = Note.of(self._own_checkpoints.first_note(asdict(Note.now(now)))) or Note.now(
+            now
+        )
+        global_batch = kept_batch(now, self.resumed or first_note)
         share = Share(trainer.global_rank, now.ranks, now.micro_batch)
         loader: Any
         if isinstance(dataloader.dataset, IterableDataset):
@@ -151,7 +155,7 @@ class KeptOrder:
                 return None
             factors = _Factors(order, share)
             factor, is_weighed = factors.of, not factors.are_one
-            if is_weighed and _DEEPSPEED in type(trainer.strategy).__name__:
+            if is_weighed and _DEEPSPEED_NAME in type(trainer.strategy).__name__:
                 return None  # which weighs losses by itself
             accumulation = factors.accumulation
             self._sampler = _EpochSampler(order, share, accumulation)
@@ -161,27 +165,27 @@ class KeptOrder:
         trainer.accumulate_grad_batches = accumulation
         if self._is_restored:
             self._place()
-        if begun.global_batch != global_batch:
-            begun = Note.now(now)
-        if begun.accumulation != accumulation:
-            self._schedule(self._batches_beside(begun, accumulation))
+        if first_note.global_batch != global_batch:
+            first_note = Note.now(now)
+        if first_note.accumulation != accumulation:
+            self._schedule(self._batches_beside(first_note, accumulation))
         if is_weighed:
             self._weigh(factor)
         keeps_steps("Lightning")
         return loader
 
-    def _batches_beside(self, begun: Note, accumulation: int) -> _Batches:
-        """Those of the training's first run, of which ``begun`` is, beside those of this run."""
+    def _batches_beside(self, first: Note, accumulation: int) -> _Batches:
+        """Those of the training's first run, of which ``first`` is, beside those of this run."""
         if self._sampler is not None:
-            micro_batch = max(1, begun.global_batch // (begun.accumulation * begun.ranks))
-            share = Share(0, begun.ranks, micro_batch)
+            micro_batch = max(1, first.global_batch // (first.accumulation * first.ranks))
+            share = Share(0, first.ranks, micro_batch)
             first_total = batches_per_epoch(self._sampler.order, share)
-            return _Batches(first_total, begun.accumulation, len(self._sampler), accumulation)
+            return _Batches(first_total, first.accumulation, len(self._sampler), accumulation)
         steps = self._stream.steps if self._stream is not None else None
         totals = (sys.maxsize,) * 2
         if steps is not None:
-            totals = (steps * begun.accumulation, steps * accumulation)
-        return _Batches(totals[0], begun.accumulation, totals[1], accumulation)
+            totals = (steps * first.accumulation, steps * accumulation)
+        return _Batches(totals[0], first.accumulation, totals[1], accumulation)
 
     def _report(self) -> None:
         """That the order is the script's, once."""
@@ -210,43 +214,45 @@ class KeptOrder:
         check, update = loop._should_check_val_fx, loop.update_lr_schedulers
         interval, longest = trainer.val_check_interval, sys.maxsize
         if type(interval) is int:  # Lightning compares it with the batches of an epoch
-            scaled = max(1, interval * batches.accumulation // batches.first_accumulation)
-            self._stack.enter_context(having(trainer, val_check_interval=scaled))
+            check_interval = max(1, interval * batches.accumulation // batches.first_accumulation)
+            self._stack.enter_context(replace_methods(trainer, val_check_interval=check_interval))
         elif isinstance(interval, float):
             interval = max(1, int(batches.first_total * interval))
 
-        def checked(*args: Any, **kwargs: Any) -> Any:
+        def should_check(*args: Any, **kwargs: Any) -> Any:
             if type(trainer.val_check_batch) is not int:  # it validates by time
                 return check(*args, **kwargs)
             before, after = batches.done(loop.batch_idx), batches.done(loop.batch_idx + 1)
             if trainer.check_val_every_n_epoch is None:
-                passed = trainer.current_epoch * batches.first_total
-                before, after = before + passed, after + passed
+                batches_before = trainer.current_epoch * batches.first_total
+                before, after = before + batches_before, after + batches_before
             due = before // interval != after // interval
-            with having(trainer, val_check_batch=1 if due else longest):
+            with replace_methods(trainer, val_check_batch=1 if due else longest):
                 return check(*args, **kwargs)
 
-        def updated(interval: str, *args: Any, **kwargs: Any) -> None:
+        def update_schedulers(interval: str, *args: Any, **kwargs: Any) -> None:
             after = batches.done(loop.batch_idx + 1)
             configs = trainer.lr_scheduler_configs if interval == "step" else []
             with contextlib.ExitStack() as stack:
                 for config in configs:
                     due = after % config.frequency == 0
-                    stack.enter_context(having(config, frequency=1 if due else longest))
+                    stack.enter_context(replace_methods(config, frequency=1 if due else longest))
                 update(interval, *args, **kwargs)
 
         self._stack.enter_context(
-            having(loop, _should_check_val_fx=checked, update_lr_schedulers=updated)
+            replace_methods(
+                loop, _should_check_val_fx=should_check, update_lr_schedulers=update_schedulers
+            )
         )
 
     def _weigh(self, factor: Callable[[int], float]) -> None:
         module, loop = self._trainer.lightning_module, self._trainer.fit_loop.epoch_loop
         backward = module.backward
 
-        def weighted(loss: Any, *args: Any, **kwargs: Any) -> None:
+        def backward_weighted(loss: Any, *args: Any, **kwargs: Any) -> None:
             backward(loss * factor(loop.batch_idx), *args, **kwargs)
 
-        self._stack.enter_context(having(module, backward=weighted))
+        self._stack.enter_context(replace_methods(module, backward=backward_weighted))
 
     def position(self) -> Position | None:
         """Of iterated data, for a checkpoint that is written now."""
@@ -262,14 +268,14 @@ class KeptOrder:
         if self._stream is not None:
             position = self._stream_position()
             if self.resumed is not None:
-                self._count(self._done(self.resumed) * self._stream.accumulation)
+                self._count(self._steps_done(self.resumed) * self._stream.accumulation)
             return self._stream.begin_at(position)
         if self._sampler is None:
             return False
         self._sampler.position = self._position(self._sampler)
         return True
 
-    def _done(self, note: Note) -> int:
+    def _steps_done(self, note: Note) -> int:
         """Steps of the epoch that the checkpoint is in; of a broken step nothing is saved."""
         progress = self._trainer.fit_loop.epoch_loop.batch_progress
         return int(progress.current.ready // note.accumulation)
@@ -279,12 +285,12 @@ class KeptOrder:
         epoch = self._trainer.current_epoch
         if self.resumed is None:
             return Position(epoch)
-        order, done = sampler.order, self._done(self.resumed)
+        order, steps_done = sampler.order, self._steps_done(self.resumed)
         progress = self._trainer.fit_loop.epoch_loop.batch_progress
-        at_end = progress.is_last_batch or done >= order.steps_per_epoch
-        self._count(len(sampler) if at_end else done * sampler.accumulation)
+        at_end = progress.is_last_batch or steps_done >= order.steps_per_epoch
+        self._count(len(sampler) if at_end else steps_done * sampler.accumulation)
         # Lightning counts the epoch once it has begun to read.
-        return Position(epoch + 1) if at_end else Position(epoch, done)
+        return Position(epoch + 1) if at_end else Position(epoch, steps_done)
 
     def _stream_position(self) -> Position:
         """Where it is in iterated data. Before it is loaded: as far as its note tells."""
@@ -292,7 +298,7 @@ class KeptOrder:
         if self.resumed is None:
             return Position(epoch)
         if self.resumed_data is None:
-            return Position(epoch, self._done(self.resumed))
+            return Position(epoch, self._steps_done(self.resumed))
         return Position.from_dict(self.resumed_data)
 
     def set_epoch(self, epoch: int) -> None:

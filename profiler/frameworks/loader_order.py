@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any, cast
 
-from hops_profiler.data.order import Order, Share, shared
+from hops_profiler.data.order import Order, Share, even_ranges
 from hops_profiler.data.samples import RankSampler
 from hops_profiler.data.source import Position
 from torch.utils.data import (
@@ -25,7 +25,7 @@ PASSED_ON = (
 
 
 @contextlib.contextmanager
-def having(owner: Any, **methods: Any) -> Iterator[None]:
+def replace_methods(owner: Any, **methods: Any) -> Iterator[None]:
     """While this lasts ``owner`` has these in place of its own."""
     before = {name: vars(owner)[name] for name in methods if name in vars(owner)}
     vars(owner).update(methods)
@@ -68,14 +68,14 @@ def weighted_parts(order: Order, share: Share, step: int) -> list[tuple[range, f
     fewer computes a sample once more, with no weight.
     """
     size = order.size(step)
-    return weighted(share, size, len(Share(0, share.ranks, share.micro_batch).parts(size)))
+    return weights_of_parts(share, size, len(Share(0, share.ranks, share.micro_batch).parts(size)))
 
 
-def weighted(share: Share, size: int, count: int) -> list[tuple[range, float]]:
+def weights_of_parts(share: Share, size: int, count: int) -> list[tuple[range, float]]:
     """`weighted_parts` of a step of ``size`` samples, in ``count`` micro-batches on each rank."""
-    part = shared(size, share.ranks)[share.rank]
-    places = shared(len(part), min(len(part), count)) if part else []
-    parts = [(part[one.start : one.stop], len(one) * share.ranks / size) for one in places]
+    part = even_ranges(size, share.ranks)[share.rank]
+    places = even_ranges(len(part), min(len(part), count)) if part else []
+    parts = [(part[place.start : place.stop], len(place) * share.ranks / size) for place in places]
     return parts + [(range(1), 0.0)] * (count - len(parts))
 
 

@@ -18,26 +18,26 @@ import torch
 import torch.distributed as dist
 from hops_profiler import environment
 from hops_profiler.checkpoint.leaving import end_by_signal, leave
-from hops_profiler.checkpoint.wishes import Agreement, Asked, several
+from hops_profiler.checkpoint.wishes import Agreement, SignalFlag, several
 from hops_profiler.frameworks.own import Own
 
 
 class Request:
     """Whether all ranks are to leave: asked once after each step, on all ranks."""
 
-    def __init__(self, asked: Asked) -> None:
-        self._asked, self._agreement = asked, Agreement()
-        self._granted = False
+    def __init__(self, signal_flag: SignalFlag) -> None:
+        self._signal_flag, self._agreement = signal_flag, Agreement()
+        self._agreement_met = False
 
     def reached(self) -> bool:
         """True from the step on at which the ranks agree."""
-        if not self._granted:
-            (self._granted,) = self._agreement.reached(self._asked.now)
-        return self._granted
+        if not self._agreement_met:
+            (self._agreement_met,) = self._agreement.reached(self._signal_flag.now)
+        return self._agreement_met
 
     def decline(self) -> None:
         """From now on the signal ends the process, as without us."""
-        self._asked.listen_no_more()
+        self._signal_flag.listen_no_more()
 
 
 def possible(ranks: int) -> bool:
@@ -48,7 +48,7 @@ def possible(ranks: int) -> bool:
 def can_agree() -> bool:
     """Whether the ranks' backend is one whose collectives were tried."""
     name = dist.get_backend() if several() else "gloo"
-    return any(known in name for known in ("gloo", "nccl", "undefined"))
+    return any(backend in name for backend in ("gloo", "nccl", "undefined"))
 
 
 def is_free() -> bool:
@@ -65,8 +65,10 @@ def _is_caught() -> bool:
         status = Path("/proc/self/status").read_text()
     except OSError:
         return False
-    caught = next((line for line in status.splitlines() if line.startswith("SigCgt:")), "SigCgt: 0")
-    return bool(int(caught.split()[1], 16) >> (signal.SIGUSR1 - 1) & 1)
+    caught_line = next(
+        (line for line in status.splitlines() if line.startswith("SigCgt:")), "SigCgt: 0"
+    )
+    return bool(int(caught_line.split()[1], 16) >> (signal.SIGUSR1 - 1) & 1)
 
 
 def is_alone(ranks: int) -> bool:
@@ -93,13 +95,13 @@ class Turn:
         name = hashlib.sha256(secret + os.fsencode(base)).hexdigest()[:16]
         run = f"{environment.number()}.{environment.restarts()}"
         self._first = Path(tempfile.gettempdir()) / f"hops-training.{run}.{name}"
-        self._others = self._first.with_name(f"{self._first.name}.others")
+        self._other_file = self._first.with_name(f"{self._first.name}.others")
 
     def take(self) -> bool:
         """Whether it is this training's."""
-        if _made(self._first):
+        if _make_file(self._first):
             return True
-        _made(self._others)
+        _make_file(self._other_file)
         return False
 
     def is_taken(self) -> bool:
@@ -108,10 +110,10 @@ class Turn:
 
     def is_shared(self) -> bool:
         """Whether another training has asked since."""
-        return os.path.lexists(self._others)
+        return os.path.lexists(self._other_file)
 
 
-def _made(path: Path) -> bool:
+def _make_file(path: Path) -> bool:
     try:
         path.touch(0o600, exist_ok=False)
     except OSError:
@@ -120,13 +122,13 @@ def _made(path: Path) -> bool:
 
 
 @contextlib.contextmanager
-def listening() -> Iterator[Request]:
+def listen_for_signal() -> Iterator[Request]:
     """While this lasts hops' signal does not end the process, but is a request."""
-    asked = Asked(signal.SIGUSR1)
+    signal_flag = SignalFlag(signal.SIGUSR1)
     try:
-        yield Request(asked)
+        yield Request(signal_flag)
     finally:
-        asked.listen_no_more()
+        signal_flag.listen_no_more()
         atexit.register(ignore)
 
 
@@ -138,7 +140,9 @@ def ignore() -> None:
         signal.signal(signal.SIGUSR1, signal.SIG_IGN)
 
 
-def tried(own: Own, final: Path, save: Callable[[Path], None], asked: Request) -> None:
+def try_to_save(
+    own_checkpoints: Own, final: Path, save: Callable[[Path], None], stop_request: Request
+) -> None:
     """Have ``save`` write ``final``. If it cannot, the job starts again from what there is: hops
     may be moving it. If the run before could not, either, the signal ends the process as without
     us: where Slurm has sent it before the time limit, the job would begin again and again.
@@ -147,11 +151,11 @@ def tried(own: Own, final: Path, save: Callable[[Path], None], asked: Request) -
         save(final)
     except Exception as failure:  # of any framework, logger or file system
         sys.stderr.write(f"hops: {final}: not saved: {failure}\n")
-        if own.fails_anew():
+        if own_checkpoints.fails_anew():
             leave(first=True)  # others may be waiting for this rank
-        asked.decline()
+        stop_request.decline()
         end_by_signal()
-    own.has_saved()
+    own_checkpoints.has_saved()
 
 
 def failed_in(names: Collection[str], failure: Exception) -> bool:
@@ -164,11 +168,13 @@ def failed_in(names: Collection[str], failure: Exception) -> bool:
     return any(frame.f_code.co_name in names for frame, _ in frames)
 
 
-def unusable(own: Own, failure: Exception, *, first: bool) -> None:
-    """The training could not load ``own``: the next run begins as without it. Returns only where it
-    would try ``own`` again.
+def unusable(own_checkpoints: Own, failure: Exception, *, first: bool) -> None:
+    """The training could not load ``own_checkpoints``: the next run begins as without it.
+    Returns only where it would try ``own_checkpoints`` again.
     """
-    if first and not own.set_aside():
+    if first and not own_checkpoints.set_aside():
         return
-    sys.stderr.write(f"hops: cannot go on from {own.folder}, kept as .failed: {failure!r}\n")
+    sys.stderr.write(
+        f"hops: cannot go on from {own_checkpoints.folder}, kept as .failed: {failure!r}\n"
+    )
     leave(first=first)

@@ -30,7 +30,7 @@ def _reason(path: str, line: int) -> str:
         tree = ast.parse("".join(linecache.getlines(path)))
     except (SyntaxError, ValueError):
         return ""  # of Python's own, or of no file: it has no loop of the script's
-    for loop in _around(tree, line):
+    for loop in _enclosing_loops(tree, line):
         if isinstance(loop, ast.While):
             return f"the `while` in line {loop.lineno} decides how long it trains"
         for end in _ends(loop.body, of_loop=True):
@@ -38,7 +38,7 @@ def _reason(path: str, line: int) -> str:
     return ""
 
 
-def _around(tree: ast.AST, line: int) -> Iterator[ast.For | ast.While]:
+def _enclosing_loops(tree: ast.AST, line: int) -> Iterator[ast.For | ast.While]:
     """Of the function that ``line`` is in, or of the module outside of functions."""
     for node in ast.iter_child_nodes(tree):
         first, last = getattr(node, "lineno", line), getattr(node, "end_lineno", line)
@@ -46,7 +46,7 @@ def _around(tree: ast.AST, line: int) -> Iterator[ast.For | ast.While]:
             continue
         if isinstance(node, (ast.For, ast.While)):
             yield node
-        yield from _around(node, line)
+        yield from _enclosing_loops(node, line)
 
 
 def _ends(body: list[ast.stmt], *, of_loop: bool) -> Iterator[tuple[str, int]]:

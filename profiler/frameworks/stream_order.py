@@ -20,8 +20,8 @@ import torch.distributed as dist
 from hops_profiler.checkpoint.wishes import several
 from hops_profiler.data.order import Share
 from hops_profiler.data.source import Batches, Position
-from hops_profiler.data.stream import Stream, copied
-from hops_profiler.frameworks.loader_order import PASSED_ON, weighted
+from hops_profiler.data.stream import Stream, copy_state
+from hops_profiler.frameworks.loader_order import PASSED_ON, weights_of_parts
 from torch.utils.data import DataLoader, IterableDataset
 
 _SHARES_OUT = (
@@ -80,7 +80,7 @@ class _Even(Share):
     count: int = 1
 
     def parts(self, size: int) -> list[range]:
-        return [part for part, _ in weighted(self, size, self.count)]
+        return [part for part, _ in weights_of_parts(self, size, self.count)]
 
 
 class StreamLoader:
@@ -104,7 +104,7 @@ class StreamLoader:
         """Of a pass."""
         self._position = position
         self._epoch: int | None = None
-        self._ahead: StreamPass | None = None
+        self._next_pass: StreamPass | None = None
         self.current = StreamPass(self, iter(()), position)
         """The pass that is read."""
 
@@ -114,10 +114,10 @@ class StreamLoader:
         """
         if not several():
             return True
-        self._ahead = self._begin()
-        self._ahead.read_ahead()
+        self._next_pass = self._begin()
+        self._next_pass.read_ahead()
         fingerprints = [""] * dist.get_world_size()
-        dist.all_gather_object(fingerprints, self._ahead.fingerprint)
+        dist.all_gather_object(fingerprints, self._next_pass.fingerprint)
         return len(set(fingerprints)) == 1
 
     def __len__(self) -> int:
@@ -128,7 +128,7 @@ class StreamLoader:
 
     def __iter__(self) -> StreamPass:
         """The pass of the epoch that was set last, from its beginning in this run."""
-        self.current, self._ahead = self._ahead or self._begin(), None
+        self.current, self._next_pass = self._next_pass or self._begin(), None
         return self.current
 
     def set_epoch(self, epoch: int) -> None:
@@ -147,7 +147,7 @@ class StreamLoader:
         """Have the next pass begin there; whether it would have begun elsewhere."""
         if position == self._position:
             return False
-        self._position, self._ahead = position, None
+        self._position, self._next_pass = position, None
         return True
 
     def _begin(self) -> StreamPass:
@@ -164,7 +164,7 @@ class StreamLoader:
         """Of a rank's micro-batches of a step of ``size`` samples; none where that is left out."""
         if self._drops and size < self.global_batch:
             return []
-        return [weight for _, weight in weighted(self._share, size, self.accumulation)]
+        return [weight for _, weight in weights_of_parts(self._share, size, self.accumulation)]
 
 
 class StreamPass:
@@ -172,48 +172,50 @@ class StreamPass:
 
     def __init__(self, loader: StreamLoader, steps: Iterator[Batches], position: Position) -> None:
         self._loader, self._steps = loader, steps
-        self._ahead: list[Batches] = []
-        self._fetched: Iterator[Any] = iter(())
-        self._begun: deque[tuple[Position, list[float]]] = deque([(position, [])], maxlen=4)
+        self._next_pass: list[Batches] = []
+        self._batches: Iterator[Any] = iter(())
+        self._positions: deque[tuple[Position, list[float]]] = deque([(position, [])], maxlen=4)
 
     @property
     def fingerprint(self) -> str:
-        return self._ahead[0].fingerprint if self._ahead else ""
+        return self._next_pass[0].fingerprint if self._next_pass else ""
 
     def read_ahead(self) -> None:
         """Read the first step, which comes later."""
-        self._ahead = [batches for batches in [next(self._steps, None)] if batches]
+        self._next_pass = [batches for batches in [next(self._steps, None)] if batches]
 
     def begin_step(self) -> list[float]:
         """Begin the next step: the weights of its micro-batches; []: the pass is over."""
-        batches = self._ahead.pop() if self._ahead else next(self._steps, None)
+        batches = self._next_pass.pop() if self._next_pass else next(self._steps, None)
         weights = self._loader.weights(batches.size) if batches else []
         if batches is None or not weights:
-            self._fetched = iter(())
+            self._batches = iter(())
             return []
-        self._fetched = batches.fetched
-        self._begun.append((self.position.after_step(copied(batches.state)), weights))
+        self._batches = batches.fetched
+        self._positions.append((self.position.after_step(copy_state(batches.state)), weights))
         return weights
 
     @property
     def position(self) -> Position:
         """After the steps that were begun."""
-        return self._begun[-1][0]
+        return self._positions[-1][0]
 
     def after(self, steps: int) -> Position | None:
         """Where the data is after ``steps`` steps of the pass, one of the last that were begun."""
-        return next((one for one, _ in self._begun if one.offset == steps), None)
+        return next((position for position, _ in self._positions if position.offset == steps), None)
 
     def weights_of(self, step: int) -> list[float]:
         """Of a step of the pass, from 0, one of the last that were begun."""
-        return next((weights for one, weights in self._begun if one.offset == step + 1), [])
+        return next(
+            (weights for position, weights in self._positions if position.offset == step + 1), []
+        )
 
     def __iter__(self) -> StreamPass:
         return self
 
     def __next__(self) -> Any:
-        for batch in self._fetched:
+        for batch in self._batches:
             return batch
         if not self.begin_step():
             raise StopIteration
-        return next(self._fetched)
+        return next(self._batches)

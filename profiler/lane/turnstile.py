@@ -21,7 +21,7 @@ from typing import Any
 
 import torch
 from hops_profiler.timing.device import usable
-from hops_profiler.timing.inputs import compiling
+from hops_profiler.timing.inputs import is_compiling
 from torch.autograd import Variable
 from torch.nn.modules.module import register_module_forward_pre_hook
 from torch.optim.optimizer import register_optimizer_step_post_hook
@@ -110,7 +110,7 @@ class Turnstile:
 
     def _after_step(self, *_: Any) -> None:
         """End a turn after whose forward pass no backward pass came."""
-        if not compiling() and torch._C._current_graph_task_id() == _OUTSIDE:
+        if not is_compiling() and torch._C._current_graph_task_id() == _OUTSIDE:
             self.leave()
 
     def _enter(self) -> None:

@@ -122,15 +122,15 @@ class Gate:
             alone=self._reason, planned=session.expect_iterations(),
         )  # fmt: skip
         turn = self._wait()
-        pipelined = turn["pipelined"] and not signals.pending and not turn["signal"]
-        if not pipelined:
+        has_pipeline = turn["pipelined"] and not signals.pending and not turn["signal"]
+        if not has_pipeline:
             self._state.load()
         self._remaining = self._turn = turn["iterations"]
         self._trim = turn["trim"]
         if self._turnstile is not None:
             self._turnstile.tight = self._trim
         self._began = time.monotonic()
-        if pipelined:
+        if has_pipeline:
             self._state.load_behind(signals)
         else:
             signals.release(turn["signal"])  # a handler may raise, and the script go on

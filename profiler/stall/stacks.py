@@ -38,8 +38,8 @@ _LIBRARIES = (
 )
 
 
-_DISTRIBUTED = f"torch{os.sep}distributed{os.sep}"
-_LAUNCHER = f"{_DISTRIBUTED}elastic"
+_DISTRIBUTED_FOLDER = f"torch{os.sep}distributed{os.sep}"
+_LAUNCHER = f"{_DISTRIBUTED_FOLDER}elastic"
 _DATA_PARALLEL = f"torch{os.sep}nn{os.sep}parallel{os.sep}distributed.py"
 
 
@@ -88,7 +88,11 @@ def _waits_in(frames: list[FrameType]) -> str:
     """The PyTorch call in which the thread waits for other ranks; "" if none."""
     for frame in reversed(frames):
         file = frame.f_code.co_filename
-        if _DISTRIBUTED in file and _LAUNCHER not in file and frame.f_code.co_name != "wrapper":
+        if (
+            _DISTRIBUTED_FOLDER in file
+            and _LAUNCHER not in file
+            and frame.f_code.co_name != "wrapper"
+        ):
             return frame.f_code.co_name
     if not frames:
         return ""

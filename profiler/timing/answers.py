@@ -24,8 +24,8 @@ def handled_signals() -> list[str]:
         return []
     numbers = {name: signal.Signals[f"SIG{name}"] for name in NAMES}
     names = [name for name, number in numbers.items() if _has_handler(number)]
-    survived = _survived_by_parents() if names else 0
-    return [name for name in names if survived >> (numbers[name] - 1) & 1]
+    handled_mask = _survived_by_parents() if names else 0
+    return [name for name in names if handled_mask >> (numbers[name] - 1) & 1]
 
 
 def _has_handler(number: signal.Signals) -> bool:
@@ -35,7 +35,7 @@ def _has_handler(number: signal.Signals) -> bool:
 
 def _survived_by_parents() -> int:
     """Bit n - 1: signal n ends no process above this one, up to Slurm's own (proc(5))."""
-    survived, pid = ~0, os.getppid()
+    handled_mask, pid = ~0, os.getppid()
     for _ in range(_MAX_PARENTS):
         if pid <= 1:  # of a container
             break
@@ -46,6 +46,6 @@ def _survived_by_parents() -> int:
         status = dict(line.partition(":\t")[::2] for line in lines)
         if status["Name"] == "slurmstepd":
             break
-        survived &= int(status["SigIgn"], 16) | int(status["SigCgt"], 16)
+        handled_mask &= int(status["SigIgn"], 16) | int(status["SigCgt"], 16)
         pid = int(status["PPid"])
-    return survived
+    return handled_mask

@@ -78,7 +78,7 @@ class Counts:
         self.count(samples, count, read=True)
         self.timed_samples += samples
         self.timed_batches += count
-        self.iteration.extend(between([self.last_step, *ends], ends))
+        self.iteration.extend(spans([self.last_step, *ends], ends))
         bins = {name: self.phases[name].extend(times) for name, times in seconds.items()}
         by_data = self.backward_by_data
         for bin_, backward in zip(bins["data"], seconds["backward"]):  # noqa: B905
@@ -91,6 +91,6 @@ class Counts:
             series.add(seconds[name])
 
 
-def between(begins: list[float], ends: list[float]) -> list[float]:
+def spans(begins: list[float], ends: list[float]) -> list[float]:
     """Seconds from each of ``begins`` to the end at the same index."""
     return [end - begin for begin, end in zip(begins, ends)]  # noqa: B905 - Python 3.8

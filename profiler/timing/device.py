@@ -43,7 +43,7 @@ class CudaClock:
         self.exact = interval == 1
         self._new_event = new_event or functools.partial(torch.cuda.Event, enable_timing=True)
         self._usable = usable
-        self._resting = 0  # iterations until one is timed
+        self._iterations_to_skip = 0  # iterations until one is timed
         self._free: list[Any] = []
         self.marks: list[tuple[str, Any]] = []
         self._pending: deque[tuple[bool, list[tuple[str, Any]]]] = deque()
@@ -63,16 +63,16 @@ class CudaClock:
         keep = keep and len(marks) > 1 and len(self._pending) < MAX_PENDING
         if keep:
             self._pending.append((self._follows, marks))
-            self._resting = self._interval
+            self._iterations_to_skip = self._interval
         else:
             self._drop(marks)
         self._follows = keep and self.exact
-        self._resting = max(0, self._resting - iterations)
+        self._iterations_to_skip = max(0, self._iterations_to_skip - iterations)
         return keep
 
     def begin(self) -> None:
         """An iteration begins now: mark it if it is due."""
-        if not self._resting:
+        if not self._iterations_to_skip:
             self._record("")
 
     def read(self) -> list[tuple[float | None, dict[str, float]]]:

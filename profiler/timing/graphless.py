@@ -14,9 +14,9 @@ from typing import Any
 
 import torch
 from hops_profiler.timing.counts import Counts
-from hops_profiler.timing.inputs import compiling
+from hops_profiler.timing.inputs import is_compiling
 
-EARLY = 8
+EARLY_ITERATIONS = 8
 """First iterations, whose blocks belong to the training: it was not seen to do without them."""
 
 MIN_SHARE = 1 / 64
@@ -24,7 +24,7 @@ MIN_SHARE = 1 / 64
 
 MAX_BLOCKS = 256
 
-_OFTEN = -1
+_MANY_TIMES = -1
 """Stands for the iteration of blocks that were in two of the first ones: they come too often to be
 evaluations, however long one takes while other processes have the processor."""
 
@@ -45,14 +45,14 @@ def _attach(kind: Any, add: Callable[[float, FrameType], None]) -> None:
 
     @functools.wraps(enter)
     def time_enter(block: Any) -> Any:
-        if not compiling():
+        if not is_compiling():
             block._hops_begin = perf_counter()
         return enter(block)
 
     @functools.wraps(exit_)
     def time_exit(block: Any, *error: Any) -> Any:
         result = exit_(block, *error)
-        if not compiling():
+        if not is_compiling():
             add(perf_counter() - getattr(block, "_hops_begin", float("inf")), sys._getframe(1))
         return result
 
@@ -67,7 +67,7 @@ class GraphlessBlocks:
 
     def forget(self) -> None:
         """Begin with another training."""
-        self._early: dict[Any, int] = {}  # by place: the iteration, or _OFTEN
+        self._early_places: dict[Any, int] = {}  # by place: the iteration, or _OFTEN
         self._iteration: Any = None
         self._early_seconds = self._later_seconds = 0.0
 
@@ -78,7 +78,7 @@ class GraphlessBlocks:
         Returns None until the blocks of this iteration have together taken longer than a regular
         iteration; then whether those alone did so that the first iterations did not have.
         """
-        if counts.iterations < EARLY and len(self._early) < MAX_BLOCKS:
+        if counts.iterations < EARLY_ITERATIONS and len(self._early_places) < MAX_BLOCKS:
             self._add_early(_place(frame), counts.iterations)
         mean = counts.iteration.mean
         if not mean or took < mean * MIN_SHARE:
@@ -87,8 +87,8 @@ class GraphlessBlocks:
         if iteration != self._iteration:
             self._iteration = iteration
             self._early_seconds = self._later_seconds = 0.0
-        first = self._early.get(_place(frame))
-        if first == _OFTEN:
+        first = self._early_places.get(_place(frame))
+        if first == _MANY_TIMES:
             return None
         if first is None:
             self._later_seconds += took
@@ -99,8 +99,8 @@ class GraphlessBlocks:
         return self._later_seconds > mean
 
     def _add_early(self, place: Any, iteration: int) -> None:
-        if self._early.setdefault(place, iteration) != iteration:
-            self._early[place] = _OFTEN
+        if self._early_places.setdefault(place, iteration) != iteration:
+            self._early_places[place] = _MANY_TIMES
 
 
 def _place(frame: FrameType) -> Any:

@@ -23,9 +23,9 @@ from hops_profiler.timing import graphless
 from hops_profiler.timing.events import MAX_EVENTS, EventQueue
 from hops_profiler.timing.gate import StepGate
 from hops_profiler.timing.handlers import calls, raised_by_one
-from hops_profiler.timing.inputs import Inputs, compiling
+from hops_profiler.timing.inputs import Inputs, is_compiling
 from hops_profiler.timing.inspections import INSPECTION_SECONDS, InspectionPlan
-from hops_profiler.timing.layout import sharing
+from hops_profiler.timing.layout import ranks_of_batch
 from hops_profiler.timing.loader import LoaderSizes
 from hops_profiler.timing.recorder import BACKWARDS_WITHOUT_STEP, Recorder
 from torch.optim import optimizer as optim
@@ -72,7 +72,7 @@ class Hooks:
         self._inspections = InspectionPlan()
         self._graphless = graphless.GraphlessBlocks()
         self._thread: int | None = None
-        self._stepping: int | None = None
+        self._optimizer_id: int | None = None
         self._step_code: Any = None  # the code around every optimizer's step, PyTorch's
         self._learners: dict[int, bool] = {}  # other threads, since a backward pass of theirs
         self._params: dict[int, int] = {}  # by optimizer
@@ -137,7 +137,7 @@ class Hooks:
         self._inputs.rest()
         self._graphless.forget()
         self._loader.forget()
-        self._thread = self._stepping = None
+        self._thread = self._optimizer_id = None
         self._params, self.sharing = {}, 1
         self.is_off = bool(self.failure)
 
@@ -164,7 +164,7 @@ class Hooks:
             if self._thread is not None and self._thread != get_ident():
                 batch, now = fetch(loader), 0.0
             else:
-                if self._stepping is not None and not calls(self._step_code):
+                if self._optimizer_id is not None and not calls(self._step_code):
                     self._abandon_step()
                 extend((begin_data, perf_counter()))
                 try:
@@ -197,7 +197,7 @@ class Hooks:
 
         @functools.wraps(original)
         def backward(*args: Any, **kwargs: Any) -> Any:
-            if self.is_off or compiling():
+            if self.is_off or is_compiling():
                 return original(*args, **kwargs)
             if self._is_other_thread():
                 self._learners[get_ident()] = True
@@ -227,7 +227,7 @@ class Hooks:
 
         @functools.wraps(evaluate)
         def note_evaluation(module: Any) -> Any:
-            if not (self.is_off or compiling()):
+            if not (self.is_off or is_compiling()):
                 queue.extend((add_evaluation, None))
                 if len(queue.events) > MAX_EVENTS:
                     queue.flush()
@@ -250,13 +250,13 @@ class Hooks:
             queue.extend((add_graphless, evaluation))
 
     def _begin_step(self, optimizer: Any, *_: Any) -> None:
-        if self.is_off or compiling() or self._is_other_thread():
+        if self.is_off or is_compiling() or self._is_other_thread():
             return
         queue = self._queue
         self._step_code = sys._getframe(1).f_code
-        if self._stepping is not None and calls(self._step_code) < 2:  # this one, and that
+        if self._optimizer_id is not None and calls(self._step_code) < 2:  # this one, and that
             self._abandon_step()
-        self._stepping = id(optimizer)
+        self._optimizer_id = id(optimizer)
         queue.extend((begin_update, perf_counter()))
         if queue.immediate:
             try:
@@ -267,11 +267,11 @@ class Hooks:
 
     def _abandon_step(self) -> None:
         """The last step that began is over, but has not ended: the script caught what it raised."""
-        self._stepping = None
+        self._optimizer_id = None
         self._queue.extend((abandon, None))
 
     def _end_step(self, optimizer: Any, *_: Any) -> None:
-        if self.is_off or compiling():
+        if self.is_off or is_compiling():
             return
         queue = self._queue
         if self._is_other_thread():
@@ -279,8 +279,8 @@ class Hooks:
                 queue.extend((step_elsewhere, id(optimizer)))
             return
         now, key = perf_counter(), id(optimizer)
-        if self._stepping == key:
-            self._stepping = None
+        if self._optimizer_id == key:
+            self._optimizer_id = None
             if key not in self._params:
                 self._register_optimizer(optimizer)
             queue.extend((leave, now, step, key))
@@ -300,7 +300,7 @@ class Hooks:
             if len(self._params) < MAX_OPTIMIZERS:
                 self._thread = self._thread or get_ident()
                 self._params[id(optimizer)] = _params(optimizer)
-                self.sharing = max(self.sharing, sharing(optimizer))
+                self.sharing = max(self.sharing, ranks_of_batch(optimizer))
         except Exception as error:
             self._fail(error)
 
@@ -310,21 +310,24 @@ class Hooks:
             recorder, queue, plan = self._queue.recorder, self._queue, self._inspections
             self._thread = self._thread or get_ident()
             recorder.begin_on_device()
-            done = recorder.counts.iterations
+            iterations = recorder.counts.iterations
             if self._inputs.looking:
                 plan.seconds = INSPECTION_SECONDS + self._inputs.seconds
             interval = plan.interval(recorder)
             inspects = plan.is_due(recorder, interval)
             if inspects:
-                self._inputs.look(search=done <= BACKWARDS_WITHOUT_STEP)
+                self._inputs.look(search=iterations <= BACKWARDS_WITHOUT_STEP)
             else:
                 self._inputs.rest()
             self._report()
             queue.immediate = (
-                done < UNBATCHED_ITERATIONS or inspects or not recorder.steady or recorder.marking
+                iterations < UNBATCHED_ITERATIONS
+                or inspects
+                or not recorder.steady
+                or recorder.marking
             )
             reads = recorder.sample_counter.reads
-            steps = self.batch_steps if reads else interval - done % interval
+            steps = self.batch_steps if reads else interval - iterations % interval
             queue.steps_left = min(self.batch_steps, steps)
             queue.due = perf_counter() + BATCH_SECONDS
         except Exception as error:

@@ -17,7 +17,7 @@ from hops_profiler.timing.passes import DEPTH, Batch, Call, Calls, tensors_in
 
 # True while torch.compile traces our hooks into the user's graph: they must vanish there, since a
 # clock cannot be compiled and fullgraph=True would refuse the user's code. Absent before 2.3.
-compiling: Callable[[], bool] = getattr(torch.compiler, "is_compiling", lambda: False)
+is_compiling: Callable[[], bool] = getattr(torch.compiler, "is_compiling", lambda: False)
 
 
 class Inputs:
@@ -69,7 +69,7 @@ class Inputs:
 
             @functools.wraps(result)
             def observe(*args: Any, **kwargs: Any) -> Any:
-                if not self.looking or compiling():
+                if not self.looking or is_compiling():
                     return result(*args, **kwargs)
                 if torch.is_grad_enabled() and not _within_graph(args):
                     self._compiled_model = True
@@ -118,7 +118,7 @@ class Inputs:
         @functools.wraps(torch.autograd.Function.apply)
         def apply(kind: Any, *args: Any, **kwargs: Any) -> Any:
             call = original.__get__(None, kind)  # a class method; since PyTorch 2.14 one of C
-            if not self.looking or compiling() or get_ident() != self._thread:
+            if not self.looking or is_compiling() or get_ident() != self._thread:
                 return call(*args, **kwargs)
             outermost = torch.is_grad_enabled() and self._depth == 0 and not self._in_function
             if not outermost or not any(_requires_grad(value) for value in args):
@@ -139,7 +139,7 @@ class Inputs:
 
         @functools.wraps(original)
         def call(module: Any, *args: Any, **kwargs: Any) -> Any:
-            if not self.looking or compiling():
+            if not self.looking or is_compiling():
                 return original(module, *args, **kwargs)
             return self._observe(functools.partial(original, module), module, args, kwargs)
 

@@ -42,9 +42,9 @@ class InspectionPlan:
 
     def is_due(self, recorder: Recorder, interval: int) -> bool:
         """True if the next iteration is to be inspected."""
-        done = recorder.counts.iterations
-        if done in INSPECT_AT:
+        iterations = recorder.counts.iterations
+        if iterations in INSPECT_AT:
             return True
         # Loaders show their batches: after the first iterations there is nothing to inspect.
         reads = recorder.sample_counter.reads
-        return not reads and (done in INSPECT_AT_WITHOUT_LOADER or done % interval == 0)
+        return not reads and (iterations in INSPECT_AT_WITHOUT_LOADER or iterations % interval == 0)

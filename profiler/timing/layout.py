@@ -16,7 +16,7 @@ SAME_BATCH = ("tp", "tensor", "pp", "pipe", "pipeline", "cp", "context", "sp", "
 """Usual names of device mesh axes along which the batch is the same."""
 
 
-def sharing(optimizer: Any) -> int:
+def ranks_of_batch(optimizer: Any) -> int:
     """How many ranks share a batch, from ``optimizer``'s parameters and from Megatron, if used."""
     ranks = 1
     with SuppressErrors():

@@ -67,8 +67,8 @@ class LoaderSizes:
         """
         loader = self._reading()
         try:
-            skipped = getattr(loader._index_sampler, "skipped_batches", 0)
-            return skipped + loader._num_yielded, len(loader)
+            skip_count = getattr(loader._index_sampler, "skipped_batches", 0)
+            return skip_count + loader._num_yielded, len(loader)
         except Exception as error:  # gone, or of unknown length, or the program's sampler raises
             if raised_by_one(error):
                 raise

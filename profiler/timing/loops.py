@@ -135,9 +135,9 @@ class _LoopSource:
         self.first = body[0].lineno
         self.last = body[-1].end_lineno or 0
         self.header = (loop.iter, loop.target) if isinstance(loop, ast.For) else None
-        sides = [_ascending(loop.test, lasts=True)] if isinstance(loop, ast.While) else []
+        sides = [_ordered_sides(loop.test, lasts=True)] if isinstance(loop, ast.While) else []
         sides += [
-            _ascending(branch.test, lasts=False)
+            _ordered_sides(branch.test, lasts=False)
             for branch in body
             if isinstance(branch, ast.If) and isinstance(branch.body[-1], (ast.Break, ast.Return))
         ]
@@ -360,15 +360,15 @@ def _limits(source: _LoopSource, names: _Names, code: CodeType) -> Iterator[Limi
             yield Limit((code, pair[0].lineno), value, end)
 
 
-def _ascending(test: ast.AST, *, lasts: bool) -> tuple[ast.expr, ast.expr] | None:
+def _ordered_sides(test: ast.AST, *, lasts: bool) -> tuple[ast.expr, ast.expr] | None:
     """The number that grows and its end, in a comparison that is true while the loop ``lasts``, or
     otherwise once it ends.
     """
     if not isinstance(test, ast.Compare) or len(test.ops) != 1:
         return None
-    left, right = test.left, test.comparators[0]
+    smaller, right = test.left, test.comparators[0]
     if isinstance(test.ops[0], (ast.Lt, ast.LtE)):
-        return (left, right) if lasts else (right, left)
+        return (smaller, right) if lasts else (right, smaller)
     if isinstance(test.ops[0], (ast.Gt, ast.GtE)):
-        return (right, left) if lasts else (left, right)
+        return (right, smaller) if lasts else (smaller, right)
     return None

@@ -7,7 +7,7 @@ regular iteration is, and `device_times.py` adds the GPU's times.
 
 from __future__ import annotations
 
-from hops_profiler.timing.counts import WARMUP, Counts, between
+from hops_profiler.timing.counts import WARMUP, Counts, spans
 from hops_profiler.timing.device_times import DeviceTimes
 from hops_profiler.timing.phases import PhaseClock
 from hops_profiler.timing.regular import MIN_EVALUATION_INTERVAL, RegularIterations, WarmUp
@@ -257,11 +257,11 @@ class Recorder:
         columns = [events[position + part : end : length] for part in range(1, length, 2)]
         asks, arrivals, sizes, begins, ends, _, steps, _ = columns
         seconds = {
-            "data": between(asks, arrivals),
-            "forward": between(arrivals, begins),
-            "backward": between(begins, ends),
-            "update": between(ends, steps),
-            "rest": between([self._phases.boundary, *steps], asks),
+            "data": spans(asks, arrivals),
+            "forward": spans(arrivals, begins),
+            "backward": spans(begins, ends),
+            "update": spans(ends, steps),
+            "rest": spans([self._phases.boundary, *steps], asks),
         }
         counter, count = self.sample_counter, len(steps)
         self.counts.add_regular(seconds, steps, sum(sizes) * counter.factor)
@@ -356,14 +356,14 @@ class Recorder:
         """Whether the iteration that ends is a regular one; the first may hold whatever came
         before the training.
         """
-        done, fetches = self.counts.iterations, self.sample_counter.fetches
+        iterations, fetches = self.counts.iterations, self.sample_counter.fetches
         if self._graphless:
             # What began with the training may be a rollout where there is no loader.
-            rare = fetches > 0 and done - self._last_graphless >= MIN_EVALUATION_INTERVAL
+            rare = fetches > 0 and iterations - self._last_graphless >= MIN_EVALUATION_INTERVAL
             self._evaluations += self._has_evaluation or rare
-            self._last_graphless = done
-        self._evaluations = self._regular.even_out(self._passes, self._evaluations, done)
-        regular = done > 0 and self._regular.vote(self._passes, fetches, self._evaluations)
+            self._last_graphless = iterations
+        self._evaluations = self._regular.even_out(self._passes, self._evaluations, iterations)
+        regular = iterations > 0 and self._regular.vote(self._passes, fetches, self._evaluations)
         if regular and (learners == 1 or fetches):
             self._regular.learn(self._passes, samples, batches)
         return regular

@@ -120,7 +120,7 @@ def _largest_z(
         np.concatenate((levels.value, weight[with_z])),
         floor,
     )
-    rows = Constraints.stacked(_limits(gpus, capacity, jobs), levels)
+    rows = Constraints.stack(_limits(gpus, capacity, jobs), levels)
     upper = np.concatenate(((value > 0).ravel().astype(float), [np.inf]))
     optimum = minimise(cost, rows, upper)
     if optimum is None:
@@ -140,7 +140,7 @@ def _limits(gpus: Floats, capacity: Floats, jobs: int) -> Constraints:
     types = len(capacity)
     columns = np.arange(jobs * types)
     time = _per_job(np.ones((jobs, types)), np.ones(jobs))
-    return Constraints.stacked(
+    return Constraints.stack(
         time, Constraints(columns % types, columns, np.repeat(gpus, types), capacity)
     )
 
@@ -234,7 +234,7 @@ def _largest_sum(shares: Shares, min_share: Floats) -> Floats:
         # A row's right side is 1 where it matters: HiGHS satisfies rows up to 1e-7.
         unit = np.maximum(min_share, 1e-3 * shares.equal_rates)
         floor = _per_job(-shares.rates / unit[:, None], -min_share / unit * (1.0 - SLACK))
-        rows = Constraints.stacked(rows, floor)
+        rows = Constraints.stack(rows, floor)
     optimum = minimise(-value.ravel(), rows, upper)
     if optimum is None:
         raise SolverError("no share of time reaches rates that were reached before")

@@ -47,12 +47,12 @@ def test_a_table_has_a_row_for_each_thing_of_each_result(results: list[api.Resul
 def test_the_tables_agree_with_each_other(results: list[api.Result]) -> None:
     jobs, figures, changes = (f(*results) for f in (api.jobs, api.summaries, api.timeline))
     for row, policy in enumerate(figures["policy"]):
-        own = jobs["policy"] == policy
-        mean = np.mean(jobs["end"][own] - jobs["submit"][own]) / 3600
+        rows = jobs["policy"] == policy
+        mean = np.mean(jobs["end"][rows] - jobs["submit"][rows]) / 3600
         assert figures["avg_jct_h"][row] == pytest.approx(mean)
-        assert jobs["jct"][own].mean() / 3600 == pytest.approx(mean)
+        assert jobs["jct"][rows].mean() / 3600 == pytest.approx(mean)
         last = changes["time"][changes["policy"] == policy].max()
-        assert last == jobs["end"][own].max()
+        assert last == jobs["end"][rows].max()
 
 
 def test_a_job_that_never_ended_has_no_end(results: list[api.Result]) -> None:
@@ -78,9 +78,9 @@ def test_no_results_are_an_empty_table_of_the_same_columns(
 
 def test_a_plan_is_the_one_of_the_command(tmp_path: Path) -> None:
     snapshot, settings = api.read_snapshot(str(ROOT / "examples" / "files" / "snapshot.json"))
-    made = api.plan(snapshot, settings)
-    assert made.placements[api.JobId("17")].gpus in (4, 8)
-    assert api.plan(snapshot, settings, "fifo").placements != made.placements
+    plan = api.plan(snapshot, settings)
+    assert plan.placements[api.JobId("17")].gpus in (4, 8)
+    assert api.plan(snapshot, settings, "fifo").placements != plan.placements
     path = tmp_path / "bad.json"
     path.write_text("{}")
     with pytest.raises(api.InputError, match=re.escape(str(path))):
@@ -118,16 +118,16 @@ def test_the_pages_python_runs(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("command", re.findall(r"^    \$ python (examples/.+)$", PAGE, re.M))
 def test_the_pages_examples_run(command: str) -> None:
-    done = subprocess.run(
+    result = subprocess.run(
         [sys.executable, *command.split()],
         cwd=ROOT, capture_output=True, text=True, timeout=120, check=False,
     )  # fmt: skip
-    assert (done.returncode, done.stderr) == (0, "")
-    assert len(done.stdout.splitlines()) >= 3
+    assert (result.returncode, result.stderr) == (0, "")
+    assert len(result.stdout.splitlines()) >= 3
 
 
 @pytest.mark.parametrize(
-    ("changes", "named"),
+    ("changes", "message"),
     [
         ({"samples": 1e-320}, "samples: 1e-320; give 1e-3 to 1e18"),
         ({"age_seconds": 5e-324}, "age_seconds: 5e-324; give 1e-3 to 1e10"),
@@ -140,19 +140,21 @@ def test_the_pages_examples_run(command: str) -> None:
         ),
     ],
 )
-def test_what_a_program_makes_has_the_bounds_of_a_file(changes: dict[str, Any], named: str) -> None:
+def test_what_a_program_makes_has_the_bounds_of_a_file(
+    changes: dict[str, Any], message: str
+) -> None:
     """A traceback from the solver before."""
     snapshot, settings = api.read_snapshot(str(ROOT / "examples" / "files" / "snapshot.json"))
-    first, *others = snapshot.jobs
-    wrong = replace(snapshot, jobs=(replace(first, **changes), *others))
-    with pytest.raises(api.InputError, match=re.escape(f"job {first.id}: {named}")):
+    first, *rest_of_jobs = snapshot.jobs
+    wrong = replace(snapshot, jobs=(replace(first, **changes), *rest_of_jobs))
+    with pytest.raises(api.InputError, match=re.escape(f"job {first.id}: {message}")):
         api.plan(wrong, settings)
 
 
 def test_a_workload_that_a_program_makes_has_them_too() -> None:
     cluster = api.read_cluster("paper-64")
     workload = api.read_workload("paper-64", cluster, seed=1, jobs=2)
-    first, other = workload.jobs
-    wrong = replace(workload, jobs=(replace(first, samples=1e-320), other))
+    first, next_job = workload.jobs
+    wrong = replace(workload, jobs=(replace(first, samples=1e-320), next_job))
     with pytest.raises(api.InputError, match=r"samples: 1e-320; give 1e-3 to 1e18"):
         api.simulate(cluster, wrong, "fifo")

@@ -24,7 +24,7 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Install:
     """Puts a package with one entry point in place, as pip does."""
     monkeypatch.syspath_prepend(str(tmp_path))
 
-    def put(name: str, target: str, code: str) -> None:
+    def add_package(name: str, target: str, code: str) -> None:
         module = target.partition(":")[0]
         (tmp_path / f"{module}.py").write_text(code)
         info = tmp_path / f"{module}-1.0.dist-info"
@@ -32,14 +32,14 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Install:
         (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {module}\nVersion: 1.0\n")
         (info / "entry_points.txt").write_text(f"[hops.policies]\n{name} = {target}\n")
 
-    return put
+    return add_package
 
 
-OWN = "from hopsd.api import Plan\ndef plan(snapshot, settings):\n    return Plan({})\n"
+PLAN_CODE = "from hopsd.api import Plan\ndef plan(snapshot, settings):\n    return Plan({})\n"
 
 
 def test_it_is_known_by_its_name(install: Install, tmp_path: Path) -> None:
-    install("own", "own_one:plan", OWN)
+    install("own", "own_one:plan", PLAN_CODE)
     assert names() == [*POLICIES, "own", *sorted(rivals())]
     assert callable(get("own"))
     path = tmp_path / "hopsd.toml"
@@ -53,14 +53,14 @@ def test_it_is_known_by_its_name(install: Install, tmp_path: Path) -> None:
 def test_none_replaces_one_of_ours_or_has_the_name_of_a_path(install: Install) -> None:
     install("fifo", "own_two:plan", "raise RuntimeError")
     install("hops", "own_four:plan", "raise RuntimeError")
-    install("../x", "own_three:plan", OWN)
+    install("../x", "own_three:plan", PLAN_CODE)
     assert names() == [*POLICIES, *sorted(rivals())]
     assert callable(get("fifo"))
     assert callable(get("hops"))
 
 
 @pytest.mark.parametrize(
-    ("code", "said"),
+    ("code", "message"),
     [
         ("import nowhere", "policy 'own' cannot be loaded from own_bad:plan: ModuleNotFound"),
         ("1 / 0", "ZeroDivisionError"),
@@ -68,10 +68,10 @@ def test_none_replaces_one_of_ours_or_has_the_name_of_a_path(install: Install) -
         ("plan = 3", "own_bad:plan is not callable"),
     ],
 )
-def test_one_that_cannot_be_loaded_is_named(install: Install, code: str, said: str) -> None:
+def test_one_that_cannot_be_loaded_is_named(install: Install, code: str, message: str) -> None:
     sys.modules.pop("own_bad", None)
     install("own", "own_bad:plan", code)
-    with pytest.raises(InputError, match=said):
+    with pytest.raises(InputError, match=message):
         get("own")
 
 
@@ -92,7 +92,7 @@ def test_the_examples_package_is_played_by_the_command(
         ["hopsctl", "simulate", "--cluster", "paper-64", "--workload", "paper-64", "--jobs", "5",
          "--policy", name, "--out", str(tmp_path / "out"), "--json"],
     )  # fmt: skip
-    with pytest.raises(SystemExit) as left:
+    with pytest.raises(SystemExit) as exit_info:
         main()
-    assert left.value.code == 0
+    assert exit_info.value.code == 0
     assert list(json.loads(capsys.readouterr().out)["policies"]) == [name]

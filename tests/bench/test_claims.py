@@ -26,7 +26,7 @@ def test_verdict(paper: float, ours: float, expected: str) -> None:
     assert verdict(paper, ours) == expected
 
 
-def kept(case: Case, makespan: float) -> SavedRun:
+def saved_run(case: Case, makespan: float) -> SavedRun:
     figures = {
         "makespan_h": makespan,
         "avg_jct_h": 1.0,
@@ -45,7 +45,7 @@ def test_changes_are_means_over_the_seeds_that_both_have() -> None:
         next(c for c in TABLE_4 if c.policy == p) for p in ("hops", "sia-hops", "gavel-queue")
     )
     runs = {
-        case: kept(case, makespan)
+        case: saved_run(case, makespan)
         for case, makespan in (
             (hops, 11.0),
             (sia, 10.0),
@@ -55,17 +55,17 @@ def test_changes_are_means_over_the_seeds_that_both_have() -> None:
             (replace(gavel, seed=2), 1.0),
         )
     }
-    found = [c for c in claims(runs.get) if "makespan" in c.text]
-    assert [(c.text, c.seeds, c.agrees) for c in found] == [
+    makespan_claims = [c for c in claims(runs.get) if "makespan" in c.text]
+    assert [(c.text, c.seeds, c.agrees) for c in makespan_claims] == [
         ("512 GPUs: makespan against Sia", 2, "no")
     ]
-    assert found[0].result.startswith("+15.0 ±")
+    assert makespan_claims[0].result.startswith("+15.0 ±")
 
 
 def test_seeds_that_differ_more_than_the_effect_decide_nothing() -> None:
     hops, sia = (next(c for c in TABLE_4 if c.policy == p) for p in ("hops", "sia-hops"))
     runs = {
-        case: kept(case, makespan)
+        case: saved_run(case, makespan)
         for case, makespan in (
             (hops, 8.0),
             (sia, 10.0),
@@ -73,5 +73,5 @@ def test_seeds_that_differ_more_than_the_effect_decide_nothing() -> None:
             (replace(sia, seed=1), 10.0),
         )
     }
-    found = [c for c in claims(runs.get) if "makespan" in c.text]
-    assert [c.agrees for c in found] == ["undecided"]
+    makespan_claims = [c for c in claims(runs.get) if "makespan" in c.text]
+    assert [c.agrees for c in makespan_claims] == ["undecided"]

@@ -20,13 +20,13 @@ PACKAGES = {"trainer": "transformers", "lightning": "lightning", "accelerate": "
 OURS = ("plain", "webdataset", "text", "accelerate")
 
 
-def moved(ways: tuple[str, ...], *options: str) -> dict[str, dict[str, str]]:
+def rows_of_moves(ways: tuple[str, ...], *options: str) -> dict[str, dict[str, str]]:
     """The rows of the table, by way and column."""
     for way in ways:
         if way in PACKAGES and find_spec(PACKAGES[way]) is None:
             pytest.skip(f"no {PACKAGES[way]}")
     clean = {k: v for k, v in os.environ.items() if not k.startswith(("HOPS_", "SLURM"))}
-    done = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-W", "ignore", "-m", "bench.elastic.moves", "--ways", *ways, *options],
         cwd=ROOT,
         env=clean,
@@ -34,14 +34,14 @@ def moved(ways: tuple[str, ...], *options: str) -> dict[str, dict[str, str]]:
         text=True,
         check=False,
     )
-    assert done.returncode == 0, done.stdout + done.stderr
-    head, *rows = [line.split() for line in done.stdout.splitlines()]
+    assert result.returncode == 0, result.stdout + result.stderr
+    head, *rows = [line.split() for line in result.stdout.splitlines()]
     return {row[0]: dict(zip(head, row, strict=True)) for row in rows}
 
 
 @pytest.mark.live
 def test_trainings_that_are_killed_and_moved_are_as_the_unbroken_ones() -> None:
-    rows = moved(OURS, "--sequences", "1", "--seed", "9")
+    rows = rows_of_moves(OURS, "--sequences", "1", "--seed", "9")
     assert tuple(rows) == OURS
     assert {row["equal"] for row in rows.values()} == {"1"}
     # How far a training is when it is stopped depends on the machine: one may not have saved yet.
@@ -52,7 +52,7 @@ def test_trainings_that_are_killed_and_moved_are_as_the_unbroken_ones() -> None:
 @pytest.mark.long
 @pytest.mark.parametrize("way", [*OURS, "trainer", "lightning"])
 def test_several_are(way: str) -> None:
-    assert moved((way,), "--sequences", "4", "--seed", "40")[way]["equal"] == "4"
+    assert rows_of_moves((way,), "--sequences", "4", "--seed", "40")[way]["equal"] == "4"
 
 
 LAST_STEP = """
@@ -94,7 +94,7 @@ def test_a_training_that_left_after_its_last_step_waits_for_the_rank_that_loads_
     tmp_path: Path,
 ) -> None:
     clean = {k: v for k, v in os.environ.items() if not k.startswith(("HOPS_", "SLURM"))}
-    done = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", LAST_STEP, tmp_path],
         cwd=ROOT,
         env=clean,
@@ -103,18 +103,18 @@ def test_a_training_that_left_after_its_last_step_waits_for_the_rank_that_loads_
         check=False,
     )
     files = "".join(path.read_text() for path in tmp_path.glob("run-*/*.err"))
-    assert done.returncode == 0, done.stderr + files
+    assert result.returncode == 0, result.stderr + files
 
 
-class Noted(Training):
+class StepsTraining(Training):
     """With steps that are given."""
 
     def __init__(self, *runs: dict[tuple[int, int], Step]) -> None:
         super().__init__(Path(), "plain", [1] * len(runs))
-        self._given = list(runs)
+        self._given_steps = list(runs)
 
     def steps(self) -> list[dict[tuple[int, int], Step]]:
-        return self._given
+        return self._given_steps
 
     def weights(self) -> dict[str, object]:
         import torch  # noqa: PLC0415 - it may be missing
@@ -124,12 +124,12 @@ class Noted(Training):
 
 def test_what_differs_is_seen() -> None:
     first, second = Step(frozenset({1, 2}), 0.5), Step(frozenset({3}), 0.25)
-    alone = Noted({(0, 0): first, (0, 1): second})
-    same = compare(alone, Noted({(0, 0): first}, {(0, 1): second}))
-    assert same == Difference(1, 1, 0, 0.0, 0.0)
-    assert same.is_the_same
-    other = Step(frozenset({3, 4}), 0.25)
-    for wrong in ({(0, 1): other}, {(1, 1): second}, {}):
-        assert not compare(alone, Noted({(0, 0): first}, wrong)).is_the_same
-    late = Step(second.ids, 0.25 + 2e-6)
-    assert not compare(alone, Noted({(0, 0): first, (0, 1): late})).is_the_same
+    alone = StepsTraining({(0, 0): first, (0, 1): second})
+    no_difference = compare(alone, StepsTraining({(0, 0): first}, {(0, 1): second}))
+    assert no_difference == Difference(1, 1, 0, 0.0, 0.0)
+    assert no_difference.is_the_same
+    small_step = Step(frozenset({3, 4}), 0.25)
+    for wrong in ({(0, 1): small_step}, {(1, 1): second}, {}):
+        assert not compare(alone, StepsTraining({(0, 0): first}, wrong)).is_the_same
+    slow_step = Step(second.ids, 0.25 + 2e-6)
+    assert not compare(alone, StepsTraining({(0, 0): first, (0, 1): slow_step})).is_the_same

@@ -6,9 +6,11 @@ from bench.first_plans import situations
 
 
 def test_situations_are_busy_starts_of_rounds() -> None:
-    found = situations("paper-64", 0, hours=2.0, count=3)
-    assert len(found) == 3
-    assert all(snapshot.round.first for snapshot in found)
-    assert [snapshot.now for snapshot in found] == sorted({snapshot.now for snapshot in found})
-    jobs = [len(snapshot.jobs) for snapshot in found]
+    busy_starts = situations("paper-64", 0, hours=2.0, count=3)
+    assert len(busy_starts) == 3
+    assert all(snapshot.round.first for snapshot in busy_starts)
+    assert [snapshot.now for snapshot in busy_starts] == sorted(
+        {snapshot.now for snapshot in busy_starts}
+    )
+    jobs = [len(snapshot.jobs) for snapshot in busy_starts]
     assert 2 * min(jobs) >= max(jobs) > 0

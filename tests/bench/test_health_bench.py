@@ -24,11 +24,13 @@ def test_a_site_is_the_same_again_and_in_order() -> None:
 
 def test_a_slow_server_is_slower_by_what_it_loses_and_no_longer_than_that() -> None:
     slow = Slowdown(0, 0.2, 0.25 * DAY, 0.75 * DAY)
-    usual, slowed = simulate(SITE, 1), simulate(replace(SITE, slow=(slow,)), 1)
+    usual, slowed_site = simulate(SITE, 1), simulate(replace(SITE, slow=(slow,)), 1)
     ratios: dict[bool, list[float]] = {True: [], False: []}
-    for one, other in zip(usual.records, slowed.records, strict=True):
-        within = "n0" in one.nodes and slow.since <= one.at < slow.until
-        ratios[within].append(one.seconds_per_iteration / other.seconds_per_iteration)
+    for usual_record, slowed_record in zip(usual.records, slowed_site.records, strict=True):
+        is_slow = "n0" in usual_record.nodes and slow.since <= usual_record.at < slow.until
+        ratios[is_slow].append(
+            usual_record.seconds_per_iteration / slowed_record.seconds_per_iteration
+        )
     assert abs(fmean(ratios[True]) - 0.8) < 1e-9
     assert abs(fmean(ratios[False]) - 1.0) < 1e-9
 

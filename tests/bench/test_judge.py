@@ -18,17 +18,17 @@ from hopsd.model.allocation import Allocation
 
 JOB = SubmittedJob("t", "36", 30.0, "6", "broken", 9)
 START = "slurmctld version 22.05.8 started on cluster hops"
-ENDED = ("_job_complete: JobId=36 WEXITSTATUS 0", "_job_complete: JobId=36 done")
+END_LINES = ("_job_complete: JobId=36 WEXITSTATUS 0", "_job_complete: JobId=36 done")
 
 
-def slurm_log(folder: Path, *said: tuple[float, str]) -> SlurmLog:
+def slurm_log(folder: Path, *lines: tuple[float, str]) -> SlurmLog:
     """slurmctld's log, of lines with their times."""
     path = folder / "slurmctld.log"
-    stamped = [
+    log_lines = [
         f"[{datetime.fromtimestamp(at, UTC).astimezone():%Y-%m-%dT%H:%M:%S.%f}] {text}"
-        for at, text in said
+        for at, text in lines
     ]
-    path.write_text("\n".join([*stamped, "no line of its own"]))
+    path.write_text("\n".join([*log_lines, "no line of its own"]))
     return SlurmLog.read(path)
 
 
@@ -36,56 +36,58 @@ def run(start: float, last: float, end: float | None = None) -> judge.Run:
     return judge.Run("t", "36", 0, start, last, ("n0",), {"n0": (0, 1)}, end)
 
 
-@pytest.mark.parametrize(("forgot", "explained"), [((138.0, 147.0), True), ((200.0, 210.0), False)])
+@pytest.mark.parametrize(
+    ("forgot", "is_explained"), [((138.0, 147.0), True), ((200.0, 210.0), False)]
+)
 def test_a_job_whose_requeue_slurmctld_forgot_is_not_lost_by_hops(
-    forgot: tuple[float, float], explained: bool
+    forgot: tuple[float, float], is_explained: bool
 ) -> None:
     """It went back to a state in which the job had failed, of the checkpoint signal."""
     world: Any = SimpleNamespace(forgot=[forgot])
     log = {"t": [("FAILED", 128.0), ("PENDING", 141.0)]}
-    (found,) = judge.never_ended(world, JOB, [run(121.0, 128.0)], log, SlurmLog())
-    assert bool(found.explanation) is explained
+    (finding,) = judge.never_ended(world, JOB, [run(121.0, 128.0)], log, SlurmLog())
+    assert bool(finding.explanation) is is_explained
 
 
 @pytest.mark.parametrize(
-    ("later", "explained"),
+    ("later", "is_explained"),
     [
         ("_slurm_rpc_submit_batch_job: JobId=36 InitPrio=0", True),
         ("Recovered JobId=36 Assoc=0", False),
     ],
 )
 def test_a_job_that_a_restart_leaves_out_is_not_lost_by_hops(
-    tmp_path: Path, later: str, explained: bool
+    tmp_path: Path, later: str, is_explained: bool
 ) -> None:
     world: Any = SimpleNamespace(forgot=[(28.0, 33.0)])
     slurm = slurm_log(tmp_path, (33.0, START), (34.0, later))
-    (found,) = judge.never_ended(world, JOB, [], {}, slurm)
-    assert bool(found.explanation) is explained
+    (finding,) = judge.never_ended(world, JOB, [], {}, slurm)
+    assert bool(finding.explanation) is is_explained
 
 
 @pytest.mark.parametrize(
-    ("said", "requeued", "why"),
+    ("lines", "requeues", "reason"),
     [
         ([], [], "never learnt"),
-        ([(50.1, ENDED[0]), (50.1, "_job_complete: JobId=36 cancelled")], [], "never learnt"),
-        ([(50.1, ENDED[0]), (50.1, ENDED[1])], [], ""),
-        ([(50.1, ENDED[0]), (50.1, ENDED[1]), (55.0, START)], [], "lost its state"),
-        ([(58.0, ENDED[0]), (58.0, ENDED[1])], [], ""),
-        ([(50.1, ENDED[0]), (50.1, ENDED[1])], [("t", 45.0)], "its owner"),
+        ([(50.1, END_LINES[0]), (50.1, "_job_complete: JobId=36 cancelled")], [], "never learnt"),
+        ([(50.1, END_LINES[0]), (50.1, END_LINES[1])], [], ""),
+        ([(50.1, END_LINES[0]), (50.1, END_LINES[1]), (55.0, START)], [], "lost its state"),
+        ([(58.0, END_LINES[0]), (58.0, END_LINES[1])], [], ""),
+        ([(50.1, END_LINES[0]), (50.1, END_LINES[1])], [("t", 45.0)], "its owner"),
     ],
 )
 def test_whether_slurmctld_knew_that_a_job_had_ended(
-    tmp_path: Path, said: list[tuple[float, str]], requeued: list[tuple[str, float]], why: str
+    tmp_path: Path, lines: list[tuple[float, str]], requeues: list[tuple[str, float]], reason: str
 ) -> None:
-    world: Any = SimpleNamespace(forgot=[(49.0, 55.0)], requeues=requeued)
+    world: Any = SimpleNamespace(forgot=[(49.0, 55.0)], requeues=requeues)
     runs = [run(40.0, 50.0, end=50.0), run(60.0, 70.0, end=70.0)]
-    (found,) = judge.ran_again(world, JOB, runs, slurm_log(tmp_path, *said))
-    assert why in found.explanation
-    assert bool(why) is bool(found.explanation)
+    (finding,) = judge.ran_again(world, JOB, runs, slurm_log(tmp_path, *lines))
+    assert reason in finding.explanation
+    assert bool(reason) is bool(finding.explanation)
 
 
 @pytest.mark.parametrize(
-    ("comments", "explained"),
+    ("comments", "is_explained"),
     [
         (["hops:reqs=2 #hops-released"], True),
         (["hops:reqs=2 #hops-released", "hops:reqs=2"], False),
@@ -93,28 +95,28 @@ def test_whether_slurmctld_knew_that_a_job_had_ended(
     ],
 )
 def test_the_store_need_not_know_what_plain_slurm_ran(
-    tmp_path: Path, comments: list[str], explained: bool
+    tmp_path: Path, comments: list[str], is_explained: bool
 ) -> None:
     world: Any = SimpleNamespace(forgot=[])
     job = SubmittedJob("t", "36", 30.0, "2", "plain", 9)
-    said = [
+    lines = [
         (40.0 + number, f"_update_job: setting comment to {text} for JobId=36")
         for number, text in enumerate(comments)
     ]
-    (found,) = judge.counts(world, job, [run(50.0, 55.0)], {}, slurm_log(tmp_path, *said))
-    assert found.kind == "not in the store"
-    assert bool(found.explanation) is explained
+    (finding,) = judge.counts(world, job, [run(50.0, 55.0)], {}, slurm_log(tmp_path, *lines))
+    assert finding.kind == "not in the store"
+    assert bool(finding.explanation) is is_explained
 
 
-@pytest.mark.parametrize(("forgot", "explained"), [((41.0, 44.0), True), ((45.0, 48.0), False)])
+@pytest.mark.parametrize(("forgot", "is_explained"), [((41.0, 44.0), True), ((45.0, 48.0), False)])
 def test_a_start_that_slurmctld_made_having_forgotten_a_hold_is_its_own(
-    tmp_path: Path, forgot: tuple[float, float], explained: bool
+    tmp_path: Path, forgot: tuple[float, float], is_explained: bool
 ) -> None:
     world: Any = SimpleNamespace(forgot=[forgot])
-    said = (41.5, "sched: _hold_job_rec: hold on JobId=36 by uid 0")
+    line = (41.5, "sched: _hold_job_rec: hold on JobId=36 by uid 0")
     job = SubmittedJob("t", "36", 30.0, "2", "plain", 9)
-    (found,) = judge.counts(world, job, [run(60.0, 65.0)], {}, slurm_log(tmp_path, said))
-    assert bool(found.explanation) is explained
+    (finding,) = judge.counts(world, job, [run(60.0, 65.0)], {}, slurm_log(tmp_path, line))
+    assert bool(finding.explanation) is is_explained
 
 
 def test_a_run_that_the_store_knows_is_found() -> None:

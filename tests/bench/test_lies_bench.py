@@ -14,8 +14,8 @@ from hopsd.sim.engine import PLAN_SECONDS_MAX, SimulationSettings
 
 def test_every_tenth_job_lies_and_the_others_tell_the_truth() -> None:
     scene = Scene.draw(seed=0, jobs=25)
-    told = {job.id: job.samples for job in scene.samples(10.0).jobs}
-    factors = [told[job.id] / job.samples for job in scene.truth.jobs]
+    claims = {job.id: job.samples for job in scene.samples(10.0).jobs}
+    factors = [claims[job.id] / job.samples for job in scene.truth.jobs]
     assert [n for n, factor in enumerate(factors) if factor != 1.0] == [5, 15]
     assert factors[5] == factors[15] == 10.0
 
@@ -37,7 +37,7 @@ def test_a_claim_that_is_true_changes_nothing() -> None:
     ],
 )
 def test_what_cannot_be_played_is_named(options: list[str], message: str, tmp_path: Path) -> None:
-    told = [str(tmp_path) if option == "FOLDER" else option for option in options]
-    result = CliRunner().invoke(main, told)
+    arguments = [str(tmp_path) if option == "FOLDER" else option for option in options]
+    result = CliRunner().invoke(main, arguments)
     assert result.exit_code == 2
     assert message in result.output

@@ -80,24 +80,32 @@ def test_the_right_model_predicts_what_it_has_not_seen(
 
 def test_exponents_are_found_on_the_other_applications(tmp_path: Path) -> None:
     write(tmp_path, Communication.RING)
-    (fitted,) = [c for c in CANDIDATES if len(c.begin) == 1]
-    result = cross_validated(read(tmp_path), fitted, "11")
+    (candidate,) = [c for c in CANDIDATES if len(c.begin) == 1]
+    result = cross_validated(read(tmp_path), candidate, "11")
     assert len(result.exponents) == 2
     assert result.all_errors.max() < 0.02
 
 
 def test_factors_are_those_of_the_product() -> None:
-    one = np.ones(2)
+    unit_values = np.ones(2)
     rows = Measurements(
-        np.array(["13", "444"]), one, one, np.array([4.0, 12]), np.array([2.0, 3]), one
+        np.array(["13", "444"]),
+        unit_values,
+        unit_values,
+        np.array([4.0, 12]),
+        np.array([2.0, 3]),
+        unit_values,
     )
     for name, shape in (("paper", paper), ("ring", ring)):
         model = IterationModel(communication=MODELS[name])
-        told = [communication_seconds(times(1, 1e8), *where, model) for where in ((4, 2), (12, 3))]
-        assert shape(rows, np.zeros(0)) == pytest.approx(told)
+        iteration_seconds = [
+            communication_seconds(times(1, 1e8), *shape_on_nodes, model)
+            for shape_on_nodes in ((4, 2), (12, 3))
+        ]
+        assert shape(rows, np.zeros(0)) == pytest.approx(iteration_seconds)
     t_c = np.array([0.001, 3.0])
-    told = [1 - 2 / 3 + max(2 / 3 + 0.2 * t, t) for t in t_c]
-    assert step_seconds(rows, t_c) == pytest.approx(told)
+    iteration_seconds = [1 - 2 / 3 + max(2 / 3 + 0.2 * t, t) for t in t_c]
+    assert step_seconds(rows, t_c) == pytest.approx(iteration_seconds)
 
 
 def test_the_command_line_knows_both_models(tmp_path: Path) -> None:
@@ -112,9 +120,9 @@ def test_the_command_line_knows_both_models(tmp_path: Path) -> None:
 
     def t_c(*options: str) -> float:
         command = ["--theory", str(path), "--gpu-type", "t4", "--gpus", "16", "--nodes", "4"]
-        done = CliRunner().invoke(estimate, [*command, "--json", *options])
-        assert done.exit_code == 0, done.output
-        return float(json.loads(done.output)["t_c"])
+        result = CliRunner().invoke(estimate, [*command, "--json", *options])
+        assert result.exit_code == 0, result.output
+        return float(json.loads(result.output)["t_c"])
 
     assert t_c() == t_c("--communication", "paper") == pytest.approx(1.0)
     assert t_c("--communication", "ring") == pytest.approx(2 * 15 / 16 / np.sqrt(2))

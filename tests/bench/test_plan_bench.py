@@ -16,10 +16,10 @@ from bench.plan.instances import Case, Noise, snapshot
 
 
 def test_a_row_gets_every_option_of_the_table(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[list[str]] = []
+    commands: list[list[str]] = []
 
     def run(command: list[str], **_: Any) -> SimpleNamespace:
-        asked.append(command)
+        commands.append(command)
         return SimpleNamespace(stdout=json.dumps({}))
 
     monkeypatch.setattr(subprocess, "run", run)
@@ -27,10 +27,15 @@ def test_a_row_gets_every_option_of_the_table(monkeypatch: pytest.MonkeyPatch) -
     options = "--gpus 40 --case a --noise rank-1 --gap 0.02 --jobs 7 --seed 3 --no-plain"
     monkeypatch.setattr("sys.argv", ["bench.plan", *options.split()])
     table.main()
-    assert len(asked) == 1
-    monkeypatch.setattr("sys.argv", asked[0][2:])
-    parsed = table._options()
-    assert (parsed.gap, parsed.jobs, parsed.seed, parsed.no_plain) == (0.02, 7, 3, True)
+    assert len(commands) == 1
+    monkeypatch.setattr("sys.argv", commands[0][2:])
+    row_options = table._options()
+    assert (row_options.gap, row_options.jobs, row_options.seed, row_options.no_plain) == (
+        0.02,
+        7,
+        3,
+        True,
+    )
 
 
 def test_growth_is_the_exponent_of_the_gpus() -> None:
@@ -64,4 +69,6 @@ def test_cells_have_every_server_and_job_once_and_all_types_alike() -> None:
     )
     by_type = [Counter(node.gpu_type for node in part.nodes) for part in parts]
     for kind in {node.gpu_type for node in whole.nodes}:
-        assert max(of[kind] for of in by_type) - min(of[kind] for of in by_type) <= 1
+        assert (
+            max(counts[kind] for counts in by_type) - min(counts[kind] for counts in by_type) <= 1
+        )

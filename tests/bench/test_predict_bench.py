@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from bench.predict.__main__ import line, measured
-from bench.predict.replay import Case, playouts_of, recorded, replay
+from bench.predict.replay import Case, load_or_record, playouts_of, replay
 from hopsd.predict.calibration import Kind
 from hopsd.sim.information.knowledge import Knows
 from hopsd.sim.presets import preset
@@ -17,11 +17,11 @@ def test_kept_playouts_give_the_same_predictions(tmp_path: Path) -> None:
     made = preset("paper-64")
     workload = made.workload(3, jobs=6, rate_per_hour=60.0)
     case = Case("few", made.cluster(), workload, "hops", Knows.MEASURED)
-    recording = recorded(case, tmp_path / "recording")
+    recording = load_or_record(case, tmp_path / "recording")
     new = replay(case, recording, playouts_of(case, recording, tmp_path / "playouts"))
     kept = replay(
         case,
-        recorded(case, tmp_path / "recording"),
+        load_or_record(case, tmp_path / "recording"),
         playouts_of(case, recording, tmp_path / "playouts"),
     )
     assert new.said == kept.said

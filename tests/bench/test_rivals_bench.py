@@ -71,25 +71,25 @@ def test_the_same_jobs_a_little_later(folder: Path, capsys: pytest.CaptureFixtur
     policies = ["--policy", "hops+", "--policy", "sia"]
     common = ["--sia", str(folder), "--trace", "small-1", *policies]
     main([*common, "--late", "0", "--seed", "1", "--seed", "2"])
-    late = [line.split(" | ") for line in capsys.readouterr().out.splitlines()[2:]]
+    later_rows = [line.split(" | ") for line in capsys.readouterr().out.splitlines()[2:]]
     main(common)
-    once = [line.split(" | ") for line in capsys.readouterr().out.splitlines()[2:]]
-    assert [row[2] for row in late] == ["`hops+`", "`sia`", "`hops+` over `sia`"]
-    told = [[cell.removesuffix(" |") for cell in row] for row in late[:2]]
-    alone = [[cell.removesuffix(" |") for cell in row] for row in once]
-    assert told == [row[:3] + [f"{value} ± 0" for value in row[3:]] for row in alone]
+    first_rows = [line.split(" | ") for line in capsys.readouterr().out.splitlines()[2:]]
+    assert [row[2] for row in later_rows] == ["`hops+`", "`sia`", "`hops+` over `sia`"]
+    later_cells = [[cell.removesuffix(" |") for cell in row] for row in later_rows[:2]]
+    alone = [[cell.removesuffix(" |") for cell in row] for row in first_rows]
+    assert later_cells == [row[:3] + [f"{value} ± 0" for value in row[3:]] for row in alone]
     main([*common, "--late", "600", "--seed", "1", "--seed", "2"])
-    assert [line.split(" | ") for line in capsys.readouterr().out.splitlines()[2:]] != late
+    assert [line.split(" | ") for line in capsys.readouterr().out.splitlines()[2:]] != later_rows
 
 
 def test_later_jobs_are_as_many_and_in_order(folder: Path) -> None:
     load = sia.workload(folder, sia.traces(folder)["small-1"], rigid=False)
-    drawn = later(load, 600.0, seed=1)
-    assert drawn == later(load, 600.0, seed=1) != later(load, 600.0, seed=2)
-    assert sorted(one.submit for one in drawn.jobs) == [one.submit for one in drawn.jobs]
-    before = {one.id: one.submit for one in load.jobs}
-    assert before.keys() == {one.id for one in drawn.jobs}
-    assert all(0.0 <= one.submit - before[one.id] <= 600.0 for one in drawn.jobs)
+    later_load = later(load, 600.0, seed=1)
+    assert later_load == later(load, 600.0, seed=1) != later(load, 600.0, seed=2)
+    assert sorted(job.submit for job in later_load.jobs) == [job.submit for job in later_load.jobs]
+    before = {job.id: job.submit for job in load.jobs}
+    assert before.keys() == {job.id for job in later_load.jobs}
+    assert all(0.0 <= job.submit - before[job.id] <= 600.0 for job in later_load.jobs)
 
 
 SCHEDULER = """
@@ -185,8 +185,8 @@ def test_jobs_that_the_authors_give_up_are_left_out(scheduler: Path) -> None:
     theirs = gavel.run_authors_simulator(
         scheduler, sys.executable, "gavel", work, 360.0, "ECOS", 0.0
     )
-    found = comparison(work.workload, theirs, [99.0, 1.0, 2.0, 3.0, 5.0]).split(" | ")
-    assert (float(found[0]), float(found[1])) == (2.5, 2.75)
+    cells = comparison(work.workload, theirs, [99.0, 1.0, 2.0, 3.0, 5.0]).split(" | ")
+    assert (float(cells[0]), float(cells[1])) == (2.5, 2.75)
 
 
 def test_what_gavels_simulator_said_last_is_shown(scheduler: Path) -> None:

@@ -12,8 +12,8 @@ from bench.spread import Interval
 from hopsd.sim.facts import facts_of
 
 
-def gpu_hours(assumed: Assumptions) -> list[float]:
-    cluster, workload = scene(assumed, 0)
+def gpu_hours(assumptions: Assumptions) -> list[float]:
+    cluster, workload = scene(assumptions, 0)
     assert (cluster.gpus, len(workload.jobs)) == (64, 62)
     return [facts.gpu_seconds / 3600.0 for facts in facts_of(cluster, workload)]
 
@@ -22,9 +22,9 @@ def test_assumptions_change_the_work_and_the_shortest_job() -> None:
     usual = gpu_hours(Assumptions())
     assert gpu_hours(Assumptions(work=1.4)) == pytest.approx([1.4 * hours for hours in usual])
     longer = gpu_hours(Assumptions(shortest=0.5))
-    changed = [(a, b) for a, b in zip(usual, longer, strict=True) if b > 1.001 * a]
-    assert changed
-    assert all(b > a for a, b in changed)
+    longer_jobs = [(a, b) for a, b in zip(usual, longer, strict=True) if b > 1.001 * a]
+    assert longer_jobs
+    assert all(b > a for a, b in longer_jobs)
     assert gpu_hours(Assumptions(round_seconds=180.0)) == usual
 
 
@@ -46,15 +46,17 @@ def test_half_of_the_papers_effect_and_more_than_chance(
 
 def test_rows_are_of_what_was_played_on_two_seeds() -> None:
     """hops has half of the rival's figures: enough for three of the five effects over Sia."""
-    played = COMBINATIONS[0]
+    combination = COMBINATIONS[0]
 
-    def find(assumed: Assumptions, policy: str) -> Mapping[int, Mapping[str, float]]:
+    def find(assumptions: Assumptions, policy: str) -> Mapping[int, Mapping[str, float]]:
         value = 1.0 if policy == "hops" else 2.0
         figures = dict.fromkeys(FIGURES.values(), value)
-        return dict.fromkeys((0, 1), figures) if assumed == played else {}
+        return dict.fromkeys((0, 1), figures) if assumptions == combination else {}
 
     rows = [
-        row for row in tables(find).splitlines() if row.startswith(f"| {played.round_seconds:g} |")
+        row
+        for row in tables(find).splitlines()
+        if row.startswith(f"| {combination.round_seconds:g} |")
     ]
     assert len(rows) == len(PAPER)
     assert rows[0].count("**0.5** (0.50-0.50)") == 3

@@ -25,9 +25,9 @@ def folder(tmp_path: Path) -> Path:
     kinds = [("LM (batch size 10)", 600, 2), ("LM (batch size 10)", 600, 2)]
     kinds.append(("Recommendation (batch size 512)", 30, 1))
     lines = [line(*kinds[i % 3], 60 * i) for i in range(120)]
-    there = tmp_path / "traces" / "reproduce"
-    there.mkdir(parents=True)
-    (there / "120_0.2_5_0,0.5_dynamic.trace").write_text("\n".join(lines) + "\n")
+    trace_folder = tmp_path / "traces" / "reproduce"
+    trace_folder.mkdir(parents=True)
+    (trace_folder / "120_0.2_5_0,0.5_dynamic.trace").write_text("\n".join(lines) + "\n")
     speeds = {
         "v100": {
             "('LM (batch size 10)', 1)": {"null": 2.0},

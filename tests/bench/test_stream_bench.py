@@ -9,46 +9,46 @@ import pytest
 from bench.stream import Outcome, main, min_mean, schedules, simulate
 from hopsd.sim.engine import SimulationSettings
 
-ASKED = SimulationSettings().plan
+PLAN_SETTINGS = SimulationSettings().plan
 
 
 def test_every_schedule_is_found() -> None:
     """The long job's second round is before, between or after two short ones, come at 1 and 2."""
-    found = sorted((outcome.long, round(3 * outcome.mean)) for outcome in schedules(2, 2))
-    assert found == [(2, 2 + 2 + 2), (3, 3 + 1 + 2), (4, 4 + 1 + 1)]
+    outcomes = sorted((outcome.long, round(3 * outcome.mean)) for outcome in schedules(2, 2))
+    assert outcomes == [(2, 2 + 2 + 2), (3, 3 + 1 + 2), (4, 4 + 1 + 1)]
 
 
 @pytest.mark.parametrize(("long", "short"), [(2, 5), (3, 6), (4, 12)])
 def test_the_least_mean_has_the_long_job_run_on_as_late_as_it_may(long: int, short: int) -> None:
     """And in one piece: the later a round of it, the fewer short jobs wait for it."""
-    found = list(schedules(long, short))
+    outcomes = list(schedules(long, short))
     for end in range(long, long + short + 1):
         before = end - long
-        others = before + (short - before) * long
-        assert min_mean(found, end) == pytest.approx((end + others) / (short + 1))
+        short_ends = before + (short - before) * long
+        assert min_mean(outcomes, end) == pytest.approx((end + short_ends) / (short + 1))
 
 
 def test_no_policy_has_both_the_least_mean_and_a_long_job_that_does_not_starve() -> None:
     """Whoever lets it wait for no more than three times its length takes 1.6 times as long in the
     mean as `srtf`, under which it waits as long as short ones come.
     """
-    found = list(schedules(4, 40))
-    shortest = simulate(4, 40, replace(ASKED, policy="srtf"))
-    assert shortest == Outcome(44, min_mean(found, 44))
-    assert min_mean(found, 16) > 1.6 * shortest.mean
+    outcomes = list(schedules(4, 40))
+    shortest = simulate(4, 40, replace(PLAN_SETTINGS, policy="srtf"))
+    assert shortest == Outcome(44, min_mean(outcomes, 44))
+    assert min_mean(outcomes, 16) > 1.6 * shortest.mean
 
 
 def test_the_weight_trades_one_for_the_other() -> None:
-    found = list(schedules(4, 20))
+    schedule_outcomes = list(schedules(4, 20))
     outcomes = [
-        simulate(4, 20, replace(ASKED, policy="hops+", tail_weight=weight))
+        simulate(4, 20, replace(PLAN_SETTINGS, policy="hops+", tail_weight=weight))
         for weight in (0.0, 1.5, 10.0)
     ]
     assert [o.long for o in outcomes] == sorted((o.long for o in outcomes), reverse=True)
     assert [o.mean for o in outcomes] == sorted(o.mean for o in outcomes)
     assert outcomes[0].long > outcomes[2].long
     for outcome in outcomes:
-        assert outcome.mean >= min_mean(found, outcome.long) - 1e-9
+        assert outcome.mean >= min_mean(schedule_outcomes, outcome.long) - 1e-9
 
 
 def test_what_cannot_be_played_is_named(

@@ -39,8 +39,8 @@ def test_at_a_load_so_much_work_arrives(load: float) -> None:
 
 @pytest.mark.parametrize("name", CLUSTERS)
 def test_other_clusters_have_as_many_gpus_and_jobs_for_them(name: str) -> None:
-    of, conditions = CLUSTERS[name]
-    cluster, jobs = work(Case(of, conditions, "hops", 0), None)
+    cluster_size, conditions = CLUSTERS[name]
+    cluster, jobs = work(Case(cluster_size, conditions, "hops", 0), None)
     hours = sum(facts.gpu_seconds for facts in facts_of(cluster, jobs)) / 3600.0
     assert cluster.gpus == 64
     assert len(jobs.jobs) == JOBS
@@ -52,8 +52,8 @@ def test_shares_of_rigid_jobs_grow_and_the_jobs_stay_the_same() -> None:
     _, elastic = work(case(), None)
     _, half = work(case(replace(USUAL, rigid=0.5)), None)
     _, rigid = work(case(replace(USUAL, rigid=1.0)), None)
-    changed = [a.reqs != b.reqs for a, b in zip(elastic.jobs, half.jobs, strict=True)]
-    assert 0 < sum(changed) <= JOBS // 2
+    differences = [a.reqs != b.reqs for a, b in zip(elastic.jobs, half.jobs, strict=True)]
+    assert 0 < sum(differences) <= JOBS // 2
     assert all(len(job.reqs) == 1 for job in rigid.jobs)
     assert [job.samples for job in rigid.jobs] == [job.samples for job in elastic.jobs]
 
@@ -66,9 +66,11 @@ def test_restarts_by_model_take_longer_for_larger_ones() -> None:
 
 
 def test_every_case_is_kept_under_a_name_of_its_own() -> None:
-    cases = {case for of in EXPERIMENTS.values() for case in of}
+    cases = {case for cases_of_one in EXPERIMENTS.values() for case in cases_of_one}
     assert len({case.name for case in cases}) == len(cases)
-    assert all({case.seed for case in of} == set(SEEDS) for of in EXPERIMENTS.values())
+    assert all(
+        {case.seed for case in cases_of_one} == set(SEEDS) for cases_of_one in EXPERIMENTS.values()
+    )
 
 
 def test_traces_need_their_folder() -> None:
@@ -79,13 +81,17 @@ def test_traces_need_their_folder() -> None:
 
 def test_an_interval_by_hand() -> None:
     """Ratios of 2 and 8: a mean of 4; the logarithms' deviation is ln 2 times sqrt 2."""
-    found = interval([2.0, 16.0], [1.0, 2.0])
-    assert found.mean == pytest.approx(4.0)
-    assert found.high / found.mean == pytest.approx(2 ** (12.706 * sqrt(2) / sqrt(2)), rel=1e-3)
-    assert found.low * found.high == pytest.approx(16.0)
-    assert not found.differs
-    same = interval([0.0, 3.0], [0.005, 3.0])
-    assert (same.mean, same.differs) == (1.0, False), "what is nearly 0 is no ratio"
+    difference = interval([2.0, 16.0], [1.0, 2.0])
+    assert difference.mean == pytest.approx(4.0)
+    assert difference.high / difference.mean == pytest.approx(
+        2 ** (12.706 * sqrt(2) / sqrt(2)), rel=1e-3
+    )
+    assert difference.low * difference.high == pytest.approx(16.0)
+    assert not difference.differs
+    no_difference = interval([0.0, 3.0], [0.005, 3.0])
+    assert (no_difference.mean, no_difference.differs) == (1.0, False), (
+        "what is nearly 0 is no ratio"
+    )
 
 
 def test_tables_show_what_was_played_and_mark_what_differs() -> None:

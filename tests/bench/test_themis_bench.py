@@ -43,12 +43,12 @@ def test_figures_of_two_apps() -> None:
         change(300.0, 3),
         change(400.0, 2),
     ]
-    found = measure_changes(timeline, sixty_four(1), Workload(TABLES, jobs))
-    assert found.rho == pytest.approx([400 / (600 / 4 * 1.5), 200 / (100 / 2 * 2)])
-    assert found.rho_share == pytest.approx([400 / (600 / 4), 200 / (100 / 2)])
-    assert found.score == pytest.approx([1.0, 1 / SLOWDOWN[NETWORK]])
-    assert found.gpu_hours == pytest.approx((2 * 100 + 2 * 200 + 2 * 200) / 3600)
-    assert found.makespan_hours == pytest.approx(400 / 3600)
+    figures = measure_changes(timeline, sixty_four(1), Workload(TABLES, jobs))
+    assert figures.rho == pytest.approx([400 / (600 / 4 * 1.5), 200 / (100 / 2 * 2)])
+    assert figures.rho_share == pytest.approx([400 / (600 / 4), 200 / (100 / 2)])
+    assert figures.score == pytest.approx([1.0, 1 / SLOWDOWN[NETWORK]])
+    assert figures.gpu_hours == pytest.approx((2 * 100 + 2 * 200 + 2 * 200) / 3600)
+    assert figures.makespan_hours == pytest.approx(400 / 3600)
 
 
 @pytest.mark.parametrize("times", [1, 2, 4])
@@ -58,16 +58,16 @@ def test_the_testbed_shrinks_by_contention(times: int) -> None:
 
 @pytest.mark.parametrize("kind", [1, 2])
 def test_workloads_are_the_seed_s_and_fit_the_smallest_cluster(kind: int) -> None:
-    made = apps(kind, 20, 0.5, 7)
-    assert made == apps(kind, 20, 0.5, 7)
-    assert made != apps(kind, 20, 0.5, 8)
+    workload = apps(kind, 20, 0.5, 7)
+    assert workload == apps(kind, 20, 0.5, 7)
+    assert workload != apps(kind, 20, 0.5, 8)
     smallest: Cluster = sixty_four(4)
-    assert all(min(j.reqs) <= smallest.gpus for j in made.jobs)
-    halving = [j for j in made.jobs if j.phase > 1]
-    assert bool(halving) == (kind == 2)
+    assert all(min(j.reqs) <= smallest.gpus for j in workload.jobs)
+    halving_jobs = [j for j in workload.jobs if j.phase > 1]
+    assert bool(halving_jobs) == (kind == 2)
 
 
-class One:
+class SingleJobApp:
     jobs: ClassVar = [JobInfo(10.0, 1.0, 1.2, 8)]
 
     def phases(self) -> int:
@@ -78,8 +78,8 @@ class One:
 
 
 def test_a_liar_makes_one_server_better_and_several_worse() -> None:
-    liar, one = Liar(One(), 0.5), sixty_four(1).servers[0].gpu_type
-    (dense,) = liar.jobs_in_phase(0, Offer((Part(one, 2),)))
-    (spread,) = liar.jobs_in_phase(0, Offer((Part(one, 1), Part(one, 1))))
+    liar, gpu_type = Liar(SingleJobApp(), 0.5), sixty_four(1).servers[0].gpu_type
+    (dense,) = liar.jobs_in_phase(0, Offer((Part(gpu_type, 2),)))
+    (spread,) = liar.jobs_in_phase(0, Offer((Part(gpu_type, 1), Part(gpu_type, 1))))
     assert dense.locality_sensitivity == pytest.approx(0.6)
     assert spread.locality_sensitivity == pytest.approx(1.8)

@@ -15,11 +15,11 @@ def test_the_files_hold_the_year() -> None:
     cluster, workload = year(jobs=200, load=0.8, seed=3)
     read = read_cluster(json.dumps(cluster_document(cluster)))
     assert read == cluster
-    again = read_workload(json.dumps(workload_document(workload)), read)
-    assert (again.jobs, again.server_factor) == (workload.jobs, workload.server_factor)
+    reread = read_workload(json.dumps(workload_document(workload)), read)
+    assert (reread.jobs, reread.server_factor) == (workload.jobs, workload.server_factor)
     for name, tables in workload.throughput.items():
         for gpu_type, table in tables.items():
-            assert again.throughput[name][gpu_type].aggregated == table.aggregated
+            assert reread.throughput[name][gpu_type].aggregated == table.aggregated
     assert cluster.gpus == 10_240
     mean = sum(facts.gpu_seconds for facts in facts_of(cluster, workload)) / 200
     assert mean * 100_000 == pytest.approx(0.8 * cluster.gpus * 365 * 86_400, rel=1e-3)

@@ -36,9 +36,9 @@ ALL = [(section, option) for section, kind in SECTIONS.items() for option in opt
 
 
 def errors(text: str) -> list[str]:
-    with pytest.raises(ConfigError) as told:
+    with pytest.raises(ConfigError) as error_info:
         parse(text, Path("hopsd.toml"))
-    return str(told.value).splitlines()
+    return str(error_info.value).splitlines()
 
 
 def test_an_empty_file_is_all_defaults() -> None:
@@ -105,12 +105,12 @@ def test_racks() -> None:
     assert config.racks == {"r1": ("n0", "n1", "n2"), "row 2": ("m1", "m3", "m4")}
     assert parse(toml(config)).racks == config.racks
     assert round_settings(config).snapshot.racks["m3"] == "row 2"
-    told = "is not accepted; accepted: a list of hosts as Slurm writes it, n[0-3,7]"
+    complaint = "is not accepted; accepted: a list of hosts as Slurm writes it, n[0-3,7]"
     assert errors('[racks]\na = "n[0-"\nb = 3\nc = "n[1-2]"\nd = "n2"\ne = ""') == [
-        f"hopsd.toml:2: racks.a 'n[0-' {told}",
-        f"hopsd.toml:3: racks.b 3 {told}",
+        f"hopsd.toml:2: racks.a 'n[0-' {complaint}",
+        f"hopsd.toml:3: racks.b 3 {complaint}",
         "hopsd.toml:5: racks.d has n2, which is in c",
-        f"hopsd.toml:6: racks.e '' {told}",
+        f"hopsd.toml:6: racks.e '' {complaint}",
     ]
 
 
@@ -154,7 +154,7 @@ speed = 3
 
 
 @pytest.mark.parametrize(
-    ("text", "told", "accepted"),
+    ("text", "setting", "accepted_values"),
     [
         ("daemon = 3", "daemon 3", "a table"),
         ("throughput = 3", "throughput 3", "a table"),
@@ -170,19 +170,19 @@ speed = 3
         ("plan.paper_exact = 1", "plan.paper_exact 1", "true or false"),
     ],
 )
-def test_bad_values(text: str, told: str, accepted: str) -> None:
-    assert errors(text) == [f"hopsd.toml:1: {told} is not accepted; accepted: {accepted}"]
+def test_bad_values(text: str, setting: str, accepted_values: str) -> None:
+    assert errors(text) == [f"hopsd.toml:1: {setting} is not accepted; accepted: {accepted_values}"]
 
 
 def test_settings_that_do_not_go_together() -> None:
-    told = "daemon.refresh_seconds is 60; accepted: at most round_seconds = 30"
+    complaint = "daemon.refresh_seconds is 60; accepted: at most round_seconds = 30"
     text = "[daemon]\nrefresh_seconds = 60\nround_seconds = 30"
-    assert errors(text) == [f"hopsd.toml:2: {told}"]
+    assert errors(text) == [f"hopsd.toml:2: {complaint}"]
 
 
 def test_a_bad_dsn_is_not_repeated_in_the_error() -> None:
-    (told,) = errors('database.dsn = ["password=geheim"]')
-    assert "geheim" not in told
+    (error,) = errors('database.dsn = ["password=geheim"]')
+    assert "geheim" not in error
 
 
 def test_text_that_is_not_toml_and_files_that_are_not_there(tmp_path: Path) -> None:
@@ -242,7 +242,7 @@ def test_the_documentation_is_the_schemas() -> None:
 
 
 @pytest.mark.parametrize(
-    ("dsn", "shown"),
+    ("dsn", "hidden_dsn"),
     [
         ("dbname=hops", "dbname=hops"),
         ("host=h password=geheim dbname=x", "host=h password=*** dbname=x"),
@@ -256,8 +256,8 @@ def test_the_documentation_is_the_schemas() -> None:
         ("postgresql://h/x", "postgresql://h/x"),
     ],
 )
-def test_passwords_are_hidden(dsn: str, shown: str) -> None:
-    assert hide_password(dsn) == shown
+def test_passwords_are_hidden(dsn: str, hidden_dsn: str) -> None:
+    assert hide_password(dsn) == hidden_dsn
 
 
 def run(*args: str) -> Any:
@@ -271,20 +271,20 @@ def test_check_and_show(tmp_path: Path) -> None:
         '[throughput."a b".v100]\naggregated = { 1 = 2.0 }\n'
     )
     path.chmod(0o640)
-    said = run("check", str(path)).stdout
-    assert said.startswith(f"{path}: good")
-    assert said.endswith(", 3 settings given\n")
-    shown = run("show", str(path)).output
-    assert "geheim" not in shown
-    assert "lambda = 2.0  # file" in shown
-    assert "sigma = 1.4  # default" in shown
-    again = parse(shown)
-    assert (again.plan, again.throughput) == (load(path).plan, load(path).throughput)
-    told = json.loads(run("show", "--json", str(path)).output)["settings"]
-    assert told["plan.lambda"] == {"value": 2.0, "origin": "file"}
-    assert told["plan.sigma"] == {"value": 1.4, "origin": "default"}
-    assert told['throughput."a b".v100.aggregated'] == {"value": {"1": 2.0}, "origin": "file"}
-    assert "geheim" not in json.dumps(told)
+    output = run("check", str(path)).stdout
+    assert output.startswith(f"{path}: good")
+    assert output.endswith(", 3 settings given\n")
+    shown_text = run("show", str(path)).output
+    assert "geheim" not in shown_text
+    assert "lambda = 2.0  # file" in shown_text
+    assert "sigma = 1.4  # default" in shown_text
+    second_parse = parse(shown_text)
+    assert (second_parse.plan, second_parse.throughput) == (load(path).plan, load(path).throughput)
+    settings = json.loads(run("show", "--json", str(path)).output)["settings"]
+    assert settings["plan.lambda"] == {"value": 2.0, "origin": "file"}
+    assert settings["plan.sigma"] == {"value": 1.4, "origin": "default"}
+    assert settings['throughput."a b".v100.aggregated'] == {"value": {"1": 2.0}, "origin": "file"}
+    assert "geheim" not in json.dumps(settings)
 
 
 def test_what_is_shown_is_the_whole_configuration() -> None:
@@ -315,12 +315,12 @@ def test_no_value_is_a_crash(section: str, key: str, value: object) -> None:
         tomllib.loads(text)
     except tomllib.TOMLDecodeError:
         return
-    told = ""
+    message = ""
     try:
         parse(text)
     except ConfigError as error:
-        told = str(error)
-    assert not told or f"configuration:1: {section}" in told or f"{section}.{key}" in told
+        message = str(error)
+    assert not message or f"configuration:1: {section}" in message or f"{section}.{key}" in message
 
 
 @given(st.text())
@@ -349,6 +349,6 @@ def test_paper_exact_plans_as_hops_unless_another_policy_is_named() -> None:
     assert policy('policy = "hops+"\npaper_exact = false') == "hops+"
     with pytest.raises(ConfigError, match=r"plan.policy is hops\+, which the paper does not have"):
         policy('policy = "hops+"\npaper_exact = true')
-    with pytest.raises(ConfigError) as told:
+    with pytest.raises(ConfigError) as error_info:
         policy('policy = "hosp"\npaper_exact = true')
-    assert len(str(told.value).splitlines()) == 1
+    assert len(str(error_info.value).splitlines()) == 1

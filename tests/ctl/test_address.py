@@ -35,8 +35,8 @@ def test_on_its_own_host_hopsd_has_a_socket(host: Path) -> None:
 
 
 def test_variables_come_before_the_file(host: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    more = 'munge_socket = "/run/m"\naccount = "slurm"\n'
-    (host / "hopsctl.toml").write_text(f'server = "ctl1:6822"\n{more}')
+    settings = 'munge_socket = "/run/m"\naccount = "slurm"\n'
+    (host / "hopsctl.toml").write_text(f'server = "ctl1:6822"\n{settings}')
     monkeypatch.setenv("HOPS_SERVER", "[::1]:7")
     assert default_address() == Server("::1", 7, "/run/m", "slurm")
     monkeypatch.setenv("HOPS_MUNGE_SOCKET", "/run/n")

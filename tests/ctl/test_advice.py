@@ -35,7 +35,7 @@ def test_without_a_daemon(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(sys, "argv", ["hopsctl", "status", "--socket", str(tmp_path / "none")])
-    with pytest.raises(SystemExit) as left:
+    with pytest.raises(SystemExit) as exit_info:
         ctl.main()
-    assert left.value.code == 4
+    assert exit_info.value.code == 4
     assert "systemctl status hopsd" in capsys.readouterr().err

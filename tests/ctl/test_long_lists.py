@@ -11,43 +11,43 @@ from rich.console import Console
 from hopsd import ctl
 from hopsd.ctl import render
 
-MANY = render.DRAWN + 1
+LARGE_COUNT = render.MAX_DRAWN_ROWS + 1
 NAME = "r\N{LATIN SMALL LETTER E WITH ACUTE}seau-\N{CJK UNIFIED IDEOGRAPH-4E2D}"
 COLUMNS = ("id", "user", "name", "why")
 
 
-def listed(rows: int) -> render.RenderableType:
-    why = "it waits for its turn " * 12
-    return render.table("Jobs", COLUMNS, [(i, "ann", NAME, why) for i in range(rows)])
+def job_table(rows: int) -> render.RenderableType:
+    reason = "it waits for its turn " * 12
+    return render.table("Jobs", COLUMNS, [(i, "ann", NAME, reason) for i in range(rows)])
 
 
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])
-@pytest.mark.parametrize("rows", [3, MANY])
+@pytest.mark.parametrize("rows", [3, LARGE_COUNT])
 def test_no_encoding_ends_a_command(
     monkeypatch: pytest.MonkeyPatch, encoding: str, rows: int
 ) -> None:
-    out = io.BytesIO()
-    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(out, encoding=encoding))
+    raw_output = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(raw_output, encoding=encoding))
     monkeypatch.setattr(render, "console", Console(width=160, highlight=False))
-    monkeypatch.setattr(ctl, "cli", lambda **_: render.show(listed(rows)))
+    monkeypatch.setattr(ctl, "cli", lambda **_: render.show(job_table(rows)))
     ctl.main()
     sys.stdout.flush()
-    shown = out.getvalue().decode(encoding)
-    told = NAME.encode(encoding, "backslashreplace").decode(encoding)
-    assert shown.count(told) == rows
-    assert r"\u25" not in shown
+    output = raw_output.getvalue().decode(encoding)
+    encoded_name = NAME.encode(encoding, "backslashreplace").decode(encoding)
+    assert output.count(encoded_name) == rows
+    assert r"\u25" not in output
 
 
 def test_many_rows_are_lines_under_their_columns_names(monkeypatch: pytest.MonkeyPatch) -> None:
     console = Console(file=io.StringIO(), width=80, highlight=False)
     monkeypatch.setattr(render, "console", console)
-    render.show(listed(MANY))
+    render.show(job_table(LARGE_COUNT))
     assert isinstance(console.file, io.StringIO)
     title, blank, head, rule, *rows, end = console.file.getvalue().split("\n")
     assert (title, blank, end) == ("Jobs", "", "")
     assert head.split() == [*COLUMNS]
     assert not rule.strip("\N{BOX DRAWINGS LIGHT HORIZONTAL}")
-    assert [row.split()[0] for row in rows if row] == [str(number) for number in range(MANY)]
+    assert [row.split()[0] for row in rows if row] == [str(number) for number in range(LARGE_COUNT)]
 
 
 @pytest.mark.parametrize(("height", "rows"), [(6, 0), (10, 2), (137, 66), (206, 201), (250, 245)])
@@ -56,4 +56,4 @@ def test_as_many_rows_are_shown_as_fit(
 ) -> None:
     """Of 201 rows each is a line, of 200 here two."""
     monkeypatch.setattr(render, "console", Console(file=io.StringIO(), width=160))
-    assert render.fitting(listed, 1000, height) == rows
+    assert render.fitting_limit(job_table, 1000, height) == rows

@@ -36,10 +36,10 @@ def test_no_error_text_does(
     monkeypatch.setattr(ctl, "cli", fail)
     with pytest.raises(SystemExit):
         ctl.main()
-    said = capsys.readouterr().err
-    assert harmless(said)
-    assert r"\x1b[2J\u202egnp" in said
-    assert said.count("\n") == 1 + str(error).count("\n")
+    error_output = capsys.readouterr().err
+    assert harmless(error_output)
+    assert r"\x1b[2J\u202egnp" in error_output
+    assert error_output.count("\n") == 1 + str(error).count("\n")
 
 
 def test_a_file_with_such_a_name_does_not(
@@ -71,9 +71,9 @@ def test_no_answer_of_the_daemon_does(
     monkeypatch.setattr(sys, "argv", ["hopsctl", *command.split(), "--socket", str(daemon)])
     with pytest.raises(SystemExit):
         ctl.main()
-    said = capsys.readouterr().err
-    assert "owned" in said
-    assert harmless(said)
+    error_output = capsys.readouterr().err
+    assert "owned" in error_output
+    assert harmless(error_output)
 
 
 @pytest.mark.parametrize("form", ["json", "console"])
@@ -81,11 +81,11 @@ def test_no_line_of_the_log_does(form: str, capsys: pytest.CaptureFixture[str]) 
     try:
         logs.configure("info", form)
         structlog.get_logger().info("tick", did=EVIL, job=7)
-        said = capsys.readouterr().err
+        error_output = capsys.readouterr().err
     finally:
         structlog.reset_defaults()
-    assert "owned" in said
-    assert harmless(said)
+    assert "owned" in error_output
+    assert harmless(error_output)
 
 
 @pytest.mark.parametrize("is_terminal", [True, False])

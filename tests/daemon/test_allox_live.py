@@ -23,7 +23,7 @@ def train(site: Site, seconds: float, gpus: int = 4) -> str:
 @pytest.mark.long
 def test_jobs_under_allox(site: Site) -> None:
     """Both large servers are busy, rounds pass, and a shorter job comes after a longer one."""
-    site.hopsd.configure(round_seconds=3.0, plan='policy = "allox"\nalpha = 1.0', more=SPEEDS)
+    site.hopsd.configure(round_seconds=3.0, plan='policy = "allox"\nalpha = 1.0', tables=SPEEDS)
     site.hopsd.start()
     first = [train(site, 14.0), train(site, 26.0)]
     site.hopsd.wait_for(lambda s: len(s["running"]) == 2)
@@ -34,6 +34,6 @@ def test_jobs_under_allox(site: Site) -> None:
     jobs = [job for job, _, _ in runs]
     assert sorted(jobs) == sorted([*first, longer, shorter, small]), "each ran once"
     assert [restarts for _, restarts, _ in runs] == [0] * 5
-    where = {job: nodes for job, _, nodes in runs}
-    assert where[small] == ("n2",), "slower, and idle: better than to wait"
+    nodes_of = {job: nodes for job, _, nodes in runs}
+    assert nodes_of[small] == ("n2",), "slower, and idle: better than to wait"
     assert jobs.index(shorter) < jobs.index(longer)

@@ -27,8 +27,8 @@ SLOW = "slurmctld_back_in_time"
 def test_faults_lose_no_job_and_give_no_gpu_twice() -> None:
     skip_without_slurm()
     kinds = [kind.name for kind in FAULTS if kind.name != SLOW]
-    with world() as made:
-        seen = torment(made, 18, Random(8), kinds)
-        found = [*seen.findings, *judge(made)]
-    assert made.jobs
-    assert not [finding for finding in found if not finding.explanation]
+    with world() as chaos_world:
+        observation = torment(chaos_world, 18, Random(8), kinds)
+        findings = [*observation.findings, *judge(chaos_world)]
+    assert chaos_world.jobs
+    assert not [finding for finding in findings if not finding.explanation]

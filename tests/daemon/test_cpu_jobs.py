@@ -41,25 +41,28 @@ def test_cpus_run_jobs_whose_users_want_them_and_no_others(site: Site, policy: s
     plan = f'policy = "{policy}"\nalpha = 1.0'
     site.hopsd.configure(round_seconds=5.0, profiling=True, plan=plan)
     site.hopsd.start()
-    willing = [train(site, "reqs=1;cpu=yes") for _ in range(3)]
+    cpu_jobs = [train(site, "reqs=1;cpu=yes") for _ in range(3)]
     pair = train(site, "reqs=2;cpu=yes")
-    others = [train(site, "reqs=1") for _ in range(2)]
-    never = train(site, "reqs=2")
+    gpu_jobs = [train(site, "reqs=1") for _ in range(2)]
+    unplaceable = train(site, "reqs=2")
     site.hopsd.wait_for(
-        lambda _: all(site.states()[job] == "COMPLETED" for job in [*willing, pair, *others]), 480.0
+        lambda _: all(site.states()[job] == "COMPLETED" for job in [*cpu_jobs, pair, *gpu_jobs]),
+        480.0,
     )
-    where = {job: placements(site, job) for job in [*willing, pair, *others, never]}
-    for job in others:
-        assert {node for _, nodes in where[job] for node in nodes} == {"n0"}
-    assert where[never] == []
-    answer = ask(site.hopsd.socket, "explain", job=never)
+    placements_of = {
+        job: placements(site, job) for job in [*cpu_jobs, pair, *gpu_jobs, unplaceable]
+    }
+    for job in gpu_jobs:
+        assert {node for _, nodes in placements_of[job] for node in nodes} == {"n0"}
+    assert placements_of[unplaceable] == []
+    answer = ask(site.hopsd.socket, "explain", job=unplaceable)
     assert isinstance(answer, dict)
     assert "no_configuration" in json.dumps(answer)
 
-    assert where[pair][-1] == (False, {"n1": 2}), "only the CPUs are two"
+    assert placements_of[pair][-1] == (False, {"n1": 2}), "only the CPUs are two"
     history = (site.folder / "work" / pair / "history.jsonl").read_text().splitlines()
     assert json.loads(history[-1])["gpus"] == 2, "a process for each CPU"
     # A run's last report is read at the next look, after Slurm has called it COMPLETED.
     site.hopsd.wait_for(lambda _: measured_on_cpus(site) >= {1, 2})
     assert {fit.gpu_type for fit in site.store.knowledge().theory} == {"rtx3090", CPU}
-    site.cluster.run("scancel", never)
+    site.cluster.run("scancel", unplaceable)

@@ -22,9 +22,9 @@ def assert_records_are_true(site: Site) -> None:
     runs = site.runs()
     assert max(Counter((job, restart) for job, restart, _ in runs).values()) == 1
     for job in site.states():
-        seen = [nodes for who, _, nodes in runs if who == job]
-        recorded = [p.allocation.nodes for p in site.store.placements(JobId(job))]
-        assert recorded == seen, f"job {job}"
+        run_nodes = [nodes for run_job, _, nodes in runs if run_job == job]
+        placement_nodes = [p.allocation.nodes for p in site.store.placements(JobId(job))]
+        assert placement_nodes == run_nodes, f"job {job}"
         for placement in site.store.placements(JobId(job)):
             assert placement.end is not None
     ends = [line for line in site.worker_log.read_text().splitlines() if line.startswith("end")]
@@ -37,11 +37,13 @@ def assert_never_over_allocated(site: Site) -> None:
     for placement in placements:
         for node, gpus in placement.allocation:
             changes += [(placement.start, gpus, node), (placement.end or 0.0, -gpus, node)]
-    held: Counter[str] = Counter()
+    gpus_in_use: Counter[str] = Counter()
     for at, gpus, node in sorted(changes):
-        held[node] += gpus
-        there = [p for p in placements if node in p.allocation.nodes]
-        assert held[node] <= site.cluster.nodes[node].gpus, f"{node} at {at}: {there}"
+        gpus_in_use[node] += gpus
+        placements_on_node = [p for p in placements if node in p.allocation.nodes]
+        assert gpus_in_use[node] <= site.cluster.nodes[node].gpus, (
+            f"{node} at {at}: {placements_on_node}"
+        )
 
 
 def wait_for_open_plan(site: Site) -> None:
@@ -119,11 +121,11 @@ def test_hopsd_killed_in_the_grace_of_a_script_that_it_stopped(site: Site, stays
     site.submit("hops:reqs=4", LONG)
     wait_for_shells(site, bool)
     site.worker.write_text(WORKER)
-    others = [site.submit("hops:reqs=4", 1.0, "--time=1") for _ in range(4)]
+    competitors = [site.submit("hops:reqs=4", 1.0, "--time=1") for _ in range(4)]
     wait_for_shells(site, lambda states: states == ["T"])
     site.hopsd.kill()
     if stays:
-        site.cluster.run("scancel", *others)
+        site.cluster.run("scancel", *competitors)
     site.hopsd.start()
     wait_for_shells(site, lambda states: states[0] != "T")
     if not stays:
@@ -154,9 +156,11 @@ def test_a_lost_node_gives_its_job_another_one(site: Site) -> None:
     (node,) = status["running"][0]["placement"]
     site.cluster.stop_slurmd(node, signal.SIGKILL)
     site.cluster.run("scontrol", "update", f"nodename={node}", "state=down", "reason=test")
-    moved = site.hopsd.wait_for(lambda s: s["running"] and node not in s["running"][0]["placement"])
-    assert moved["running"][0]["id"] == job
-    assert [n["usable"] for n in moved["nodes"] if n["name"] == node] == [False]
+    moved_status = site.hopsd.wait_for(
+        lambda s: s["running"] and node not in s["running"][0]["placement"]
+    )
+    assert moved_status["running"][0]["id"] == job
+    assert [n["usable"] for n in moved_status["nodes"] if n["name"] == node] == [False]
     site.let_go()
     site.wait_until_all_completed()
 

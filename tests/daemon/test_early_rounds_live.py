@@ -31,14 +31,14 @@ def test_a_short_job_starts_within_the_round_and_the_next_one_begins_in_time(sit
     long = JobId(site.submit("hops:reqs=1,2", LONG, "--time=60"))
     site.hopsd.start()
     site.hopsd.wait_for(lambda s: len(s["running"]) == 1)
-    opened = site.store.last_plan()
-    assert opened is not None
+    opening_plan = site.store.last_plan()
+    assert opening_plan is not None
     short = JobId(site.submit("hops:reqs=1", 3.0, "--time=1"))
     site.hopsd.wait_for(lambda _: site.states()[short] == "COMPLETED", 300.0)
     assert placements(site, short) == [(False, {"n0": 1})]
     split = site.store.last_plan()
     assert split is not None
-    assert split.round_end == opened.round_end
+    assert split.round_end == opening_plan.round_end
     site.hopsd.wait_for(lambda _: placements(site, long)[-1] == (False, {"n0": 2}), 400.0)
     assert len(placements(site, long)) >= 3
     site.let_go()

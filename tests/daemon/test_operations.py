@@ -13,7 +13,7 @@ from pathlib import Path
 
 import psycopg
 import pytest
-from daemon_site import HERE, LONG, ROOT, Hopsd, Site
+from daemon_site import BIN, LONG, ROOT, Hopsd, Site
 from fixtures_cluster import wait_until
 
 from hopsd.ctl.daemon import ask
@@ -28,7 +28,7 @@ pytestmark = [pytest.mark.live, pytest.mark.slow]
 
 def hopsctl(site: Site, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [HERE / "hopsctl", *arguments],
+        [BIN / "hopsctl", *arguments],
         env={**os.environ, **site.cluster.env, "HOPS_SOCKET": str(site.hopsd.socket)},
         capture_output=True,
         text=True,
@@ -55,15 +55,15 @@ def test_held_jobs_are_given_to_plain_slurm_on_request(site: Site) -> None:
     assert hopsctl(site, "pause").returncode == 0
     site.hopsd.wait_for(lambda s: s["mode"] == "paused")
     jobs = [site.submit("hops:reqs=2,4", 1.0), site.submit("hops:reqs=1", 1.0)]
-    done = hopsctl(site, "pause", "--release-held")
-    assert done.returncode == 0, done.stderr
+    result = hopsctl(site, "pause", "--release-held")
+    assert result.returncode == 0, result.stderr
     site.wait_until_all_completed()
     by_id = {job.id: job for job in site.cluster.read_jobs()}
     assert set(by_id) == set(jobs)
     assert hopsctl(site, "resume").returncode == 0
-    late = site.submit("hops:reqs=1", 1.0)
+    released_job = site.submit("hops:reqs=1", 1.0)
     site.wait_until_all_completed()
-    assert late in site.states()
+    assert released_job in site.states()
 
 
 def test_one_job_is_released_and_hops_leaves_it_alone(site: Site) -> None:
@@ -84,14 +84,14 @@ def test_an_array_is_told_of_and_released_task_by_task_or_as_a_whole(site: Site)
     site.hopsd.start()
     array = site.submit("hops:reqs=2", LONG, "--array=0-7%3")
     status = site.hopsd.wait_for(lambda s: len(s["running"]) == 3)
-    told = [row["id"] for row in status["running"]]
-    assert told == [f"{array}_{task}" for task in range(3)]
+    task_ids = [row["id"] for row in status["running"]]
+    assert task_ids == [f"{array}_{task}" for task in range(3)]
     number = status["running"][0]["number"]
     assert f"Job {number}" in hopsctl(site, "explain", number).stdout
     waits = site.hopsd.wait_for(lambda s: s["waiting"])["waiting"][0]
     assert (waits["id"], waits["tasks"], waits["code"]) == (array, "3-7", "limit")
-    for asked in (array, f"{array}_6"):
-        assert "5 tasks (3-7) come up" in hopsctl(site, "explain", asked).stdout
+    for job_id in (array, f"{array}_6"):
+        assert "5 tasks (3-7) come up" in hopsctl(site, "explain", job_id).stdout
     site.cluster.run("scontrol", "hold", f"{array}_5")
     site.hopsd.wait_for(lambda s: {w["id"] for w in s["waiting"]} == {array, f"{array}_5"})
     assert "no waiting hops job" in hopsctl(site, "release", f"{array}_99").stderr
@@ -127,15 +127,15 @@ def test_systemd_is_told_ready_alive_what_was_done_and_stopping(
         monkeypatch.setenv("NOTIFY_SOCKET", str(site.folder / "notify"))
         monkeypatch.setenv("WATCHDOG_USEC", "1000000")
         site.hopsd.start(wait=False)
-        said = [systemd.recv(4096).decode()]
-        while not said[-1].startswith("STATUS="):  # read at once: the kernel keeps ten for us
-            said.append(systemd.recv(4096).decode())
-        assert said[-1].startswith("STATUS=first plan")
+        messages = [systemd.recv(4096).decode()]
+        while not messages[-1].startswith("STATUS="):  # read at once: the kernel keeps ten for us
+            messages.append(systemd.recv(4096).decode())
+        assert messages[-1].startswith("STATUS=first plan")
         assert site.hopsd.terminate() == 0
-        while said[-1] != "STOPPING=1":
-            said.append(systemd.recv(4096).decode())
-    assert said[0] == "READY=1"
-    assert "WATCHDOG=1" in said
+        while messages[-1] != "STOPPING=1":
+            messages.append(systemd.recv(4096).decode())
+    assert messages[0] == "READY=1"
+    assert "WATCHDOG=1" in messages
 
 
 def test_only_one_hopsd_acts_and_the_other_takes_over(site: Site) -> None:
@@ -159,24 +159,27 @@ def test_only_one_hopsd_acts_and_the_other_takes_over(site: Site) -> None:
 
 def test_a_job_that_its_user_holds_waits_until_the_user_wants_it(site: Site) -> None:
     site.hopsd.start()
-    held = site.submit("hops:reqs=1", 1.0, "--hold")
+    held_job = site.submit("hops:reqs=1", 1.0, "--hold")
     first = site.submit("hops:reqs=1", 1.0)
-    later = site.submit("hops:reqs=1", 1.0, f"--dependency=afterok:{held}")
-    status = site.hopsd.wait_for(lambda s: {w["id"] for w in s["waiting"]} == {held, later})
-    assert {w["id"]: w["code"] for w in status["waiting"]} == {held: "held", later: "dependency"}
+    later = site.submit("hops:reqs=1", 1.0, f"--dependency=afterok:{held_job}")
+    status = site.hopsd.wait_for(lambda s: {w["id"] for w in s["waiting"]} == {held_job, later})
+    assert {w["id"]: w["code"] for w in status["waiting"]} == {
+        held_job: "held",
+        later: "dependency",
+    }
     assert site.states()[first] in ("RUNNING", "COMPLETED", "COMPLETING")
-    waited = {w["id"]: w["wait_seconds"] for w in status["waiting"]}
-    assert waited[held] == 0.0
-    site.cluster.run("scontrol", "release", held)
+    wait_seconds = {w["id"]: w["wait_seconds"] for w in status["waiting"]}
+    assert wait_seconds[held_job] == 0.0
+    site.cluster.run("scontrol", "release", held_job)
     site.wait_until_all_completed()
 
 
 def test_a_job_whose_dependency_can_never_be_met_says_so_until_it_is_changed(site: Site) -> None:
     site.hopsd.start()
-    held = site.submit("hops:reqs=1", 1.0, "--hold")
-    later = site.submit("hops:reqs=1", 1.0, f"--dependency=afterok:{held}")
-    site.hopsd.wait_for(lambda s: {w["id"] for w in s["waiting"]} == {held, later})
-    site.cluster.run("scancel", held)
+    held_job = site.submit("hops:reqs=1", 1.0, "--hold")
+    later = site.submit("hops:reqs=1", 1.0, f"--dependency=afterok:{held_job}")
+    site.hopsd.wait_for(lambda s: {w["id"] for w in s["waiting"]} == {held_job, later})
+    site.cluster.run("scancel", held_job)
     status = site.hopsd.wait_for(
         lambda s: [w["id"] for w in s["waiting"] if "never starts" in w["reason"]] == [later]
     )
@@ -190,19 +193,23 @@ def test_what_an_operator_holds_waits_until_an_operator_releases_it(site: Site) 
     site.hopsd.start()
     hopsctl(site, "pause")
     site.hopsd.wait_for(lambda s: s["mode"] == "paused")
-    held, given, free = (site.submit("hops:reqs=1", 1.0) for _ in range(3))
-    site.cluster.run("scontrol", "hold", f"{held},{given}")
+    held_job, released_job, free = (site.submit("hops:reqs=1", 1.0) for _ in range(3))
+    site.cluster.run("scontrol", "hold", f"{held_job},{released_job}")
     hopsctl(site, "resume")
-    status = site.hopsd.wait_for(lambda s: {w["id"] for w in s["waiting"]} == {held, given})
+    status = site.hopsd.wait_for(
+        lambda s: {w["id"] for w in s["waiting"]} == {held_job, released_job}
+    )
     assert {w["code"] for w in status["waiting"]} == {"held"}
     assert site.states()[free] != "PENDING"
     unknown = hopsctl(site, "release", "999")
     assert (unknown.returncode, unknown.stderr[:30]) == (2, "hopsctl: no waiting hops job 9")
-    assert hopsctl(site, "release", given).returncode == 0
-    site.hopsd.wait_for(lambda s: [w["id"] for w in s["waiting"] if w["released"]] == [given])
-    site.cluster.run("scontrol", "release", f"{held},{given}")
+    assert hopsctl(site, "release", released_job).returncode == 0
+    site.hopsd.wait_for(
+        lambda s: [w["id"] for w in s["waiting"] if w["released"]] == [released_job]
+    )
+    site.cluster.run("scontrol", "release", f"{held_job},{released_job}")
     site.wait_until_all_completed()
-    assert {job for job, _, _ in site.runs()} == {held, given, free}
+    assert {job for job, _, _ in site.runs()} == {held_job, released_job, free}
 
 
 def test_a_job_that_hops_has_not_looked_at_is_not_unknown(site: Site) -> None:
@@ -211,10 +218,11 @@ def test_a_job_that_hops_has_not_looked_at_is_not_unknown(site: Site) -> None:
     site.hopsd.config.write_text(text.replace("refresh_seconds = 1", "refresh_seconds = 3600"))
     site.hopsd.start()
     new, plain = site.submit("hops:reqs=1"), site.submit("mine")
-    done = hopsctl(site, "explain", new)
-    assert done.returncode == 1
+    result = hopsctl(site, "explain", new)
+    assert result.returncode == 1
     assert (
-        f"job {new} is PENDING, and hops has not looked at it yet: it looks every 36" in done.stderr
+        f"job {new} is PENDING, and hops has not looked at it yet: it looks every 36"
+        in result.stderr
     )
     assert "has no hops comment: it is Slurm's alone" in hopsctl(site, "explain", plain).stderr
     assert "hops knows no job 999" in hopsctl(site, "explain", "999").stderr
@@ -233,7 +241,7 @@ for command in ("status", "pause"):
         answer = json.loads(s.makefile().readline())
         print("error" if "error" in answer else "data", answer.get("error", "")[:60])
 """
-    done = subprocess.run(
+    result = subprocess.run(
         [_python_of_everybody(), "-c", asker, str(site.hopsd.socket)],
         user=65534,
         group=65534,
@@ -242,8 +250,8 @@ for command in ("status", "pause"):
         text=True,
         check=True,
     )
-    assert done.stdout.splitlines()[0].strip() == "data"
-    assert done.stdout.splitlines()[1].startswith("error pause is for root")
+    assert result.stdout.splitlines()[0].strip() == "data"
+    assert result.stdout.splitlines()[1].startswith("error pause is for root")
     with pytest.raises(InputError, match="accepted"):
         ask(site.hopsd.socket, "drop table")
 
@@ -264,17 +272,17 @@ def test_status_and_explain_say_where_and_why(site: Site) -> None:
     site.hopsd.wait_for(lambda s: len(s["running"]) == 3)
     waiting = site.submit("hops:reqs=2,4", 1.0)
     site.hopsd.wait_for(lambda s: s["waiting"] and s["waiting"][0]["reason"])
-    shown = hopsctl(site, "status").stdout
-    assert "0 idle" in shown
-    assert "no_configuration" in shown
-    explained = hopsctl(site, "explain", waiting)
-    assert "waits because" in explained.stdout
+    status = hopsctl(site, "status").stdout
+    assert "0 idle" in status
+    assert "no_configuration" in status
+    explanation = hopsctl(site, "explain", waiting)
+    assert "waits because" in explanation.stdout
     document = json.loads(hopsctl(site, "explain", "1", "--json").stdout)
     assert document["job"]["placement"] == document["history"]["placements"][0]["nodes"]
     assert hopsctl(site, "explain", "4711").returncode == 1
     assert hopsctl(site, "explain", "\udcff").returncode == 2
     nobody_there = subprocess.run(
-        [HERE / "hopsctl", "status", "--socket", str(site.folder / "none")],
+        [BIN / "hopsctl", "status", "--socket", str(site.folder / "none")],
         capture_output=True,
         text=True,
         check=False,
@@ -283,8 +291,8 @@ def test_status_and_explain_say_where_and_why(site: Site) -> None:
     site.let_go()
     site.wait_until_all_completed()
     site.hopsd.wait_for(lambda s: not s["running"] and not s["waiting"])
-    ended = json.loads(hopsctl(site, "explain", "1", "--json").stdout)
-    assert ended["history"]["record"]["state"] == "COMPLETED"
+    explanation_of_first = json.loads(hopsctl(site, "explain", "1", "--json").stdout)
+    assert explanation_of_first["history"]["record"]["state"] == "COMPLETED"
     assert "COMPLETED" in hopsctl(site, "explain", "1").stdout
 
 
@@ -356,9 +364,9 @@ def test_a_job_that_would_run_into_a_reservation_goes_elsewhere(site: Site) -> N
     site.hopsd.wait_for(lambda s: [w["id"] for w in s["waiting"]] == [larger])
     site.cluster.run("scancel", larger)
     site.hopsd.wait_for(lambda s: not s["running"] and not s["waiting"])
-    where = {job: nodes for job, _, nodes in site.runs()}
-    assert where[short] in (("n0",), ("n1",))
-    assert {where[job] for job in long} <= {("n1",), ("n2",)}
+    nodes_of = {job: nodes for job, _, nodes in site.runs()}
+    assert nodes_of[short] in (("n0",), ("n1",))
+    assert {nodes_of[job] for job in long} <= {("n1",), ("n2",)}
     site.cluster.run("scontrol", "delete", "reservationname=mend")
 
 
@@ -420,19 +428,19 @@ def test_a_clock_that_is_an_hour_ahead_for_a_while_is_in_no_record(
     site: Site, database: str
 ) -> None:
     """It stayed in 85 of 741 records: ends in the future, negative run times."""
-    ahead = site.folder / "ahead"
-    ahead.write_text("0")
+    clock_offset = site.folder / "ahead"
+    clock_offset.write_text("0")
     script = ROOT / "bench" / "chaos" / "shifted_clock.py"
-    site.hopsd.command = [sys.executable, str(script), str(ahead)]
+    site.hopsd.command = [sys.executable, str(script), str(clock_offset)]
     site.hopsd.configure(round_seconds=3.0)
     site.hopsd.start()
-    begun = time.time()
+    start_time = time.time()
     jobs = [site.submit("hops:reqs=4", 2.0) for _ in range(4)]
     site.hopsd.wait_for(lambda s: s["running"])
-    ahead.write_text("3600")
+    clock_offset.write_text("3600")
     ticks = site.hopsd.status()["ticks"]
     site.hopsd.wait_for(lambda s: s["ticks"] > ticks + 4)
-    ahead.write_text("0")
+    clock_offset.write_text("0")
     site.wait_until_all_completed()
     site.hopsd.wait_for(lambda s: not s["running"] and not s["waiting"])
     now = time.time()
@@ -441,11 +449,11 @@ def test_a_clock_that_is_an_hour_ahead_for_a_while_is_in_no_record(
             "SELECT id, submit, seen, ended, wait_seconds, run_seconds FROM jobs"
         ).fetchall()
     assert {row[0] for row in records} == set(jobs)
-    for _, submit, seen, ended, wait, run in records:
-        assert begun - 2.0 <= submit <= ended <= seen + 1.0 <= now + 2.0
-        assert 0.0 <= wait <= now - begun + 2.0
-        assert 0.0 <= run <= now - begun + 2.0
+    for _, submit, seen_at, end_time, wait, run in records:
+        assert start_time - 2.0 <= submit <= end_time <= seen_at + 1.0 <= now + 2.0
+        assert 0.0 <= wait <= now - start_time + 2.0
+        assert 0.0 <= run <= now - start_time + 2.0
     for job in jobs:
         for placement in site.store.placements(JobId(job)):
             assert placement.end is not None
-            assert begun - 2.0 <= placement.start <= placement.end <= now + 2.0
+            assert start_time - 2.0 <= placement.start <= placement.end <= now + 2.0

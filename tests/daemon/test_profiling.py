@@ -25,8 +25,8 @@ def site(database: str) -> Iterator[Site]:
 
 
 def profile(site: Site, seconds: float = 90.0) -> None:
-    more = f"time_limit_seconds = {seconds}"
-    site.hopsd.configure(round_seconds=10.0, profiling=True, more=more)
+    profiling_settings = f"time_limit_seconds = {seconds}"
+    site.hopsd.configure(round_seconds=10.0, profiling=True, tables=profiling_settings)
     site.hopsd.start()
 
 
@@ -36,7 +36,7 @@ def events(site: Site, job: JobId) -> list[tuple[str, str]]:
     return [(e.kind, e.text) for e in events if e.kind.startswith("profile")]
 
 
-def explained(site: Site, job: JobId) -> dict[str, Any]:
+def explanation_of(site: Site, job: JobId) -> dict[str, Any]:
     answer = ask(site.hopsd.socket, "explain", job=job)
     assert isinstance(answer, dict)
     return answer
@@ -50,13 +50,13 @@ def test_a_new_workload_is_measured_on_each_type_and_then_never_again(site: Site
     first = submit(site, comment, measurable_example(site.folder), *options)
     site.wait_until_all_completed(200.0)
     runs = placements(site, first)
-    assert [where for measured, where in runs if measured] == [{"n0": 1}, {"n1": 1}] or [
-        where for measured, where in runs if measured
+    assert [placement for measured, placement in runs if measured] == [{"n0": 1}, {"n1": 1}] or [
+        placement for measured, placement in runs if measured
     ] == [{"n1": 1}, {"n0": 1}]
     assert not runs[-1][0]
-    known = {(t.workload, t.gpu_type): t for t in site.store.knowledge().theory}
-    assert known.keys() == {("conv", "rtx3090"), ("conv", "v100")}
-    basic = known[WorkloadName("conv"), GpuType("v100")]
+    theories = {(t.workload, t.gpu_type): t for t in site.store.knowledge().theory}
+    assert theories.keys() == {("conv", "rtx3090"), ("conv", "v100")}
+    basic = theories[WorkloadName("conv"), GpuType("v100")]
     assert basic.iterations >= 10
     assert 0.04 < basic.t_f < 0.5  # the pace is kept in the forward part
     assert [kind for kind, _ in events(site, first)] == ["profiled", "profiled"]
@@ -109,16 +109,16 @@ def test_a_job_that_fails_on_one_gpu_competes_without_figures(site: Site) -> Non
     assert placements(site, job) == [(True, {"n0": 1}), (False, {"n0": 2})]
     assert (site.folder / "work" / "log").read_text().split() == ["1", "2"]
     text = "its profile run on rtx3090 (n0) failed: it ended with exit code 3"
-    ((kind, said),) = events(site, job)
+    ((kind, text_of_event),) = events(site, job)
     assert kind == "profile_failed"
-    assert said.startswith(text)
+    assert text_of_event.startswith(text)
     record = site.store.job(job)
     assert record is not None
     assert record.restarts == 1
-    again = submit(site, "hops:reqs=1,2;workload=pair", script)
+    second_job = submit(site, "hops:reqs=1,2;workload=pair", script)
     site.wait_until_all_completed()
-    assert (True, {"n0": 1}) not in placements(site, again)
-    assert placements(site, again)[-1] == (False, {"n0": 2})
+    assert (True, {"n0": 1}) not in placements(site, second_job)
+    assert placements(site, second_job)[-1] == (False, {"n0": 2})
 
 
 @pytest.mark.long
@@ -129,8 +129,8 @@ def test_a_run_without_figures_ends_in_time_and_its_user_is_told(site: Site) -> 
     assert placements(site, full)[0][0] is False, "preempt=no: its run is not broken off"
     job = submit(site, "hops:reqs=1,2;workload=silent", "sleep 12")
     site.hopsd.wait_for(lambda _: bool(events(site, job)))
-    told = "failed: it had not measured enough after 3 s"
-    assert told in events(site, job)[0][1]
-    assert told in str(explained(site, job)["history"]["events"])
+    failure = "failed: it had not measured enough after 3 s"
+    assert failure in events(site, job)[0][1]
+    assert failure in str(explanation_of(site, job)["history"]["events"])
     site.wait_until_all_completed()
     assert [measured for measured, _ in placements(site, job)][-1] is False

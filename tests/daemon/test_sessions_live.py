@@ -93,10 +93,10 @@ def test_salloc_gets_a_gpu_of_a_training_that_saves_first(site: Site) -> None:
     trainings = fill(site)
     begin = time.monotonic()
     shell = ("salloc", "--chdir=/", "--comment=hops:reqs=1;interactive", "bash", "-c")
-    with session(site, *shell, "echo here $SLURM_JOB_ID $SLURM_JOB_NODELIST; read") as asked:
-        _, job, node = read_until(asked, "here ").split()
-        waited = time.monotonic() - begin
-        assert waited < SECONDS
+    with session(site, *shell, "echo here $SLURM_JOB_ID $SLURM_JOB_NODELIST; read") as terminal:
+        _, job, node = read_until(terminal, "here ").split()
+        seconds = time.monotonic() - begin
+        assert seconds < SECONDS
         status = site.hopsd.wait_for(
             lambda status: {j["id"] for j in status["running"]} == {*trainings, job}
         )
@@ -106,29 +106,29 @@ def test_salloc_gets_a_gpu_of_a_training_that_saves_first(site: Site) -> None:
         assert len(shrunk) == 1
         log = site.worker_log.read_text()
         assert f"saved {shrunk[0]}" in log, "it saves before it makes room"
-        assert asked.stdin is not None
-        asked.stdin.write("\n")
-        asked.stdin.flush()
-        asked.wait(timeout=60)
-    print(f"waited {waited:.1f} s")
+        assert terminal.stdin is not None
+        terminal.stdin.write("\n")
+        terminal.stdin.flush()
+        terminal.wait(timeout=60)
+    print(f"waited {seconds:.1f} s")
 
 
 def test_srun_runs_in_a_session_and_moves_nobody_where_a_gpu_is_idle(site: Site) -> None:
     site.hopsd.start()
     training = site.submit("hops:reqs=4", LONG)
     site.hopsd.wait_for(lambda status: [j["id"] for j in status["running"]] == [training])
-    done = subprocess.run(
+    result = subprocess.run(
         ["srun", "--chdir=/", "--comment=hops:reqs=2;interactive",
          "bash", "-c", "echo $SLURM_GPUS_ON_NODE $HOPS_GPUS $CUDA_VISIBLE_DEVICES"],
         env=environment(site), capture_output=True, text=True, check=False, timeout=120,
     )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.split()[0] == "2", (done.stdout, done.stderr)
-    assert "as a session that nothing moves" in done.stderr
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.split()[0] == "2", (result.stdout, result.stderr)
+    assert "as a session that nothing moves" in result.stderr
     assert site.worker_log.read_text().count("run ") == 1
 
 
-WARNED, ENDED = "session_warned", "session_ended"
+WARNING, SESSION_END = "session_warned", "session_ended"
 
 
 def events(site: Site, job: str) -> list[tuple[str, float]]:
@@ -147,7 +147,7 @@ def test_idle_and_long_sessions_are_warned_in_their_terminal_and_ended(database:
         running_cluster(nodes=[NodeSpec("a100", gpus=4, cpus=8)], extra_conf=gather) as cluster,
         closing(Site(cluster.directory, database, cluster)) as site,
     ):
-        site.hopsd.configure(more=ending)
+        site.hopsd.configure(tables=ending)
         site.hopsd.start()
         training = site.submit("hops:reqs=1", LONG)
         ask = ("--chdir=/", "--comment=hops:reqs=1;interactive")
@@ -160,20 +160,20 @@ def test_idle_and_long_sessions_are_warned_in_their_terminal_and_ended(database:
             ) as used,
         ):
             began = time.time()
-            jobs = [read_until(each, "job=").split("=")[1].strip() for each in (idle, used)]
+            jobs = [read_until(terminal, "job=").split("=")[1].strip() for terminal in (idle, used)]
             text = read_until(idle, "hops ends this session at ")
             assert "it has used no processor time for" in text
             read_until(idle, "hops ended the session: it has used no processor time")
             idle.wait(timeout=60)
-            wait_until(lambda: events(site, jobs[0])[-1][0] == ENDED)
+            wait_until(lambda: events(site, jobs[0])[-1][0] == SESSION_END)
             (before, warned_at), (_, ended_at) = events(site, jobs[0])[-2:]
-            assert before == WARNED
+            assert before == WARNING
             assert ended_at - warned_at >= warning
             assert used.poll() is None
             read_until(used, "hops ended the session: the site ends sessions after 0.1 h")
             used.wait(timeout=60)
             assert time.time() - began >= hours * 3600.0
-        wait_until(lambda: [kind for kind, _ in events(site, jobs[1])] == [WARNED, ENDED])
+        wait_until(lambda: [kind for kind, _ in events(site, jobs[1])] == [WARNING, SESSION_END])
         site.hopsd.wait_for(lambda status: [j["id"] for j in status["running"]] == [training])
 
 
@@ -228,12 +228,12 @@ def test_jupyter_answers_on_a_full_cluster(
 ) -> None:
     trainings = fill(site)
     begin = time.monotonic()
-    done = subprocess.run(
+    result = subprocess.run(
         ["sbatch", "--parsable", f"--chdir={tmp_path}", ROOT / "examples" / "jupyter.sh"],
         env=environment(site) | jupyter, capture_output=True, text=True, check=False,
     )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    job = done.stdout.strip()
+    assert result.returncode == 0, result.stderr
+    job = result.stdout.strip()
     site.hopsd.wait_for(
         lambda status: {row["id"] for row in status["running"]} == {*trainings, job}
     )

@@ -19,7 +19,7 @@ def test_themis_shares_a_cluster_among_apps(site: Site) -> None:
     first = [site.submit("hops:reqs=1,2;app=lm:1;workload=a", 4.0) for _ in range(4)]
     after = f"--dependency=afterany:{':'.join(first)}"
     last = site.submit("hops:reqs=2,4;app=lm:2;workload=a", 2.0, after)
-    others = [site.submit(f"hops:reqs=2,4;app=cv{i % 2};workload=b", 4.0) for i in range(4)]
+    other_apps = [site.submit(f"hops:reqs=2,4;app=cv{i % 2};workload=b", 4.0) for i in range(4)]
     alone = site.submit("hops:reqs=4;workload=c", 4.0)
     status = site.hopsd.wait_for(
         lambda s: (
@@ -28,6 +28,6 @@ def test_themis_shares_a_cluster_among_apps(site: Site) -> None:
     )
     assert last in {job["id"] for job in status["waiting"]}
     site.wait_until_all_completed(240.0)
-    assert set(site.states()) == {*first, last, *others, alone}
+    assert set(site.states()) == {*first, last, *other_apps, alone}
     starts = [job for job, restarts, _ in site.runs() if restarts == 0]
     assert starts.index(last) > max(starts.index(job) for job in first)

@@ -20,10 +20,10 @@ def test_hopsd_wakes_on_submissions_and_ends(site: Site) -> None:
     site.hopsd.wait_for(lambda status: status["mode"] == "active")
     begin = time.monotonic()
     first = site.submit("hops:reqs=4;preempt=no", 600.0)
-    rest = [site.submit("hops:reqs=4,2;preempt=no", 600.0) for _ in range(2)]
+    rigid_jobs = [site.submit("hops:reqs=4,2;preempt=no", 600.0) for _ in range(2)]
     last = site.submit("hops:reqs=4;preempt=no", 600.0)
     site.hopsd.wait_for(lambda status: len(status["running"]) == 3)
     site.cluster.run("scancel", first)
     site.hopsd.wait_for(lambda status: last in {job["id"] for job in status["running"]})
-    assert rest
+    assert rigid_jobs
     assert time.monotonic() - begin < REFRESH, "no regular look found them"

@@ -51,56 +51,58 @@ def start_demo(folder: Path) -> subprocess.Popen[str]:
 
 def processes_of(folder: Path) -> list[str]:
     """Command lines and environments that still name the folder."""
-    found = []
+    command_lines = []
     for path in Path("/proc").glob("[0-9]*"):
         try:
             command = (path / "cmdline").read_bytes() + (path / "environ").read_bytes()
         except OSError:
             continue
         if str(folder).encode() in command and int(path.name) != os.getpid():
-            found.append((path / "cmdline").read_text(errors="replace").replace("\0", " "))
-    return found
+            command_lines.append((path / "cmdline").read_text(errors="replace").replace("\0", " "))
+    return command_lines
 
 
 def assert_nothing_left(folder: Path) -> None:
     deadline = time.monotonic() + 60.0
-    while (left := processes_of(folder)) and time.monotonic() < deadline:
+    while (leftovers := processes_of(folder)) and time.monotonic() < deadline:
         time.sleep(0.5)
-    assert left == []
+    assert leftovers == []
     assert list(folder.glob("hops-*")) == []
 
 
 @pytest.mark.long
 def test_every_job_completes_in_its_set_and_one_is_moved(folder: Path) -> None:
     demo = start_demo(folder)
-    said, _ = demo.communicate(timeout=500)
-    assert demo.returncode == 0, said[-6000:]
+    output, _ = demo.communicate(timeout=500)
+    assert demo.returncode == 0, output[-6000:]
     assert_nothing_left(folder)
     report = json.loads((folder / "out" / "report.json").read_text())
     schema = json.loads((ROOT / "docs" / "schema" / "demo-report.schema.json").read_text())
     jsonschema.validate(report, schema)
     assert len(report["jobs"]) >= 8
     for job in report["jobs"]:
-        accepted = parse(job["comment"]).reqs
+        requested_counts = parse(job["comment"]).reqs
         assert job["state"] == "COMPLETED"
         assert job["end"] > job["submit"]
         for placement in job["placements"]:
-            assert placement["profiling"] or sum(placement["nodes"].values()) in accepted
-    moved = [job for job in report["jobs"] if job["restarts"] and len(job["placements"]) > 1]
-    assert moved
+            assert placement["profiling"] or sum(placement["nodes"].values()) in requested_counts
+    moved_jobs = [job for job in report["jobs"] if job["restarts"] and len(job["placements"]) > 1]
+    assert moved_jobs
     assert any(len(p["nodes"]) > 1 for job in report["jobs"] for p in job["placements"])
     assert not any(p["profiling"] for job in report["jobs"] for p in job["placements"])
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM], ids=["Ctrl-C", "kill"])
-def test_stopped_in_the_middle_it_leaves_nothing_behind(folder: Path, how: signal.Signals) -> None:
+@pytest.mark.parametrize("signal_number", [signal.SIGINT, signal.SIGTERM], ids=["Ctrl-C", "kill"])
+def test_stopped_in_the_middle_it_leaves_nothing_behind(
+    folder: Path, signal_number: signal.Signals
+) -> None:
     demo = start_demo(folder)
     assert demo.stdout is not None
     for line in demo.stdout:
         if "start done" in line:
             break
-    demo.send_signal(how)
+    demo.send_signal(signal_number)
     demo.communicate(timeout=90)
     assert demo.returncode in (130, 143)
     assert_nothing_left(folder)

@@ -13,8 +13,8 @@ from examples.demo.predictions import COLUMNS, Outcome, PredictionLog, is_right,
 
 
 def row(job: str, kind: str, at: float, low: float, expected: float, high: float) -> Any:
-    found = {"kind": kind, "at": at, "expected": expected, "low": low, "high": high}
-    return {"id": job, "predicted": found}
+    prediction = {"kind": kind, "at": at, "expected": expected, "low": low, "high": high}
+    return {"id": job, "predicted": prediction}
 
 
 def test_each_prediction_is_held_against_what_it_was_about(tmp_path: Path) -> None:
@@ -30,13 +30,15 @@ def test_each_prediction_is_held_against_what_it_was_about(tmp_path: Path) -> No
         log.note(document)
     outcomes = [Outcome("1", "train", (12.0, 90.0), 75.0)]
     rows = log.rows(outcomes)
-    assert [(each["id"], each["kind"], each["actual"]) for each in rows] == [
+    assert [
+        (row_of_job["id"], row_of_job["kind"], row_of_job["actual"]) for row_of_job in rows
+    ] == [
         ("1", "start", 12.0),
         ("1", "end", 75.0),
         ("1", "start", 90.0),
         ("gone", "start", None),
     ]
-    assert [is_right(each) for each in rows[:3]] == [True, True, False]
+    assert [is_right(row_of_job) for row_of_job in rows[:3]] == [True, True, False]
     path = tmp_path / "predictions.csv"
     write(rows, path)
     with path.open(encoding="utf-8", newline="") as file:
@@ -44,7 +46,7 @@ def test_each_prediction_is_held_against_what_it_was_about(tmp_path: Path) -> No
     assert tuple(read[0]) == COLUMNS
     assert read[-1]["actual"] == ""
     console = Console(width=120, file=StringIO())
-    with console.capture() as shown:
+    with console.capture() as capture:
         console.print(summary(rows, outcomes))
-    assert "2 predictions" in shown.get()
-    assert "50%" in shown.get()
+    assert "2 predictions" in capture.get()
+    assert "50%" in capture.get()

@@ -20,6 +20,6 @@ def test_a_folder_with_files_of_others_is_refused_and_kept(tmp_path: Path) -> No
 def test_what_an_earlier_demo_left_is_removed(tmp_path: Path) -> None:
     for _ in range(2):
         with ExitStack() as stack:
-            out = Site(stack, tmp_path / "new").out
-        assert not (out / "old.log").exists()
-        (out / "old.log").touch()
+            output_folder = Site(stack, tmp_path / "new").out
+        assert not (output_folder / "old.log").exists()
+        (output_folder / "old.log").touch()

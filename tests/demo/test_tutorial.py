@@ -45,10 +45,10 @@ class Step:
 
 def steps() -> list[Step]:
     """The page's, in their order."""
-    found = re.findall(
+    matches = re.findall(
         r"^(?:<!-- until: (.+) -->\n)?    \$ ((?:.*\\\n)*.*)$", PAGE, flags=re.MULTILINE
     )
-    return [Step(re.sub(r"\\\n\s*", "", command), until) for until, command in found]
+    return [Step(re.sub(r"\\\n\s*", "", command), until) for until, command in matches]
 
 
 class Shell:
@@ -67,21 +67,21 @@ class Shell:
         assert self._process.stdout is not None
         self._process.stdin.write(f"{command}\necho; echo '{END}' $?\n")
         self._process.stdin.flush()
-        said = ""
+        output = ""
         for line in self._process.stdout:
             if line.startswith(END):
-                return int(line.removeprefix(END)), said
-            said += line
-        raise AssertionError(f"{command}: the shell has ended\n{said}")
+                return int(line.removeprefix(END)), output
+            output += line
+        raise AssertionError(f"{command}: the shell has ended\n{output}")
 
     def follow(self, step: Step) -> None:
         deadline = time.monotonic() + PATIENCE
         while True:
-            code, said = self.ask(f"set -o pipefail; {step.command}")
-            if code == 0 and re.search(step.until, said, re.MULTILINE):
+            code, output = self.ask(f"set -o pipefail; {step.command}")
+            if code == 0 and re.search(step.until, output, re.MULTILINE):
                 return
-            assert step.until, f"{step.command}: exit code {code}\n{said}"
-            assert time.monotonic() < deadline, f"{step.command}: not {step.until!r}\n{said}"
+            assert step.until, f"{step.command}: exit code {code}\n{output}"
+            assert time.monotonic() < deadline, f"{step.command}: not {step.until!r}\n{output}"
             time.sleep(0.3)
 
     def leave(self) -> int:
@@ -104,8 +104,8 @@ def folder() -> Iterator[Path]:
 
 
 def script() -> str:
-    (found,) = re.findall(r"^```bash\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
-    return str(found)
+    (text,) = re.findall(r"^```bash\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
+    return str(text)
 
 
 @pytest.mark.parametrize("mark", [pytest.param(None, marks=live, id="live")])

@@ -45,7 +45,7 @@ class Recipe:
 
 
 STEPS = ("--steps", "2000")
-TRIED = {
+RECIPE_CASES = {
     "plain": Recipe(("plain.sh", *STEPS), Allocation.of({"n0": 1}), 2000),
     "torchrun": Recipe(("torchrun.sh", *STEPS), TWO_NODES, 2000),
     "trainer": Recipe(
@@ -87,34 +87,34 @@ def cluster(whole_cluster: PrivateCluster) -> Iterator[PrivateCluster]:
 def test_every_recipe_is_tried() -> None:
     scripts = {path.name for path in RECIPES.glob("*.sh")}
     programs = {path.name for path in RECIPES.glob("*.py")}
-    tried = {word for recipe in TRIED.values() for word in recipe.command}
-    started = {word for script in scripts for word in (RECIPES / script).read_text().split()}
-    assert scripts <= tried
-    assert programs <= tried | started
+    tested_words = {word for recipe in RECIPE_CASES.values() for word in recipe.command}
+    script_words = {word for script in scripts for word in (RECIPES / script).read_text().split()}
+    assert scripts <= tested_words
+    assert programs <= tested_words | script_words
 
 
 @pytest.mark.parametrize(
     "name",
     [
         pytest.param(name, marks=[] if name == "plain" else pytest.mark.long, id=name)
-        for name in TRIED
+        for name in RECIPE_CASES
     ],
 )
 def test_a_moved_recipe_goes_on(name: str, cluster: PrivateCluster, tmp_path: Path) -> None:
-    recipe = TRIED[name]
+    recipe = RECIPE_CASES[name]
     if find_spec(recipe.package) is None:
         pytest.skip(f"needs {recipe.package}: pip install {recipe.package}")
     tmp_path.chmod(0o755)
     for path in RECIPES.iterdir():
         (tmp_path / path.name).symlink_to(path)
     # The recipe's own comment and options, as a user would submit it.
-    done = subprocess.run(
+    result = subprocess.run(
         ["sbatch", "--parsable", f"--output={tmp_path}/log", *recipe.command],
         env=os.environ | cluster.env
         | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "OMP_NUM_THREADS": "1"},
         cwd=tmp_path, check=True, capture_output=True, text=True,
     )  # fmt: skip
-    id_ = JobId(done.stdout.strip())
+    id_ = JobId(result.stdout.strip())
     port = SlurmPort(ScontrolAdapter(cluster.commands()), ApplySettings())
 
     def log() -> str:

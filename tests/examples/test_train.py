@@ -16,7 +16,7 @@ import pytest
 from fixtures_cluster import report_folder, running_cluster, wait_until
 
 from examples.demo.cluster import NodeSpec, PrivateCluster
-from hopsd.learning.reader import Collected, ReportReader
+from hopsd.learning.reader import Collection, ReportReader
 from hopsd.model.allocation import Allocation
 from hopsd.model.ids import JobId
 from hopsd.model.reading import Hold, JobReading, Reading, SlurmState
@@ -56,7 +56,7 @@ def cluster(whole_cluster: PrivateCluster, spool: Path) -> Iterator[PrivateClust
         report.unlink()
 
 
-class Watched:
+class WatchedJob:
     """One job of the example on the cluster."""
 
     def __init__(self, cluster: PrivateCluster, folder: Path, comment: str, *options: str) -> None:
@@ -73,11 +73,11 @@ class Watched:
             }
         )
         command = ["sbatch", "--parsable", f"--comment={comment}", f"--output={folder}/log"]
-        done = subprocess.run(
+        result = subprocess.run(
             [*command, f"--chdir={folder}", ROOT / "examples" / "train.sh", *options],
             env=env, cwd=folder, check=True, capture_output=True, text=True,
         )  # fmt: skip
-        self.id = JobId(done.stdout.strip())
+        self.id = JobId(result.stdout.strip())
 
     @property
     def reading(self) -> JobReading:
@@ -115,11 +115,11 @@ class Watched:
         assert self.reading.state is SlurmState.COMPLETED
 
 
-def look(reader: ReportReader, reading: Reading) -> Collected:
+def look(reader: ReportReader, reading: Reading) -> Collection:
     """One look whose lessons are kept: reports of finished jobs are removed."""
-    collected = reader.collect(reading)
+    reports = reader.collect(reading)
     reader.settle()
-    return collected
+    return reports
 
 
 @pytest.mark.long
@@ -129,15 +129,15 @@ def test_it_goes_on_with_other_gpu_counts_and_loses_no_sample(
     """One GPU, then three on two nodes unevenly, then two on one: as one stream of samples."""
     tmp_path.chmod(0o755)
     comment = "hops:reqs=1,2,3;batch=16;lr=0.002@1;lr_rule=linear;workload=example"
-    job = Watched(
+    job = WatchedJob(
         cluster, tmp_path, comment,
         "--model", "mlp", "--samples", str(SAMPLES), "--pace", "0.05", "--print-every", "5",
     )  # fmt: skip
-    reader, seen = ReportReader(spool), []
+    reader, collections = ReportReader(spool), []
 
-    def learn() -> Collected:
-        seen.append(look(reader, job.port.read()))
-        return seen[-1]
+    def learn() -> Collection:
+        collections.append(look(reader, job.port.read()))
+        return collections[-1]
 
     job.place(n2=1)
     job.trains_on(1)
@@ -145,7 +145,7 @@ def test_it_goes_on_with_other_gpu_counts_and_loses_no_sample(
     job.place(n0=2, n1=1)
     job.trains_on(3)
     wait_until(lambda: any(r.nodes == 2 for r in learn().records))
-    assert 0 < seen[-1].restart_seconds[job.id] < 120
+    assert 0 < collections[-1].restart_seconds[job.id] < 120
     job.place(n1=2)
     job.trains_on(2)
     job.ends()
@@ -164,8 +164,8 @@ def test_it_goes_on_with_other_gpu_counts_and_loses_no_sample(
 
     assert learn().samples_done == {job.id: SAMPLES}
     assert list(spool.iterdir()) == []
-    assert [refused for collected in seen for refused in collected.refused] == []
-    records = [record for collected in seen for record in collected.records]
+    assert [refused for collection in collections for refused in collection.refused] == []
+    records = [record for collection in collections for record in collection.records]
     assert {record.workload for record in records} == {"example"}
     shapes = {(r.node, r.gpu_type, r.gpus, r.nodes) for r in records}
     assert {("n2", "v100", 1, 1), ("n0", "rtx3090", 3, 2), ("n1", "rtx3090", 3, 2)} <= shapes
@@ -180,25 +180,25 @@ def test_a_plain_loop_is_measured_without_a_change(
     tmp_path.chmod(0o755)
     env = os.environ | cluster.env | {"HOPS_REPORT_SECONDS": "0.5"}
     plain = ROOT / "examples" / "plain.py"
-    done = subprocess.run(
+    result = subprocess.run(
         ["sbatch", "--parsable", "--comment=hops:reqs=1", f"--output={tmp_path}/log",
          f"--wrap={sys.executable} {plain} 30"],
         env=env, cwd=tmp_path, check=True, capture_output=True, text=True,
     )  # fmt: skip
-    job = JobId(done.stdout.strip())
+    job = JobId(result.stdout.strip())
     port = SlurmPort(ScontrolAdapter(cluster.commands()), ApplySettings())
     port.apply([Step(job, StepKind.START, target=Allocation.of({"n0": 1}))])
     reader = ReportReader(spool)
-    collected: list[Collected] = []
+    collections: list[Collection] = []
 
-    def ended() -> bool:
+    def is_complete() -> bool:
         reading = port.read()
-        collected.append(look(reader, reading))
+        collections.append(look(reader, reading))
         return all(j.state.finished for j in reading.jobs if j.id == job)
 
-    wait_until(ended, 280)
-    assert collected[-1].samples_done == {job: 30 * 4096}
-    assert any(record.node == "n0" for c in collected for record in c.records)
+    wait_until(is_complete, 280)
+    assert collections[-1].samples_done == {job: 30 * 4096}
+    assert any(record.node == "n0" for c in collections for record in c.records)
 
 
 def test_a_profiling_run_hands_the_job_back_held(
@@ -207,7 +207,7 @@ def test_a_profiling_run_hands_the_job_back_held(
     """It measures, reports, and is requeued under its own user's rights, torchrun and all."""
     tmp_path.chmod(0o755)
     options = ("--model", "conv", "--samples", "1000000", "--pace", "0.02")
-    job = Watched(cluster, tmp_path, "hops:reqs=1,2;workload=new", *options)
+    job = WatchedJob(cluster, tmp_path, "hops:reqs=1,2;workload=new", *options)
     target = Allocation.of({"n0": 1})
     step = Step(job.id, StepKind.START, target=target, profiling=True, iterations=50)
     assert [outcome.status for outcome in job.port.apply([step])] == [OutcomeStatus.DONE]

@@ -154,22 +154,28 @@ WORKLOAD = {
 WRONG = (None, True, -1, 0, 0.5, 2, 2.0, "", "x", [], {}, [0], [1, 1], {"": 1}, {"01": 1.0})
 
 
-def spoiled(document: Json) -> Iterator[tuple[str, Json]]:
+def damage(document: Json) -> Iterator[tuple[str, Json]]:
     """Copies with one value replaced, one key gone or one added; each with the path of it."""
     for path in list(_paths(document, ())):
         for wrong in WRONG:
-            yield _text(path), _with(document, path, lambda spot, key, w=wrong: _put(spot, key, w))
+            yield (
+                _text(path),
+                _changed_copy(document, path, lambda spot, key, w=wrong: _put_value(spot, key, w)),
+            )
         if isinstance(path[-1], str):
-            yield _text(path), _with(document, path, lambda spot, key: spot.pop(key))
-            beside = (*path[:-1], "surplus")
-            yield _text(beside), _with(document, beside, lambda spot, key: _put(spot, key, 1))
+            yield _text(path), _changed_copy(document, path, lambda spot, key: spot.pop(key))
+            surplus_path = (*path[:-1], "surplus")
+            yield (
+                _text(surplus_path),
+                _changed_copy(document, surplus_path, lambda spot, key: _put_value(spot, key, 1)),
+            )
 
 
-def _put(spot: Json, key: str | int, value: Json) -> None:
+def _put_value(spot: Json, key: str | int, value: Json) -> None:
     spot[key] = copy.deepcopy(value)
 
 
-def _with(document: Json, path: tuple[str | int, ...], change: Any) -> Json:
+def _changed_copy(document: Json, path: tuple[str | int, ...], change: Any) -> Json:
     document = copy.deepcopy(document)
     spot = document
     for key in path[:-1]:

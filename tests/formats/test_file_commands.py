@@ -42,12 +42,12 @@ def test_plan_reads_standard_input_and_prints_what_its_schema_says() -> None:
     document = copy.deepcopy(SNAPSHOT)
     waits = {"id": "18", "reqs": [16], "running": {}, "priority": None, "age": None, "per_node": 8}
     document["jobs"].append({**document["jobs"][0], **waits})
-    done = hopsctl("plan", "--snapshot", "-", "--json", stdin=json.dumps(document))
-    assert (done.returncode, done.stderr) == (0, "")
-    made = valid(done.stdout, "plan")
-    assert made["window"] == ["17", "18"]
-    assert set(made["jobs"]) == {"17", "18"}
-    assert made["placements"].keys() | {w["id"] for w in made["waiting"]} == {"17", "18"}
+    result = hopsctl("plan", "--snapshot", "-", "--json", stdin=json.dumps(document))
+    assert (result.returncode, result.stderr) == (0, "")
+    plan = valid(result.stdout, "plan")
+    assert plan["window"] == ["17", "18"]
+    assert set(plan["jobs"]) == {"17", "18"}
+    assert plan["placements"].keys() | {w["id"] for w in plan["waiting"]} == {"17", "18"}
 
 
 def test_plan_for_people_says_where_jobs_run_and_why_others_wait(tmp_path: Path) -> None:
@@ -55,35 +55,35 @@ def test_plan_for_people_says_where_jobs_run_and_why_others_wait(tmp_path: Path)
     document["jobs"].append({**document["jobs"][0], "id": "18", "running": {}, "state": "held"})
     file = tmp_path / "snapshot.json"
     file.write_text(json.dumps(document))
-    done = hopsctl("plan", "--snapshot", file)
-    assert done.returncode == 0
-    assert "1 job on 2 GPUs of 16, 1 wait, 0 fragments" in done.stdout
-    assert "held by its user or an operator" in done.stdout
+    result = hopsctl("plan", "--snapshot", file)
+    assert result.returncode == 0
+    assert "1 job on 2 GPUs of 16, 1 wait, 0 fragments" in result.stdout
+    assert "held by its user or an operator" in result.stdout
 
 
 @pytest.mark.parametrize("policy", ["fifo", "gavel", "slurm"])
 def test_plans_of_other_policies_have_the_same_form(policy: str) -> None:
     document = {**SNAPSHOT, "settings": {"policy": policy}}
-    done = hopsctl("plan", "--snapshot", "-", "--json", stdin=json.dumps(document))
-    assert (done.returncode, done.stderr) == (0, "")
-    assert set(valid(done.stdout, "plan")["placements"]) == {"17"}
+    result = hopsctl("plan", "--snapshot", "-", "--json", stdin=json.dumps(document))
+    assert (result.returncode, result.stderr) == (0, "")
+    assert set(valid(result.stdout, "plan")["placements"]) == {"17"}
 
 
 def test_plan_refuses_bad_input_in_one_line(tmp_path: Path) -> None:
     bad = {**SNAPSHOT, "settings": {"policy": "oracle"}}
-    done = hopsctl("plan", "--snapshot", "-", "--json", stdin=json.dumps(bad))
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.startswith("hopsctl: no policy 'oracle'; there are ")
-    done = hopsctl("plan", "--snapshot", tmp_path / "none.json")
-    assert done.returncode == 2
-    assert done.stderr == f"hopsctl: {tmp_path}/none.json: No such file or directory\n"
+    result = hopsctl("plan", "--snapshot", "-", "--json", stdin=json.dumps(bad))
+    assert (result.returncode, result.stdout) == (2, "")
+    assert result.stderr.startswith("hopsctl: no policy 'oracle'; there are ")
+    result = hopsctl("plan", "--snapshot", tmp_path / "none.json")
+    assert result.returncode == 2
+    assert result.stderr == f"hopsctl: {tmp_path}/none.json: No such file or directory\n"
     (tmp_path / "latin1.json").write_bytes(b'{"now": "\xe9"}')
-    done = hopsctl("plan", "--snapshot", tmp_path / "latin1.json")
-    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
-    assert "not UTF-8 at byte 9" in done.stderr
+    result = hopsctl("plan", "--snapshot", tmp_path / "latin1.json")
+    assert (result.returncode, result.stderr.count("\n")) == (2, 1)
+    assert "not UTF-8 at byte 9" in result.stderr
 
 
-def asked(
+def run_estimate(
     gpus: int, nodes: int, *options: object, **times: Any
 ) -> subprocess.CompletedProcess[str]:
     shape = ("--gpu-type", "v100", "--gpus", gpus, "--nodes", nodes)
@@ -92,21 +92,21 @@ def asked(
 
 
 def estimate(gpus: int, nodes: int, *options: object, **times: Any) -> dict[str, Any]:
-    done = asked(gpus, nodes, *options, "--json", **times)
-    assert done.returncode == 0, done.stderr
-    return valid(done.stdout, "estimate")
+    result = run_estimate(gpus, nodes, *options, "--json", **times)
+    assert result.returncode == 0, result.stderr
+    return valid(result.stdout, "estimate")
 
 
 def test_estimate_is_exact_in_one_server() -> None:
-    said = estimate(8, 1)
+    times_of_iteration = estimate(8, 1)
     t_c = 25.6e6 / 2.5e9 * 7 / 8
-    cached = max(0.02, max(0.06 + 0.2 * t_c, t_c) + 0.01) + 0.03 + 0.0
-    loaded = max(0.2, max(0.06 + 0.2 * t_c, t_c) + 0.01) + 0.03 + 0.01
-    t_iter = 0.75 * cached + 0.25 * loaded
-    assert said["t_c"] == pytest.approx(t_c, rel=1e-12)
-    assert said["t_iter"] == pytest.approx(t_iter, rel=1e-12)
-    assert said["throughput_per_gpu"] == pytest.approx(128 / t_iter, rel=1e-12)
-    assert said["throughput"] == pytest.approx(8 * 128 / t_iter, rel=1e-12)
+    cache_seconds = max(0.02, max(0.06 + 0.2 * t_c, t_c) + 0.01) + 0.03 + 0.0
+    load_seconds = max(0.2, max(0.06 + 0.2 * t_c, t_c) + 0.01) + 0.03 + 0.01
+    t_iter = 0.75 * cache_seconds + 0.25 * load_seconds
+    assert times_of_iteration["t_c"] == pytest.approx(t_c, rel=1e-12)
+    assert times_of_iteration["t_iter"] == pytest.approx(t_iter, rel=1e-12)
+    assert times_of_iteration["throughput_per_gpu"] == pytest.approx(128 / t_iter, rel=1e-12)
+    assert times_of_iteration["throughput"] == pytest.approx(8 * 128 / t_iter, rel=1e-12)
 
 
 def test_estimate_is_exact_over_servers_and_for_one_gpu() -> None:
@@ -123,14 +123,16 @@ def test_estimate_adds_the_update_of_pattern_2_unless_paper_exact() -> None:
         "sigma_load": None,
     }
     wait = {"cache": 0.005, "load": 9.0}
-    said = estimate(1, 1, pattern=2, t_d=one_mode, t_w=wait)
-    assert said["t_iter"] == pytest.approx(0.02 + 0.06 + 0.01 + 0.03 + 0.005, rel=1e-12)
+    times_of_iteration = estimate(1, 1, pattern=2, t_d=one_mode, t_w=wait)
+    assert times_of_iteration["t_iter"] == pytest.approx(
+        0.02 + 0.06 + 0.01 + 0.03 + 0.005, rel=1e-12
+    )
     exact = estimate(1, 1, "--paper-exact", pattern=2, t_d=one_mode, t_w=wait)
     assert exact["t_iter"] == pytest.approx(0.02 + 0.06 + 0.03 + 0.005, rel=1e-12)
 
 
 @pytest.mark.parametrize(
-    ("gpus", "nodes", "times", "said"),
+    ("gpus", "nodes", "times", "message"),
     [
         (2, 4, {}, "--gpus 2: 4 nodes give 4 GPUs or more"),
         (2, 1, {"pattern": 3}, "pattern: 3, but it must be one of 1, 2"),
@@ -139,31 +141,31 @@ def test_estimate_adds_the_update_of_pattern_2_unless_paper_exact() -> None:
     ],
 )
 def test_estimate_refuses_bad_input(
-    gpus: int, nodes: int, times: dict[str, Any], said: str
+    gpus: int, nodes: int, times: dict[str, Any], message: str
 ) -> None:
-    done = asked(gpus, nodes, "--json", **times)
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.startswith(f"hopsctl: {said}")
+    result = run_estimate(gpus, nodes, "--json", **times)
+    assert (result.returncode, result.stdout) == (2, "")
+    assert result.stderr.startswith(f"hopsctl: {message}")
 
 
 def test_estimate_for_people_shows_units() -> None:
-    done = asked(8, 1)
-    assert done.returncode == 0
-    assert "8 GPUs of type v100 on 1 node" in done.stdout
-    assert "samples/s" in done.stdout
+    result = run_estimate(8, 1)
+    assert result.returncode == 0
+    assert "8 GPUs of type v100 on 1 node" in result.stdout
+    assert "samples/s" in result.stdout
 
 
 ROOT = SCHEMAS.parents[1]
 
 
 def test_the_example_snapshot_is_planned_as_its_page_tells() -> None:
-    done = hopsctl("plan", "--snapshot", ROOT / "examples/files/snapshot.json", "--json")
-    made = valid(done.stdout, "plan")
-    assert {job: sum(place.values()) for job, place in made["placements"].items()} == {
+    result = hopsctl("plan", "--snapshot", ROOT / "examples/files/snapshot.json", "--json")
+    plan = valid(result.stdout, "plan")
+    assert {job: sum(place.values()) for job, place in plan["placements"].items()} == {
         "17": 8,
         "18": 4,
     }
-    assert {w["id"]: w["code"] for w in made["waiting"]} == {
+    assert {w["id"]: w["code"] for w in plan["waiting"]} == {
         "19": "lost_to_others",
         "20": "outside_window",
     }
@@ -175,24 +177,24 @@ def test_the_page_of_formats_shows_the_real_estimate() -> None:
         line.split()[1:] for line in page.splitlines() if "hopsctl estimate --theory ex" in line
     ]
     command[2] = str(ROOT / command[2])
-    shown = "".join(
+    example_output = "".join(
         line[4:] + "\n"
         for line in page.splitlines()
         if line.startswith(("    {", '      "', "    }"))
     )
-    assert hopsctl(*command).stdout == shown
+    assert hopsctl(*command).stdout == example_output
 
 
 def test_a_simulation_prints_what_its_schema_says(tmp_path: Path) -> None:
     files = ROOT / "examples/files"
-    done = hopsctl(
+    result = hopsctl(
         "simulate", "--cluster", files / "cluster.json", "--workload", files / "workload.json",
         "--policy", "slurm", "--policy", "fifo", "--out", tmp_path, "--json",
     )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    made = valid(done.stdout, "simulation")
-    assert set(made["policies"]) == {"slurm", "fifo"}
-    assert made["policies"]["fifo"]["makespan_h"] > 0
+    assert result.returncode == 0, result.stderr
+    simulation = valid(result.stdout, "simulation")
+    assert set(simulation["policies"]) == {"slurm", "fifo"}
+    assert simulation["policies"]["fifo"]["makespan_h"] > 0
 
 
 @pytest.mark.parametrize(
@@ -208,15 +210,15 @@ def test_a_comment_is_printed_as_its_schema_says(text: str) -> None:
 
 def test_health_prints_what_its_schema_says() -> None:
     file = ROOT / "examples/files/health.json"
-    done = hopsctl("health", "--records", file, "--json")
-    assert (done.returncode, done.stderr) == (0, "")
-    verdicts = valid(done.stdout, "health")
+    result = hopsctl("health", "--records", file, "--json")
+    assert (result.returncode, result.stderr) == (0, "")
+    verdicts = valid(result.stdout, "health")
     assert [row["node"] for row in verdicts["slow"]] == ["n2"]
     assert [row["node"] for row in verdicts["lemons"]] == ["n4"]
-    said = hopsctl("health", "--records", file).stdout
-    assert "n2" in said
-    assert "the first record" in said
-    assert "n4" in said
+    output = hopsctl("health", "--records", file).stdout
+    assert "n2" in output
+    assert "the first record" in output
+    assert "n4" in output
 
 
 def test_health_refuses_a_bad_record_and_says_when_there_is_nothing_to_say() -> None:
@@ -226,9 +228,9 @@ def test_health_refuses_a_bad_record_and_says_when_there_is_nothing_to_say() -> 
         "records": [],
         "ends": [],
     }
-    done = hopsctl("health", "--records", "-", stdin=json.dumps(empty))
-    assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout == "No node is certain to be slow or to break jobs.\n"
-    done = hopsctl("health", "--records", "-", stdin=json.dumps({**empty, "records": [{}]}))
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == "hopsctl: records[0].at: missing\n"
+    result = hopsctl("health", "--records", "-", stdin=json.dumps(empty))
+    assert (result.returncode, result.stderr) == (0, "")
+    assert result.stdout == "No node is certain to be slow or to break jobs.\n"
+    result = hopsctl("health", "--records", "-", stdin=json.dumps({**empty, "records": [{}]}))
+    assert (result.returncode, result.stdout) == (2, "")
+    assert result.stderr == "hopsctl: records[0].at: missing\n"

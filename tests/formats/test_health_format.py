@@ -66,7 +66,7 @@ def test_only_a_job_with_one_gpu_has_it_named() -> None:
 
 
 def test_a_verdict_keeps_the_digits_that_matter() -> None:
-    printed = health_json(
+    document = health_json(
         Health(
             (
                 SlowNode(NodeName("n0"), 0.9512345, 0.94, 0.96, None),
@@ -76,7 +76,7 @@ def test_a_verdict_keeps_the_digits_that_matter() -> None:
             (SharedNode(NodeName("n2"), 0.9412345, 7.0),),
         )
     )
-    assert printed == {
+    assert document == {
         "slow": [
             {"node": "n0", "factor": 0.95123, "low": 0.94, "high": 0.96, "since": None},
             {"node": "n1", "factor": 0.9, "low": 0.89, "high": 0.91, "since": 5.0, "gpu": 2},

@@ -44,7 +44,7 @@ def test_basic_times_become_a_table_of_every_gpu_count_of_a_server() -> None:
 
 
 @pytest.mark.parametrize(
-    ("job", "said"),
+    ("job", "message"),
     [
         ({"workload": "bert"}, "jobs[0].workload: 'bert', but it must be a workload of throughput"),
         ({"samples": 0}, "jobs[0].samples: 0, but it must be a finite number, above 0"),
@@ -55,21 +55,21 @@ def test_basic_times_become_a_table_of_every_gpu_count_of_a_server() -> None:
         ({"batch_size": 0}, "jobs[0].batch_size: 0, but it must be a whole number, 1 or more"),
     ],
 )
-def test_a_bad_job_is_refused_by_path(job: Json, said: str) -> None:
+def test_a_bad_job_is_refused_by_path(job: Json, message: str) -> None:
     document = copy.deepcopy(WORKLOAD)
     document["jobs"][0].update(job)
-    with pytest.raises(FormatError) as caught:
+    with pytest.raises(FormatError) as error_info:
         workload(document)
-    assert str(caught.value) == said
+    assert str(error_info.value) == message
 
 
-@pytest.mark.parametrize(("given", "read"), [({}, None), ({"restart_seconds": None}, None),
+@pytest.mark.parametrize(("fields", "read"), [({}, None), ({"restart_seconds": None}, None),
                                              ({"restart_seconds": 0}, 0.0)])  # fmt: skip
-def test_a_job_may_say_what_its_restarts_take(given: Json, read: float | None) -> None:
+def test_a_job_may_say_what_its_restarts_take(fields: Json, read: float | None) -> None:
     document = copy.deepcopy(WORKLOAD)
     assert workload(document).jobs[0].restart_seconds == 12.5
     del document["jobs"][0]["restart_seconds"]
-    document["jobs"][0].update(given)
+    document["jobs"][0].update(fields)
     assert workload(document).jobs[0].restart_seconds == read
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from documents import CLUSTER, HEALTH, SNAPSHOT, THEORY, WORKLOAD, spoiled
+from documents import CLUSTER, HEALTH, SNAPSHOT, THEORY, WORKLOAD, damage
 from jsonschema import Draft202012Validator
 
 from hopsd.errors import FormatError
@@ -61,7 +61,7 @@ def test_schema_and_reader_refuse_the_same_documents(name: str) -> None:
     document, read = FORMATS[name]
     schema = validator(name)
     wrong, refused = [], 0
-    for path, spoilt in spoiled(document):
+    for path, spoilt in damage(document):
         error = ""
         try:
             read(json.dumps(spoilt))
@@ -80,17 +80,21 @@ def test_schema_and_reader_refuse_the_same_documents(name: str) -> None:
 def test_a_refusal_names_the_path_of_what_is_wrong(name: str) -> None:
     document, read = FORMATS[name]
     wrong = []
-    for path, spoilt in spoiled(document):
+    for path, spoilt in damage(document):
         try:
             read(json.dumps(spoilt))
         except FormatError as refusal:
-            named = str(refusal).split(":")[0]
-            if not (named.startswith(path) or path.startswith(named) or named in BLAMED):
+            refused_path = str(refusal).split(":")[0]
+            if not (
+                refused_path.startswith(path)
+                or path.startswith(refused_path)
+                or refused_path in BLAMED_PATHS
+            ):
                 wrong.append(f"{path} is spoilt: {refusal}")
     assert wrong == []
 
 
-BLAMED = (
+BLAMED_PATHS = (
     "nodes[0].idle",
     "nodes[1].idle",
     "nodes[1].idle_cores",

@@ -20,20 +20,20 @@ from hopsd.model.rules import Limit, Rules, ShapeRule
 Json = dict[str, Any]
 
 
-def changed(**job: Any) -> Json:
+def snapshot_with(**job: Any) -> Json:
     document = copy.deepcopy(SNAPSHOT)
     document["jobs"][0].update(job)
     return document
 
 
 def refusal(document: Json | str) -> str:
-    with pytest.raises(FormatError) as caught:
+    with pytest.raises(FormatError) as error_info:
         read_snapshot(document if isinstance(document, str) else json.dumps(document))
-    return str(caught.value)
+    return str(error_info.value)
 
 
 def test_optional_keys_may_be_absent() -> None:
-    document = changed()
+    document = snapshot_with()
     del document["settings"]
     for key in ("samples", "state", "restart_seconds", "time_limit_seconds", "server_factor"):
         del document["jobs"][0][key]
@@ -45,13 +45,13 @@ def test_optional_keys_may_be_absent() -> None:
 
 
 def test_requirements_are_a_set() -> None:
-    snapshot, _ = read_snapshot(json.dumps(changed(reqs=[4, 1, 2, 4])))
+    snapshot, _ = read_snapshot(json.dumps(snapshot_with(reqs=[4, 1, 2, 4])))
     assert snapshot.jobs[0].reqs == (1, 2, 4)
 
 
 @pytest.mark.parametrize("running", [{}, None])
 def test_a_job_that_runs_nowhere_waits(running: object) -> None:
-    snapshot, _ = read_snapshot(json.dumps(changed(running=running)))
+    snapshot, _ = read_snapshot(json.dumps(snapshot_with(running=running)))
     assert snapshot.jobs[0].running == Allocation()
 
 
@@ -71,7 +71,7 @@ def test_an_empty_cluster_and_an_empty_queue_are_snapshots() -> None:
 
 
 @pytest.mark.parametrize(
-    ("job", "said"),
+    ("job", "message"),
     [
         ({"age": 0}, "jobs[0].age: 0, but it must be a finite number, 0.001 or more"),
         ({"wait": -1}, "jobs[0].wait: -1, but it must be a finite number, 0 or more"),
@@ -99,12 +99,12 @@ def test_an_empty_cluster_and_an_empty_queue_are_snapshots() -> None:
         ({"colour": 1}, "jobs[0].colour: unknown key; the keys are id, user, submit, wait"),
     ],
 )
-def test_a_bad_job_is_refused_by_path(job: Json, said: str) -> None:
-    assert refusal(changed(**job)).startswith(said)
+def test_a_bad_job_is_refused_by_path(job: Json, message: str) -> None:
+    assert refusal(snapshot_with(**job)).startswith(message)
 
 
 @pytest.mark.parametrize(
-    ("settings", "said"),
+    ("settings", "message"),
     [
         ({"lambda": -1}, "settings.lambda: -1, but it must be a finite number, 0 or more"),
         (
@@ -120,21 +120,21 @@ def test_a_bad_job_is_refused_by_path(job: Json, said: str) -> None:
         ({"lamda": 1}, "settings.lamda: unknown key; the keys are lambda, sigma"),
     ],
 )
-def test_bad_settings_are_refused_by_path(settings: Json, said: str) -> None:
-    assert refusal({**SNAPSHOT, "settings": settings}).startswith(said)
+def test_bad_settings_are_refused_by_path(settings: Json, message: str) -> None:
+    assert refusal({**SNAPSHOT, "settings": settings}).startswith(message)
 
 
 def test_names_are_unique() -> None:
-    document = changed()
+    document = snapshot_with()
     document["jobs"].append(document["jobs"][0] | {"running": {}})
     assert refusal(document) == "jobs[1]: the job '17' is already at jobs[0]"
-    document = changed()
+    document = snapshot_with()
     document["nodes"][0]["name"] = "n3"
     assert refusal(document) == "nodes[1]: the node 'n3' is already at nodes[0]"
 
 
 def test_more_idle_gpus_than_gpus_are_refused() -> None:
-    document = changed()
+    document = snapshot_with()
     document["nodes"][0]["idle"] = 9
     assert refusal(document) == "nodes[0].idle: 9, but it must be at most the node's 8 GPUs"
 
@@ -161,14 +161,14 @@ def test_rules_and_limits_are_read() -> None:
 
 
 def test_counts_that_are_no_multiple_of_per_node_leave() -> None:
-    snapshot, _ = read_snapshot(json.dumps(changed(reqs=[1, 2, 3, 4], per_node=2)))
+    snapshot, _ = read_snapshot(json.dumps(snapshot_with(reqs=[1, 2, 3, 4], per_node=2)))
     assert snapshot.jobs[0].reqs == (2, 4)
-    snapshot, _ = read_snapshot(json.dumps(changed(reqs=[1, 3], per_node=2)))
+    snapshot, _ = read_snapshot(json.dumps(snapshot_with(reqs=[1, 3], per_node=2)))
     assert snapshot.jobs[0].rules.nodes == frozenset()
 
 
 @pytest.mark.parametrize(
-    ("rules", "said"),
+    ("rules", "message"),
     [
         ({"shape": "any"}, 'per_node: 1, but it must be left out or null where shape is "any"'),
         ({"shape": "ring"}, "shape: 'ring', but it must be one of any, even, node"),
@@ -177,26 +177,26 @@ def test_counts_that_are_no_multiple_of_per_node_leave() -> None:
         ({"cores_per_gpu": -1}, "cores_per_gpu: -1, but it must be a finite number, 0 or more"),
     ],
 )
-def test_rules_that_make_no_sense_are_refused_by_path(rules: Json, said: str) -> None:
-    assert refusal(changed(**rules)).startswith(f"jobs[0].{said}")
+def test_rules_that_make_no_sense_are_refused_by_path(rules: Json, message: str) -> None:
+    assert refusal(snapshot_with(**rules)).startswith(f"jobs[0].{message}")
 
 
 @pytest.mark.parametrize(
-    ("node", "said"),
+    ("node", "message"),
     [
         ({"idle_cores": 1}, "idle_cores: 1, but it must be left out where the node's cores is"),
         ({"idle_memory_mb": 1}, "idle_memory_mb: 1, but it must be left out where"),
         ({"cores": 4, "idle_cores": 5}, "idle_cores: 5, but it must be at most the node's cores"),
     ],
 )
-def test_idle_cores_and_memory_are_part_of_a_total(node: Json, said: str) -> None:
+def test_idle_cores_and_memory_are_part_of_a_total(node: Json, message: str) -> None:
     document = copy.deepcopy(SNAPSHOT)
     document["nodes"][0].update(node)
-    assert refusal(document).startswith(f"nodes[0].{said}")
+    assert refusal(document).startswith(f"nodes[0].{message}")
 
 
 def test_rules_may_name_nodes_and_limits_jobs_that_are_not_there_now() -> None:
-    document = {**changed(nodes=["gone"]), "limits": [{"name": "QOS", "jobs": ["ended"]}]}
+    document = {**snapshot_with(nodes=["gone"]), "limits": [{"name": "QOS", "jobs": ["ended"]}]}
     snapshot, _ = read_snapshot(json.dumps(document))
     assert snapshot.jobs[0].rules.nodes == {"gone"}
     assert snapshot.limits == (Limit("QOS", frozenset({JobId("ended")})),)
@@ -209,7 +209,7 @@ def test_a_number_is_finite_and_a_number(number: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("", "not a JSON document: "),
         ("[" * 100_000, "not a JSON document: "),
@@ -218,5 +218,5 @@ def test_a_number_is_finite_and_a_number(number: str) -> None:
         ('{"now": 1, "now": 2}', "the key 'now' is given twice in one object"),
     ],
 )
-def test_text_that_is_no_snapshot_is_refused(text: str, said: str) -> None:
-    assert refusal(text).startswith(said)
+def test_text_that_is_no_snapshot_is_refused(text: str, message: str) -> None:
+    assert refusal(text).startswith(message)

@@ -18,12 +18,12 @@ kind, rank = sys.argv[1], dist.get_rank()
 model = DistributedDataParallel(torch.nn.Linear(8, 8))
 optimizer = torch.optim.SGD(model.parameters(), 0.1)
 save = Path(f"{os.environ['SLURM_JOB_ID']}.step")
-done = int(save.read_text()) if save.exists() else 0
-print(f"rank {rank} goes on from step {done}", flush=True)
+first_step = int(save.read_text()) if save.exists() else 0
+print(f"rank {rank} goes on from step {first_step}", flush=True)
 
 
 def train(steps: int) -> None:
-    for step in range(done, done + steps):
+    for step in range(first_step, first_step + steps):
         optimizer.zero_grad()
         model(torch.randn(4, 8)).sum().backward()
         optimizer.step()

@@ -32,13 +32,13 @@ def hopsd(cluster: PrivateCluster, folder: Path, database: str, settings: str) -
     )
 
     def ask(*command: str) -> Any:
-        done = subprocess.run(
+        result = subprocess.run(
             [BIN / "hopsctl", *command, "--socket", socket, "--json"],
             capture_output=True,
             text=True,
             check=True,
         )
-        return json.loads(done.stdout)
+        return json.loads(result.stdout)
 
     with (
         (folder / "hopsd.log").open("ab") as log,
@@ -55,7 +55,7 @@ def hopsd(cluster: PrivateCluster, folder: Path, database: str, settings: str) -
 
 def submit(cluster: PrivateCluster, folder: Path, comment: str, command: str, *options: str) -> str:
     """Submit a job that runs in ``folder``; returns its number."""
-    done = subprocess.run(
+    result = subprocess.run(
         [
             *("sbatch", "--parsable", f"--comment={comment}", f"--chdir={folder}", *options),
             f"--wrap={command}",
@@ -65,4 +65,4 @@ def submit(cluster: PrivateCluster, folder: Path, comment: str, command: str, *o
         capture_output=True,
         text=True,
     )
-    return done.stdout.strip()
+    return result.stdout.strip()

@@ -22,11 +22,11 @@ def site(
     *,
     runs: int = 8,
     indices: bool = True,
-    beside: Callable[[int, int], float] = lambda node, number: 0.0,
+    neighbour_loss: Callable[[int, int], float] = lambda node, number: 0.0,
     seed: int = 1,
 ) -> HealthRecords:
     """On each GPU one run after the other, a report in five minutes with noise of 2 %, 0.5 %
-    between runs; ``beside``: what neighbours cost on a node, by the run's number.
+    between runs; ``neighbour_loss``: what neighbours cost on a node, by the run's number.
     """
     r = np.random.default_rng(seed)
     records = []
@@ -35,7 +35,7 @@ def site(
             for number in range(runs):
                 begin = number * 1.2 * RUN_SECONDS + 97.0 * gpu
                 workload = int(r.integers(3))
-                value = 0.1 * workload + r.normal(0.0, 0.005) + beside(node, number)
+                value = 0.1 * workload + r.normal(0.0, 0.005) + neighbour_loss(node, number)
                 value -= np.log1p(-losses.get((node, gpu), 0.0))
                 records += [
                     SpeedRecord(
@@ -51,14 +51,14 @@ def site(
     return HealthRecords(runs * 1.2 * RUN_SECONDS + 1000.0, NODES, tuple(records))
 
 
-def named(slow: tuple[SlowNode, ...]) -> list[tuple[str, int | None]]:
-    return [(each.node, each.gpu) for each in slow]
+def slow_gpus(slow: tuple[SlowNode, ...]) -> list[tuple[str, int | None]]:
+    return [(node.node, node.gpu) for node in slow]
 
 
 @pytest.mark.parametrize("seed", range(3))
 def test_a_slow_gpu_is_named_and_not_its_server(seed: int) -> None:
     records = site({(2, 1): 0.05}, seed=seed)
-    assert named(judge(records).slow) == [("n2", 1)]
+    assert slow_gpus(judge(records).slow) == [("n2", 1)]
     (slow,) = find_slow_gpus(records)
     assert slow.low <= 0.95 <= slow.high
 
@@ -66,19 +66,21 @@ def test_a_slow_gpu_is_named_and_not_its_server(seed: int) -> None:
 @pytest.mark.parametrize("seed", range(3))
 def test_nodes_and_gpus_judged_together_are_as_judged_one_by_one(seed: int) -> None:
     """Runs and neighbours are worked out once for both."""
-    records = site({(2, 1): 0.05, (3, 0): 0.08}, beside=lambda n, _: 0.06 * (n == 0), seed=seed)
+    records = site(
+        {(2, 1): 0.05, (3, 0): 0.08}, neighbour_loss=lambda n, _: 0.06 * (n == 0), seed=seed
+    )
     assert judge(records).slow == (*find_slow(records), *find_slow_gpus(records))
     assert find_slow_gpus(records)
 
 
 def test_a_server_whose_gpus_are_all_slow_is_named_as_one() -> None:
     records = site({(2, gpu): 0.06 for gpu in range(4)})
-    assert named(judge(records).slow) == [("n2", None)]
+    assert slow_gpus(judge(records).slow) == [("n2", None)]
 
 
 def test_what_neighbours_cost_all_gpus_is_no_gpus_fault() -> None:
     """One server's jobs read more from its disk."""
-    assert find_slow_gpus(site({}, beside=lambda node, _: 0.06 * (node == 1))) == ()
+    assert find_slow_gpus(site({}, neighbour_loss=lambda node, _: 0.06 * (node == 1))) == ()
 
 
 @pytest.mark.parametrize("seed", range(3))

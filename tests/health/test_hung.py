@@ -13,15 +13,19 @@ from hopsd.health.hung import LIVE_SECONDS, SILENT_SECONDS, find_hung
 from hopsd.model.ids import JobId, NodeName
 
 NOW = 1e9
-MOVING = [None, RankState.BUSY, RankState.INTERACTIVE]
+MOVING_STATES = [None, RankState.BUSY, RankState.INTERACTIVE]
 
 
 def rank(
     number: int, state: RankState | None = RankState.WAITING, world: int = 4, **changes: Any
 ) -> Rank:
     """Of job 17; ``state`` None: it makes its steps."""
-    still = state in (RankState.WAITING, RankState.STOPPED)
-    pause = None if state is None else Pause(state, still, 40.0, 38.0 * still, 20.0, "t.py:7 in f")
+    is_still = state in (RankState.WAITING, RankState.STOPPED)
+    pause = (
+        None
+        if state is None
+        else Pause(state, is_still, 40.0, 38.0 * is_still, 20.0, "t.py:7 in f")
+    )
     if pause is not None and state is RankState.WAITING:
         pause = replace(pause, waits_in="all_reduce")
     values: dict[str, Any] = {
@@ -65,7 +69,7 @@ def test_in_a_deadlock_no_rank_is_to_blame() -> None:
     assert "all ranks wait for each other, in all_reduce" in hung.text
 
 
-@pytest.mark.parametrize("state", MOVING)
+@pytest.mark.parametrize("state", MOVING_STATES)
 def test_a_rank_that_does_something_may_free_the_others(state: RankState | None) -> None:
     """Rank 0 evaluates, or somebody debugs it."""
     assert find_hung([rank(0, state), *map(rank, (1, 2, 3))], NOW) == ()
@@ -93,8 +97,8 @@ def test_a_training_that_was_started_again_is_judged_by_its_new_ranks() -> None:
 
 def test_trainings_that_share_a_job_are_judged_apart() -> None:
     alone = {"world": 1, "node": NodeName("n0")}
-    stopped = rank(0, RankState.STOPPED, **alone)
-    (hung,) = find_hung([stopped, rank(0, None, pid=7, **alone)], NOW)
+    stopped_rank = rank(0, RankState.STOPPED, **alone)
+    (hung,) = find_hung([stopped_rank, rank(0, None, pid=7, **alone)], NOW)
     assert [place.pid for place in hung.ranks] == [100]
 
 
@@ -102,10 +106,10 @@ def test_while_any_rank_moves_nothing_hangs() -> None:
     dice = random.Random(5)
     for _ in range(2_000):
         world = dice.choice([2, 4, 8])
-        moving = set(dice.sample(range(world), dice.randint(1, world)))
+        moving_ranks = set(dice.sample(range(world), dice.randint(1, world)))
         ranks = [
-            rank(number, dice.choice(MOVING), world, written=NOW - dice.uniform(0, 10))
-            if number in moving
+            rank(number, dice.choice(MOVING_STATES), world, written=NOW - dice.uniform(0, 10))
+            if number in moving_ranks
             else rank(number, dice.choice([RankState.WAITING, RankState.STOPPED]), world)
             for number in range(world)
         ]

@@ -17,19 +17,19 @@ def watch(*uses: tuple[float, int, float | None]) -> IdleJob | None:
 
 def test_a_notebook_that_sleeps_is_told_within_five_minutes() -> None:
     looks = [(30.0 + 60 * i, 0, 7.0) for i in range(5)]
-    found = watch(*looks)
-    assert found is not None
+    idle_job = watch(*looks)
+    assert idle_job is not None
     assert looks[-1][0] <= 300
-    assert "no step and 0 s of processor time in 4 min" in found.text
+    assert "no step and 0 s of processor time in 4 min" in idle_job.text
 
 
 def test_one_that_computed_and_stopped_says_so() -> None:
     busy = [(60.0 * i, 100 * i, 50.0 * i) for i in range(10)]
-    over = [(600.0 + 60.0 * i, 900, 460.0) for i in range(6)]
+    idle_looks = [(600.0 + 60.0 * i, 900, 460.0) for i in range(6)]
     assert watch(*busy) is None
-    found = watch(*busy, *over)
-    assert found is not None
-    assert "after 900 steps" in found.text
+    idle_job = watch(*busy, *idle_looks)
+    assert idle_job is not None
+    assert "after 900 steps" in idle_job.text
 
 
 @pytest.mark.parametrize("steps", [0, 1])
@@ -46,6 +46,6 @@ def test_what_slurm_does_not_gather_is_not_judged() -> None:
 @given(st.lists(st.floats(2.0, 60.0), min_size=1, max_size=40))
 def test_who_works_in_each_minute_is_never_idle(seconds: list[float]) -> None:
     job, used = IdleWatch(), 0.0
-    for minute, more in enumerate(seconds):
-        used += more
+    for minute, cpu_seconds in enumerate(seconds):
+        used += cpu_seconds
         assert job.note(Use(60.0 * minute, 0, used)) is None

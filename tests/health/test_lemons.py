@@ -16,14 +16,14 @@ DAY = 86_400.0
 
 
 def records(ends: Iterable[JobEnd], now: float = NOW) -> HealthRecords:
-    kept = tuple(ends)
-    names = sorted({node for end in kept for node in end.nodes})
-    return HealthRecords(now, tuple(HealthNode(n, GpuType("a"), 4) for n in names), (), kept)
+    all_ends = tuple(ends)
+    names = sorted({node for end in all_ends for node in end.nodes})
+    return HealthRecords(now, tuple(HealthNode(n, GpuType("a"), 4) for n in names), (), all_ends)
 
 
 def end(at: float, state: EndState, *nodes: str, workload: str = "w0") -> JobEnd:
-    given = {NodeName(node): 4 for node in nodes}
-    return JobEnd(at, JobId(str(at)), WorkloadName(workload), given, state)
+    gpus_by_node = {NodeName(node): 4 for node in nodes}
+    return JobEnd(at, JobId(str(at)), WorkloadName(workload), gpus_by_node, state)
 
 
 def history(
@@ -31,7 +31,7 @@ def history(
     *,
     count: int = 600,
     nodes: int = 12,
-    broken: tuple[str, ...] = (),
+    lemon_nodes: tuple[str, ...] = (),
     state: EndState = EndState.LAUNCH_FAILED,
     several: int = 1,
 ) -> list[JobEnd]:
@@ -40,14 +40,14 @@ def history(
     rates = [0.0, 0.02, 0.1, 0.4]
     ends = []
     for number in range(count):
-        chosen = [f"n{i}" for i in r.sample(range(nodes), r.randint(1, several))]
+        nodes_of_run = [f"n{i}" for i in r.sample(range(nodes), r.randint(1, several))]
         workload = r.randrange(len(rates))
         outcome = EndState.FAILED if r.random() < rates[workload] else EndState.COMPLETED
         if r.random() < 0.002:
             outcome = EndState.NODE_FAIL
-        if set(chosen) & set(broken) and r.random() < 1 / 3:
+        if set(nodes_of_run) & set(lemon_nodes) and r.random() < 1 / 3:
             outcome = state
-        ends.append(end(NOW - DAY + 100 * number, outcome, *chosen, workload=f"w{workload}"))
+        ends.append(end(NOW - DAY + 100 * number, outcome, *nodes_of_run, workload=f"w{workload}"))
     return ends
 
 
@@ -56,19 +56,19 @@ def history(
 )
 def test_a_node_that_breaks_every_third_run_is_the_only_one_named(state: EndState) -> None:
     for seed in range(5):
-        found = find_lemons(records(history(seed, broken=("n3",), state=state)))
-        assert [lemon.node for lemon in found] == ["n3"], seed
-        assert found[0].failures > 2 * found[0].expected
-        assert found[0].p < ALPHA
+        lemons = find_lemons(records(history(seed, lemon_nodes=("n3",), state=state)))
+        assert [lemon.node for lemon in lemons] == ["n3"], seed
+        assert lemons[0].failures > 2 * lemons[0].expected
+        assert lemons[0].p < ALPHA
 
 
 def test_healthy_nodes_are_seldom_named() -> None:
-    named = sum(bool(find_lemons(records(history(seed)))) for seed in range(100))
-    assert named <= 4  # 1 % of the judgements, at most
+    false_alarms = sum(bool(find_lemons(records(history(seed)))) for seed in range(100))
+    assert false_alarms <= 4  # 1 % of the judgements, at most
 
 
 def test_a_lemon_explains_the_failures_of_its_neighbours() -> None:
-    ends = history(1, count=500, broken=("n3",), several=4)
+    ends = history(1, count=500, lemon_nodes=("n3",), several=4)
     for number in range(30):  # n4 is often beside it, and has no failures of its own
         state = EndState.LAUNCH_FAILED if number % 3 == 0 else EndState.COMPLETED
         ends.append(end(NOW - 40_000 + number, state, "n3", "n4"))
@@ -76,8 +76,8 @@ def test_a_lemon_explains_the_failures_of_its_neighbours() -> None:
 
 
 def test_two_lemons_are_both_named() -> None:
-    found = find_lemons(records(history(2, broken=("n3", "n7"))))
-    assert {lemon.node for lemon in found} == {"n3", "n7"}
+    lemons = find_lemons(records(history(2, lemon_nodes=("n3", "n7"))))
+    assert {lemon.node for lemon in lemons} == {"n3", "n7"}
 
 
 def test_a_workload_that_always_fails_says_nothing_of_its_nodes() -> None:
@@ -113,12 +113,12 @@ def test_a_job_that_fails_at_its_launch_anywhere_is_not_its_nodes_fault() -> Non
 
 
 def test_what_is_over_for_a_month_is_forgiven_and_what_comes_later_is_not_read() -> None:
-    ends = history(3, broken=("n3",))
+    ends = history(3, lemon_nodes=("n3",))
     assert find_lemons(records(ends))
     assert find_lemons(records(ends, now=NOW + 31 * DAY)) == ()
     assert find_lemons(records(ends, now=NOW - DAY - 1)) == ()
-    late = [end(NOW + 1 + i, EndState.LAUNCH_FAILED, "n5") for i in range(50)]
-    assert find_lemons(records([*ends, *late])) == find_lemons(records(ends))
+    later_ends = [end(NOW + 1 + i, EndState.LAUNCH_FAILED, "n5") for i in range(50)]
+    assert find_lemons(records([*ends, *later_ends])) == find_lemons(records(ends))
 
 
 def test_one_node_alone_is_compared_with_nothing() -> None:

@@ -69,9 +69,9 @@ class Throttle:
     """
 
     def __init__(
-        self, group: Path, training: Training, others: Sequence[Training], loss: float
+        self, group: Path, training: Training, peers: Sequence[Training], loss: float
     ) -> None:
-        self._group, self._training, self._others, self._loss = group, training, others, loss
+        self._group, self._training, self._peers, self._loss = group, training, peers, loss
         self._since, self._used = time.time(), training.processor_seconds()
         self.losses: list[float] = []
         """What it lost in each period since it is throttled."""
@@ -81,19 +81,19 @@ class Throttle:
         (self._group / "cgroup.procs").write_text(self._training.pid_file.read_text())
 
     def adjust(self) -> None:
-        usual = median(other.step_seconds(self._since) for other in self._others)
+        usual = median(peer.step_seconds(self._since) for peer in self._peers)
         self.losses.append(1.0 - usual / self._training.step_seconds(self._since))
         self._limit(0.5 * (self._loss - self.losses[-1]))
 
-    def _limit(self, less: float) -> None:
+    def _limit(self, loss: float) -> None:
         """To that much less than it used since the last time."""
         now, used = time.time(), self._training.processor_seconds()
-        quota = (used - self._used) / (now - self._since) * (1.0 - less) * PERIOD
+        quota = (used - self._used) / (now - self._since) * (1.0 - loss) * PERIOD
         (self._group / "cpu.cfs_quota_us").write_text(str(round(quota)))
         self._since, self._used = now, used
 
 
-def passed(seconds: float) -> Callable[[], bool]:
+def timer(seconds: float) -> Callable[[], bool]:
     """Whether so many seconds have passed since now."""
     until = time.monotonic() + seconds
     return lambda: time.monotonic() >= until
@@ -137,21 +137,21 @@ def test_a_node_with_less_of_a_processor_is_named_in_ten_minutes(
             Throttle(group, trainings[job], healthy, loss)
             for job, group, loss in zip(jobs, (five, ten), (0.05, 0.1), strict=False)
         ]
-        wait_until(passed(60.0))
+        wait_until(timer(60.0))
         for throttle in throttles:
             throttle.begin()
         since = time.time()
-        named: dict[str, Any] = {}
-        while not named.keys() >= {nodes[job] for job in jobs[:2]}:
-            wait_until(passed(20.0))  # to ask takes a processor from the trainings
+        slow_nodes: dict[str, Any] = {}
+        while not slow_nodes.keys() >= {nodes[job] for job in jobs[:2]}:
+            wait_until(timer(20.0))  # to ask takes a processor from the trainings
             for throttle in throttles:
                 throttle.adjust()
             after = time.time() - since
             for row in ask("health")["slow"]:
-                named.setdefault(row["node"], row | {"after": after})
-            assert after <= 660.0, [named, *(throttle.losses for throttle in throttles)]
-        assert all(row["after"] <= 600.0 for row in named.values()), named
-        assert named.keys() == {nodes[job] for job in jobs[:2]}
+                slow_nodes.setdefault(row["node"], row | {"after": after})
+            assert after <= 660.0, [slow_nodes, *(throttle.losses for throttle in throttles)]
+        assert all(row["after"] <= 600.0 for row in slow_nodes.values()), slow_nodes
+        assert slow_nodes.keys() == {nodes[job] for job in jobs[:2]}
         cluster.run("scancel", *jobs)
 
 
@@ -177,18 +177,18 @@ def test_a_node_whose_starts_fail_one_time_in_three_is_named(database: str, tmp_
             workload = f"hops:reqs=1;workload=w{number % 3}"
             submit(cluster, tmp_path, workload, "true", "--output=/dev/null")
 
-        def over() -> bool:
+        def are_finished() -> bool:
             for node, state in node_states(cluster).items():
                 if state.startswith("drain"):
                     with suppress(Exception):  # it is still draining
                         cluster.run("scontrol", "update", f"nodename={node}", "state=resume")
             rows = cluster.run("squeue", "--noheader", "--format=%A %T %r").splitlines()
-            held = [row.split()[0] for row in rows if "launch failed" in row]
-            if held:
-                cluster.run("scontrol", "release", ",".join(held))
+            held_jobs = [row.split()[0] for row in rows if "launch failed" in row]
+            if held_jobs:
+                cluster.run("scontrol", "release", ",".join(held_jobs))
             return not rows
 
-        wait_until(over, 900.0, lambda: cluster.run("squeue", "--format=%A %T %r %N"))
+        wait_until(are_finished, 900.0, lambda: cluster.run("squeue", "--format=%A %T %r %N"))
         # hopsd judges every two minutes.
         wait_until(lambda: ask("health")["lemons"], 300.0, (tmp_path / "hopsd.log").read_text)
         (lemon,) = ask("health")["lemons"]

@@ -10,7 +10,7 @@ from hopsd.health.remedy import NOTICE_SECONDS, RemedyDelays, remedies, shrinks
 from hopsd.model.ids import JobId
 
 JOB = JobId("17")
-BOTH = RemedyDelays(hung=900.0, idle=3600.0)
+BOTH_DELAYS = RemedyDelays(hung=900.0, idle=3600.0)
 
 
 def hung(seconds: float) -> dict[JobId, HungTraining]:
@@ -22,23 +22,23 @@ def idle(seconds: float) -> dict[JobId, IdleJob]:
 
 
 def test_a_hang_that_uses_a_processor_is_left_alone() -> None:
-    assert remedies([JOB], hung(9e9), {}, BOTH) == ()
+    assert remedies([JOB], hung(9e9), {}, BOTH_DELAYS) == ()
 
 
 def test_a_hang_is_due_once_both_have_lasted_for_the_delay() -> None:
-    (remedy,) = remedies([JOB], hung(1000.0), idle(850.0), BOTH)
+    (remedy,) = remedies([JOB], hung(1000.0), idle(850.0), BOTH_DELAYS)
     assert remedy.due_in == 50.0
-    (remedy,) = remedies([JOB], hung(1000.0), idle(900.0), BOTH)
+    (remedy,) = remedies([JOB], hung(1000.0), idle(900.0), BOTH_DELAYS)
     assert remedy.due_in == 0.0
     assert "no step and no other sign of life" in remedy.evidence
     assert "0 s of processor time" in remedy.evidence
 
 
 def test_an_idle_job_is_announced_before_it_is_due() -> None:
-    assert remedies([JOB], {}, idle(3599.0 - NOTICE_SECONDS), BOTH) == ()
-    (remedy,) = remedies([JOB], {}, idle(3600.0 - NOTICE_SECONDS), BOTH)
+    assert remedies([JOB], {}, idle(3599.0 - NOTICE_SECONDS), BOTH_DELAYS) == ()
+    (remedy,) = remedies([JOB], {}, idle(3600.0 - NOTICE_SECONDS), BOTH_DELAYS)
     assert remedy.due_in == NOTICE_SECONDS
-    (remedy,) = remedies([JOB], {}, idle(7200.0), BOTH)
+    (remedy,) = remedies([JOB], {}, idle(7200.0), BOTH_DELAYS)
     assert remedy.due_in == 0.0
 
 
@@ -48,20 +48,20 @@ def test_what_is_off_does_nothing(delays: RemedyDelays) -> None:
 
 
 def test_other_jobs_are_left_alone() -> None:
-    assert remedies([JobId("18")], hung(9e9), idle(9e9), BOTH) == ()
+    assert remedies([JobId("18")], hung(9e9), idle(9e9), BOTH_DELAYS) == ()
 
 
 def shrunk(
-    reqs: tuple[int, ...], used: int = 2, agreed: float = 3600.0, delay: float = 3600.0
+    reqs: tuple[int, ...], used: int = 2, idle_seconds: float = 3600.0, delay: float = 3600.0
 ) -> list[tuple[float, int | None]]:
-    planned = shrinks({JOB: reqs}, {JOB: PartlyUsed(used, 8, agreed)}, delay)
-    return [(remedy.due_in, remedy.gpus) for remedy in planned]
+    remedies = shrinks({JOB: reqs}, {JOB: PartlyUsed(used, 8, idle_seconds)}, delay)
+    return [(remedy.due_in, remedy.gpus) for remedy in remedies]
 
 
 def test_an_elastic_job_gets_the_fewest_gpus_that_hold_what_it_uses() -> None:
     assert shrunk((1, 2, 4, 8)) == [(0.0, 2)]
     assert shrunk((1, 4, 8), used=3) == [(0.0, 4)]
-    assert shrunk((1, 4, 8), agreed=3600.0 - NOTICE_SECONDS) == [(NOTICE_SECONDS, 4)]
+    assert shrunk((1, 4, 8), idle_seconds=3600.0 - NOTICE_SECONDS) == [(NOTICE_SECONDS, 4)]
 
 
 def test_a_job_that_cannot_do_with_fewer_gpus_is_only_told() -> None:
@@ -70,7 +70,7 @@ def test_a_job_that_cannot_do_with_fewer_gpus_is_only_told() -> None:
 
 
 def test_no_job_is_shrunk_by_one_witness_or_where_that_is_off() -> None:
-    assert shrunk((2, 8), agreed=0.0, delay=1.0) == []
+    assert shrunk((2, 8), idle_seconds=0.0, delay=1.0) == []
     assert shrunk((2, 8), delay=0.0) == []
-    assert shrunk((2, 8), agreed=3600.0 - NOTICE_SECONDS - 1.0) == []
+    assert shrunk((2, 8), idle_seconds=3600.0 - NOTICE_SECONDS - 1.0) == []
     assert shrinks({}, {JOB: PartlyUsed(2, 8, 9e9)}, 3600.0) == ()

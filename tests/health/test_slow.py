@@ -18,7 +18,7 @@ from hopsd.model.ids import GpuType, JobId, NodeName, WorkloadName
 SITE = SiteSettings(nodes=12, types=1, days=2.0, workloads=5, every=240.0)
 
 
-def named(site: SiteSettings, seed: int) -> dict[str, SlowNode]:
+def slow_nodes_of(site: SiteSettings, seed: int) -> dict[str, SlowNode]:
     return {slow.node: slow for slow in find_slow(simulate(site, seed))}
 
 
@@ -29,19 +29,19 @@ def quiet(site: SiteSettings) -> SiteSettings:
 
 @pytest.mark.parametrize("seed", range(3))
 def test_a_slow_server_is_the_only_one_named(seed: int) -> None:
-    found = named(replace(SITE, slow=(Slowdown(3, 0.05),)), seed)
-    assert set(found) == {"n3"}
-    assert found["n3"].low < found["n3"].factor < found["n3"].high
-    assert found["n3"].factor == pytest.approx(0.95, abs=0.02)
-    assert found["n3"].since is None
+    slow_nodes = slow_nodes_of(replace(SITE, slow=(Slowdown(3, 0.05),)), seed)
+    assert set(slow_nodes) == {"n3"}
+    assert slow_nodes["n3"].low < slow_nodes["n3"].factor < slow_nodes["n3"].high
+    assert slow_nodes["n3"].factor == pytest.approx(0.95, abs=0.02)
+    assert slow_nodes["n3"].since is None
 
 
 @pytest.mark.parametrize("seed", range(3))
 def test_nobody_is_named_where_nobody_is_slow(seed: int) -> None:
     site = replace(SITE, days=1.5)
-    assert named(site, seed) == {}
-    assert named(replace(site, spread=0.6, run=0.02, busy=0.15), seed) == {}
-    assert named(replace(site, spread=0.9, ranks=True), seed) == {}
+    assert slow_nodes_of(site, seed) == {}
+    assert slow_nodes_of(replace(site, spread=0.6, run=0.02, busy=0.15), seed) == {}
+    assert slow_nodes_of(replace(site, spread=0.9, ranks=True), seed) == {}
 
 
 def test_a_server_that_becomes_slow_is_named_after_ten_minutes_of_training() -> None:
@@ -49,15 +49,17 @@ def test_a_server_that_becomes_slow_is_named_after_ten_minutes_of_training() -> 
     site = replace(quiet(SITE), every=30.0, noise=0.01, slow=(Slowdown(3, 0.05, since),))
     records = simulate(site, 3)
     after = [r.at for r in records.records if "n3" in r.nodes and r.at >= since]
-    found = find_slow(replace(records, now=after[20]))
-    assert [slow.node for slow in found] == ["n3"]
-    assert found[0].since == pytest.approx(since, abs=600.0)
+    slow_nodes = find_slow(replace(records, now=after[20]))
+    assert [slow.node for slow in slow_nodes] == ["n3"]
+    assert slow_nodes[0].since == pytest.approx(since, abs=600.0)
 
 
 def test_a_server_two_percent_slow_is_named_after_a_day() -> None:
-    found = named(replace(quiet(SITE), days=3.0, slow=(Slowdown(3, 0.02, 2.0 * DAY),)), 1)
-    assert set(found) == {"n3"}
-    assert found["n3"].factor == pytest.approx(0.98, abs=0.006)
+    slow_nodes = slow_nodes_of(
+        replace(quiet(SITE), days=3.0, slow=(Slowdown(3, 0.02, 2.0 * DAY),)), 1
+    )
+    assert set(slow_nodes) == {"n3"}
+    assert slow_nodes["n3"].factor == pytest.approx(0.98, abs=0.006)
 
 
 def test_a_slowdown_that_went_away_is_over() -> None:
@@ -69,14 +71,14 @@ def test_a_slowdown_that_went_away_is_over() -> None:
 
 def test_jobs_over_several_servers_name_the_slowest() -> None:
     site = replace(SITE, spread=1.0, shared=0.0, days=4.0, slow=(Slowdown(3, 0.06),))
-    assert set(named(site, 1)) == {"n3"}
+    assert set(slow_nodes_of(site, 1)) == {"n3"}
 
 
 def test_computing_times_of_ranks_name_it_sooner() -> None:
     site = replace(SITE, spread=1.0, ranks=True, days=0.6, slow=(Slowdown(3, 0.05),))
-    found = named(site, 1)
-    assert set(found) == {"n3"}
-    assert found["n3"].high - found["n3"].low < 0.012
+    slow_nodes = slow_nodes_of(site, 1)
+    assert set(slow_nodes) == {"n3"}
+    assert slow_nodes["n3"].high - slow_nodes["n3"].low < 0.012
 
 
 def test_the_future_is_not_read() -> None:
@@ -90,8 +92,8 @@ def test_the_future_is_not_read() -> None:
 
 def test_the_order_of_records_does_not_matter() -> None:
     records = simulate(replace(SITE, days=1.0, slow=(Slowdown(3, 0.05),)), 5)
-    turned = replace(records, records=records.records[::-1])
-    assert find_slow(turned) == find_slow(records)
+    reversed_records = replace(records, records=records.records[::-1])
+    assert find_slow(reversed_records) == find_slow(records)
 
 
 def plain(
@@ -119,7 +121,7 @@ def plain(
     return nodes, records
 
 
-def judged(*parts: tuple[list[HealthNode], list[SpeedRecord]]) -> list[str]:
+def nodes_judged_slow(*parts: tuple[list[HealthNode], list[SpeedRecord]]) -> list[str]:
     nodes = {node.name: node for given_nodes, _ in parts for node in given_nodes}
     records = tuple(record for _, given_records in parts for record in given_records)
     return [s.node for s in find_slow(HealthRecords(1e5, tuple(nodes.values()), records))]
@@ -127,12 +129,12 @@ def judged(*parts: tuple[list[HealthNode], list[SpeedRecord]]) -> list[str]:
 
 def test_a_workload_that_ran_on_one_server_says_nothing() -> None:
     usual = plain(dict.fromkeys(["n0", "n1", "n2", "n3"], 1.0))
-    assert judged(usual, plain({"n4": 0.5}, "new")) == []
+    assert nodes_judged_slow(usual, plain({"n4": 0.5}, "new")) == []
 
 
 def test_a_type_with_one_server_is_compared_with_nothing() -> None:
     usual = plain(dict.fromkeys(["n0", "n1", "n2", "n3"], 1.0))
-    assert judged(usual, plain({"b0": 0.5}, gpu_type="b")) == []
+    assert nodes_judged_slow(usual, plain({"b0": 0.5}, gpu_type="b")) == []
 
 
 def test_of_three_servers_the_slow_one_is_named_once_several_jobs_say_so() -> None:
@@ -140,16 +142,16 @@ def test_of_three_servers_the_slow_one_is_named_once_several_jobs_say_so() -> No
     jobs = [plain(speeds, f"w{number}", seed=number) for number in range(3)]
     for number, (_, records) in enumerate(jobs):
         records[:] = [replace(r, at=r.at + 10_000.0 * number) for r in records]
-    assert judged(*jobs) == ["n1"]
+    assert nodes_judged_slow(*jobs) == ["n1"]
 
 
 def test_of_two_servers_that_differ_neither_is_certainly_the_odd_one() -> None:
-    assert judged(plain({"n0": 1.0, "n1": 0.9})) == []
+    assert nodes_judged_slow(plain({"n0": 1.0, "n1": 0.9})) == []
 
 
 def test_a_faster_server_makes_no_other_slow() -> None:
     speeds = {**dict.fromkeys(["n0", "n1", "n2", "n3"], 1.0), "n4": 1.1}
-    assert judged(plain(speeds)) == []
+    assert nodes_judged_slow(plain(speeds)) == []
 
 
 def test_servers_that_always_run_together_are_not_told_apart() -> None:
@@ -168,19 +170,19 @@ def test_servers_that_always_run_together_are_not_told_apart() -> None:
             for i in range(60)
         ]
     nodes = [HealthNode(NodeName(f"n{i}"), GpuType("a"), 4) for i in range(6)]
-    assert judged(usual, (nodes, pairs)) == []
+    assert nodes_judged_slow(usual, (nodes, pairs)) == []
 
 
 def test_no_records_no_verdict() -> None:
-    assert judged((plain({"n0": 1.0})[0], [])) == []
+    assert nodes_judged_slow((plain({"n0": 1.0})[0], [])) == []
 
 
 def test_ranks_that_compute_no_time_are_no_evidence() -> None:
     nodes, records = plain(dict.fromkeys(["n0", "n1"], 1.0))
     ranks = tuple(RankTime(NodeName(n), 0.0, 1.0) for n in ("n0", "n1"))
-    both = {NodeName("n0"): 4, NodeName("n1"): 4}
-    records = [replace(record, nodes=both, ranks=ranks) for record in records]
-    assert judged((nodes, records)) == []
+    two_nodes = {NodeName("n0"): 4, NodeName("n1"): 4}
+    records = [replace(record, nodes=two_nodes, ranks=ranks) for record in records]
+    assert nodes_judged_slow((nodes, records)) == []
 
 
 @settings(max_examples=40, deadline=None)
@@ -204,11 +206,13 @@ def test_whatever_is_recorded_gives_sane_verdicts(rows: list[tuple]) -> None:  #
             at,
             WorkloadName(workload),
             JobId(job),
-            {NodeName(n): 1 for n in sorted(on)},
+            {NodeName(n): 1 for n in sorted(node_numbers)},
             seconds,
-            tuple(RankTime(NodeName(n), seconds, 0.0) for n in sorted(on)) if ranks else (),
+            tuple(RankTime(NodeName(n), seconds, 0.0) for n in sorted(node_numbers))
+            if ranks
+            else (),
         )
-        for at, workload, job, on, seconds, ranks in rows
+        for at, workload, job, node_numbers, seconds, ranks in rows
     )
     for slow in find_slow(HealthRecords(1e6, nodes, records)):
         assert 0.0 < slow.low <= slow.factor <= slow.high < 1.0

@@ -45,26 +45,28 @@ def later(loss: float, since: float = ONSET) -> Callable[[float], float]:
     return lambda at: loss if at > since else 0.0
 
 
-def named(*runs: Iterable[SpeedRecord], now: float = NOW) -> dict[str, Change]:
-    records = HealthRecords(now, NODES, tuple(record for each in runs for record in each))
+def changes_by_node(*runs: Iterable[SpeedRecord], now: float = NOW) -> dict[str, Change]:
+    records = HealthRecords(
+        now, NODES, tuple(record for records_of_run in runs for record in records_of_run)
+    )
     series = RunSeries(read_columns(records), node_types(NODES))
     return {NODES[node].name: change for node, change in find_changes(series, now).items()}
 
 
-def others(first: int = 1) -> list[SpeedRecord]:
+def steady_runs(first: int = 1) -> list[SpeedRecord]:
     return [record for node in range(first, len(NODES)) for record in run(node)]
 
 
 def test_ten_minutes_show_five_percent() -> None:
-    found = named(run(0, later(0.05)), others())
-    assert set(found) == {"n0"}
-    assert found["n0"].slowness == pytest.approx(0.05, abs=3.0 * found["n0"].error)
-    assert found["n0"].since == pytest.approx(ONSET, abs=300.0)
+    slow_nodes = changes_by_node(run(0, later(0.05)), steady_runs())
+    assert set(slow_nodes) == {"n0"}
+    assert slow_nodes["n0"].slowness == pytest.approx(0.05, abs=3.0 * slow_nodes["n0"].error)
+    assert slow_nodes["n0"].since == pytest.approx(ONSET, abs=300.0)
 
 
 def test_what_all_nodes_share_is_no_nodes_fault() -> None:
-    every = [run(node, later(0.05)) for node in range(len(NODES))]
-    assert named(*every) == {}
+    slowed_runs = [run(node, later(0.05)) for node in range(len(NODES))]
+    assert changes_by_node(*slowed_runs) == {}
 
 
 def test_runs_that_began_at_once_and_slow_down_at_once_show_the_slowest() -> None:
@@ -74,49 +76,57 @@ def test_runs_that_began_at_once_and_slow_down_at_once_show_the_slowest() -> Non
     def busy(loss: float) -> Callable[[float], float]:
         return lambda at: 1.0 - 0.9 * (1.0 - loss) if at > ONSET else 0.0
 
-    every = [run(n, busy(0.08 * (n == 0)), begin=begin, workload="w") for n in range(len(NODES))]
-    assert set(named(*every)) == {"n0"}
+    staggered_runs = [
+        run(n, busy(0.08 * (n == 0)), begin=begin, workload="w") for n in range(len(NODES))
+    ]
+    assert set(changes_by_node(*staggered_runs)) == {"n0"}
 
 
 def test_of_two_nodes_neither_is_certainly_the_odd_one() -> None:
-    assert named(run(0, later(0.08)), run(1)) == {}
-    assert set(named(run(0, later(0.08)), run(1), run(2))) == {"n0"}
+    assert changes_by_node(run(0, later(0.08)), run(1)) == {}
+    assert set(changes_by_node(run(0, later(0.08)), run(1), run(2))) == {"n0"}
 
 
 def test_what_went_away_is_over() -> None:
-    found = named(run(0, lambda at: 0.06 if 3000.0 < at < 5000.0 else 0.0), others())
-    assert found == {}
+    slow_nodes = changes_by_node(
+        run(0, lambda at: 0.06 if 3000.0 < at < 5000.0 else 0.0), steady_runs()
+    )
+    assert slow_nodes == {}
 
 
 def test_a_run_that_became_faster_is_not_named() -> None:
-    assert named(run(0, lambda at: 0.06 if at < ONSET else 0.0), others()) == {}
+    assert changes_by_node(run(0, lambda at: 0.06 if at < ONSET else 0.0), steady_runs()) == {}
 
 
 def test_a_neighbour_that_comes_is_not_a_slow_node() -> None:
-    slowed = run(0, later(0.06), gpus=2)
-    assert named(slowed, run(0, begin=ONSET, gpus=2, job="new"), others()) == {}
+    slowed_run = run(0, later(0.06), gpus=2)
+    assert changes_by_node(slowed_run, run(0, begin=ONSET, gpus=2, job="new"), steady_runs()) == {}
     short = ONSET + 300.0  # it has not reported yet
-    assert named([r for r in slowed if r.at <= short], others(), now=short) == {}
+    assert changes_by_node([r for r in slowed_run if r.at <= short], steady_runs(), now=short) == {}
 
 
 def test_of_jobs_that_share_a_node_all_must_be_slower() -> None:
     pair = [run(0, later(0.05), gpus=2, job=job, begin=b) for job, b in (("a", 0.0), ("b", 1.0))]
-    assert set(named(*pair, others())) == {"n0"}
+    assert set(changes_by_node(*pair, steady_runs())) == {"n0"}
     alone = [run(0, later(0.08), gpus=2, job="a"), run(0, gpus=2, job="b", begin=1.0)]
-    assert named(*alone, others()) == {}
+    assert changes_by_node(*alone, steady_runs()) == {}
 
 
 def test_a_workload_that_always_slows_down_at_that_age_is_no_nodes_fault() -> None:
     """Such as one whose sequences become longer."""
     habit = run(1, later(0.05, 3600.0), begin=-4000.0 + 400.0, end=3000.0, workload="curriculum")
-    same = later(0.05, 0.0)
-    earlier = run(1, same, begin=-ONSET, end=3000.0, workload="curriculum")
-    found = named(run(0, later(0.05), workload="curriculum"), earlier, others(2))
-    assert found == {}
-    assert set(named(run(0, later(0.05), workload="curriculum"), habit, others(2))) == {"n0"}
+    factor_at = later(0.05, 0.0)
+    earlier_run = run(1, factor_at, begin=-ONSET, end=3000.0, workload="curriculum")
+    slow_nodes = changes_by_node(
+        run(0, later(0.05), workload="curriculum"), earlier_run, steady_runs(2)
+    )
+    assert slow_nodes == {}
+    assert set(
+        changes_by_node(run(0, later(0.05), workload="curriculum"), habit, steady_runs(2))
+    ) == {"n0"}
 
 
-def distributed(loss: float, *, ranks: bool) -> list[SpeedRecord]:
+def distributed_run(loss: float, *, ranks: bool) -> list[SpeedRecord]:
     """On three nodes, the first of which becomes slow."""
     r = np.random.default_rng(5)
     records = []
@@ -128,17 +138,17 @@ def distributed(loss: float, *, ranks: bool) -> list[SpeedRecord]:
             for n, x in enumerate(np.exp(r.normal(0.0, 0.01, 3)).tolist())
         )
         nodes = {NODES[n].name: 4 for n in range(3)}
-        every = WorkloadName("w"), JobId("d"), nodes, common * slow
-        records.append(SpeedRecord(at, *every, times if ranks else ()))
+        fields = WorkloadName("w"), JobId("d"), nodes, common * slow
+        records.append(SpeedRecord(at, *fields, times if ranks else ()))
     return records
 
 
 def test_ranks_tell_which_of_several_nodes_it_is() -> None:
-    found = named(distributed(0.05, ranks=True), others(3))
-    assert set(found) == {"n0"}
-    assert found["n0"].slowness == pytest.approx(0.051, abs=0.012)
-    assert named(distributed(0.05, ranks=False), others(3)) == {}
-    assert named(distributed(0.0, ranks=True), others(3)) == {}
+    slow_nodes = changes_by_node(distributed_run(0.05, ranks=True), steady_runs(3))
+    assert set(slow_nodes) == {"n0"}
+    assert slow_nodes["n0"].slowness == pytest.approx(0.051, abs=0.012)
+    assert changes_by_node(distributed_run(0.05, ranks=False), steady_runs(3)) == {}
+    assert changes_by_node(distributed_run(0.0, ranks=True), steady_runs(3)) == {}
 
 
 def test_the_rank_that_recovers_makes_no_other_slow() -> None:
@@ -150,14 +160,14 @@ def test_the_rank_that_recovers_makes_no_other_slow() -> None:
         )
         for r in run(1)
     ]  # fmt: skip
-    assert named(two, others(2)) == {}
+    assert changes_by_node(two, steady_runs(2)) == {}
 
 
 def test_the_end_of_a_run_leaves_what_it_showed_for_a_while() -> None:
-    over = run(0, later(0.05))
-    assert set(named(over, others(), now=NOW + 3600.0)) == {"n0"}
+    ended_run = run(0, later(0.05))
+    assert set(changes_by_node(ended_run, steady_runs(), now=NOW + 3600.0)) == {"n0"}
     after = run(0, begin=NOW + 600.0, end=NOW + 3600.0)
-    assert named(over, after, others(), now=NOW + 3600.0) == {}
+    assert changes_by_node(ended_run, after, steady_runs(), now=NOW + 3600.0) == {}
 
 
 def test_a_short_run_that_varies_little_by_chance_is_as_noisy_as_others() -> None:
@@ -166,8 +176,8 @@ def test_a_short_run_that_varies_little_by_chance_is_as_noisy_as_others() -> Non
         replace(r, seconds_per_iteration=1.0 + 0.004 * (i % 2) + 0.035 * (r.at > NOW - 300.0))
         for i, r in enumerate(run(0, begin=NOW - 1800.0))
     ]
-    assert named(quiet, others()) == {}
-    assert set(named(quiet, *[quieter(r) for r in others()])) == {"n0"}
+    assert changes_by_node(quiet, steady_runs()) == {}
+    assert set(changes_by_node(quiet, *[quieter(r) for r in steady_runs()])) == {"n0"}
 
 
 def quieter(record: SpeedRecord) -> list[SpeedRecord]:
@@ -175,4 +185,4 @@ def quieter(record: SpeedRecord) -> list[SpeedRecord]:
 
 
 def test_no_runs_no_changes() -> None:
-    assert named([]) == {}
+    assert changes_by_node([]) == {}

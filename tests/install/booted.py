@@ -96,7 +96,7 @@ class BootedSite:
         """
         shell = ["bash", "-c", text] if root else ["runuser", "-u", USER, "--", "bash", "-c", text]
         spaces = [f"--{'mount' if kind == 'mnt' else kind}" for kind in SPACES]
-        done = subprocess.run(
+        result = subprocess.run(
             ["nsenter", f"--target={self.leader}", *spaces, "env", "-i",
              f"--chdir={self.folder if root else '/tmp'}",  # noqa: S108 - the container's own
              "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "LANG=C.UTF-8",
@@ -104,8 +104,8 @@ class BootedSite:
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
             text=True, errors="replace", timeout=seconds, check=False,
         )  # fmt: skip
-        assert done.returncode == 0, f"{text}: exit code {done.returncode}\n{done.stdout}"
-        return done.stdout
+        assert result.returncode == 0, f"{text}: exit code {result.returncode}\n{result.stdout}"
+        return result.stdout
 
     def follow(self, command: Command, **names: str) -> str:
         """Run a command of the page; ``names`` stand for words that it has in capitals."""
@@ -113,19 +113,19 @@ class BootedSite:
         for name, value in names.items():
             text = text.replace(name, value)
         began = time.monotonic()
-        said = self.run(text, root=command.root)
+        output = self.run(text, root=command.root)
         print(f"{'#' if command.root else '$'} {text}   ({time.monotonic() - began:.1f} s)")
-        return said
+        return output
 
-    def until(self, wanted: Callable[[], bool], what: str, seconds: float = 300) -> None:
+    def until(self, holds: Callable[[], bool], condition: str, seconds: float = 300) -> None:
         end = time.monotonic() + seconds
-        while not wanted():
-            assert time.monotonic() < end, f"{what}: not so after {seconds:g} s"
+        while not holds():
+            assert time.monotonic() < end, f"{condition}: not so after {seconds:g} s"
             time.sleep(0.5)
 
 
 @contextmanager
-def booted(release: str) -> Iterator[BootedSite]:
+def boot_site(release: str) -> Iterator[BootedSite]:
     """A fresh site; nothing of it stays."""
     scratch = Path(tempfile.mkdtemp(prefix="hops-install-"))
     in_memory = _memory_mb() > MEMORY_MB
@@ -166,8 +166,8 @@ def booted(release: str) -> Iterator[BootedSite]:
 
 def _memory_mb() -> int:
     """What is free of this machine's."""
-    found = re.search(r"MemAvailable: +(\d+) kB", Path("/proc/meminfo").read_text())
-    return int(found[1]) // 1024 if found else 0
+    match = re.search(r"MemAvailable: +(\d+) kB", Path("/proc/meminfo").read_text())
+    return int(match[1]) // 1024 if match else 0
 
 
 def _furnish(root: Path, release: str) -> None:
@@ -203,8 +203,10 @@ def _leader(nspawn: subprocess.Popen[bytes]) -> int:
     while time.monotonic() < end and nspawn.poll() is None:
         for child in children.read_text().split():
             comm = Path(f"/proc/{child}/comm").read_text().strip()
-            apart = all(_namespace(child, kind) != _namespace("self", kind) for kind in SPACES)
-            if comm == "systemd" and apart:
+            is_namespaced = all(
+                _namespace(child, kind) != _namespace("self", kind) for kind in SPACES
+            )
+            if comm == "systemd" and is_namespaced:
                 return int(child)
         time.sleep(0.2)
     raise AssertionError("systemd does not boot in systemd-nspawn on this machine")
@@ -228,7 +230,7 @@ def _namespace(process: str, kind: str) -> str:
 
 def _is_up(site: BootedSite) -> bool:
     try:
-        said = site.run("systemctl is-active dbus mariadb")
+        output = site.run("systemctl is-active dbus mariadb")
     except AssertionError:
         return False
-    return said.split() == ["active", "active"]
+    return output.split() == ["active", "active"]

@@ -24,12 +24,12 @@ def commands(chapter: str, page: str | None = None) -> list[Command]:
         LookupError: the page has no such chapter, or it has no command.
     """
     text = PAGE.read_text() if page is None else page
-    found = re.search(
+    match = re.search(
         rf"^## {re.escape(chapter)}\n(.*?)(?=^## |\Z)", text, re.DOTALL | re.MULTILINE
     )
-    if found is None:
+    if match is None:
         raise LookupError(f"no chapter {chapter!r} in the page")
-    lines = re.findall(r"^    ([#$]) (.+)$", found[1], re.MULTILINE)
+    lines = re.findall(r"^    ([#$]) (.+)$", match[1], re.MULTILINE)
     if not lines:
         raise LookupError(f"no command in the chapter {chapter!r}")
     return [Command(text, prompt == "#") for prompt, text in lines]

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from booted import SLURM_CONF, BootedSite, booted
+from booted import SLURM_CONF, BootedSite, boot_site
 from page import commands
 
 RELEASES = os.environ.get("HOPS_INSTALL", "").split()
@@ -32,11 +32,11 @@ pytestmark = [
 def site(request: pytest.FixtureRequest) -> Iterator[BootedSite]:
     if shutil.which("systemd-nspawn") is None:
         pytest.skip("systemd-nspawn is not installed (systemd-container)")
-    done = subprocess.run([Path(__file__).with_name("roots.sh"), request.param], check=False)
-    if done.returncode == UNABLE:
+    result = subprocess.run([Path(__file__).with_name("roots.sh"), request.param], check=False)
+    if result.returncode == UNABLE:
         pytest.skip("this machine cannot build Debian roots")
-    assert done.returncode == 0
-    with booted(request.param) as site:
+    assert result.returncode == 0
+    with boot_site(request.param) as site:
         yield site
 
 
@@ -71,10 +71,10 @@ def until_placed(site: BootedSite, job: str) -> None:
     site.until(lambda: start_of(site, job).startswith("RUNNING"), f"job {job} is placed")
 
 
-def submitted(said: str) -> str:
+def job_number(output: str) -> str:
     """The number of the job that sbatch tells of, else nothing."""
-    found = re.search(r"Submitted batch job (\d+)", said)
-    return found[1] if found else ""
+    match = re.search(r"Submitted batch job (\d+)", output)
+    return match[1] if match else ""
 
 
 def migrations(site: BootedSite) -> str:
@@ -91,7 +91,7 @@ def assert_pages_work(site: BootedSite, job: str) -> None:
     for section, listen in (("web", web), ("metrics", metrics)):
         site.run(f"""sed -i '/^\\[{section}\\]/a listen = "{listen}"' /etc/hops/hopsd.toml""")
     site.run("hopsctl config check && systemctl restart hopsd")
-    wanted = {
+    text_by_url = {
         f"{metrics}/metrics": "hops_last_tick_timestamp_seconds",
         f"{web}/": "a100",
         f"{web}/jobs": "</html>",
@@ -99,15 +99,15 @@ def assert_pages_work(site: BootedSite, job: str) -> None:
         f"{web}/what-if": "</html>",
         f"{web}/jobs/{job}": "<title>",
     }
-    for url, text in wanted.items():
+    for url, text in text_by_url.items():
         ask = f"import urllib.request as r; print(r.urlopen('http://{url}').read().decode())"
-        said = ""
+        output = ""
         for _ in range(120):  # hopsd starts, and looks once
-            said = site.run(f'python3 -c "{ask}" 2>&1 || true')
-            if text in said:
+            output = site.run(f'python3 -c "{ask}" 2>&1 || true')
+            if text in output:
                 break
             time.sleep(0.5)
-        assert text in said, f"{url}: {said}"
+        assert text in output, f"{url}: {output}"
 
 
 def test_the_page_from_packages_to_removal(site: BootedSite) -> None:
@@ -121,31 +121,34 @@ def test_the_page_from_packages_to_removal(site: BootedSite) -> None:
             until_placed(site, job)
             seconds = time.monotonic() - began
             site.run(f"until hopsctl explain {job}; do sleep 1; done", seconds=120)
-        said = site.follow(command, JOB=job)
-        job = submitted(said) or job
+        output = site.follow(command, JOB=job)
+        job = job_number(output) or job
     print(f"{len(install)} commands, {seconds:.0f} s to the first placed job")
     assert len(install) <= 10
     assert seconds < 15 * 60
 
-    again = site.run("hopsctl setup --yes")
-    assert all(line.endswith("in place") for line in again.splitlines() if "yours" not in line), (
-        again
-    )
+    rerun_output = site.run("hopsctl setup --yes")
+    assert all(
+        line.endswith("in place") for line in rerun_output.splitlines() if "yours" not in line
+    ), rerun_output
     conf = site.run("scontrol show config")
     assert re.search(r"KillWait\s+= 17 ", conf)
     assert re.search(r"JobSubmitPlugins\s+= all_partitions,lua", conf)
 
-    said = site.run(
+    output = site.run(
         # Not in a profile run, which would end by itself meanwhile.
         "sbatch --no-requeue --comment=hops:reqs=1 --time=60"
         " --wrap='env > /tmp/told.$SLURM_JOB_ID; sleep 3600'",
         root=False,
     )
-    long = submitted(said)
+    long = job_number(output)
     until_placed(site, long)
     running = start_of(site, long)
-    told = f"/tmp/told.{long}"  # noqa: S108 - in the container
-    site.until(lambda: "HOPS_GPUS=1" in site.run(f"cat {told} || true"), "the job is told its GPUs")
+    environment_file = f"/tmp/told.{long}"  # noqa: S108 - in the container
+    site.until(
+        lambda: "HOPS_GPUS=1" in site.run(f"cat {environment_file} || true"),
+        "the job is told its GPUs",
+    )
 
     assert_pages_work(site, long)
 

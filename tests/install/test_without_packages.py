@@ -67,7 +67,7 @@ def inside(clone: Path, tmp_path: Path) -> Iterator[Callable[[str], str]]:
     with running_cluster(plugin=False) as cluster:
 
         def run(script: str) -> str:
-            done = subprocess.run(
+            result = subprocess.run(
                 [
                     *(
                         "unshare",
@@ -86,8 +86,8 @@ def inside(clone: Path, tmp_path: Path) -> Iterator[Callable[[str], str]]:
                 text=True,
                 check=False,
             )
-            assert done.returncode == 0, f"{done.stdout[-4000:]}\n{done.stderr[-4000:]}"
-            return done.stdout
+            assert result.returncode == 0, f"{result.stdout[-4000:]}\n{result.stderr[-4000:]}"
+            return result.stdout
 
         yield run
 

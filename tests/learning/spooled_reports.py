@@ -9,7 +9,7 @@ from typing import Any
 
 from report_values import NOW
 
-from hopsd.learning.reader import Collected, ReportReader
+from hopsd.learning.reader import Collection, ReportReader
 from hopsd.model.allocation import Allocation
 from hopsd.model.ids import GpuType, JobId, NodeName, UserName
 from hopsd.model.reading import JobReading, NodeReading, Reading, SlurmState
@@ -17,7 +17,7 @@ from hopsd.model.reading import JobReading, NodeReading, Reading, SlurmState
 UID = os.getuid()
 
 
-def put(folder: Path, content: dict[str, Any]) -> Path:
+def put_report(folder: Path, content: dict[str, Any]) -> Path:
     name = ".".join(str(content[k]) for k in ("job", "run", "node", "rank", "pid")) + ".json"
     path = folder / name
     path.write_text(json.dumps(content))
@@ -48,8 +48,8 @@ def reading(*jobs: JobReading, now: float = NOW) -> Reading:
     return Reading(now, nodes, jobs)
 
 
-def look(reader: ReportReader, seen: Reading) -> Collected:
+def look(reader: ReportReader, reading: Reading) -> Collection:
     """One look whose lessons are kept."""
-    collected = reader.collect(seen)
+    collection = reader.collect(reading)
     reader.settle()
-    return collected
+    return collection

@@ -63,12 +63,12 @@ def test_reports_tell_whether_a_signal_to_the_steps_is_answered(tmp_path: Path) 
             jobs[JobId(job)] = answers
         place = Allocation.of({"n0": 1})
         port.apply([Step(job, StepKind.START, target=place) for job in jobs])
-        reader, seen = ReportReader(reports), dict[JobId, bool]()
+        reader, reported_answers = ReportReader(reports), dict[JobId, bool]()
 
         def all_train() -> bool:
-            seen.update(reader.collect(port.read()).answers_signal)
+            reported_answers.update(reader.collect(port.read()).answers_signal)
             reader.settle()
-            return seen.keys() == jobs.keys()
+            return reported_answers.keys() == jobs.keys()
 
         wait_until(all_train, seconds=120.0)
-    assert seen == jobs
+    assert reported_answers == jobs

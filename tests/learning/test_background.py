@@ -8,23 +8,23 @@ from pathlib import Path
 
 import pytest
 from report_values import report
-from spooled_reports import job, put, reading
+from spooled_reports import job, put_report, reading
 
 from bench.chaos.hanging import hanging_file_system
 from hopsd.learning import background
 from hopsd.learning.background import BackgroundReader
-from hopsd.learning.reader import Collected
+from hopsd.learning.reader import Collection
 from hopsd.model.reading import SlurmState
 
 
-def collected_soon(reader: BackgroundReader) -> Collected:
+def collected_soon(reader: BackgroundReader) -> Collection:
     deadline = time.monotonic() + 20.0
     while time.monotonic() < deadline:
-        _, collected = reader.collect(reading(job()))
-        if not collected.unread:
-            return collected
+        _, collection = reader.collect(reading(job()))
+        if not collection.unread:
+            return collection
         time.sleep(0.02)
-    raise AssertionError(collected.unread)
+    raise AssertionError(collection.unread)
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="mounts a file system")
@@ -32,17 +32,17 @@ def test_a_folder_that_hangs_costs_one_short_wait(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(background, "WAIT_SECONDS", 0.3)
-    put(tmp_path, report())
+    put_report(tmp_path, report())
     reader = BackgroundReader(tmp_path)
-    begun = time.monotonic()
-    with hanging_file_system(tmp_path) as mounted:
-        if not mounted:
+    start_time = time.monotonic()
+    with hanging_file_system(tmp_path) as is_mounted:
+        if not is_mounted:
             pytest.skip("no FUSE")
         for _ in range(20):
-            _, collected = reader.collect(reading(job()))
+            _, collection = reader.collect(reading(job()))
             reader.settle()
-            assert collected.unread.startswith(f"{tmp_path} has not answered for ")
-        assert 0.3 <= time.monotonic() - begun < 5.0
+            assert collection.unread.startswith(f"{tmp_path} has not answered for ")
+        assert 0.3 <= time.monotonic() - start_time < 5.0
     assert collected_soon(reader).samples_done
     reader.close()
 
@@ -51,22 +51,22 @@ def test_what_was_read_late_belongs_to_the_reading_it_was_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(background, "WAIT_SECONDS", 0.0)
-    put(tmp_path, report())
+    put_report(tmp_path, report())
     reader, first = BackgroundReader(tmp_path), reading(job())
-    seen, collected = reader.collect(first)
+    answered_reading, collection = reader.collect(first)
     deadline = time.monotonic() + 20.0
-    while collected.unread and time.monotonic() < deadline:
-        seen, collected = reader.collect(reading())
-    assert seen is first
-    assert set(collected.samples_done) == {"17"}
+    while collection.unread and time.monotonic() < deadline:
+        answered_reading, collection = reader.collect(reading())
+    assert answered_reading is first
+    assert set(collection.samples_done) == {"17"}
 
 
 def test_reports_are_removed_before_the_next_scan(tmp_path: Path) -> None:
-    path = put(tmp_path, report(final=True))
-    ended = job(state=SlurmState.COMPLETED)
+    path = put_report(tmp_path, report(final=True))
+    ended_job = job(state=SlurmState.COMPLETED)
     reader = BackgroundReader(tmp_path)
-    reader.collect(reading(ended))
+    reader.collect(reading(ended_job))
     reader.settle()
-    _, collected = reader.collect(reading(ended))
+    _, collection = reader.collect(reading(ended_job))
     assert not path.exists()
-    assert not collected.samples_done
+    assert not collection.samples_done

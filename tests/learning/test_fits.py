@@ -10,7 +10,7 @@ from hopsd.learning.fits import FIT_SECONDS, Fits
 HALF_LIFE = 86400.0
 
 
-def known(store: MemoryStore) -> list[float]:
+def known_times(store: MemoryStore) -> list[float]:
     return [fit.t_f for fit in store.knowledge().theory]
 
 
@@ -19,7 +19,7 @@ def test_a_new_workload_is_fitted_at_once() -> None:
     fits = Fits(store)
     fits.note([process()])
     fits.renew(HALF_LIFE, NOW)
-    assert known(store) == [0.02]
+    assert known_times(store) == [0.02]
     assert store.phases(RESNET, A) == (process(),)
 
 
@@ -30,10 +30,10 @@ def test_a_known_one_once_a_minute_and_nothing_is_lost() -> None:
     fits.renew(HALF_LIFE, NOW)
     fits.note([process(t_f=0.03)])
     fits.renew(HALF_LIFE, NOW + FIT_SECONDS - 1)
-    assert known(store) == [0.02]
+    assert known_times(store) == [0.02]
     fits.note([])
     fits.renew(HALF_LIFE, NOW + FIT_SECONDS)
-    assert known(store) == [0.03]
+    assert known_times(store) == [0.03]
 
 
 def test_what_tells_no_throughput_is_kept_and_not_fitted() -> None:
@@ -41,5 +41,5 @@ def test_what_tells_no_throughput_is_kept_and_not_fitted() -> None:
     fits = Fits(store)
     fits.note([process(batch_size=0.0)])
     fits.renew(HALF_LIFE, NOW)
-    assert known(store) == []
+    assert known_times(store) == []
     assert len(store.phases(RESNET, A)) == 1

@@ -25,7 +25,7 @@ BIN = Path(sys.executable).parent
 NODES = (NodeSpec("rtx3090", gpus=2), NodeSpec("v100", gpus=1))
 
 
-class Learning:
+class LearningSite:
     """A cluster whose jobs are measured, and a hopsd that reads their reports."""
 
     def __init__(self, folder: Path, dsn: str, spool: Path, cluster: PrivateCluster) -> None:
@@ -45,7 +45,7 @@ class Learning:
             "TRAIN": str(train),
             "HOPS_REPORT_SECONDS": "1",
         }
-        done = subprocess.run(
+        result = subprocess.run(
             [
                 *("sbatch", "--parsable", "--comment=hops:reqs=1", f"--chdir={self.folder}"),
                 *(ROOT / "examples" / "train.sh", "--pace", "0.05", "--samples", str(samples)),
@@ -55,17 +55,17 @@ class Learning:
             capture_output=True,
             text=True,
         )
-        return done.stdout.strip()
+        return result.stdout.strip()
 
     def ask(self, *command: str) -> Any:
-        done = subprocess.run(
+        result = subprocess.run(
             [BIN / "hopsctl", *command, "--socket", self.socket, "--json"],
             capture_output=True,
             text=True,
             check=False,
         )
-        assert done.returncode == 0, done.stderr + self.log.read_text()[-2000:]
-        return json.loads(done.stdout)
+        assert result.returncode == 0, result.stderr + self.log.read_text()[-2000:]
+        return json.loads(result.stdout)
 
     def wait_for(self, holds: Callable[[], bool], seconds: float = 90.0) -> None:
         try:
@@ -76,7 +76,7 @@ class Learning:
 
 
 @pytest.fixture
-def learning(database: str, tmp_path: Path) -> Iterator[Learning]:
+def learning_site(database: str, tmp_path: Path) -> Iterator[LearningSite]:
     tmp_path.chmod(0o755)
     profiler = ROOT / "profiler" / "site"
     with (
@@ -84,11 +84,11 @@ def learning(database: str, tmp_path: Path) -> Iterator[Learning]:
         running_cluster(nodes=NODES, profiler_path=profiler, report_dir=spool) as cluster,
         (tmp_path / "hopsd.log").open("ab") as log,
     ):
-        learning = Learning(tmp_path, database, spool, cluster)
+        learning = LearningSite(tmp_path, database, spool, cluster)
         yield from _with_daemon(learning, log)
 
 
-def _with_daemon(learning: Learning, log: BinaryIO) -> Iterator[Learning]:
+def _with_daemon(learning: LearningSite, log: BinaryIO) -> Iterator[LearningSite]:
     with (
         subprocess.Popen(
             [BIN / "hopsd", "--config", learning.config],
@@ -103,25 +103,27 @@ def _with_daemon(learning: Learning, log: BinaryIO) -> Iterator[Learning]:
             hopsd.terminate()
 
 
-def test_a_training_is_measured_and_known_again(learning: Learning, database: str) -> None:
+def test_a_training_is_measured_and_known_again(learning_site: LearningSite, database: str) -> None:
     # Slow storage spaces the reports (WRITE_SHARE): the job trains for as long as they may take.
     samples = 400_000
-    job = learning.submit(samples)
+    job = learning_site.submit(samples)
 
-    def told() -> dict[str, Any]:
+    def learnt_workload() -> dict[str, Any]:
         """Of the workload of which most is known."""
-        rows = learning.ask("throughput")["workloads"]
+        rows = learning_site.ask("throughput")["workloads"]
         if not rows:
             return {"types": []}
         row = max(rows, key=lambda row: row["records"])
-        return learning.ask("throughput", row["workload"]) | row
+        return learning_site.ask("throughput", row["workload"]) | row
 
     def measured() -> list[Any]:
         """Types with enough records to answer; a profile run that took long left some, too."""
-        return [k for k in told()["types"] if k["shapes"][0]["source"].startswith("type, ")]
+        return [
+            k for k in learnt_workload()["types"] if k["shapes"][0]["source"].startswith("type, ")
+        ]
 
-    learning.wait_for(lambda: bool(measured()), 240)
-    workload, kind = told(), measured()[0]
+    learning_site.wait_for(lambda: bool(measured()), 240)
+    workload, kind = learnt_workload(), measured()[0]
     name, gpu_type = workload["workload"], kind["gpu_type"]
     assert name.startswith(f"{getpass.getuser()}/train/train.sh@")
     assert workload["records"] >= 3
@@ -134,44 +136,44 @@ def test_a_training_is_measured_and_known_again(learning: Learning, database: st
     assert kind["theory"]["params"] > 0
     assert {server["gpu_type"] for server in workload["servers"]} == set(workload["measured"])
 
-    again = learning.submit(samples)
-    learning.wait_for(lambda: learning.ask("explain", again)["job"] is not None)
-    assert learning.ask("explain", again)["job"]["workload"] == name
-    assert learning.ask("explain", job)["history"]["record"]["workload"] == name
+    second_job = learning_site.submit(samples)
+    learning_site.wait_for(lambda: learning_site.ask("explain", second_job)["job"] is not None)
+    assert learning_site.ask("explain", second_job)["job"]["workload"] == name
+    assert learning_site.ask("explain", job)["history"]["record"]["workload"] == name
     with PostgresStore(database) as store:
         assert {fit.workload for fit in store.knowledge().theory} == {name}
 
 
 @pytest.mark.long
 def test_a_changed_script_behind_the_same_batch_script_is_new(
-    learning: Learning, tmp_path: Path
+    learning_site: LearningSite, tmp_path: Path
 ) -> None:
     for name in ("train.py", "checkpoint.py", "models.py"):
         shutil.copy(ROOT / "examples" / name, tmp_path)
     train = tmp_path / "train.py"
 
-    def workload_once_told(job: str, *others: str) -> str:
+    def workload_once_told(job: str, *earlier_names: str) -> str:
         def workload() -> str:
-            record = learning.ask("explain", job)["history"]["record"]
+            record = learning_site.ask("explain", job)["history"]["record"]
             return record["workload"] if record else ""
 
-        learning.wait_for(lambda: "+" in workload() and workload() not in others, 120)
-        learning.cluster.run("scancel", job)
+        learning_site.wait_for(lambda: "+" in workload() and workload() not in earlier_names, 120)
+        learning_site.cluster.run("scancel", job)
         return workload()
 
-    first = workload_once_told(learning.submit(20_000, train))
+    first = workload_once_told(learning_site.submit(20_000, train))
     text = train.read_text()
     train.write_text(f"{text}# changed\n")
-    changed = workload_once_told(learning.submit(20_000, train), first)
-    assert changed.partition("+")[0] == first.partition("+")[0]
+    changed_workload = workload_once_told(learning_site.submit(20_000, train), first)
+    assert changed_workload.partition("+")[0] == first.partition("+")[0]
     train.write_text(text)
-    assert workload_once_told(learning.submit(20_000, train), changed) == first
+    assert workload_once_told(learning_site.submit(20_000, train), changed_workload) == first
 
 
 def test_a_type_whose_memory_was_too_small_is_not_given_again(
-    learning: Learning, database: str
+    learning_site: LearningSite, database: str
 ) -> None:
-    train = learning.folder / "short.py"
+    train = learning_site.folder / "short.py"
     train.write_text(
         "import torch\n"
         "raise torch.cuda.OutOfMemoryError('CUDA out of memory. Tried to allocate 2.00 GiB.')\n"
@@ -179,24 +181,26 @@ def test_a_type_whose_memory_was_too_small_is_not_given_again(
 
     def submit(*options: str, wrap: str) -> str:
         command = ("sbatch", "--parsable", "--output=/dev/null", "--chdir=/", *options)
-        return learning.cluster.run(*command, f"--wrap={wrap}").strip()
+        return learning_site.cluster.run(*command, f"--wrap={wrap}").strip()
 
-    def shown(job: str) -> str:
-        return learning.cluster.run("scontrol", "show", "job", job)
+    def job_details(job: str) -> str:
+        return learning_site.cluster.run("scontrol", "show", "job", job)
 
     comment = "--comment=hops:reqs=1;preempt=no;workload=large"
-    failed = submit(comment, "--nodelist=n1", wrap=f"exec {sys.executable} {train}")
+    failed_job = submit(comment, "--nodelist=n1", wrap=f"exec {sys.executable} {train}")
     with PostgresStore(database) as store:
-        learning.wait_for(lambda: bool(store.knowledge().shortages), 150)
-    assert "JobState=FAILED" in shown(failed)
-    other = submit("--gres=gpu:2", "--nodelist=n0", wrap="sleep 600")
-    learning.wait_for(lambda: "JobState=RUNNING" in shown(other))
-    again = submit(comment, wrap="sleep 1")
+        learning_site.wait_for(lambda: bool(store.knowledge().shortages), 150)
+    assert "JobState=FAILED" in job_details(failed_job)
+    gpu_holder = submit("--gres=gpu:2", "--nodelist=n0", wrap="sleep 600")
+    learning_site.wait_for(lambda: "JobState=RUNNING" in job_details(gpu_holder))
+    second_job = submit(comment, wrap="sleep 1")
 
-    def noticed() -> str:
-        row = learning.ask("explain", again)["job"]
+    def shortage_notice() -> str:
+        row = learning_site.ask("explain", second_job)["job"]
         return (row["noticed"] or "") if row else ""
 
-    learning.wait_for(lambda: "no v100 GPUs, since it ran out of GPU memory on 1" in noticed())
-    learning.cluster.run("scancel", other)
-    learning.wait_for(lambda: " NodeList=n0" in shown(again).replace("\n", " "))
+    learning_site.wait_for(
+        lambda: "no v100 GPUs, since it ran out of GPU memory on 1" in shortage_notice()
+    )
+    learning_site.cluster.run("scancel", gpu_holder)
+    learning_site.wait_for(lambda: " NodeList=n0" in job_details(second_job).replace("\n", " "))

@@ -20,7 +20,7 @@ from hopsd.model.job import ThroughputTable
 from hopsd.model.knowledge import Knowledge
 from hopsd.serve.socket import LocalServer, Request
 
-KNOWN = knowledge(
+KNOWLEDGE = knowledge(
     *records(3, 80.0),
     record(60.0, 2),
     *records(3, 40.0, 8, nodes=2),
@@ -32,10 +32,12 @@ KNOWN = knowledge(
 @pytest.fixture
 def socket(tmp_path: Path) -> Iterator[Path]:
     def answer(request: Request) -> Any:
-        asked = request.arguments.get("workload")
-        if asked is None:
-            return {"workloads": known_workloads(KNOWN)}
-        return workload_document(WorkloadName(asked), KNOWN, NODES, EstimatorSettings(), NOW)
+        requested_name = request.arguments.get("workload")
+        if requested_name is None:
+            return {"workloads": known_workloads(KNOWLEDGE)}
+        return workload_document(
+            WorkloadName(requested_name), KNOWLEDGE, NODES, EstimatorSettings(), NOW
+        )
 
     server = LocalServer(tmp_path / "hopsd.sock", answer)
     yield tmp_path / "hopsd.sock"
@@ -53,22 +55,22 @@ def rows(output: str) -> dict[str, str]:
 
 
 def test_a_workload_is_shown_layer_by_layer(socket: Path) -> None:
-    shown = run(socket, "resnet")
-    assert shown.exit_code == 0, shown.output
-    by_shape = rows(shown.output)
+    result = run(socket, "resnet")
+    assert result.exit_code == 0, result.output
+    by_shape = rows(result.output)
     assert "type, 6 records" in by_shape["1 GPU"]
     assert "n0:80 (3)" in by_shape["1 GPU"]
     assert "[60 (1)]" in by_shape["2 GPUs"]
     assert "theory, 4 records, scaled by" in by_shape["2 GPUs"]
     assert "type, 3 records" in by_shape["8 on 2 servers"]
     assert "theory, 4 records, scaled by" in by_shape["2 on 2 servers"]
-    assert "75% 20, 25% 200" in shown.output
+    assert "75% 20, 25% 200" in result.output
 
 
 def test_programs_read_the_same(socket: Path) -> None:
-    told = json.loads(run(socket, "resnet", "--json").output)
-    shapes = {(s["kind"], s.get("gpus", s["count"])): s for s in told["types"][0]["shapes"]}
-    assert told["types"][0]["gpu_type"] == "a100"
+    document = json.loads(run(socket, "resnet", "--json").output)
+    shapes = {(s["kind"], s.get("gpus", s["count"])): s for s in document["types"][0]["shapes"]}
+    assert document["types"][0]["gpu_type"] == "a100"
     assert shapes["gpus", 1]["per_gpu"] == pytest.approx(76.0)
     assert shapes["gpus", 1]["type"]["records"] == 6
     assert shapes["gpus", 1]["entity"]["n1"]["per_gpu"] == 72.0
@@ -77,7 +79,7 @@ def test_programs_read_the_same(socket: Path) -> None:
     assert shapes["servers", 2]["type"] is None
     low, high = shapes["servers", 2]["between"]
     assert low < shapes["servers", 2]["per_gpu"] < high
-    assert [server["node"] for server in told["servers"]] == ["n0", "n1"]
+    assert [server["node"] for server in document["servers"]] == ["n0", "n1"]
 
 
 def test_the_known_workloads_are_listed(socket: Path) -> None:
@@ -96,22 +98,22 @@ def test_an_unknown_workload_is_an_error_that_helps(socket: Path) -> None:
 def test_the_beginning_of_a_name_is_enough_where_it_is_one_workloads() -> None:
     tables = {GpuType("a100"): ThroughputTable({1: 9.0})}
     names = ("ann/train/a.sh@0123+4567", "ann/train/b.sh@0123+4567", "ann/train")
-    known = Knowledge(tables={WorkloadName(name): tables for name in names})
+    knowledge = Knowledge(tables={WorkloadName(name): tables for name in names})
 
-    def told(name: str) -> Any:
-        return workload_document(WorkloadName(name), known, NODES, EstimatorSettings(), NOW)
+    def look_up(name: str) -> Any:
+        return workload_document(WorkloadName(name), knowledge, NODES, EstimatorSettings(), NOW)
 
-    assert told("ann/train/b")["workload"] == names[1]
-    assert told("ann/train")["workload"] == names[2]
+    assert look_up("ann/train/b")["workload"] == names[1]
+    assert look_up("ann/train")["workload"] == names[2]
     with pytest.raises(InputError, match=r"begins 2: ann/train/a\.sh@0123\+4567, ann/train/b"):
-        told("ann/train/")
+        look_up("ann/train/")
 
 
 def test_an_operators_table_is_shown_as_final() -> None:
-    known = Knowledge(tables={RESNET: {GpuType("a100"): ThroughputTable({1: 9.0, 4: 8.0})}})
-    told = workload_document(RESNET, known, NODES, EstimatorSettings(), NOW)
-    assert told["final"]
-    (kind,) = told["types"]
+    knowledge = Knowledge(tables={RESNET: {GpuType("a100"): ThroughputTable({1: 9.0, 4: 8.0})}})
+    document = workload_document(RESNET, knowledge, NODES, EstimatorSettings(), NOW)
+    assert document["final"]
+    (kind,) = document["types"]
     assert [(s["count"], s["per_gpu"], s["source"]) for s in kind["shapes"]] == [
         (1, 9.0, "table"),
         (4, 8.0, "table"),

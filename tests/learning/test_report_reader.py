@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from report_values import NOW, report, timed
-from spooled_reports import UID, job, look, put, reading
+from spooled_reports import UID, job, look, put_report, reading
 
 from hopsd.learning.reader import MAX_PROGRAMS_PER_JOB, ReportReader
 from hopsd.model.allocation import Allocation
@@ -20,18 +20,18 @@ from hopsd.model.script_options import ScriptOptions
 
 def test_a_task_of_an_array_reports_by_its_number(tmp_path: Path) -> None:
     """The last task has the array's own: what waits of the array reported nothing."""
-    put(tmp_path, report(job="17"))
-    put(tmp_path, report(job="20"))
+    put_report(tmp_path, report(job="17"))
+    put_report(tmp_path, report(job="20"))
     last = job(id=JobId("17_9"), array=JobId("17"), number="17")
     first = job(id=JobId("17_0"), array=JobId("17"), number="20")
-    rest = job(rest=Tasks.parse("1-8"), state=SlurmState.PENDING, allocation=Allocation())
-    found = look(ReportReader(tmp_path), reading(first, rest, last))
-    assert found.samples_done == {"17_0": 3296.0, "17_9": 3296.0}
-    assert found.refused == ()
+    pending_tasks = job(rest=Tasks.parse("1-8"), state=SlurmState.PENDING, allocation=Allocation())
+    collection = look(ReportReader(tmp_path), reading(first, pending_tasks, last))
+    assert collection.samples_done == {"17_0": 3296.0, "17_9": 3296.0}
+    assert collection.refused == ()
 
 
 @pytest.mark.parametrize(
-    ("saved", "done"),
+    ("saved_iterations", "samples_done"),
     [
         ((None, None), 3296 + 3296),  # how it keeps its work cannot be seen
         ((100, None), 3200 + 3296),
@@ -40,58 +40,58 @@ def test_a_task_of_an_array_reports_by_its_number(tmp_path: Path) -> None:
     ],
 )
 def test_what_a_stopped_run_had_not_saved_is_not_done(
-    tmp_path: Path, saved: tuple[int | None, int | None], done: float
+    tmp_path: Path, saved_iterations: tuple[int | None, int | None], samples_done: float
 ) -> None:
     reader = ReportReader(tmp_path)
-    put(tmp_path, report(saved=saved[0]))
+    put_report(tmp_path, report(saved=saved_iterations[0]))
     assert look(reader, reading(job())).samples_done == {"17": 3296}
-    put(tmp_path, report(run=1, saved=saved[1]))
-    collected = look(reader, reading(job(restarts=1)))
-    assert collected.samples_done == {"17": pytest.approx(done)}
+    put_report(tmp_path, report(run=1, saved=saved_iterations[1]))
+    collection = look(reader, reading(job(restarts=1)))
+    assert collection.samples_done == {"17": pytest.approx(samples_done)}
 
 
 def test_one_rank_saves_for_all(tmp_path: Path) -> None:
     for run in range(2):
-        put(tmp_path, report(run=run, world=2, saved=100))
-        put(tmp_path, report(run=run, world=2, rank=1, pid=2))
-    collected = look(ReportReader(tmp_path), reading(job(restarts=1)))
-    assert collected.samples_done == {"17": pytest.approx(2 * 3200 + 2 * 3296)}
+        put_report(tmp_path, report(run=run, world=2, saved=100))
+        put_report(tmp_path, report(run=run, world=2, rank=1, pid=2))
+    collection = look(ReportReader(tmp_path), reading(job(restarts=1)))
+    assert collection.samples_done == {"17": pytest.approx(2 * 3200 + 2 * 3296)}
 
 
 @pytest.mark.parametrize(
-    ("told", "known"),
+    ("rank_flags", "flags_by_job"),
     [((True, True), {"17": True}), ((True, False), {"17": False}), ((None, None), {})],
 )
 def test_whether_ranks_tell_how_long_they_communicate(
-    tmp_path: Path, told: tuple[bool | None, bool | None], known: dict[str, bool]
+    tmp_path: Path, rank_flags: tuple[bool | None, bool | None], flags_by_job: dict[str, bool]
 ) -> None:
-    put(tmp_path, report(world=2, communication_timed=told[0]))
-    put(tmp_path, report(world=2, rank=1, pid=2, communication_timed=told[1]))
-    collected = look(ReportReader(tmp_path), reading(job()))
-    assert collected.communication_timed == known
-    put(tmp_path, report(run=1, world=2, communication_timed=True))
-    collected = look(ReportReader(tmp_path), reading(job(restarts=1)))
-    assert collected.communication_timed == {"17": True}
+    put_report(tmp_path, report(world=2, communication_timed=rank_flags[0]))
+    put_report(tmp_path, report(world=2, rank=1, pid=2, communication_timed=rank_flags[1]))
+    collection = look(ReportReader(tmp_path), reading(job()))
+    assert collection.communication_timed == flags_by_job
+    put_report(tmp_path, report(run=1, world=2, communication_timed=True))
+    collection = look(ReportReader(tmp_path), reading(job(restarts=1)))
+    assert collection.communication_timed == {"17": True}
 
 
 @pytest.mark.parametrize(
-    ("ranks", "known"),
+    ("ranks", "flags_by_job"),
     [((True, True), {"17": True}), ((None, False), {"17": False}), ((None, None), {})],
 )
 def test_whether_steps_have_the_same_samples_on_any_gpus(
-    tmp_path: Path, ranks: tuple[bool | None, bool | None], known: dict[str, bool]
+    tmp_path: Path, ranks: tuple[bool | None, bool | None], flags_by_job: dict[str, bool]
 ) -> None:
     for rank, keeps in enumerate(ranks):
-        put(tmp_path, report(world=2, rank=rank, pid=rank, keeps_steps=keeps))
-    collected = look(ReportReader(tmp_path), reading(job()))
-    assert collected.keeps_steps == known
-    put(tmp_path, report(run=1, keeps_steps=True))  # the script was changed meanwhile
-    collected = look(ReportReader(tmp_path), reading(job(restarts=1)))
-    assert collected.keeps_steps == {"17": True}
+        put_report(tmp_path, report(world=2, rank=rank, pid=rank, keeps_steps=keeps))
+    collection = look(ReportReader(tmp_path), reading(job()))
+    assert collection.keeps_steps == flags_by_job
+    put_report(tmp_path, report(run=1, keeps_steps=True))  # the script was changed meanwhile
+    collection = look(ReportReader(tmp_path), reading(job(restarts=1)))
+    assert collection.keeps_steps == {"17": True}
 
 
 @pytest.mark.parametrize(
-    ("ranks", "known"),
+    ("ranks", "answers_by_job"),
     [
         ((["USR1"], ["USR1", "TERM"]), {"17": True}),
         ((["USR1"], []), {"17": False}),  # srun ends all ranks as one dies
@@ -99,12 +99,12 @@ def test_whether_steps_have_the_same_samples_on_any_gpus(
     ],
 )
 def test_whether_ranks_handle_the_signal_of_their_script(
-    tmp_path: Path, ranks: tuple[list[str], list[str]], known: dict[str, bool]
+    tmp_path: Path, ranks: tuple[list[str], list[str]], answers_by_job: dict[str, bool]
 ) -> None:
     for rank, names in enumerate(ranks):
-        put(tmp_path, report(world=2, rank=rank, pid=rank, handled_signals=names))
+        put_report(tmp_path, report(world=2, rank=rank, pid=rank, handled_signals=names))
     asks = replace(job(), options=ScriptOptions(signal="USR1", signal_steps=True))
-    assert look(ReportReader(tmp_path), reading(asks)).answers_signal == known
+    assert look(ReportReader(tmp_path), reading(asks)).answers_signal == answers_by_job
 
 
 OLD, NEW = "0123456789ab", "ba9876543210"
@@ -113,82 +113,82 @@ OLD, NEW = "0123456789ab", "ba9876543210"
 def test_a_changed_training_script_is_another_workload(tmp_path: Path) -> None:
     reader = ReportReader(tmp_path)
     script = {"comment": "hops:reqs=1,2", "command": "/home/alice/train.sh"}
-    put(tmp_path, report(program=OLD))
+    put_report(tmp_path, report(program=OLD))
     first = look(reader, reading(job(**script)))
-    put(tmp_path, report(run=1, program=NEW))
-    again = look(reader, reading(job(**script, restarts=1)))
-    assert (first.programs, again.programs) == ({"17": OLD}, {"17": NEW})
-    for collected, program in ((first, OLD), (again, NEW)):
-        assert [r.workload for r in collected.records] == [f"alice/train/train.sh+{program}"]
-        assert [r.workload for r in collected.phases] == [f"alice/train/train.sh+{program}"]
+    put_report(tmp_path, report(run=1, program=NEW))
+    second_look = look(reader, reading(job(**script, restarts=1)))
+    assert (first.programs, second_look.programs) == ({"17": OLD}, {"17": NEW})
+    for collection, program in ((first, OLD), (second_look, NEW)):
+        assert [r.workload for r in collection.records] == [f"alice/train/train.sh+{program}"]
+        assert [r.workload for r in collection.phases] == [f"alice/train/train.sh+{program}"]
 
 
 def test_the_program_that_trains_longest_names_the_workload(tmp_path: Path) -> None:
     """An evaluation of it counts with it, and a program of an old plugin with none."""
     slow = timed(100, 3200, 50.0) | {"first_step": NOW - 60}
-    put(tmp_path, report(pid=1, program=OLD))
-    put(tmp_path, report(pid=2, program=NEW, **timed(100, 3200, 6.0)))
-    put(tmp_path, report(pid=3, program="cccccccccccc", kind="inference", **slow))
-    put(tmp_path, report(pid=4))
-    collected = look(ReportReader(tmp_path), reading(job(comment="hops:reqs=1")))
-    assert collected.programs == {"17": NEW}
-    assert {record.workload for record in collected.phases} == {f"alice/train/+{NEW}"}
+    put_report(tmp_path, report(pid=1, program=OLD))
+    put_report(tmp_path, report(pid=2, program=NEW, **timed(100, 3200, 6.0)))
+    put_report(tmp_path, report(pid=3, program="cccccccccccc", kind="inference", **slow))
+    put_report(tmp_path, report(pid=4))
+    collection = look(ReportReader(tmp_path), reading(job(comment="hops:reqs=1")))
+    assert collection.programs == {"17": NEW}
+    assert {record.workload for record in collection.phases} == {f"alice/train/+{NEW}"}
 
 
 def test_a_job_that_names_a_new_program_at_each_look_has_a_few_workloads(tmp_path: Path) -> None:
     """Each was stored, fitted, and read by every plan."""
     reader, workloads = ReportReader(tmp_path), set()
     for number in range(50):
-        put(
+        put_report(
             tmp_path, report(pid=number, program=f"{number:012x}", **timed(100, 3200, 6.0 + number))
         )
-        collected = look(reader, reading(job(comment="hops:reqs=1")))
-        workloads |= {record.workload for record in collected.phases}
+        collection = look(reader, reading(job(comment="hops:reqs=1")))
+        workloads |= {record.workload for record in collection.phases}
     assert 1 < len(workloads) <= MAX_PROGRAMS_PER_JOB
 
 
 def test_a_named_workload_keeps_its_name_whatever_trains(tmp_path: Path) -> None:
-    put(tmp_path, report(program=OLD))
-    collected = look(ReportReader(tmp_path), reading(job()))
-    assert {record.workload for record in collected.phases} == {"resnet"}
+    put_report(tmp_path, report(program=OLD))
+    collection = look(ReportReader(tmp_path), reading(job()))
+    assert {record.workload for record in collection.phases} == {"resnet"}
 
 
 def test_what_was_not_kept_is_taught_again(tmp_path: Path) -> None:
     reader = ReportReader(tmp_path)
-    put(tmp_path, report())
+    put_report(tmp_path, report())
     look(reader, reading(job()))
     last = {"iterations": 203, "samples": 6496, "at": NOW + 10, "final": True}
-    path = put(tmp_path, report(**last, **timed(200, 6400, 10.0)))
-    done = reading(job(state=SlurmState.COMPLETED, allocation=Allocation()), now=NOW + 10)
-    lost = reader.collect(done)
-    assert lost.samples_done == {"17": 6496}
-    assert len(lost.records) == 1
-    assert reader.collect(done) == lost
+    path = put_report(tmp_path, report(**last, **timed(200, 6400, 10.0)))
+    end_reading = reading(job(state=SlurmState.COMPLETED, allocation=Allocation()), now=NOW + 10)
+    unsaved_collection = reader.collect(end_reading)
+    assert unsaved_collection.samples_done == {"17": 6496}
+    assert len(unsaved_collection.records) == 1
+    assert reader.collect(end_reading) == unsaved_collection
     assert path.exists()
     reader.settle()
     assert not path.exists()
-    assert reader.collect(done).samples_done == {}
+    assert reader.collect(end_reading).samples_done == {}
 
 
 def test_one_process_gives_a_record_progress_and_its_start_cost(tmp_path: Path) -> None:
-    put(tmp_path, report())
-    collected = look(ReportReader(tmp_path), reading(job()))
-    (record,) = collected.records
+    put_report(tmp_path, report())
+    collection = look(ReportReader(tmp_path), reading(job()))
+    (record,) = collection.records
     assert (record.workload, record.gpu_type, record.node) == ("resnet", "rtx3090", "n0")
     assert (record.gpus, record.nodes, record.per_gpu, record.at) == (1, 1, 640.0, NOW)
     assert record.batch == 32.0
-    assert collected.samples_done == {"17": 3296}
-    assert collected.restart_seconds == {"17": 20.0}
-    assert collected.refused == ()
+    assert collection.samples_done == {"17": 3296}
+    assert collection.restart_seconds == {"17": 20.0}
+    assert collection.refused == ()
 
 
 def test_a_spread_job_gives_a_record_for_each_node_once_all_ranks_reported(tmp_path: Path) -> None:
     spread = job(allocation=Allocation.of({"n0": 2, "n4": 1}))
     reader = ReportReader(tmp_path)
-    put(tmp_path, report(world=3))
-    put(tmp_path, report(world=3, rank=1, pid=4243))
+    put_report(tmp_path, report(world=3))
+    put_report(tmp_path, report(world=3, rank=1, pid=4243))
     assert look(reader, reading(spread)).records == ()
-    put(tmp_path, report(world=3, rank=2, node="n4", pid=1, **timed(100, 3200, 10.0)))
+    put_report(tmp_path, report(world=3, rank=2, node="n4", pid=1, **timed(100, 3200, 10.0)))
     records = {r.node: r for r in look(reader, reading(spread)).records}
     assert {node: (r.gpu_type, r.per_gpu) for node, r in records.items()} == {
         "n0": ("rtx3090", 640.0),
@@ -199,21 +199,23 @@ def test_a_spread_job_gives_a_record_for_each_node_once_all_ranks_reported(tmp_p
 
 def test_a_later_look_uses_only_what_is_new(tmp_path: Path) -> None:
     reader = ReportReader(tmp_path)
-    put(tmp_path, report())
+    put_report(tmp_path, report())
     assert len(look(reader, reading(job())).records) == 1
     assert look(reader, reading(job(), now=NOW + 1)).records == ()
     # 100 further iterations at half of the speed: the mean of both would be 427.
-    put(tmp_path, report(iterations=203, samples=6496, at=NOW + 10, **timed(200, 6400, 15.0)))
+    put_report(
+        tmp_path, report(iterations=203, samples=6496, at=NOW + 10, **timed(200, 6400, 15.0))
+    )
     (record,) = look(reader, reading(job(), now=NOW + 10)).records
     assert record.per_gpu == pytest.approx(320.0)
 
 
 def test_parts_of_an_iteration_come_once_a_report(tmp_path: Path) -> None:
     reader = ReportReader(tmp_path)
-    put(tmp_path, report())
+    put_report(tmp_path, report())
     (record,) = look(reader, reading(job())).phases
-    said = (record.workload, record.gpu_type, record.job, record.run, record.node, record.rank)
-    assert said == ("resnet", "rtx3090", "17", 0, "n0", 0)
+    identity = (record.workload, record.gpu_type, record.job, record.run, record.node, record.rank)
+    assert identity == ("resnet", "rtx3090", "17", 0, "n0", 0)
     assert record.phases == Phases(
         inference=False,
         on_device=False,
@@ -230,21 +232,23 @@ def test_parts_of_an_iteration_come_once_a_report(tmp_path: Path) -> None:
         backward_by_data={75: 1.2, 90: 0.8},
     )
     assert look(reader, reading(job())).phases == ()
-    put(tmp_path, report(iterations=203, samples=6496, at=NOW + 10, **timed(200, 6400, 15.0)))
+    put_report(
+        tmp_path, report(iterations=203, samples=6496, at=NOW + 10, **timed(200, 6400, 15.0))
+    )
     (record,) = look(reader, reading(job(), now=NOW + 10)).phases
     assert record.phases.iterations == 200
 
 
 def test_a_report_before_any_timed_iteration_has_no_parts(tmp_path: Path) -> None:
-    early = {"timed": {"iterations": 0, "samples": 0, "seconds": 0.0}, "basics": None}
-    put(tmp_path, report(iterations=1, samples=32, **early))
-    collected = look(ReportReader(tmp_path), reading(job()))
-    assert (collected.phases, collected.refused) == ((), ())
-    assert collected.samples_done == {"17": 32}
+    early_fields = {"timed": {"iterations": 0, "samples": 0, "seconds": 0.0}, "basics": None}
+    put_report(tmp_path, report(iterations=1, samples=32, **early_fields))
+    collection = look(ReportReader(tmp_path), reading(job()))
+    assert (collection.phases, collection.refused) == ((), ())
+    assert collection.samples_done == {"17": 32}
 
 
 def test_gpus_that_no_process_uses_lower_the_speed(tmp_path: Path) -> None:
-    put(tmp_path, report())
+    put_report(tmp_path, report())
     (record,) = look(
         ReportReader(tmp_path), reading(job(allocation=Allocation.of({"n0": 2, "n1": 2})))
     ).records
@@ -252,25 +256,25 @@ def test_gpus_that_no_process_uses_lower_the_speed(tmp_path: Path) -> None:
 
 
 def test_progress_adds_up_over_runs_and_outlives_the_reader(tmp_path: Path) -> None:
-    put(tmp_path, report())
-    put(tmp_path, report(run=1, node="n1", samples=5000))
-    moved = job(restarts=1, allocation=Allocation.of({"n1": 1}))
+    put_report(tmp_path, report())
+    put_report(tmp_path, report(run=1, node="n1", samples=5000))
+    moved_job = job(restarts=1, allocation=Allocation.of({"n1": 1}))
     for reader in (ReportReader(tmp_path), ReportReader(tmp_path)):
-        assert look(reader, reading(moved)).samples_done == {"17": 8296}
+        assert look(reader, reading(moved_job)).samples_done == {"17": 8296}
 
 
 def test_reports_of_a_finished_job_are_counted_and_removed(tmp_path: Path) -> None:
-    path = put(tmp_path, report(final=True))
-    done = job(state=SlurmState.COMPLETED)
-    assert look(ReportReader(tmp_path), reading(done)).samples_done == {"17": 3296}
+    path = put_report(tmp_path, report(final=True))
+    finished_job = job(state=SlurmState.COMPLETED)
+    assert look(ReportReader(tmp_path), reading(finished_job)).samples_done == {"17": 3296}
     assert not path.exists()
 
 
 def test_a_job_or_run_that_the_reading_is_too_old_to_know_is_left_for_later(tmp_path: Path) -> None:
-    path = put(tmp_path, report(run=1))
+    path = put_report(tmp_path, report(run=1))
     os.utime(path, (NOW, NOW))
-    collected = look(ReportReader(tmp_path), reading(job()))
-    assert (collected.records, collected.samples_done, collected.refused) == ((), {}, ())
+    collection = look(ReportReader(tmp_path), reading(job()))
+    assert (collection.records, collection.samples_done, collection.refused) == ((), {}, ())
     assert look(ReportReader(tmp_path), reading()).refused == ()
     assert path.exists()
 
@@ -286,9 +290,9 @@ def test_what_nobody_ever_claims_is_removed_after_an_hour(tmp_path: Path) -> Non
 
 
 def test_a_missing_folder_holds_no_reports(tmp_path: Path) -> None:
-    collected = look(ReportReader(tmp_path / "none"), reading(job()))
-    assert collected.records == ()
-    assert collected.unread == f"{tmp_path}/none: No such file or directory"
+    collection = look(ReportReader(tmp_path / "none"), reading(job()))
+    assert collection.records == ()
+    assert collection.unread == f"{tmp_path}/none: No such file or directory"
 
 
 def refusal(folder: Path, *jobs: JobReading) -> str:
@@ -301,25 +305,25 @@ def refusal(folder: Path, *jobs: JobReading) -> str:
 
 
 def test_another_users_report_is_refused(tmp_path: Path) -> None:
-    put(tmp_path, report())
+    put_report(tmp_path, report())
     assert "owner" in refusal(tmp_path, job(uid=UID + 1))
 
 
 def test_a_report_for_a_node_the_run_is_not_on_is_refused(tmp_path: Path) -> None:
-    put(tmp_path, report(node="n4"))
+    put_report(tmp_path, report(node="n4"))
     assert "node: run 0 is on n0" in refusal(tmp_path, job())
 
 
 def test_a_report_knows_slurms_name_of_a_node_with_several_gpu_types(tmp_path: Path) -> None:
-    put(tmp_path, report())
-    seen = reading(job(allocation=Allocation.of({"n0/a100": 1})))
+    put_report(tmp_path, report())
+    node_reading = reading(job(allocation=Allocation.of({"n0/a100": 1})))
     parts = tuple(
-        replace(seen.nodes[0], name=NodeName(f"n0/{kind}"), gpu_type=GpuType(kind))
+        replace(node_reading.nodes[0], name=NodeName(f"n0/{kind}"), gpu_type=GpuType(kind))
         for kind in ("1g.10gb", "a100")
     )
-    collected = look(ReportReader(tmp_path), replace(seen, nodes=parts))
-    assert [(r.node, r.gpu_type) for r in collected.records] == [("n0/a100", "a100")]
-    assert {r.gpu_type for r in collected.phases} == {"a100"}
+    collection = look(ReportReader(tmp_path), replace(node_reading, nodes=parts))
+    assert [(r.node, r.gpu_type) for r in collection.records] == [("n0/a100", "a100")]
+    assert {r.gpu_type for r in collection.phases} == {"a100"}
 
 
 @pytest.mark.parametrize(("second", "leaves"), [("s0", 1), ("s1", 2)])
@@ -327,18 +331,18 @@ def test_a_speed_knows_on_how_many_leaf_switches_it_was_measured(
     tmp_path: Path, second: str, leaves: int
 ) -> None:
     for rank, node in enumerate(("n0", "n1")):
-        put(tmp_path, report(world=2, rank=rank, node=node, pid=rank + 1))
-    seen = reading(job(allocation=Allocation.of({"n0": 1, "n1": 1})))
+        put_report(tmp_path, report(world=2, rank=rank, node=node, pid=rank + 1))
+    node_reading = reading(job(allocation=Allocation.of({"n0": 1, "n1": 1})))
     switches = {"n0": ("core", "s0"), "n1": ("core", second)}
-    racked = tuple(replace(n, switches=switches.get(n.name, ())) for n in seen.nodes)
-    collected = look(ReportReader(tmp_path), replace(seen, nodes=racked))
-    assert [(r.nodes, r.leaves) for r in collected.records] == [(2, leaves)] * 2
+    racked_nodes = tuple(replace(n, switches=switches.get(n.name, ())) for n in node_reading.nodes)
+    collection = look(ReportReader(tmp_path), replace(node_reading, nodes=racked_nodes))
+    assert [(r.nodes, r.leaves) for r in collection.records] == [(2, leaves)] * 2
 
 
 def test_a_symbolic_link_is_refused(tmp_path: Path) -> None:
     spool = tmp_path / "spool"
     spool.mkdir()
-    path = put(tmp_path, report())
+    path = put_report(tmp_path, report())
     (spool / path.name).symlink_to(path)
     assert refusal(spool, job())
 
@@ -346,7 +350,7 @@ def test_a_symbolic_link_is_refused(tmp_path: Path) -> None:
 def test_a_second_name_for_a_file_is_refused(tmp_path: Path) -> None:
     spool = tmp_path / "spool"
     spool.mkdir()
-    path = put(tmp_path, report())
+    path = put_report(tmp_path, report())
     (spool / path.name).hardlink_to(path)
     assert "regular file with one name" in refusal(spool, job())
 
@@ -357,7 +361,7 @@ def test_a_fifo_neither_stops_the_daemon_nor_is_believed(tmp_path: Path) -> None
 
 
 def test_an_endless_report_is_refused(tmp_path: Path) -> None:
-    put(tmp_path, report(failure="x" * 70_000))
+    put_report(tmp_path, report(failure="x" * 70_000))
     assert "65536 bytes" in refusal(tmp_path, job())
 
 
@@ -366,7 +370,7 @@ def test_a_flood_of_reports_is_refused_beyond_a_limit(
 ) -> None:
     monkeypatch.setattr("hopsd.learning.reader.MAX_FILES_PER_JOB", 5)
     for pid in range(1, 9):
-        put(tmp_path, report(pid=pid))
+        put_report(tmp_path, report(pid=pid))
     assert len(look(ReportReader(tmp_path), reading(job())).refused) == 3
     assert len(list(tmp_path.iterdir())) == 5
 
@@ -374,16 +378,16 @@ def test_a_flood_of_reports_is_refused_beyond_a_limit(
 def test_whether_a_job_was_seen_to_save(tmp_path: Path) -> None:
     reader = ReportReader(tmp_path)
     assert look(reader, reading(job())).saved == {}
-    put(tmp_path, report(mode="profiling", saved=3))
+    put_report(tmp_path, report(mode="profiling", saved=3))
     assert look(reader, reading(job())).saved == {}
-    put(tmp_path, report(run=1, saved=None))
+    put_report(tmp_path, report(run=1, saved=None))
     assert look(reader, reading(job(restarts=1))).saved == {"17": False}
-    put(tmp_path, report(run=2, saved=0))
+    put_report(tmp_path, report(run=2, saved=0))
     assert look(reader, reading(job(restarts=2))).saved == {"17": True}
 
 
 @pytest.mark.parametrize(
-    ("state", "restarts", "kept"),
+    ("state", "restarts", "is_kept"),
     [
         (SlurmState.FAILED, 0, True),
         (SlurmState.COMPLETED, 0, False),
@@ -392,42 +396,47 @@ def test_whether_a_job_was_seen_to_save(tmp_path: Path) -> None:
     ],
 )
 def test_memory_was_too_small_if_the_run_did_not_complete(
-    tmp_path: Path, state: SlurmState, restarts: int, kept: bool
+    tmp_path: Path, state: SlurmState, restarts: int, is_kept: bool
 ) -> None:
     """Also where it was before the first iteration; nothing else is learnt from such a report."""
-    nothing = {"iterations": 0, "samples": 0, "timed": timed(0, 0, 0.0)["timed"], "phases": {}}
+    no_progress = {"iterations": 0, "samples": 0, "timed": timed(0, 0, 0.0)["timed"], "phases": {}}
     reader = ReportReader(tmp_path)
     running = job(allocation=Allocation.of({"n4": 2}))
     look(reader, reading(running))
-    put(tmp_path, report(node="n4", out_of_memory=True, **nothing))
-    ended = job(state=state, restarts=restarts, allocation=Allocation())
-    found = look(reader, reading(running if state is SlurmState.RUNNING else ended))
-    wanted = [("alice", "resnet", "v100", 2, NOW)] if kept else []
-    told = [(s.user, s.workload, s.gpu_type, s.gpus, s.at) for s in found.shortages]
-    assert (told, found.refused, found.saved, found.records) == (wanted, (), {}, ())
+    put_report(tmp_path, report(node="n4", out_of_memory=True, **no_progress))
+    ended_job = job(state=state, restarts=restarts, allocation=Allocation())
+    collection = look(reader, reading(running if state is SlurmState.RUNNING else ended_job))
+    expected_rows = [("alice", "resnet", "v100", 2, NOW)] if is_kept else []
+    shortage_rows = [(s.user, s.workload, s.gpu_type, s.gpus, s.at) for s in collection.shortages]
+    assert (shortage_rows, collection.refused, collection.saved, collection.records) == (
+        expected_rows,
+        (),
+        {},
+        (),
+    )
 
 
 def test_what_an_earlier_job_of_the_same_number_left_is_refused(tmp_path: Path) -> None:
     """A slurmctld that lost its state gives numbers twice."""
-    path = put(tmp_path, report())
+    path = put_report(tmp_path, report())
     later = job(submit=NOW + 3000, start=NOW + 3600)
-    collected = look(ReportReader(tmp_path), reading(later, now=NOW + 3700))
-    assert [refusal.reason for refusal in collected.refused] == [
+    collection = look(ReportReader(tmp_path), reading(later, now=NOW + 3700))
+    assert [refusal.reason for refusal in collection.refused] == [
         "at: before the job's start; it is of an earlier job of this number"
     ]
-    assert not collected.samples_done
+    assert not collection.samples_done
     assert not path.exists()
 
 
 def test_a_number_given_again_starts_with_nothing_of_the_earlier_job(tmp_path: Path) -> None:
     reader = ReportReader(tmp_path)
-    put(tmp_path, report())
+    put_report(tmp_path, report())
     assert look(reader, reading(job())).samples_done == {"17": 3296}
-    put(tmp_path, report(node="n1", started=NOW + 20, first_step=NOW + 30, at=NOW + 50))
-    moved = job(submit=NOW + 10, start=NOW + 20, allocation=Allocation.of({"n1": 1}))
+    put_report(tmp_path, report(node="n1", started=NOW + 20, first_step=NOW + 30, at=NOW + 50))
+    successor = job(submit=NOW + 10, start=NOW + 20, allocation=Allocation.of({"n1": 1}))
     (tmp_path / "17.0.n0.0.4242.json").unlink()
-    collected = look(reader, reading(moved, now=NOW + 60))
-    assert (collected.refused, collected.samples_done) == ((), {"17": 3296})
+    collection = look(reader, reading(successor, now=NOW + 60))
+    assert (collection.refused, collection.samples_done) == ((), {"17": 3296})
 
 
 STANDS_STILL = {
@@ -443,15 +452,15 @@ STANDS_STILL = {
 
 
 def test_the_last_words_of_a_training_that_stands_still_are_read(tmp_path: Path) -> None:
-    put(tmp_path, report(stall=STANDS_STILL, world=2))
-    put(tmp_path, report(rank=1, world=2, pid=4243))
+    put_report(tmp_path, report(stall=STANDS_STILL, world=2))
+    put_report(tmp_path, report(rank=1, world=2, pid=4243))
     reader = ReportReader(tmp_path)
-    found = look(reader, reading(job())).ranks
-    assert [(rank.rank, rank.pause is None, rank.heard) for rank in found] == [
+    rank_readings = look(reader, reading(job())).ranks
+    assert [(rank.rank, rank.pause is None, rank.heard) for rank in rank_readings] == [
         (0, False, NOW),
         (1, True, NOW),
     ]
-    pause = found[0].pause
+    pause = rank_readings[0].pause
     assert pause is not None
     assert (pause.line, pause.stacks) == ("train.py:7 in ?[31mf", "")
     # What was heard once is not heard anew, and a run before is over.
@@ -470,7 +479,7 @@ def test_the_last_words_of_a_training_that_stands_still_are_read(tmp_path: Path)
     ],
 )
 def test_nonsense_about_a_pause_is_refused(tmp_path: Path, wrong: dict[str, object]) -> None:
-    put(tmp_path, report(stall=STANDS_STILL | wrong))
+    put_report(tmp_path, report(stall=STANDS_STILL | wrong))
     (refused,) = look(ReportReader(tmp_path), reading(job())).refused
     assert f"{next(iter(wrong))}: give" in refused.reason
 
@@ -478,10 +487,10 @@ def test_nonsense_about_a_pause_is_refused(tmp_path: Path, wrong: dict[str, obje
 def test_gpus_in_use_are_counted_once_a_training_has_gone_on_for_minutes(tmp_path: Path) -> None:
     reader = ReportReader(tmp_path)
     for rank in (0, 1):
-        put(tmp_path, report(rank=rank, world=2, pid=rank, gpus=1))
+        put_report(tmp_path, report(rank=rank, world=2, pid=rank, gpus=1))
     assert look(reader, reading(job())).gpus_used == {}
     for rank in (0, 1):
-        put(tmp_path, report(rank=rank, world=2, pid=rank, gpus=1, first_step=NOW - 200))
+        put_report(tmp_path, report(rank=rank, world=2, pid=rank, gpus=1, first_step=NOW - 200))
     assert look(reader, reading(job())).gpus_used == {"17": 2}
     assert look(reader, reading(job(restarts=1))).gpus_used == {}
 
@@ -490,18 +499,22 @@ def test_gpus_that_the_driver_sees_processes_on_are_counted_where_all_are_seen(
     tmp_path: Path,
 ) -> None:
     reader = ReportReader(tmp_path)
-    held = {"allocation": Allocation.of({"n0": 4})}
-    put(tmp_path, report(gpus=1, visible_gpus=2, taken_gpus=1))
-    assert look(reader, reading(job(**held))).gpus_taken == {}, "it sees some of the job's"
-    put(tmp_path, report(gpus=1, visible_gpus=4, taken_gpus=1))
-    assert look(reader, reading(job(**held))).gpus_taken == {"17": 1}
-    put(tmp_path, report(gpus=1, visible_gpus=4, taken_gpus=2))
-    assert look(reader, reading(job(**held))).gpus_taken == {"17": 2}, "others are on one, too"
-    assert look(reader, reading(job(restarts=1, **held))).gpus_taken == {}
+    allocation_fields = {"allocation": Allocation.of({"n0": 4})}
+    put_report(tmp_path, report(gpus=1, visible_gpus=2, taken_gpus=1))
+    assert look(reader, reading(job(**allocation_fields))).gpus_taken == {}, (
+        "it sees some of the job's"
+    )
+    put_report(tmp_path, report(gpus=1, visible_gpus=4, taken_gpus=1))
+    assert look(reader, reading(job(**allocation_fields))).gpus_taken == {"17": 1}
+    put_report(tmp_path, report(gpus=1, visible_gpus=4, taken_gpus=2))
+    assert look(reader, reading(job(**allocation_fields))).gpus_taken == {"17": 2}, (
+        "others are on one, too"
+    )
+    assert look(reader, reading(job(restarts=1, **allocation_fields))).gpus_taken == {}
 
 
 def test_the_speed_of_a_single_gpu_is_stored_with_its_index(tmp_path: Path) -> None:
-    put(tmp_path, report())
+    put_report(tmp_path, report())
     single = job(gpu_indices={NodeName("n0"): (3,)})
     records = look(ReportReader(tmp_path), reading(single)).records
     assert [(record.job, record.gpu) for record in records] == [("17", 3)]
@@ -516,12 +529,12 @@ def test_a_whole_run_may_be_short(
 ) -> None:
     """Trainings of a few short iterations have a speed, too, once they have ended."""
     short = timed(20, 640, seconds)
-    put(tmp_path, report(iterations=23, samples=736, final=final, **short))
+    put_report(tmp_path, report(iterations=23, samples=736, final=final, **short))
     reader = ReportReader(tmp_path)
-    collected = look(reader, reading(job()))
-    assert [record.per_gpu for record in collected.records] == [1600.0] * records
+    collection = look(reader, reading(job()))
+    assert [record.per_gpu for record in collection.records] == [1600.0] * records
     # What is new in the last report of a longer run is too little by itself.
-    more = timed(40, 1280, 2 * seconds)
-    put(tmp_path, report(iterations=43, samples=1376, final=True, at=NOW + 5, **more))
+    timings = timed(40, 1280, 2 * seconds)
+    put_report(tmp_path, report(iterations=43, samples=1376, final=True, at=NOW + 5, **timings))
     later = look(reader, reading(job(), now=NOW + 5))
     assert len(later.records) == 1 - records

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from report_values import NOW, report
-from spooled_reports import job, look, put, reading
+from spooled_reports import job, look, put_report, reading
 
 from hopsd.learning.reader import ReportReader
 from hopsd.learning.save_reader import MAX_RANKS, SaveReader
@@ -18,23 +18,23 @@ def reader(folder: Path) -> SaveReader:
 
 
 def test_the_present_runs_newest_save_counts(tmp_path: Path) -> None:
-    put(tmp_path, report(saved_at=NOW - 30, save_every=20.0))
-    put(tmp_path, report(rank=1, world=2, saved_at=NOW - 5, save_every=10.0))
-    put(tmp_path, report(run=1, saving=True))
-    put(tmp_path, report(job="170", saving=True))
+    put_report(tmp_path, report(saved_at=NOW - 30, save_every=20.0))
+    put_report(tmp_path, report(rank=1, world=2, saved_at=NOW - 5, save_every=10.0))
+    put_report(tmp_path, report(run=1, saving=True))
+    put_report(tmp_path, report(job="170", saving=True))
     assert reader(tmp_path)(job()) == SaveTimes(at=NOW - 5, every=10.0)
 
 
 def test_a_save_under_way_is_seen(tmp_path: Path) -> None:
-    put(tmp_path, report(saving=True))
+    put_report(tmp_path, report(saving=True))
     assert reader(tmp_path)(job()) == SaveTimes(saving=True)
 
 
 def test_a_process_that_has_ended_saves_no_more(tmp_path: Path) -> None:
     """A script's first training, whose last act was a save: a move waited for it for 5 minutes."""
-    put(tmp_path, report(saving=True, final=True))
+    put_report(tmp_path, report(saving=True, final=True))
     assert reader(tmp_path)(job()) is None
-    put(tmp_path, report(pid=77, saving=True))
+    put_report(tmp_path, report(pid=77, saving=True))
     assert reader(tmp_path)(job()) == SaveTimes(saving=True)
 
 
@@ -42,7 +42,7 @@ def test_names_of_other_users_hide_no_save_that_a_scan_has_seen(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whoever filled the folder kept hopsd from seeing when the others' jobs save."""
-    put(tmp_path, report(rank=1, world=2, saved_at=NOW - 5, save_every=10.0))
+    put_report(tmp_path, report(rank=1, world=2, saved_at=NOW - 5, save_every=10.0))
     reports = ReportReader(tmp_path)
     look(reports, reading(job()))
     for pid in range(2 * MAX_RANKS):
@@ -55,7 +55,7 @@ def test_names_of_other_users_hide_no_save_that_a_scan_has_seen(
 
 def test_nothing_is_known_of_who_tells_nothing(tmp_path: Path) -> None:
     assert reader(tmp_path)(job()) is None
-    put(tmp_path, report())
+    put_report(tmp_path, report())
     assert reader(tmp_path)(job()) is None
     assert reader(tmp_path / "nowhere")(job()) is None
 
@@ -64,10 +64,10 @@ def test_a_hostile_report_tells_nothing(tmp_path: Path) -> None:
     for number, content in enumerate(
         [{"saved_at": "now"}, {"saved_at": NOW * 2}, {"save_every": -1.0}, {"saving": "yes"}]
     ):
-        put(tmp_path, report(pid=number + 1, **content))
+        put_report(tmp_path, report(pid=number + 1, **content))
     (tmp_path / "17.0.n0.0.9.json").symlink_to("/dev/zero")
     assert reader(tmp_path)(job()) is None
-    put(tmp_path, report(pid=77, saving=True))
+    put_report(tmp_path, report(pid=77, saving=True))
     assert reader(tmp_path)(job(uid=job().uid + 1)) is None
 
 

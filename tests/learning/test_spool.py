@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from report_values import NOW, report
-from spooled_reports import UID, job, look, put, reading
+from spooled_reports import UID, job, look, put_report, reading
 
 from hopsd.learning import reader as reader_module
 from hopsd.learning import spool
@@ -26,13 +26,13 @@ def test_a_look_lists_a_part_and_every_report_is_found_by_and_by(
 ) -> None:
     monkeypatch.setattr(spool, "MAX_LISTED", 10)
     junk(tmp_path, 95)
-    put(tmp_path, report())
+    put_report(tmp_path, report())
     reader = ReportReader(tmp_path)
-    found = [look(reader, reading(job())).samples_done for _ in range(11)]
-    assert found[-1] == {"17": 3296}
-    assert found.count({}) < 11
-    first = next(n for n, done in enumerate(found) if done)
-    assert all(found[first:])
+    progress_by_look = [look(reader, reading(job())).samples_done for _ in range(11)]
+    assert progress_by_look[-1] == {"17": 3296}
+    assert progress_by_look.count({}) < 11
+    first = next(n for n, progress in enumerate(progress_by_look) if progress)
+    assert all(progress_by_look[first:])
     reader.close()
 
 
@@ -62,11 +62,11 @@ def test_only_files_of_the_jobs_own_user_count_against_it(
 ) -> None:
     monkeypatch.setattr(reader_module, "MAX_FILES_PER_JOB", 1)
     for pid in range(5):
-        os.chown(put(tmp_path, report(pid=pid)), UID + 1, -1)
-    put(tmp_path, report(pid=9))
-    collected = look(ReportReader(tmp_path), reading(job()))
-    assert collected.samples_done == {"17": 3296}
-    assert len(collected.refused) == 5
+        os.chown(put_report(tmp_path, report(pid=pid)), UID + 1, -1)
+    put_report(tmp_path, report(pid=9))
+    collection = look(ReportReader(tmp_path), reading(job()))
+    assert collection.samples_done == {"17": 3296}
+    assert len(collection.refused) == 5
 
 
 def test_of_many_reports_a_users_rest_has_its_turn_at_the_next_look(
@@ -74,7 +74,7 @@ def test_of_many_reports_a_users_rest_has_its_turn_at_the_next_look(
 ) -> None:
     monkeypatch.setattr(reader_module, "MAX_READ_PER_USER", 1)
     for pid in range(3):
-        put(tmp_path, report(pid=pid))
+        put_report(tmp_path, report(pid=pid))
     reader = ReportReader(tmp_path)
-    done = [look(reader, reading(job())).samples_done["17"] for _ in range(3)]
-    assert done == [3296, 2 * 3296, 3 * 3296]
+    progress_by_look = [look(reader, reading(job())).samples_done["17"] for _ in range(3)]
+    assert progress_by_look == [3296, 2 * 3296, 3 * 3296]

@@ -23,9 +23,9 @@ def workloads(adapter: ScontrolAdapter) -> dict[JobId, WorkloadName]:
 
 def batch(cluster: PrivateCluster, script: Path, *arguments: str) -> JobId:
     options = ("--parsable", "--output=/dev/null", "--comment=hops:reqs=1")
-    done = as_user(cluster, None, "sbatch", *options, str(script), *arguments)
-    assert done.returncode == 0, done.stderr
-    return JobId(done.stdout.strip())
+    result = as_user(cluster, None, "sbatch", *options, str(script), *arguments)
+    assert result.returncode == 0, result.stderr
+    return JobId(result.stdout.strip())
 
 
 def test_a_repeated_script_is_known_and_a_changed_one_is_new(
@@ -33,14 +33,23 @@ def test_a_repeated_script_is_known_and_a_changed_one_is_new(
 ) -> None:
     script = tmp_path / "train.sh"
     script.write_text("#!/bin/bash\nsleep 600\n")
-    first, again = batch(cluster, script), batch(cluster, script)
+    first, repetition = batch(cluster, script), batch(cluster, script)
     other_arguments = batch(cluster, script, "--model", "vgg")
     script.write_text("#!/bin/bash\nsleep 601\n")
-    changed = batch(cluster, script)
-    known = workloads(ScontrolAdapter(cluster.commands()))
-    assert known[first] == known[again]
-    assert known[first].startswith(f"{getpass.getuser()}/train.sh/train.sh@")
-    assert len({known[first], known[other_arguments], known[changed]}) == 3
+    changed_script = batch(cluster, script)
+    workload_by_job = workloads(ScontrolAdapter(cluster.commands()))
+    assert workload_by_job[first] == workload_by_job[repetition]
+    assert workload_by_job[first].startswith(f"{getpass.getuser()}/train.sh/train.sh@")
+    assert (
+        len(
+            {
+                workload_by_job[first],
+                workload_by_job[other_arguments],
+                workload_by_job[changed_script],
+            }
+        )
+        == 3
+    )
 
 
 def test_a_restart_is_the_same_training(cluster: PrivateCluster) -> None:
@@ -63,18 +72,18 @@ def test_a_name_given_by_the_user_needs_no_script(cluster: PrivateCluster) -> No
 def test_each_script_is_asked_for_once(
     cluster: PrivateCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked: list[str] = []
+    commands: list[str] = []
     adapter = ScontrolAdapter(cluster.commands())
     run = ScontrolSession.run
 
-    def noted(self: ScontrolSession, *words: str) -> None:
-        asked.extend(words[2:3] if words[0] == "write" else ())
+    def record_and_run(self: ScontrolSession, *words: str) -> None:
+        commands.extend(words[2:3] if words[0] == "write" else ())
         run(self, *words)
 
-    monkeypatch.setattr(ScontrolSession, "run", noted)
+    monkeypatch.setattr(ScontrolSession, "run", record_and_run)
     jobs = [submit(cluster, script=f"sleep {600 + n}") for n in range(3)]
     for _ in range(3):
-        known = workloads(adapter)
-        assert len({known[job] for job in jobs}) == 3
-    assert len(asked) == len(set(asked))
-    assert set(jobs) <= set(asked)
+        workload_by_job = workloads(adapter)
+        assert len({workload_by_job[job] for job in jobs}) == 3
+    assert len(commands) == len(set(commands))
+    assert set(jobs) <= set(commands)

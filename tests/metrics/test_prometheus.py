@@ -59,8 +59,10 @@ class Site:
             self.rig.controller.tick()
         else:
             self.rig.tick()
-        told = self.rig.controller
-        self.metrics.after_tick(told.document, told.result, told.backing_off, self.config)
+        controller = self.rig.controller
+        self.metrics.after_tick(
+            controller.document, controller.result, controller.backing_off, self.config
+        )
 
     def text(self) -> str:
         return scrape(self.socket)
@@ -85,7 +87,7 @@ def scrape(path: Path) -> str:
             return answer.read().decode()
 
 
-def served(address: ListenAddress) -> HttpServer:
+def serve(address: ListenAddress) -> HttpServer:
     return HttpServer(address, make_wsgi_app(Figures().registry), SCRAPES, "metrics")
 
 
@@ -93,9 +95,9 @@ def served(address: ListenAddress) -> HttpServer:
 def site(tmp_path: Path) -> Iterator[Site]:
     (tmp_path / "reports").mkdir()
     jobs = [job(1, "hops:reqs=2"), job(2, "hops:reqs=32"), job(3, "hops:reqs=8,16")]
-    made = Site(tmp_path, Rig(tmp_path / "reports", *jobs))
-    yield made
-    made.metrics.close()
+    metrics_site = Site(tmp_path, Rig(tmp_path / "reports", *jobs))
+    yield metrics_site
+    metrics_site.metrics.close()
 
 
 def test_a_tick_is_told(site: Site) -> None:
@@ -129,11 +131,11 @@ def test_errors_of_predictions_are_a_histogram(site: Site) -> None:
     site.metrics.after_tick(document, site.rig.controller.result, 0, site.config)
     figures = site.figures()
     name = "hops_prediction_error_seconds"
-    found = {
+    bucket_counts = {
         kind: [figures[f"{name}_bucket", kind, bound] for bound in ("60.0", "300.0", "14400.0")]
         for kind in ("start", "end")
     }
-    assert found == {"start": [0.0, 1.0, 1.0], "end": [0.0, 0.0, 1.0]}
+    assert bucket_counts == {"start": [0.0, 1.0, 1.0], "end": [0.0, 0.0, 1.0]}
     assert figures[f"{name}_sum", "end"] == 7200.0
     assert figures["hops_predictions_within_interval_total", "start"] == 1.0
     assert figures["hops_predictions_within_interval_total", "end"] == 0.0
@@ -240,11 +242,11 @@ def test_who_says_nothing_or_half_of_it_keeps_nobody_else_out() -> None:
     ):
         assert holder.stdout is not None
         assert holder.stdout.readline() == "held\n"
-        scraped = subprocess.run(
+        result = subprocess.run(
             ["/usr/bin/python3", "-c", SCRAPER, f"http://127.0.0.1:{port}/metrics"],
             user=65532, capture_output=True, text=True, timeout=60, check=False,
         )  # fmt: skip
-        assert scraped.stdout == "200\n", scraped.stderr
+        assert result.stdout == "200\n", result.stderr
         holder.communicate(timeout=60)
 
 
@@ -266,7 +268,7 @@ def on_a_port() -> tuple[HttpServer, int]:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    return served(ListenAddress(f"127.0.0.1:{port}")), port
+    return serve(ListenAddress(f"127.0.0.1:{port}")), port
 
 
 def test_an_address_and_the_socket_of_one_that_was_killed(tmp_path: Path) -> None:
@@ -275,12 +277,12 @@ def test_an_address_and_the_socket_of_one_that_was_killed(tmp_path: Path) -> Non
         assert "hops_ticks_total" in answer.read().decode()
     server.close()
     path = tmp_path / "m.sock"
-    with socket.socket(socket.AF_UNIX) as left:
-        left.bind(str(path))
-    server = served(ListenAddress(str(path)))
+    with socket.socket(socket.AF_UNIX) as stale_socket:
+        stale_socket.bind(str(path))
+    server = serve(ListenAddress(str(path)))
     assert path.stat().st_mode & 0o777 == 0o660
     with pytest.raises(HopsError, match=r"metrics\.listen must be its own"):
-        served(ListenAddress(str(path)))
+        serve(ListenAddress(str(path)))
     server.close()
     assert not path.exists()
 
@@ -308,7 +310,7 @@ def test_what_is_no_address_of_this_machine_alone(text: str) -> None:
         ListenAddress(text)
 
 
-def exported(site: Site) -> set[str]:
+def names_of_metrics(site: Site) -> set[str]:
     site.tick()
     return {
         name
@@ -324,23 +326,25 @@ def used(text: str) -> set[str]:
 def test_rules_and_dashboard_use_figures_that_there_are(site: Site) -> None:
     document = {**site.rig.controller.document, "raqlr": 1.5}
     site.metrics.after_tick(document, None, 0, site.config)
-    told = exported(site) | {"hops_latency_ratio_mean"}
+    exported_names = names_of_metrics(site) | {"hops_latency_ratio_mean"}
     for name in ("hops.rules.yml", "hops.grafana.json"):
-        assert used((CONF / name).read_text()) - told == set()
+        assert used((CONF / name).read_text()) - exported_names == set()
 
 
 def test_every_figure_is_documented(site: Site) -> None:
     page = used((ROOT / "docs" / "metrics.md").read_text())
-    families = {re.sub(r"_(bucket|count|sum|created)$", "", name) for name in exported(site)}
-    own = {name for name in families if name.startswith("hops_")}
-    assert {n for n in own if not {n, f"{n}_total", f"{n}_info"} & page} == set()
+    families = {
+        re.sub(r"_(bucket|count|sum|created)$", "", name) for name in names_of_metrics(site)
+    }
+    hops_names = {name for name in families if name.startswith("hops_")}
+    assert {n for n in hops_names if not {n, f"{n}_total", f"{n}_info"} & page} == set()
 
 
 def test_the_dashboard_is_whole() -> None:
     board = json.loads((CONF / "hops.grafana.json").read_text())
     ids = [panel["id"] for panel in board["panels"]]
     assert len(set(ids)) == len(ids) > 0
-    taken: set[tuple[int, int]] = set()
+    occupied_cells: set[tuple[int, int]] = set()
     for panel in board["panels"]:
         at = panel["gridPos"]
         cells = {
@@ -349,8 +353,8 @@ def test_the_dashboard_is_whole() -> None:
             for y in range(at["y"], at["y"] + at["h"])
         }
         assert at["x"] + at["w"] <= 24
-        assert not taken & cells
-        taken |= cells
+        assert not occupied_cells & cells
+        occupied_cells |= cells
         assert all(target["expr"] for target in panel["targets"])
     variables = {variable["name"] for variable in board["templating"]["list"]}
     assert set(re.findall(r"\$\{?([a-z]+)\b", json.dumps(board))) <= variables
@@ -367,21 +371,21 @@ def test_the_dashboard_is_whole() -> None:
     ids=lambda value: "-".join(value[:2]),
 )
 def test_promtool_accepts_the_files(arguments: tuple[str, ...]) -> None:
-    done = subprocess.run(
+    result = subprocess.run(
         [str(PROMTOOL), *arguments], capture_output=True, text=True, timeout=60, check=False
     )
-    assert done.returncode == 0, done.stdout + done.stderr
+    assert result.returncode == 0, result.stdout + result.stderr
 
 
 @needs_promtool
 def test_promtool_accepts_the_figures(site: Site) -> None:
     site.tick()
     text = "".join(line for line in site.text().splitlines(keepends=True) if "_created" not in line)
-    done = subprocess.run(
+    result = subprocess.run(
         [str(PROMTOOL), "check", "metrics"],
         input=text, capture_output=True, text=True, timeout=60, check=False,
     )  # fmt: skip
-    assert done.returncode == 0, done.stdout + done.stderr
+    assert result.returncode == 0, result.stdout + result.stderr
 
 
 @needs_promtool
@@ -395,11 +399,11 @@ def test_promtool_accepts_the_dashboards_queries(tmp_path: Path) -> None:
     ]
     file = tmp_path / "queries.yml"
     file.write_text(json.dumps({"groups": [{"name": "dashboard", "rules": rules}]}))
-    done = subprocess.run(
+    result = subprocess.run(
         [str(PROMTOOL), "check", "rules", str(file)],
         capture_output=True, text=True, timeout=60, check=False,
     )  # fmt: skip
-    assert done.returncode == 0, done.stdout + done.stderr
+    assert result.returncode == 0, result.stdout + result.stderr
 
 
 @pytest.mark.live
@@ -410,10 +414,10 @@ def test_a_prometheus_scrapes_it_and_evaluates_the_rules(tmp_path: Path) -> None
     site = Site(tmp_path, Rig(tmp_path / "reports", job(1, "hops:reqs=2")), listen)
     site.tick()
     file = tmp_path / "prometheus.yml"
-    scraped = {"job_name": "hops", "static_configs": [{"targets": [listen]}]}
+    scrape_config = {"job_name": "hops", "static_configs": [{"targets": [listen]}]}
     file.write_text(json.dumps({
         "global": {"scrape_interval": "500ms", "evaluation_interval": "500ms"},
-        "rule_files": [str(CONF / "hops.rules.yml")], "scrape_configs": [scraped],
+        "rule_files": [str(CONF / "hops.rules.yml")], "scrape_configs": [scrape_config],
     }))  # fmt: skip
     with (tmp_path / "log").open("w") as log, subprocess.Popen(
         ["prometheus", f"--config.file={file}", f"--storage.tsdb.path={tmp_path / 'data'}",
@@ -450,10 +454,10 @@ def ask(web: str, question: str) -> Any:
         return {"result": [], "groups": []}
 
 
-def wait_for(found: Callable[[], Any], process: subprocess.Popen[bytes], log: str) -> Any:
+def wait_for(probe: Callable[[], Any], process: subprocess.Popen[bytes], log: str) -> Any:
     deadline = time.monotonic() + 60.0
     while time.monotonic() < deadline and process.poll() is None:
-        if value := found():
+        if value := probe():
             return value
         time.sleep(0.1)
     raise AssertionError(Path(log).read_text()[-2000:])

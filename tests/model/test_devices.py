@@ -24,7 +24,7 @@ def test_a_type_is_one_of_cpus_by_its_name(name: str, cpu: bool) -> None:
 
 
 @pytest.mark.parametrize(
-    ("reading", "kept", "cores"),
+    ("reading", "kept_cores", "cores"),
     [
         (node(1, 20), 1, 19),  # section 5.1 of the AlloX paper
         (node(2, 32), 0, 16),
@@ -34,17 +34,17 @@ def test_a_type_is_one_of_cpus_by_its_name(name: str, cpu: bool) -> None:
     ],
 )
 def test_the_cpus_of_a_node_share_what_is_not_kept(
-    reading: NodeReading, kept: int, cores: int
+    reading: NodeReading, kept_cores: int, cores: int
 ) -> None:
-    assert cores_of(reading, kept) == cores
+    assert cores_of(reading, kept_cores) == cores
 
 
 @given(st.integers(1, 8), st.integers(1, 64), st.integers(1, 4), st.integers(0, 8))
 def test_all_cpus_of_a_node_have_room_beside_what_is_kept(
-    cpus: int, cores: int, threads: int, kept: int
+    cpus: int, cores: int, threads: int, kept_cores: int
 ) -> None:
-    each = cores_of(node(cpus, cores * threads, threads), kept)
-    assert each > 0
-    assert each % threads == 0
-    if cores - kept >= cpus:
-        assert cpus * each <= (cores - kept) * threads
+    cores_per_gpu = cores_of(node(cpus, cores * threads, threads), kept_cores)
+    assert cores_per_gpu > 0
+    assert cores_per_gpu % threads == 0
+    if cores - kept_cores >= cpus:
+        assert cpus * cores_per_gpu <= (cores - kept_cores) * threads

@@ -13,6 +13,6 @@ NUMBERS = st.lists(st.integers(-5, 5)).map(lambda own: np.array(own, dtype=np.in
 
 @given(st.lists(NUMBERS))
 def test_distinct_numbers_are_those_of_a_set(parts: list[np.ndarray]) -> None:
-    found = distinct(*parts)
-    assert found.dtype == np.int64
-    assert found.tolist() == sorted({n for part in parts for n in part.tolist()})
+    numbers = distinct(*parts)
+    assert numbers.dtype == np.int64
+    assert numbers.tolist() == sorted({n for part in parts for n in part.tolist()})

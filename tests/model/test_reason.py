@@ -9,7 +9,7 @@ from hopsd.model.site import Kind, typed
 
 
 @pytest.mark.parametrize(
-    ("number", "things", "said"),
+    ("number", "things", "text"),
     [
         (0, "jobs", "0 jobs"),
         (1, Kind.GPUS, "1 GPU"),
@@ -22,5 +22,5 @@ from hopsd.model.site import Kind, typed
         (2**53 + 1, "jobs", "9007199254740993 jobs"),
     ],
 )
-def test_one_thing_is_singular(number: float, things: str, said: str) -> None:
-    assert count_of(number, things) == said
+def test_one_thing_is_singular(number: float, things: str, text: str) -> None:
+    assert count_of(number, things) == text

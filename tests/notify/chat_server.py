@@ -13,8 +13,8 @@ from typing import Any
 class Chat(ThreadingHTTPServer):
     """Keeps what is posted; refuses the first ``failing`` messages."""
 
-    def __init__(self, failing: int) -> None:
-        self.failing = failing
+    def __init__(self, failure_count: int) -> None:
+        self.failing = failure_count
         self.posted: list[dict[str, Any]] = []
         super().__init__(("127.0.0.1", 0), _Handler)
 
@@ -39,8 +39,8 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 @contextmanager
-def chat(failing: int = 0) -> Iterator[Chat]:
-    with Chat(failing) as server:
+def chat(failure_count: int = 0) -> Iterator[Chat]:
+    with Chat(failure_count) as server:
         thread = threading.Thread(target=server.serve_forever, args=(0.02,))
         thread.start()
         try:

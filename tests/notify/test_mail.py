@@ -47,7 +47,7 @@ class Slurm:
 
 
 @pytest.mark.parametrize(
-    ("said", "kinds", "address"),
+    ("slurm_output", "kinds", "address"),
     [
         ("   MailUser=ann@x.org MailType=END,FAIL\n", {DONE, FAILED, STUCK}, "ann@x.org"),
         ("   MailUser=ann MailType=ALL\n", set(KINDS), "ann"),
@@ -56,12 +56,14 @@ class Slurm:
         (None, set(), ""),
     ],
 )
-def test_what_a_user_asked_slurm_for(said: str | None, kinds: set[str], address: str) -> None:
-    assert read_mail_wish(Slurm(said), "17") == MailWish(frozenset(kinds), address)  # type: ignore[arg-type]
+def test_what_a_user_asked_slurm_for(
+    slurm_output: str | None, kinds: set[str], address: str
+) -> None:
+    assert read_mail_wish(Slurm(slurm_output), "17") == MailWish(frozenset(kinds), address)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
-    ("wish", "chosen", "to"),
+    ("wish", "user_choice", "address"),
     [
         (MailWish(), None, ""),
         (MailWish(frozenset(KINDS), "boss@x.org"), None, "boss@x.org"),
@@ -74,9 +76,9 @@ def test_what_a_user_asked_slurm_for(said: str | None, kinds: set[str], address:
     ],
 )
 def test_a_users_own_setting_overrides_what_they_asked_slurm_for(
-    wish: MailWish, chosen: Sequence[str] | None, to: str
+    wish: MailWish, user_choice: Sequence[str] | None, address: str
 ) -> None:
-    assert address_of(News(FAILED, "1", "ann", "x"), wish, chosen, "site.org") == to
+    assert address_of(News(FAILED, "1", "ann", "x"), wish, user_choice, "site.org") == address
 
 
 @given(
@@ -87,21 +89,21 @@ def test_never_more_mails_an_hour_and_nothing_is_forgotten(
     per_hour: int, times: list[float]
 ) -> None:
     allowance = Allowance(per_hour)
-    sent: list[tuple[float, int]] = []
+    mails: list[tuple[float, int]] = []
     now = 0.0
 
-    def send(_: str, paragraphs: Sequence[str], more: int) -> None:
+    def send(_: str, paragraphs: Sequence[str], omitted_count: int) -> None:
         assert len(paragraphs) <= SHOWN
-        sent.append((now, len(paragraphs) + more))
+        mails.append((now, len(paragraphs) + omitted_count))
 
     for now in times:
         allowance.add("ann", ["x"])
         allowance.due(now, send)
     now = 10 * HOUR
     allowance.due(now, send)
-    assert sum(count for _, count in sent) == len(times)
-    for start, _ in sent:
-        assert sum(start <= at < start + HOUR for at, _ in sent) <= per_hour
+    assert sum(count for _, count in mails) == len(times)
+    for start, _ in mails:
+        assert sum(start <= at < start + HOUR for at, _ in mails) <= per_hour
 
 
 def test_a_program_gets_the_mail_as_mail_does(tmp_path: Path) -> None:
@@ -139,7 +141,7 @@ def test_another_way_for_mails_is_refused(text: str) -> None:
         parse(f'[notify]\nmail = "{text}"')
 
 
-def ended(job: str, end: float, state: SlurmState = SlurmState.COMPLETED) -> JobRecord:
+def ended_record(job: str, end: float, state: SlurmState = SlurmState.COMPLETED) -> JobRecord:
     return JobRecord(
         JobId(job), ANN, "net", "hops:reqs=2", WorkloadName("w"), end - 100.0, end, state,
         wait_seconds=60.0, run_seconds=40.0, end=end,
@@ -164,12 +166,12 @@ class Post:
         return self.mails
 
 
-ASKED = MailWish(frozenset(KINDS), "ann@x.org")
+ALL_MAILS = MailWish(frozenset(KINDS), "ann@x.org")
 
 
 def test_a_mail_says_what_happened_and_where_the_job_ran() -> None:
-    post = Post(ASKED)
-    post.store.save_jobs([ended("1", NOON)])
+    post = Post(ALL_MAILS)
+    post.store.save_jobs([ended_record("1", NOON)])
     post.tick(News(DONE, "1", "ann", "net is done: it ran 40s and waited 1m00s"))
     (mail,) = post.all()
     assert mail.to == "ann@x.org"
@@ -179,7 +181,7 @@ def test_a_mail_says_what_happened_and_where_the_job_ran() -> None:
 
 
 def test_one_mail_for_a_ticks_news_and_the_users_setting_holds() -> None:
-    post = Post(ASKED)
+    post = Post(ALL_MAILS)
     post.store.save_mail_kinds(ANN, [FAILED])
     post.tick(*(News(FAILED, str(n), "ann", "net failed") for n in range(3)),
               News(FEWER, "9", "ann", "net runs on 2 GPUs, 4 before"))  # fmt: skip
@@ -195,7 +197,7 @@ def test_who_asked_for_nothing_gets_nothing() -> None:
 
 
 def test_a_mail_that_is_not_taken_does_not_stop_the_next() -> None:
-    post = Post(ASKED)
+    post = Post(ALL_MAILS)
 
     def send(mail: Mail) -> None:
         if "1" in mail.subject:
@@ -211,8 +213,10 @@ def test_a_mail_that_is_not_taken_does_not_stop_the_next() -> None:
 def test_admins_get_the_day_once() -> None:
     post = Post(MailWish(), admins=("root@x.org",), digest_hour=7)
     morning = NOON - 5 * HOUR
-    post.store.save_jobs([ended("1", morning - HOUR), ended("2", morning - 30 * HOUR)])
-    post.store.save_jobs([ended("3", morning - HOUR, SlurmState.FAILED)])
+    post.store.save_jobs(
+        [ended_record("1", morning - HOUR), ended_record("2", morning - 30 * HOUR)]
+    )
+    post.store.save_jobs([ended_record("3", morning - HOUR, SlurmState.FAILED)])
     post.store.add_gpu_use(
         [GpuUse((morning - HOUR) // HOUR * HOUR, GpuType("a100"), 30.0, idle=10.0)]
     )
@@ -235,10 +239,10 @@ def test_no_name_makes_a_second_line() -> None:
 
 
 def test_nothing_waits_for_a_mail_program_that_hangs() -> None:
-    post = Post(ASKED)
+    post = Post(ALL_MAILS)
     post.postman._send = lambda _: time.sleep(3600.0)
-    started = time.monotonic()
+    start_time = time.monotonic()
     for number in range(2000):
         post.tick(News(FAILED, str(number), "ann", "net failed"))
     post.postman.close(0.1)
-    assert time.monotonic() - started < 30.0
+    assert time.monotonic() - start_time < 30.0

@@ -18,10 +18,10 @@ def record(job: str, state: SlurmState, end: float | None = 100.0) -> JobRecord:
     )  # fmt: skip
 
 
-def row(job: str, placement: Mapping[str, int] | None = None, **more: Any) -> dict[str, Any]:
+def row(job: str, placement: Mapping[str, int] | None = None, **fields: Any) -> dict[str, Any]:
     return {
         "id": job, "user": "ann", "name": "net", "placement": dict(placement or {}),
-        "profiling": False, "code": None, "reason": None, "wait_seconds": 0.0, **more,
+        "profiling": False, "code": None, "reason": None, "wait_seconds": 0.0, **fields,
     }  # fmt: skip
 
 
@@ -35,56 +35,58 @@ class Site:
     def ended(self, jobs: Collection[JobId]) -> Mapping[JobId, JobRecord]:
         return {job: self.records[job] for job in jobs if job in self.records}
 
-    def told(self, *rows: dict[str, Any], **more: Any) -> list[tuple[str, str, str]]:
+    def news_of(self, *rows: dict[str, Any], **fields: Any) -> list[tuple[str, str, str]]:
         running = [item for item in rows if item["placement"]]
         waiting = [item for item in rows if not item["placement"]]
-        doc = {"mode": "active", "error": None, "running": running, "waiting": waiting, **more}
+        doc = {"mode": "active", "error": None, "running": running, "waiting": waiting, **fields}
         return [(item.kind, item.job, item.text) for item in self.comparison.look(doc)]
 
 
 def test_ends_are_told_once_and_cancellations_never() -> None:
     site = Site(j1=SlurmState.COMPLETED, j2=SlurmState.TIMEOUT, j3=SlurmState.CANCELLED)
-    assert site.told(row("1", {"n0": 1}), row("2", {"n0": 1}), row("3", {"n0": 1})) == []
-    assert site.told() == [
+    assert site.news_of(row("1", {"n0": 1}), row("2", {"n0": 1}), row("3", {"n0": 1})) == []
+    assert site.news_of() == [
         ("done", "1", "net is done: it ran 1h00m and waited 1m00s"),
         ("failed", "2", "net failed (TIMEOUT): it ran 1h00m and waited 1m00s"),
     ]
-    assert site.told() == []
+    assert site.news_of() == []
 
 
 def test_fewer_gpus_are_told_also_after_a_wait() -> None:
     site = Site()
-    site.told(row("1", {"n0": 4, "n1": 4}))
-    assert site.told(row("1")) == []
-    assert site.told(row("1", {"n2": 2})) == [("fewer", "1", "net runs on 2 GPUs, 8 before (n2:2)")]
-    assert site.told(row("1", {"n2": 2})) == []
-    assert site.told(row("1", {"n2": 4})) == []
-    assert [kind for kind, *_ in site.told(row("1", {"n2": 1}))] == ["fewer"]
+    site.news_of(row("1", {"n0": 4, "n1": 4}))
+    assert site.news_of(row("1")) == []
+    assert site.news_of(row("1", {"n2": 2})) == [
+        ("fewer", "1", "net runs on 2 GPUs, 8 before (n2:2)")
+    ]
+    assert site.news_of(row("1", {"n2": 2})) == []
+    assert site.news_of(row("1", {"n2": 4})) == []
+    assert [kind for kind, *_ in site.news_of(row("1", {"n2": 1}))] == ["fewer"]
 
 
 def test_a_measuring_run_has_no_fewer_gpus() -> None:
     site = Site()
-    site.told(row("1", {"n0": 4}))
-    assert site.told(row("1", {"n0": 1}, profiling=True)) == []
+    site.news_of(row("1", {"n0": 4}))
+    assert site.news_of(row("1", {"n0": 1}, profiling=True)) == []
 
 
 def test_a_stuck_job_is_told_until_it_is_none() -> None:
     site = Site()
     stuck = row("1", code="limit", reason="the QOS is full", wait_seconds=7200.0)
-    site.told()
-    assert site.told(stuck) == [("stuck", "1", "net has waited 2h00m: the QOS is full")]
-    assert site.told(stuck) == []
-    assert site.told(row("1", {"n0": 1})) == []
-    assert len(site.told(stuck)) == 1
-    soon = row("2", code="limit", reason="the QOS is full", wait_seconds=60.0)
-    queued = row("3", code="outside_window", reason="others first", wait_seconds=7200.0)
-    assert site.told(soon, queued) == []
+    site.news_of()
+    assert site.news_of(stuck) == [("stuck", "1", "net has waited 2h00m: the QOS is full")]
+    assert site.news_of(stuck) == []
+    assert site.news_of(row("1", {"n0": 1})) == []
+    assert len(site.news_of(stuck)) == 1
+    fresh_job = row("2", code="limit", reason="the QOS is full", wait_seconds=60.0)
+    stuck_job = row("3", code="outside_window", reason="others first", wait_seconds=7200.0)
+    assert site.news_of(fresh_job, stuck_job) == []
 
 
 def test_a_start_a_failed_tick_and_a_standby_tell_nothing() -> None:
     site = Site(j1=SlurmState.COMPLETED)
     stuck = row("2", code="error", reason="wrong", wait_seconds=7200.0)
-    assert site.told(row("1", {"n0": 1}), stuck) == []
-    assert site.told(error="Slurm is away") == []
-    assert site.told(mode="standby") == []
-    assert [kind for kind, *_ in site.told(stuck)] == ["done"]
+    assert site.news_of(row("1", {"n0": 1}), stuck) == []
+    assert site.news_of(error="Slurm is away") == []
+    assert site.news_of(mode="standby") == []
+    assert [kind for kind, *_ in site.news_of(stuck)] == ["done"]

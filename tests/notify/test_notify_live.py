@@ -28,7 +28,7 @@ def test_ends_and_failures_are_posted(database: str) -> None:
         program.write_text(f'#!/bin/sh\necho "to $3: $2" >> {mails}\ncat >> {mails}\n')
         program.chmod(0o755)
         site.hopsd.configure(
-            more=f'[notify]\nwebhook = "{server.url}"\n{kinds}\nmail = "{program}"\n'
+            tables=f'[notify]\nwebhook = "{server.url}"\n{kinds}\nmail = "{program}"\n'
         )
         site.hopsd.start()
         good = site.submit(
@@ -36,26 +36,28 @@ def test_ends_and_failures_are_posted(database: str) -> None:
         )
         bad = site.submit("hops:reqs=1", 600.0, "--job-name=bad", "--time=1")
         site.hopsd.wait_for(lambda status: bad in {job["id"] for job in status["running"]})
-        cancelled = site.submit("hops:reqs=2", 600.0, "--job-name=unwanted")
-        site.hopsd.wait_for(lambda status: cancelled in {job["id"] for job in status["running"]})
-        cluster.run("scancel", cancelled)
+        cancelled_job = site.submit("hops:reqs=2", 600.0, "--job-name=unwanted")
+        site.hopsd.wait_for(
+            lambda status: cancelled_job in {job["id"] for job in status["running"]}
+        )
+        cluster.run("scancel", cancelled_job)
         site.hopsd.wait_for(lambda status: good not in {job["id"] for job in status["running"]})
 
-        def posted() -> str:
+        def chat_text() -> str:
             return "\n".join(message["text"] for message in server.posted)
 
-        wait_until(lambda: f"job {good} of root: good is done: it ran" in posted())
+        wait_until(lambda: f"job {good} of root: good is done: it ran" in chat_text())
         wait_until(lambda: mails.exists() and "hopsctl explain" in mails.read_text())
         assert f"to ann@x.org: hops: Job {good}: good is done: it ran" in mails.read_text()
         assert "ran on n0:1 from " in mails.read_text()
         # Who asked sbatch for nothing gets nothing, until they say otherwise.
         assert ask(site.hopsd.socket, "notify") == {"kinds": None, "mails": True}
-        told = ask(site.hopsd.socket, "set_notify", kinds=["failed"])
-        assert told == {"kinds": ["failed"], "mails": True}
+        reply = ask(site.hopsd.socket, "set_notify", kinds=["failed"])
+        assert reply == {"kinds": ["failed"], "mails": True}
         pid = cluster.run("scontrol", "update", f"jobid={bad}", "timelimit=0")
         assert pid == ""
-        wait_until(lambda: f"job {bad} of root: bad failed (TIMEOUT)" in posted())
+        wait_until(lambda: f"job {bad} of root: bad failed (TIMEOUT)" in chat_text())
         wait_until(lambda: f"to root: hops: Job {bad}: bad failed (TIMEOUT)" in mails.read_text())
-        assert "unwanted" not in posted()
+        assert "unwanted" not in chat_text()
         assert "unwanted" not in mails.read_text()
         assert "secret" not in site.hopsd.log.read_text()

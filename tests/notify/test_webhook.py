@@ -44,7 +44,7 @@ def test_one_message_for_all_that_a_tick_has() -> None:
 
 
 def test_a_message_is_tried_again_and_then_dropped() -> None:
-    with chat(failing=2) as server:
+    with chat(failure_count=2) as server:
         webhook = Webhook(server.url, slack, pauses=(0.0, 0.0))
         webhook.send(news())
         wait_until(lambda: len(server.posted) == 1)

@@ -37,8 +37,8 @@ def test_maintainer_scripts_are_shell(script: Path) -> None:
 def test_every_file_of_a_node_and_of_the_controller_is_in_a_package() -> None:
     rules = (DEBIAN / "rules").read_text()
     for path in (ROOT / "slurm_plugin").iterdir():
-        shipped = f"/{path.name}\n" if path.is_symlink() else f"slurm_plugin/{path.name}"
-        assert shipped in rules, path.name
+        install_line = f"/{path.name}\n" if path.is_symlink() else f"slurm_plugin/{path.name}"
+        assert install_line in rules, path.name
 
 
 def test_hopsctl_loads_with_debian_12s_click() -> None:
@@ -50,11 +50,13 @@ import hopsd.ctl
 for module in pkgutil.walk_packages(hopsd.ctl.__path__, "hopsd.ctl."):
     importlib.import_module(module.name)
 """
-    done = subprocess.run([sys.executable, "-c", load], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    result = subprocess.run(
+        [sys.executable, "-c", load], capture_output=True, text=True, check=False
+    )
+    assert result.returncode == 0, result.stderr
 
 
-def locked() -> dict[str, list[str]]:
+def lock_lines() -> dict[str, list[str]]:
     """The lines of each release in requirements.lock, by the name of its project."""
     lines: dict[str, list[str]] = {}
     for line in (ROOT / "requirements.lock").read_text().splitlines():
@@ -70,15 +72,21 @@ def test_the_lock_has_a_release_and_its_hashes_for_each_requirement() -> None:
     setup = ConfigParser()
     setup.read(ROOT / "setup.cfg")
     extras = [setup["options.extras_require"][extra] for extra in ("highs", "metrics", "web")]
-    lock = locked()
+    lock = lock_lines()
     for line in "\n".join([setup["options"]["install_requires"], *extras]).split():
-        wanted = Requirement(line)
-        versions = [re.match(r"\S+==(\S+)", each) for each in lock[canonicalize_name(wanted.name)]]
-        found = [version[1] for version in versions if version]
-        assert found, line
-        assert all(wanted.specifier.contains(version) for version in found), (line, found)
+        requirement = Requirement(line)
+        versions = [
+            re.match(r"\S+==(\S+)", line_of_lock)
+            for line_of_lock in lock[canonicalize_name(requirement.name)]
+        ]
+        locked_versions = [version[1] for version in versions if version]
+        assert locked_versions, line
+        assert all(requirement.specifier.contains(version) for version in locked_versions), (
+            line,
+            locked_versions,
+        )
     for name, lines in lock.items():
-        assert any(each.startswith("--hash=sha256:") for each in lines), name
+        assert any(line_of_lock.startswith("--hash=sha256:") for line_of_lock in lines), name
 
 
 def dependencies(*words: str | Path) -> subprocess.CompletedProcess[str]:
@@ -86,7 +94,7 @@ def dependencies(*words: str | Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
 
 
-def pinned(tmp_path: Path, *names: str) -> subprocess.CompletedProcess[str]:
+def installed_releases(tmp_path: Path, *names: str) -> subprocess.CompletedProcess[str]:
     """What the build installs where pip would install ``names``."""
     report = tmp_path / "report.json"
     report.write_text(json.dumps({"install": [{"metadata": {"name": name}} for name in names]}))
@@ -94,12 +102,12 @@ def pinned(tmp_path: Path, *names: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_the_build_installs_what_the_lock_has_and_nothing_else(tmp_path: Path) -> None:
-    (release,) = [line for line in locked()["pulp"] if line.startswith("pulp==")]
-    done = pinned(tmp_path, "PuLP")
-    assert done.stdout.startswith(release)
-    assert "--hash=sha256:" in done.stdout
-    assert done.stdout.count("==") == 1
-    refused = pinned(tmp_path, "leftpad")
+    (release,) = [line for line in lock_lines()["pulp"] if line.startswith("pulp==")]
+    result = installed_releases(tmp_path, "PuLP")
+    assert result.stdout.startswith(release)
+    assert "--hash=sha256:" in result.stdout
+    assert result.stdout.count("==") == 1
+    refused = installed_releases(tmp_path, "leftpad")
     assert refused.returncode == 1
     assert "requirements.lock has no leftpad: make lock" in refused.stderr
 

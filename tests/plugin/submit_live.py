@@ -20,24 +20,24 @@ OWNER = NOBODY if os.geteuid() == 0 else None
 def sbatch(cluster: PrivateCluster, *options: str) -> tuple[bool, str]:
     """Whether a job was made, and what its user was told."""
     command = ("sbatch", "--output=/dev/null", "--chdir=/", "--wrap=sleep 600")
-    done = as_user(cluster, OWNER, *command, *options)
-    return done.returncode == 0, done.stderr
+    result = as_user(cluster, OWNER, *command, *options)
+    return result.returncode == 0, result.stderr
 
 
 def sbatch_script(cluster: PrivateCluster, script: str, *options: str) -> tuple[bool, str]:
     """:func:`sbatch` of a script with lines of its own."""
     command = ("sbatch", "--output=/dev/null", "--chdir=/", *options)
-    done = as_user(cluster, OWNER, *command, stdin=script)
-    return done.returncode == 0, done.stderr
+    result = as_user(cluster, OWNER, *command, stdin=script)
+    return result.returncode == 0, result.stderr
 
 
-def shown(cluster: PrivateCluster, job: str) -> dict[str, str]:
+def job_fields(cluster: PrivateCluster, job: str) -> dict[str, str]:
     text = cluster.run("scontrol", "show", "job", "--oneliner", job)
     return dict(re.findall(r"(\S+?)=(\S*)", text))
 
 
 def reading(cluster: PrivateCluster, job: str) -> JobReading:
-    return next(one for one in cluster.read_jobs() if one.id == job)
+    return next(job_reading for job_reading in cluster.read_jobs() if job_reading.id == job)
 
 
 def queue(cluster: PrivateCluster) -> list[str]:
@@ -46,12 +46,12 @@ def queue(cluster: PrivateCluster) -> list[str]:
 
 def by_owner(cluster: PrivateCluster, *command: str) -> str:
     """ "" or Slurm's refusal of the owner's command."""
-    done = as_user(cluster, NOBODY, *command)
-    return done.stderr.strip() or ("" if done.returncode == 0 else "refused")
+    result = as_user(cluster, NOBODY, *command)
+    return result.stderr.strip() or ("" if result.returncode == 0 else "refused")
 
 
 @contextlib.contextmanager
-def installed(cluster: PrivateCluster, script: str, site: str | None = None) -> Iterator[None]:
+def submit_script(cluster: PrivateCluster, script: str, site: str | None = None) -> Iterator[None]:
     """Another job_submit.lua for a while. Slurm loads it again where its mtime grew."""
     path, site_path = (cluster.directory / name for name in ("job_submit.lua", "hops_site.lua"))
     ours = path.read_text()

@@ -22,7 +22,7 @@ LUAS = [
     if shutil.which(name)
 ]
 
-BOUNDED = {
+BOUNDS_BY_COMMENT = {
     "hops:reqs={}": bounds.GPUS,
     "hops:reqs=1-8;num={}": bounds.RANGE_COUNTS,
     "hops:reqs=1;samples={}": bounds.SAMPLES,
@@ -33,7 +33,7 @@ BOUNDED = {
     "hops:reqs=1;app=lm:{}": bounds.PHASE,
 }
 WHOLE = (bounds.GPUS, bounds.RANGE_COUNTS, bounds.BATCH, bounds.PHASE)
-TOLD = {
+BOUNDS_BY_KEY = {
     "reqs": bounds.GPUS,
     "num": bounds.RANGE_COUNTS,
     "samples": bounds.SAMPLES,
@@ -42,15 +42,15 @@ TOLD = {
 }
 
 
-def around(bound: Bound) -> list[tuple[str, bool]]:
+def edge_values(bound: Bound) -> list[tuple[str, bool]]:
     """Values at the bound's ends and next to them, and whether each is within."""
     if bound in WHOLE:
-        least, most = int(bound.minimum), int(bound.maximum)
+        minimum, maximum = int(bound.minimum), int(bound.maximum)
         return [
-            (str(least - 1), False),
-            (str(least), True),
-            (str(most), True),
-            (str(most + 1), False),
+            (str(minimum - 1), False),
+            (str(minimum), True),
+            (str(maximum), True),
+            (str(maximum + 1), False),
         ]
     return [
         (repr(math.nextafter(bound.minimum, 0.0)), False),
@@ -62,12 +62,12 @@ def around(bound: Bound) -> list[tuple[str, bool]]:
 
 CASES = [
     (text.format(value), within)
-    for text, bound in BOUNDED.items()
-    for value, within in around(bound)
+    for text, bound in BOUNDS_BY_COMMENT.items()
+    for value, within in edge_values(bound)
 ]
 
 
-def accepted(text: str) -> bool:
+def is_accepted(text: str) -> bool:
     try:
         parse(text)
     except CommentError:
@@ -76,7 +76,7 @@ def accepted(text: str) -> bool:
 
 
 def test_python_keeps_the_bounds() -> None:
-    assert [(text, accepted(text)) for text, _ in CASES] == CASES
+    assert [(text, is_accepted(text)) for text, _ in CASES] == CASES
 
 
 @pytest.mark.skipif(not LUAS, reason="no Lua interpreter here")
@@ -84,21 +84,21 @@ def test_python_keeps_the_bounds() -> None:
 def test_lua_keeps_the_same_and_tells_them_in_the_same_words(lua: str) -> None:
     driver, plugin = ROOT / "tests/plugin/submit_driver.lua", ROOT / "slurm_plugin/job_submit.lua"
     lines = "".join(text.encode().hex() + "\n" for text, _ in CASES)
-    done = subprocess.run(
+    result = subprocess.run(
         [lua, str(driver), str(plugin)], input=lines, capture_output=True, text=True, check=True
     )
-    answers = [line.partition(" ") for line in done.stdout.splitlines()]
-    assert [became == "held" for became, *_ in answers] == [within for _, within in CASES]
-    for (text, within), (_, _, told) in zip(CASES, answers, strict=True):
+    answers = [line.partition(" ") for line in result.stdout.splitlines()]
+    assert [became == "held" for became, *_ in answers] == [is_within for _, is_within in CASES]
+    for (text, is_within), (_, _, hex_message) in zip(CASES, answers, strict=True):
         key = text.removeprefix("hops:reqs=1").rpartition(";")[2].partition("=")[0] or "reqs"
-        if not within and key in TOLD:
-            assert f"from {TOLD[key]}" in bytes.fromhex(told).decode(), text
+        if not is_within and key in BOUNDS_BY_KEY:
+            assert f"from {BOUNDS_BY_KEY[key]}" in bytes.fromhex(hex_message).decode(), text
 
 
 @pytest.mark.skipif(not LUAS, reason="no Lua interpreter here")
 @pytest.mark.parametrize("lua", LUAS)
 @pytest.mark.parametrize(
-    ("nodes", "told"),
+    ("nodes", "message"),
     [
         ("n[1-1024]", ""),
         ("n[1-3,07]x,login,r[1-2]n[01-12]", ""),
@@ -116,21 +116,21 @@ def test_lua_keeps_the_same_and_tells_them_in_the_same_words(lua: str) -> None:
     ],
     ids=lambda value: value[:20],
 )
-def test_lists_of_nodes_are_bounded_alike(lua: str, nodes: str, told: str) -> None:
+def test_lists_of_nodes_are_bounded_alike(lua: str, nodes: str, message: str) -> None:
     driver, plugin = ROOT / "tests/plugin/submit_driver.lua", ROOT / "slurm_plugin/job_submit.lua"
     line = " ".join(text.encode().hex() for text in ("hops:reqs=1", "#!/bin/sh", nodes))
-    done = subprocess.run(
+    result = subprocess.run(
         [lua, str(driver), str(plugin)],
         input=f"{line}\n",
         capture_output=True,
         text=True,
         check=True,
     )
-    became, said, word = done.stdout.rstrip("\n").split(" ")
-    assert became == ("refused" if told else "held")
-    assert told in bytes.fromhex(said).decode()
+    became, hex_message, word = result.stdout.rstrip("\n").split(" ")
+    assert became == ("refused" if message else "held")
+    assert message in bytes.fromhex(hex_message).decode()
     read = read_script_options(bytes.fromhex(word).decode() or f"hops:asks|nodes:{nodes}").nodes
-    assert bool(read) is not bool(told) or "at most" in told
+    assert bool(read) is not bool(message) or "at most" in message
 
 
 @pytest.mark.skipif(not LUAS, reason="no Lua interpreter here")
@@ -150,14 +150,14 @@ def test_no_script_makes_its_admin_comment_long(script: str) -> None:
     """Every `squeue --json` has it, for each of 15,000 jobs."""
     driver, plugin = ROOT / "tests/plugin/submit_driver.lua", ROOT / "slurm_plugin/job_submit.lua"
     line = " ".join(text.encode().hex() for text in ("hops:reqs=1", script))
-    done = subprocess.run(
+    result = subprocess.run(
         [LUAS[0], str(driver), str(plugin)],
         input=line + "\n",
         capture_output=True,
         text=True,
         check=True,
     )
-    became, _, word = done.stdout.rstrip("\n").split(" ")
+    became, _, word = result.stdout.rstrip("\n").split(" ")
     assert became == "held"
     assert len(bytes.fromhex(word)) < 200
 
@@ -168,8 +168,8 @@ def test_users_are_told_the_same() -> None:
         for line in (ROOT / "docs" / "users.md").read_text().splitlines()
         if line.startswith("| `") and len(cells := line.split("|")) > 3
     }
-    assert {key: str(bound) in rows[key] for key, bound in TOLD.items()} == dict.fromkeys(
-        TOLD, True
+    assert {key: str(bound) in rows[key] for key, bound in BOUNDS_BY_KEY.items()} == dict.fromkeys(
+        BOUNDS_BY_KEY, True
     )
     assert f"{int(bounds.COMMENT_CHARACTERS.maximum)} characters" in (
         ROOT / "docs" / "users.md"
@@ -178,6 +178,6 @@ def test_users_are_told_the_same() -> None:
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
 def test_what_is_no_number_is_within_no_bound(value: float) -> None:
-    named = {name: b for name, b in vars(bounds).items() if isinstance(b, Bound)}
-    assert named
-    assert not [name for name, bound in named.items() if bound.holds(value)]
+    bounds_by_name = {name: b for name, b in vars(bounds).items() if isinstance(b, Bound)}
+    assert bounds_by_name
+    assert not [name for name, bound in bounds_by_name.items() if bound.holds(value)]

@@ -30,10 +30,10 @@ from hopsd.ctl.user.comment import comment as comment_command
 from hopsd.ctl.user.comment import json_object
 from hopsd.errors import CommentError
 
-HERE = Path(__file__).parent
-PLUGIN = HERE.parents[1] / "slurm_plugin" / "job_submit.lua"
-CASES = json.loads((HERE / "comment_cases.json").read_text())
-REMARKS = json.loads((HERE / "comment_remarks.json").read_text())
+FOLDER = Path(__file__).parent
+PLUGIN = FOLDER.parents[1] / "slurm_plugin" / "job_submit.lua"
+CASES = json.loads((FOLDER / "comment_cases.json").read_text())
+REMARKS = json.loads((FOLDER / "comment_remarks.json").read_text())
 """By comment: words of what its user is told, "" for nothing, null for a refusal."""
 LUAS = [
     name
@@ -56,17 +56,17 @@ def verdict(text: str) -> str:
 def in_lua(lua: str, texts: Sequence[str]) -> list[tuple[str, str]]:
     """What became of a job with each comment, and what its user was told."""
     lines = "".join(text.encode().hex() + "\n" for text in texts)
-    done = subprocess.run(
-        [lua, str(HERE / "submit_driver.lua"), str(PLUGIN)],
+    result = subprocess.run(
+        [lua, str(FOLDER / "submit_driver.lua"), str(PLUGIN)],
         input=lines,
         capture_output=True,
         text=True,
         check=True,
         timeout=60,
     )
-    answers = [line.partition(" ") for line in done.stdout.splitlines()]
+    answers = [line.partition(" ") for line in result.stdout.splitlines()]
     assert len(answers) == len(texts)
-    return [(became, bytes.fromhex(told).decode()) for became, _, told in answers]
+    return [(became, bytes.fromhex(hex_message).decode()) for became, _, hex_message in answers]
 
 
 def test_table_is_large_enough_to_mean_something() -> None:
@@ -83,10 +83,10 @@ def test_python_reads_every_case_of_the_table() -> None:
 def test_python_says_what_to_write_in_one_printable_line(text: str) -> None:
     with pytest.raises(
         CommentError, match=r"give|write|did you mean|The keys are|add one"
-    ) as caught:
+    ) as error_info:
         parse(text)
-    assert str(caught.value).isprintable()
-    assert str(caught.value).isascii()
+    assert str(error_info.value).isprintable()
+    assert str(error_info.value).isascii()
 
 
 def test_people_read_how_many_nodes_are_in_a_rack_together() -> None:
@@ -97,8 +97,8 @@ def test_people_read_how_many_nodes_are_in_a_rack_together() -> None:
 def test_accepted_comments_mean_what_the_table_says() -> None:
     read = {text: json_object(parse(text)) for text in CASES["accepted"]}
     assert read == {
-        text: {"profile": False, "segment": None, "interactive": False, **told}
-        for text, told in CASES["accepted"].items()
+        text: {"profile": False, "segment": None, "interactive": False, **meaning}
+        for text, meaning in CASES["accepted"].items()
     }
 
 
@@ -116,9 +116,11 @@ def test_python_tells_what_is_not_read_and_what_only_looks_like_ours(text: str) 
 @pytest.mark.parametrize("lua", LUAS)
 def test_lua_tells_the_same(lua: str) -> None:
     texts = [text for text, expected in REMARKS.items() if expected is not None]
-    for text, (became, told) in zip(texts, in_lua(lua, texts), strict=True):
+    for text, (became, message) in zip(texts, in_lua(lua, texts), strict=True):
         assert became == BECAME[verdict(text)], text
-        lines = [line for line in told.splitlines() if "not read" in line or "ordinary job" in line]
+        lines = [
+            line for line in message.splitlines() if "not read" in line or "ordinary job" in line
+        ]
         assert lines == ([f"hops: {remark(text)}"] if remark(text) else []), text
 
 
@@ -136,9 +138,9 @@ def test_lua_reads_every_case_of_the_table(lua: str) -> None:
 
 
 def refusal(text: str) -> str:
-    with pytest.raises(CommentError) as caught:
+    with pytest.raises(CommentError) as error_info:
         parse(text)
-    return str(caught.value)
+    return str(error_info.value)
 
 
 @pytest.mark.skipif(not LUAS, reason="no Lua interpreter here")
@@ -146,9 +148,9 @@ def refusal(text: str) -> str:
 def test_lua_refuses_in_the_same_words(lua: str) -> None:
     """One table of keys and texts: where they differ, this names the key."""
     texts = CASES["refused"]
-    for text, (_, told) in zip(texts, in_lua(lua, texts), strict=True):
-        assert told == f"hops: {refusal(text)}"
-        assert len(told) < 400
+    for text, (_, message) in zip(texts, in_lua(lua, texts), strict=True):
+        assert message == f"hops: {refusal(text)}"
+        assert len(message) < 400
     assert len(refusal("hops:reqs=" + "9" * 900)) < 250
 
 
@@ -225,12 +227,12 @@ TEXT = st.one_of(
 @given(st.lists(TEXT, min_size=200, max_size=200))
 def test_lua_and_python_agree_on_made_up_texts(texts: list[str]) -> None:
     for lua in LUAS:
-        for text, (became, told) in zip(texts, in_lua(lua, texts), strict=True):
+        for text, (became, message) in zip(texts, in_lua(lua, texts), strict=True):
             assert became == BECAME[verdict(text)], (lua, text)
             if became == "refused" and "#hops-" not in text:
-                assert told == f"hops: {refusal(text)}", (lua, text)
+                assert message == f"hops: {refusal(text)}", (lua, text)
             elif remark(text):
-                assert f"hops: {remark(text)}" in told.splitlines(), (lua, text)
+                assert f"hops: {remark(text)}" in message.splitlines(), (lua, text)
 
 
 @given(st.text())
@@ -283,12 +285,12 @@ WORDS_OF_ONE = (
 )
 def test_hopsctl_comment_json(text: str, code: int, output: str, complaint: str) -> None:
     hopsctl = Path(sys.executable).with_name("hopsctl")
-    done = subprocess.run(
+    result = subprocess.run(
         [hopsctl, "comment", text, "--json"], capture_output=True, text=True, check=False
     )
-    assert (done.returncode, done.stdout) == (code, output)
-    assert complaint in done.stderr
-    assert done.stderr.count("\n") == (1 if complaint else 0)
+    assert (result.returncode, result.stdout) == (code, output)
+    assert complaint in result.stderr
+    assert result.stderr.count("\n") == (1 if complaint else 0)
 
 
 def test_hopsctl_comment_speaks_to_people() -> None:

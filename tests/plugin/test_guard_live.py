@@ -9,10 +9,10 @@ import pytest
 from fixtures_cluster import NOBODY, SLEEPER, as_user, submit, wait_until
 from submit_live import (
     by_owner,
-    installed,
+    job_fields,
     plugin_text,
     reading,
-    shown,
+    submit_script,
 )
 
 from examples.demo.cluster import PrivateCluster
@@ -53,10 +53,10 @@ pytestmark = pytest.mark.live
 )
 def test_the_owner_cannot_start_or_shape_the_job(cluster: PrivateCluster, change: str) -> None:
     job = submit(cluster, uid=NOBODY)
-    before = shown(cluster, job)
+    before = job_fields(cluster, job)
     refusal = by_owner(cluster, "scontrol", "update", f"jobid={job}", *change.split())
     assert "denied" in refusal
-    assert shown(cluster, job) == {**before, "RunTime": shown(cluster, job)["RunTime"]}
+    assert job_fields(cluster, job) == {**before, "RunTime": job_fields(cluster, job)["RunTime"]}
 
 
 @pytest.mark.parametrize("change", ["nice=5", "priority=9", "priority=9 starttime=now"])
@@ -78,9 +78,9 @@ def test_an_admin_comment_leaves_the_scripts_options_in_place(
     for _ in range(2):
         cluster.run("scontrol", "update", f"jobid={job}", f"admincomment={text}")
         assert reading(cluster, job).options == options
-        said = cluster.run("scontrol", "show", "job", "--oneliner", job)
-        assert f"AdminComment={text}" in said
-        assert said.count("hops:asks") == 1
+        job_details = cluster.run("scontrol", "show", "job", "--oneliner", job)
+        assert f"AdminComment={text}" in job_details
+        assert job_details.count("hops:asks") == 1
 
 
 @pytest.mark.parametrize("options", [[], ["--hold"]])
@@ -106,17 +106,17 @@ def run(cluster: PrivateCluster, job: JobId) -> None:
 
 
 def test_the_owner_may_change_what_leaves_hold_and_shape_alone(cluster: PrivateCluster) -> None:
-    other = submit(cluster, uid=NOBODY)
+    other_job = submit(cluster, uid=NOBODY)
     job = submit(cluster, "--time=60", uid=NOBODY)
-    changes = f"name=mine timelimit=30 partition=main dependency=afterany:{other}"
+    changes = f"name=mine timelimit=30 partition=main dependency=afterany:{other_job}"
     assert by_owner(cluster, "scontrol", "update", f"jobid={job}", *changes.split()) == ""
-    got = shown(cluster, job)
+    got = job_fields(cluster, job)
     assert (got["JobName"], got["TimeLimit"], got["Priority"]) == ("mine", "00:30:00", "0")
     assert reading(cluster, job).dependency
 
 
-@pytest.mark.parametrize("who", ["owner", "operator"])
-def test_who_chooses_a_partition_is_taken_at_his_word(cluster: PrivateCluster, who: str) -> None:
+@pytest.mark.parametrize("actor", ["owner", "operator"])
+def test_who_chooses_a_partition_is_taken_at_his_word(cluster: PrivateCluster, actor: str) -> None:
     """Also if it is the one in which hopsd has placed the job, and for each task of an array."""
     job = submit(cluster, "--array=0-1", uid=NOBODY)
     mark = "#hops-partitions=main,other>main"
@@ -125,14 +125,14 @@ def test_who_chooses_a_partition_is_taken_at_his_word(cluster: PrivateCluster, w
     assert [reading(cluster, task).partition for task in tasks] == ["main,other"] * 2
     change = ("scontrol", "update", f"jobid={job}", "partition=main")
     for _ in range(2):
-        if who == "owner":
+        if actor == "owner":
             assert by_owner(cluster, *change) == ""
         else:
             cluster.run(*change)
         assert [reading(cluster, task).partition for task in tasks] == ["main"] * 2
-    told = cluster.run("scontrol", "show", "job", job)
-    assert mark not in told
-    assert "Priority=0 " in told
+    job_details = cluster.run("scontrol", "show", "job", job)
+    assert mark not in job_details
+    assert "Priority=0 " in job_details
 
 
 def test_an_owner_holds_and_releases_what_stays_held_by_hops(cluster: PrivateCluster) -> None:
@@ -145,7 +145,7 @@ def test_an_owner_holds_and_releases_what_stays_held_by_hops(cluster: PrivateClu
         assert by_owner(cluster, "scontrol", "release", job) == ""
         assert reading(cluster, job).hold is Hold.HOPS
         assert reading(cluster, job).begin <= time.time()
-    assert shown(cluster, job)["Priority"] == "0"
+    assert job_fields(cluster, job)["Priority"] == "0"
 
 
 def test_a_job_submitted_with_hold_waits_for_its_owner(cluster: PrivateCluster) -> None:
@@ -155,13 +155,13 @@ def test_a_job_submitted_with_hold_waits_for_its_owner(cluster: PrivateCluster) 
     assert reading(cluster, job).hold is Hold.HOPS
 
 
-@pytest.mark.parametrize("how", ["hold", "uhold"])
+@pytest.mark.parametrize("command", ["hold", "uhold"])
 def test_an_operators_hold_keeps_a_job_back_whatever_its_owner_does(
-    cluster: PrivateCluster, how: str
+    cluster: PrivateCluster, command: str
 ) -> None:
     job = submit(cluster, uid=NOBODY)
     for _ in range(2):
-        cluster.run("scontrol", how, job)
+        cluster.run("scontrol", command, job)
         assert reading(cluster, job).hold is Hold.USER
     assert "denied" in by_owner(cluster, "scontrol", "release", job)
     assert "denied" in by_owner(cluster, "scontrol", "update", f"jobid={job}", "starttime=now")
@@ -173,32 +173,32 @@ def test_an_operators_hold_keeps_a_job_back_whatever_its_owner_does(
     assert reading(cluster, job).begin <= time.time()
 
 
-def holds(cluster: PrivateCluster, who: str, job: JobId) -> None:
+def holds(cluster: PrivateCluster, actor: str, job: JobId) -> None:
     """A person does, right after hopsd looked at the job."""
-    if who == "owner":
+    if actor == "owner":
         assert by_owner(cluster, "scontrol", "hold", job) == ""
     else:
         cluster.run("scontrol", "hold", job)
 
 
-@pytest.mark.parametrize("who", ["owner", "operator"])
+@pytest.mark.parametrize("actor", ["owner", "operator"])
 @pytest.mark.parametrize("request_", ["hold", "place", "release"])
 def test_a_hold_between_hopsds_look_and_its_request_stays(
-    cluster: PrivateCluster, who: str, request_: str
+    cluster: PrivateCluster, actor: str, request_: str
 ) -> None:
     adapter = ScontrolAdapter(cluster.commands())
     job = submit(cluster, uid=NOBODY)
     placement = Placement(job, Allocation.of({"n1": 2}))
     if request_ == "release":
         adapter.place(placement)
-    holds(cluster, who, job)
-    late = {
+    holds(cluster, actor, job)
+    requests = {
         "hold": lambda: adapter.hold(job),
         "place": lambda: adapter.place(placement),
         "release": lambda: adapter.release([job]),
     }
     with pytest.raises(SlurmError):
-        late[request_]()
+        requests[request_]()
     assert reading(cluster, job).hold is Hold.USER
     cluster.run("scontrol", "release", job)
     assert reading(cluster, job).hold is Hold.HOPS
@@ -209,7 +209,7 @@ def test_a_job_held_at_any_moment_of_its_start_does_not_start(cluster: PrivateCl
     for moment in ("place", "release"):
         job = submit(cluster, uid=NOBODY)
 
-        class Late(ScontrolAdapter):
+        class SlowAdapter(ScontrolAdapter):
             def place(self, placement: Placement) -> None:
                 if moment == "place":  # noqa: B023
                     holds(cluster, "owner", placement.job)
@@ -220,7 +220,7 @@ def test_a_job_held_at_any_moment_of_its_start_does_not_start(cluster: PrivateCl
                     holds(cluster, "owner", jobs[0])
                 super().release(jobs)
 
-        port = SlurmPort(Late(cluster.commands()))
+        port = SlurmPort(SlowAdapter(cluster.commands()))
         step = Step(job, StepKind.START, target=Allocation.of({"n0": 2}))
         (outcome,) = port.apply([step])
         assert outcome.status is OutcomeStatus.FAILED
@@ -268,7 +268,7 @@ def test_no_job_joins_hops_later(cluster: PrivateCluster) -> None:
     job = submit(cluster, "--hold", comment="mine", uid=NOBODY)
     refusal = by_owner(cluster, "scontrol", "update", f"jobid={job}", "comment=hops:reqs=1")
     assert "denied" in refusal
-    assert shown(cluster, job)["Comment"] == "mine"
+    assert job_fields(cluster, job)["Comment"] == "mine"
 
 
 def test_a_job_given_back_to_slurm_is_its_owners_again(cluster: PrivateCluster) -> None:
@@ -281,18 +281,18 @@ def test_a_job_given_back_to_slurm_is_its_owners_again(cluster: PrivateCluster) 
 def test_a_defect_in_the_guard_lets_no_change_through(cluster: PrivateCluster) -> None:
     job = submit(cluster, uid=NOBODY)
     line = "local function modify(job, record)\n"
-    with installed(cluster, plugin_text().replace(line, line + '  error("injected")\n')):
+    with submit_script(cluster, plugin_text().replace(line, line + '  error("injected")\n')):
         for change in ("nice=5", "name=other"):
             assert "denied" in by_owner(cluster, "scontrol", "update", f"jobid={job}", change)
         cluster.run("scontrol", "update", f"jobid={job}", "name=by-root")
-    assert shown(cluster, job)["JobName"] == "by-root"
-    assert shown(cluster, job)["Priority"] == "0"
+    assert job_fields(cluster, job)["JobName"] == "by-root"
+    assert job_fields(cluster, job)["Priority"] == "0"
 
 
 def test_operators_of_the_site_may_place_and_release(cluster: PrivateCluster) -> None:
     job = submit(cluster, uid=NOBODY)
     place = ["reqnodelist=n1", "tresPerJob=", "tresPerNode=gres:gpu:2", "starttime=now"]
-    with installed(cluster, plugin_text(), f"return {{ operators = {{ {NOBODY} }} }}"):
+    with submit_script(cluster, plugin_text(), f"return {{ operators = {{ {NOBODY} }} }}"):
         assert by_owner(cluster, "scontrol", "update", f"jobid={job}", *place) == ""
         assert by_owner(cluster, "scontrol", "release", job) == ""
         wait_until(lambda: reading(cluster, job).state is SlurmState.RUNNING)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from fixtures_cluster import NOBODY, as_user
-from submit_live import queue, shown
+from submit_live import job_fields, queue
 
 from examples.demo.cluster import PrivateCluster
 
@@ -83,15 +83,15 @@ def test_no_submission_keeps_slurmctld_from_others(
         hostile = {
             pool.submit(as_user, cluster, NOBODY, *words): name for name, words in commands.items()
         }
-        left = set(hostile)
-        while left:
+        pending_futures = set(hostile)
+        while pending_futures:
             job = as_user(cluster, HONEST, *common, "--parsable", "--wrap=true")
             assert job.returncode == 0, job.stderr
             honest.append(job.stdout.strip())
             assert honest[-1] in queue(cluster)
-            left = wait(left, timeout=0.5).not_done
+            pending_futures = wait(pending_futures, timeout=0.5).not_done
     assert cluster.pid("slurmctld") == before
-    told = {name: done.result().stderr for done, name in hostile.items()}
-    assert {name: text for name, text in told.items() if "timed out" in text} == {}
+    error_by_submission = {name: future.result().stderr for future, name in hostile.items()}
+    assert {name: text for name, text in error_by_submission.items() if "timed out" in text} == {}
     for job in honest:
-        assert shown(cluster, job)["JobState"] == "PENDING"
+        assert job_fields(cluster, job)["JobState"] == "PENDING"

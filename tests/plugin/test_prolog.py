@@ -53,14 +53,16 @@ class Node:
 
     def start(self, comment: str, gpus: str = "0", **environment: str) -> dict[str, str]:
         """What the tasks of a job with this comment get."""
-        done = self.call("prolog.sh", SLURM_JOB_COMMENT=comment, SLURM_JOB_GPUS=gpus, **environment)
-        assert (done.returncode, done.stdout) == (0, ""), done.stderr
+        result = self.call(
+            "prolog.sh", SLURM_JOB_COMMENT=comment, SLURM_JOB_GPUS=gpus, **environment
+        )
+        assert (result.returncode, result.stdout) == (0, ""), result.stderr
         return exports(self.call("task_prolog.sh", SLURM_STEP_ID="0"))
 
 
-def exports(done: subprocess.CompletedProcess[str]) -> dict[str, str]:
-    assert done.returncode == 0, done.stderr
-    lines = [line for line in done.stdout.splitlines() if not line.startswith("unset ")]
+def exports(result: subprocess.CompletedProcess[str]) -> dict[str, str]:
+    assert result.returncode == 0, result.stderr
+    lines = [line for line in result.stdout.splitlines() if not line.startswith("unset ")]
     assert all(line.startswith("export ") for line in lines), lines
     pairs = [line.removeprefix("export ").partition("=") for line in lines]
     return {name: value for name, _, value in pairs}
@@ -145,27 +147,27 @@ def test_a_job_on_several_nodes_waits_for_a_silent_slurmctld(node: Node) -> None
         f"*) echo '{answer}' ;;\nesac\n"
     )
     (node.folder / "scontrol").chmod(0o755)
-    started = time.monotonic()
-    done = node.call("prolog.sh", SLURM_JOB_COMMENT="hops:reqs=6", SLURM_JOB_NUM_NODES="2")
-    assert (done.returncode, done.stdout) == (0, "")
-    assert 4 < time.monotonic() - started < 15
+    start_time = time.monotonic()
+    result = node.call("prolog.sh", SLURM_JOB_COMMENT="hops:reqs=6", SLURM_JOB_NUM_NODES="2")
+    assert (result.returncode, result.stdout) == (0, "")
+    assert 4 < time.monotonic() - start_time < 15
     sleeps = node.folder / "sleeps"
     (node.folder / "sleep").write_text(f"#!/bin/sh\necho $1 >> {sleeps}\n")
     (node.folder / "sleep").chmod(0o755)
-    given = {
+    task_environment = {
         "HOPS_ASKS": asks, "TMPDIR": str(node.folder), "SLURM_TASKS_PER_NODE": "1(x2)",
         "PATH": f"{node.folder}:/usr/bin:/bin",
     }  # fmt: skip
-    told = exports(node.call("task_prolog.sh", **given))
-    assert (told["HOPS_GPUS"], told["HOPS_GPUS_BY_NODE"]) == ("6", "n1:2;n2:4")
+    variables = exports(node.call("task_prolog.sh", **task_environment))
+    assert (variables["HOPS_GPUS"], variables["HOPS_GPUS_BY_NODE"]) == ("6", "n1:2;n2:4")
     assert len(times.read_text()) == 3
-    waited = {sleeps.read_text()}
+    wait_lengths = {sleeps.read_text()}
     for task in range(1, 11):  # all ask, and are not to do so at once
         sleeps.unlink()
         times.write_text("\n")
-        exports(node.call("task_prolog.sh", **given, SLURM_PROCID=str(task)))
-        waited.add(sleeps.read_text())
-    assert sorted(int(seconds) for seconds in waited) == list(range(5, 16))
+        exports(node.call("task_prolog.sh", **task_environment, SLURM_PROCID=str(task)))
+        wait_lengths.add(sleeps.read_text())
+    assert sorted(int(seconds) for seconds in wait_lengths) == list(range(5, 16))
 
 
 @pytest.mark.parametrize(
@@ -186,14 +188,16 @@ def test_no_failure_to_reach_slurmctld_is_taken_for_its_answer(node: Node, refus
 
 
 @pytest.mark.parametrize(
-    ("said", "asked"),
+    ("error", "requests"),
     [("Unable to contact slurm controller (connect failure)", 7), ("error: no such plugin", 3)],
 )
-def test_a_fault_of_the_node_is_not_waited_for_as_long(node: Node, said: str, asked: int) -> None:
+def test_a_fault_of_the_node_is_not_waited_for_as_long(
+    node: Node, error: str, requests: int
+) -> None:
     """A clock on which each look takes 100 s."""
     times, clock = node.folder / "times", node.folder / "clock"
     programs = {
-        "scontrol": f"echo >> {times}; echo '{said}' >&2; exit 1",
+        "scontrol": f"echo >> {times}; echo '{error}' >&2; exit 1",
         "sleep": "exit 0",
         "date": f"echo >> {clock}; echo $(($(wc -l < {clock}) * 100))",
     }
@@ -203,22 +207,22 @@ def test_a_fault_of_the_node_is_not_waited_for_as_long(node: Node, said: str, as
     node.call("prolog.sh", SLURM_JOB_COMMENT="hops:reqs=6", SLURM_JOB_NUM_NODES="2")
     times.unlink()
     node.call("task_prolog.sh", PATH=f"{node.folder}:/usr/bin:/bin")
-    assert len(times.read_text()) == asked - 1
+    assert len(times.read_text()) == requests - 1
 
 
 @pytest.mark.parametrize("silent", [True, False], ids=["silent slurmctld", "no Prolog"])
 def test_a_step_hours_later_asks_as_well(node: Node, silent: bool) -> None:
     """Other jobs have ended on the node meanwhile."""
-    told = {"SLURM_JOB_COMMENT": "hops:reqs=6", "SLURM_JOB_NUM_NODES": "2"}
+    job_environment = {"SLURM_JOB_COMMENT": "hops:reqs=6", "SLURM_JOB_NUM_NODES": "2"}
     if silent:
         (node.folder / "scontrol").write_text("#!/bin/sh\nexit 1\n")
         (node.folder / "scontrol").chmod(0o755)
-    node.call("prolog.sh", **told)
+    node.call("prolog.sh", **job_environment)
     if not silent:
-        node.call("epilog.sh", **told)
+        node.call("epilog.sh", **job_environment)
     for file in node.run_dir.iterdir():
         os.utime(file, (time.time() - 9000,) * 2)
-    node.call("epilog.sh", **told, SLURM_JOB_ID="9")
+    node.call("epilog.sh", **job_environment, SLURM_JOB_ID="9")
     fake_scontrol(node, "JobId=7 Restarts=0 NumNodes=2 JOB_GRES=gpu:6 Comment=hops:reqs=6 ")
     assert exports(node.call("task_prolog.sh"))["HOPS_GPUS"] == "6"
 
@@ -228,9 +232,9 @@ def test_srun_starts_nothing_on_gpus_that_slurmctld_does_not_name(node: Node) ->
     node.call("epilog.sh", SLURM_JOB_COMMENT="hops:reqs=6")
     (node.folder / "scontrol").write_text("#!/bin/sh\necho Invalid job id >&2\nexit 1\n")
     (node.folder / "scontrol").chmod(0o755)
-    said = node.call("task_prolog.sh", HOPS_ASKS="shape:any|counted:yes|tasks:1/1|memory:default")
-    assert "print hops: srun starts nothing" in said.stdout
-    assert "export SLURM_HOSTFILE=" in said.stdout
+    result = node.call("task_prolog.sh", HOPS_ASKS="shape:any|counted:yes|tasks:1/1|memory:default")
+    assert "print hops: srun starts nothing" in result.stdout
+    assert "export SLURM_HOSTFILE=" in result.stdout
     assert node.call("task_prolog.sh", HOPS_ASKS="shape:node|tasks:1/1").stdout == ""
 
 
@@ -245,9 +249,9 @@ def test_where_the_prolog_can_write_nothing_a_step_asks_or_fails_with_the_nodes_
     fake_scontrol(node, "JobId=7 Restarts=0 NumNodes=2 JOB_GRES=gpu:6 Comment=hops:reqs=6 ")
     assert exports(node.call("task_prolog.sh", **asks))["HOPS_GPUS"] == "6"
     (node.folder / "scontrol").write_text("#!/bin/sh\necho Invalid job id >&2\nexit 1\n")
-    said = node.call("task_prolog.sh", **asks).stdout
-    assert "print hops: srun starts nothing on n1, since slurmctld does not say" in said
-    assert "export SLURM_HOSTFILE=" in said
+    output = node.call("task_prolog.sh", **asks).stdout
+    assert "print hops: srun starts nothing on n1, since slurmctld does not say" in output
+    assert "export SLURM_HOSTFILE=" in output
 
 
 @pytest.mark.parametrize(
@@ -264,8 +268,8 @@ def test_a_job_on_one_gpu_learns_that_it_is_profiled(
     node: Node, mark: str, iterations: str | None
 ) -> None:
     fake_scontrol(node, "", seconds=60)  # there is nothing to ask
-    told = node.start(f"hops:reqs=2{mark}", gpus="3")
-    assert (told.get("HOPS_PROFILE"), told["HOPS_REQS"]) == (iterations, "2")
+    variables = node.start(f"hops:reqs=2{mark}", gpus="3")
+    assert (variables.get("HOPS_PROFILE"), variables["HOPS_REQS"]) == (iterations, "2")
 
 
 @pytest.mark.parametrize(
@@ -280,11 +284,11 @@ def test_a_job_on_one_gpu_learns_that_it_is_profiled(
 def test_the_jobs_own_output_says_that_it_was_moved(
     node: Node, comment: str, restarts: str, line: str
 ) -> None:
-    told = node.start(comment, gpus="3", SLURM_JOB_RESTART_COUNT=restarts)
-    assert told.get("HOPS_MOVED_FROM") == ("n0:2,n4:4" if "moved from" in line else None)
+    variables = node.start(comment, gpus="3", SLURM_JOB_RESTART_COUNT=restarts)
+    assert variables.get("HOPS_MOVED_FROM") == ("n0:2,n4:4" if "moved from" in line else None)
     lines = node.call("task_prolog.sh").stdout.splitlines()
-    printed = [text.removeprefix("print ") for text in lines if text.startswith("print ")]
-    assert [text[:-5] for text in printed] == [line] * bool(line)
+    printed_lines = [text.removeprefix("print ") for text in lines if text.startswith("print ")]
+    assert [text[:-5] for text in printed_lines] == [line] * bool(line)
     step = node.call("task_prolog.sh", SLURM_STEP_ID="0").stdout
     assert "print " not in step
 
@@ -297,33 +301,33 @@ PARENT = {
 """What job 7 inherits if job 6 has submitted it."""
 
 
-def unset(done: subprocess.CompletedProcess[str]) -> set[str]:
+def unset(result: subprocess.CompletedProcess[str]) -> set[str]:
     """The names that stay unset: a later export sets them again."""
-    lines = [line.split(" ", 1) for line in done.stdout.splitlines()]
+    lines = [line.split(" ", 1) for line in result.stdout.splitlines()]
     names: set[str] = set()
-    for word, rest in lines:
-        names = names | {rest} if word == "unset" else names - {rest.partition("=")[0]}
+    for word, variable in lines:
+        names = names | {variable} if word == "unset" else names - {variable.partition("=")[0]}
     return names
 
 
 def test_a_plain_job_loses_the_variables_of_the_hops_job_that_submitted_it(node: Node) -> None:
     """It ended after 20 iterations by a requeuehold of itself, and was held for ever."""
-    done = node.call("task_prolog.sh", **PARENT)
-    assert exports(done) == {}
-    assert set(PARENT) <= unset(done)
+    result = node.call("task_prolog.sh", **PARENT)
+    assert exports(result) == {}
+    assert set(PARENT) <= unset(result)
 
 
 def test_a_hops_job_keeps_nothing_of_the_one_that_submitted_it(node: Node) -> None:
     node.start("hops:reqs=2", gpus="0,1")
-    done = node.call("task_prolog.sh", **PARENT)
-    assert exports(done)["HOPS_GPUS"] == "2"
-    assert {"HOPS_PROFILE", "HOPS_LR", "HOPS_STATE_DIR", "HOPS_TRAINS"} <= unset(done)
+    result = node.call("task_prolog.sh", **PARENT)
+    assert exports(result)["HOPS_GPUS"] == "2"
+    assert {"HOPS_PROFILE", "HOPS_LR", "HOPS_STATE_DIR", "HOPS_TRAINS"} <= unset(result)
 
 
 def test_a_step_keeps_what_its_script_exports(node: Node) -> None:
     node.start("hops:reqs=2", gpus="0,1")
-    done = node.call("task_prolog.sh", SLURM_STEP_ID="0", HOPS_JOB_ID="7", HOPS_TRIAL="3")
-    assert unset(done) == set()
+    result = node.call("task_prolog.sh", SLURM_STEP_ID="0", HOPS_JOB_ID="7", HOPS_TRIAL="3")
+    assert unset(result) == set()
 
 
 @pytest.mark.parametrize("awk", AWKS)
@@ -332,14 +336,14 @@ def test_awk_understands_comments_as_python_does(awk: str, gpus: int) -> None:
     for text in CASES["accepted"]:
         comment = parse(text)
         environment = {"COMMENT": text, "GPUS": str(gpus), "NODES": "1", "RESTARTS": "0"}
-        done = subprocess.run(
+        result = subprocess.run(
             [awk, "-f", str(PLUGIN / "comment.awk")],
             env={**environment, "RANGE": "8", "PATH": os.environ["PATH"]},
             capture_output=True,
             text=True,
             check=True,
         )
-        got = dict(line.split("=", 1) for line in done.stdout.splitlines())
+        got = dict(line.split("=", 1) for line in result.stdout.splitlines())
         assert got["HOPS_REQS"] == ",".join(map(str, comment.reqs)), text
         assert got.get("HOPS_BATCH") == (comment.batch_size and str(comment.batch_size)), text
         assert got.get("HOPS_WORKLOAD") == comment.workload, text
@@ -355,8 +359,8 @@ def test_a_bad_comment_reaches_no_task_as_anything_but_plain_values(node: Node) 
     for text in CASES["refused"][::7]:
         if "\0" in text:  # no environment can hold it
             continue
-        done = node.call("prolog.sh", SLURM_JOB_COMMENT=text, SLURM_JOB_GPUS="0")
-        assert done.returncode == 0, text
+        result = node.call("prolog.sh", SLURM_JOB_COMMENT=text, SLURM_JOB_GPUS="0")
+        assert result.returncode == 0, text
         for name, value in exports(node.call("task_prolog.sh", SLURM_STEP_ID="0")).items():
             assert name.startswith("HOPS_") or name == "PYTHONPATH", text
             assert set(value) <= plain, (text, value)
@@ -376,10 +380,10 @@ def test_other_jobs_are_hardly_delayed(node: Node, comment: Mapping[str, str]) -
     for script in ("prolog.sh", "task_prolog.sh", "epilog.sh"):
         seconds = math.inf
         for _ in range(50):
-            started = time.monotonic()
-            done = node.call(script, **comment)
-            seconds = min(seconds, time.monotonic() - started)
-            assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+            start_time = time.monotonic()
+            result = node.call(script, **comment)
+            seconds = min(seconds, time.monotonic() - start_time)
+            assert (result.returncode, result.stdout, result.stderr) == (0, "", "")
             if seconds < 0.02:
                 break
         assert seconds < 0.02, script
@@ -388,12 +392,12 @@ def test_other_jobs_are_hardly_delayed(node: Node, comment: Mapping[str, str]) -
 
 def test_epilog_removes_this_nodes_file_alone(node: Node) -> None:
     node.start("hops:reqs=1")
-    other, old = node.run_dir / "7.n2", node.run_dir / "5.n1.left"
-    other.touch()
+    file_of_other_node, old = node.run_dir / "7.n2", node.run_dir / "5.n1.left"
+    file_of_other_node.touch()
     old.touch()
     os.utime(old, (0, 0))
     assert node.call("epilog.sh", SLURM_JOB_COMMENT="hops:reqs=1").returncode == 0
-    assert set(node.run_dir.iterdir()) == {other, node.run_dir / "7.n1.left"}
+    assert set(node.run_dir.iterdir()) == {file_of_other_node, node.run_dir / "7.n1.left"}
 
 
 def test_a_job_back_without_a_prolog_asks_slurmctld(node: Node) -> None:
@@ -406,10 +410,14 @@ def test_a_job_back_without_a_prolog_asks_slurmctld(node: Node) -> None:
         " AdminComment=mine Comment=hops:reqs=1, 4;lr=0.1;lr_rule=linear #hops-profile=20 "
         " TresPerJob=gres:gpu:4",
     )
-    told = exports(node.call("task_prolog.sh", SLURM_STEP_ID="0"))
-    assert (told["HOPS_GPUS"], told["HOPS_NODES"], told["HOPS_LR"]) == ("4", "2", "0.4")
-    assert (told["HOPS_RESTART_COUNT"], told["HOPS_PROFILE"]) == ("2", "20")
-    assert told["HOPS_REPORT_DIR"] == "/shared/reports"
+    variables = exports(node.call("task_prolog.sh", SLURM_STEP_ID="0"))
+    assert (variables["HOPS_GPUS"], variables["HOPS_NODES"], variables["HOPS_LR"]) == (
+        "4",
+        "2",
+        "0.4",
+    )
+    assert (variables["HOPS_RESTART_COUNT"], variables["HOPS_PROFILE"]) == ("2", "20")
+    assert variables["HOPS_REPORT_DIR"] == "/shared/reports"
     (node.folder / "scontrol").write_text("#!/bin/sh\necho Invalid job id specified\nexit 1\n")
     assert exports(node.call("task_prolog.sh", SLURM_STEP_ID="0")) == {}
 
@@ -421,8 +429,8 @@ def test_only_root_can_write_what_tasks_are_told(node: Node) -> None:
     assert stat.S_IMODE(file.stat().st_mode) == 0o644
 
 
-OTHER = 4242
-NOBODY = 65534  # an account that exists: its groups are looked up
+OTHER_UID = 4242
+NOBODY_UID = 65534  # an account that exists: its groups are looked up
 
 
 @pytest.fixture
@@ -443,11 +451,11 @@ def test_root_writes_into_no_folder_that_another_account_could_change(open_node:
     run, victim = open_node.run_dir, open_node.folder / "victim"
     victim.write_text("precious")
     spoils: list[Callable[[], None]] = [
-        lambda: os.chown(run, OTHER, OTHER),
+        lambda: os.chown(run, OTHER_UID, OTHER_UID),
         lambda: run.chmod(0o777),
         lambda: run.chmod(0o775),
         lambda: run.chmod(0o1777),
-        lambda: os.chown(open_node.folder, OTHER, OTHER),
+        lambda: os.chown(open_node.folder, OTHER_UID, OTHER_UID),
         lambda: open_node.folder.chmod(0o777),
     ]
     for spoil in spoils:
@@ -456,8 +464,8 @@ def test_root_writes_into_no_folder_that_another_account_could_change(open_node:
         for name in ("7.n1", "7.n1.new", "7.n1.left"):
             (run / name).symlink_to(victim)
         for script in ("prolog.sh", "epilog.sh"):
-            done = open_node.call(script, SLURM_JOB_COMMENT="hops:reqs=1", SLURM_JOB_GPUS="0")
-            assert done.returncode == 0
+            result = open_node.call(script, SLURM_JOB_COMMENT="hops:reqs=1", SLURM_JOB_GPUS="0")
+            assert result.returncode == 0
         assert victim.read_text() == "precious"
         assert sorted(path.name for path in run.iterdir()) == ["7.n1", "7.n1.left", "7.n1.new"]
         shutil.rmtree(run)
@@ -468,7 +476,7 @@ def test_root_writes_into_no_folder_that_another_account_could_change(open_node:
 
 def test_a_task_is_told_nothing_from_a_folder_of_another_account(open_node: Node) -> None:
     open_node.start("hops:reqs=1")
-    os.chown(open_node.run_dir, OTHER, OTHER)
+    os.chown(open_node.run_dir, OTHER_UID, OTHER_UID)
     assert exports(open_node.call("task_prolog.sh", SLURM_STEP_ID="0")) == {}
 
 
@@ -476,9 +484,9 @@ def test_a_task_is_told_names_of_hops_alone(node: Node) -> None:
     node.start("hops:reqs=1")
     with (node.run_dir / "7.n1").open("a") as file:
         file.write("LD_PRELOAD=/tmp/evil.so\n")
-    told = exports(node.call("task_prolog.sh", SLURM_STEP_ID="0"))
-    assert told["HOPS_JOB"] == "1"
-    assert "LD_PRELOAD" not in told
+    variables = exports(node.call("task_prolog.sh", SLURM_STEP_ID="0"))
+    assert variables["HOPS_JOB"] == "1"
+    assert "LD_PRELOAD" not in variables
 
 
 @pytest.mark.parametrize("name", ["prolog", "task_prolog", "epilog"])
@@ -487,11 +495,11 @@ def test_whatever_may_not_answer_is_waited_for_with_a_limit(name: str) -> None:
     text = (PLUGIN / f"{name}.sh").read_text()
     commands = [line for line in text.splitlines() if not line.lstrip().startswith("#")]
     asks = [line for line in commands if re.search(r'"\$HOPS_SCONTROL" |\blogger |setpriv ', line)]
-    limited = [line for line in asks if re.search(r"timeout (-k 10 )?\S+ ", line)]
+    limited_lines = [line for line in asks if re.search(r"timeout (-k 10 )?\S+ ", line)]
     if name == "epilog":  # as() sets what it runs by timeout
-        limited += [line for line in asks if line.strip().startswith("set -- setpriv")]
+        limited_lines += [line for line in asks if line.strip().startswith("set -- setpriv")]
     assert asks
-    assert limited == asks
+    assert limited_lines == asks
 
 
 def test_a_node_whose_folder_cannot_be_written_asks_slurmctld(node: Node) -> None:
@@ -499,15 +507,15 @@ def test_a_node_whose_folder_cannot_be_written_asks_slurmctld(node: Node) -> Non
     node.run_dir.write_text("a file where the folder should be")
     fake_scontrol(node, "JobId=7 Restarts=0 NumNodes=1 JOB_GRES=gpu:4 Comment=hops:reqs=4 ")
     node.call("prolog.sh", SLURM_JOB_COMMENT="hops:reqs=4", SLURM_JOB_GPUS="0-3")
-    submitted = {"HOPS_ASKS": "shape:node|tasks:1/1", "HOPS_JOB_ID": "new"}
-    given = {**submitted, "SLURM_TASKS_PER_NODE": "4", "SLURM_NTASKS": "1"}
-    told = exports(node.call("task_prolog.sh", **given))
-    assert (told["HOPS_GPUS"], told["HOPS_JOB_ID"]) == ("4", "7")
-    parent = {**submitted, "HOPS_JOB_ID": "6"}  # a plain job of hops job 6
+    submit_environment = {"HOPS_ASKS": "shape:node|tasks:1/1", "HOPS_JOB_ID": "new"}
+    task_environment = {**submit_environment, "SLURM_TASKS_PER_NODE": "4", "SLURM_NTASKS": "1"}
+    variables = exports(node.call("task_prolog.sh", **task_environment))
+    assert (variables["HOPS_GPUS"], variables["HOPS_JOB_ID"]) == ("4", "7")
+    parent = {**submit_environment, "HOPS_JOB_ID": "6"}  # a plain job of hops job 6
     assert exports(node.call("task_prolog.sh", **parent)) == {}
     (node.folder / "scontrol").write_text("#!/bin/sh\necho Invalid job id >&2\nexit 1\n")
-    said = node.call("task_prolog.sh", HOPS_ASKS="shape:any|tasks:1/1|", HOPS_JOB_ID="new").stdout
-    assert "print hops: srun starts nothing on n1, since slurmctld does not say" in said
+    output = node.call("task_prolog.sh", HOPS_ASKS="shape:any|tasks:1/1|", HOPS_JOB_ID="new").stdout
+    assert "print hops: srun starts nothing on n1, since slurmctld does not say" in output
 
 
 def test_no_failure_drains_a_node(node: Node) -> None:
@@ -517,8 +525,8 @@ def test_no_failure_drains_a_node(node: Node) -> None:
     (node.folder / "comment.awk").unlink()
     (node.folder / "site.sh").unlink()
     for script in ("prolog.sh", "epilog.sh", "task_prolog.sh"):
-        done = node.call(script, SLURM_JOB_COMMENT="hops:reqs=1", SLURM_JOB_ID="no/such/folder")
-        assert done.returncode == 0
+        result = node.call(script, SLURM_JOB_COMMENT="hops:reqs=1", SLURM_JOB_ID="no/such/folder")
+        assert result.returncode == 0
 
 
 @pytest.mark.parametrize(
@@ -535,21 +543,25 @@ def test_no_failure_drains_a_node(node: Node) -> None:
 def test_apptainer_is_told_to_bind_our_folders(
     node: Node, asks: str, before: str | None, after: str | None
 ) -> None:
-    here = bindable(node)
+    bind_folder = bindable(node)
     node.start("hops:reqs=1")
-    told = {} if before is None else {"SINGULARITY_BINDPATH": before.format(here, here)}
-    got = exports(node.call("task_prolog.sh", HOPS_ASKS=asks, **told))
-    assert got.get("SINGULARITY_BINDPATH") == (after and after.format(here, here))
+    bind_environment = (
+        {} if before is None else {"SINGULARITY_BINDPATH": before.format(bind_folder, bind_folder)}
+    )
+    got = exports(node.call("task_prolog.sh", HOPS_ASKS=asks, **bind_environment))
+    assert got.get("SINGULARITY_BINDPATH") == (after and after.format(bind_folder, bind_folder))
 
 
 def bindable(node: Node) -> Path:
     """Where there are a profiler and a report folder, for the prolog to name."""
-    here = node.folder.parent
+    bind_folder = node.folder.parent
     for name in ("profiler/site", "reports"):
-        (here / name).mkdir(parents=True)
+        (bind_folder / name).mkdir(parents=True)
     with (node.folder / "site.sh").open("a") as site:
-        site.write(f"HOPS_PROFILER_PATH={here}/profiler/site\nHOPS_REPORT_DIR={here}/reports\n")
-    return here
+        site.write(
+            f"HOPS_PROFILER_PATH={bind_folder}/profiler/site\nHOPS_REPORT_DIR={bind_folder}/reports\n"
+        )
+    return bind_folder
 
 
 @pytest.mark.parametrize(
@@ -560,16 +572,18 @@ def test_the_variable_that_apptainer_prefers_is_added_to_where_it_is_set(
     node: Node, singularity: str | None, after: str | None
 ) -> None:
     """It reads one of the two, and warns if they differ: what the batch script was told goes."""
-    here = bindable(node)
+    bind_folder = bindable(node)
     node.start("hops:reqs=1")
-    told = {"APPTAINER_BINDPATH": "/data:/mnt"}
+    bind_environment = {"APPTAINER_BINDPATH": "/data:/mnt"}
     if singularity is not None:
-        told["SINGULARITY_BINDPATH"] = singularity.format(here)
-    done = node.call("task_prolog.sh", HOPS_ASKS="starts:apptainer", **told)
-    got = exports(done)
-    assert got["APPTAINER_BINDPATH"] == f"/data:/mnt,{here}/profiler,{here}/reports"
-    assert got.get("SINGULARITY_BINDPATH") == (after and after.format(here))
-    assert ("unset SINGULARITY_BINDPATH" in done.stdout) == (singularity is not None and not after)
+        bind_environment["SINGULARITY_BINDPATH"] = singularity.format(bind_folder)
+    result = node.call("task_prolog.sh", HOPS_ASKS="starts:apptainer", **bind_environment)
+    got = exports(result)
+    assert got["APPTAINER_BINDPATH"] == f"/data:/mnt,{bind_folder}/profiler,{bind_folder}/reports"
+    assert got.get("SINGULARITY_BINDPATH") == (after and after.format(bind_folder))
+    assert ("unset SINGULARITY_BINDPATH" in result.stdout) == (
+        singularity is not None and not after
+    )
 
 
 @pytest.mark.parametrize(("underlay", "bound"), [("yes", True), ("no", False)])
@@ -592,9 +606,9 @@ def test_its_settings_are_read_where_they_mostly_are(node: Node, base: str, prog
     conf.write_text("enable overlay = no\nenable underlay = no\n")
     script = node.folder / "task_prolog.sh"
     usual = re.compile(rf"(?<![\w/]){base}/{program}/{program}\.conf")
-    text, found = usual.subn(str(conf), script.read_text())
+    text, substitutions = usual.subn(str(conf), script.read_text())
     script.write_text(text)
-    assert found == 1
+    assert substitutions == 1
     node.start("hops:reqs=1")
     got = exports(node.call("task_prolog.sh", HOPS_ASKS="starts:apptainer"))
     assert "SINGULARITY_BINDPATH" not in got
@@ -612,12 +626,12 @@ def test_the_users_python_path_stays_behind_ours_once(node: Node) -> None:
     node.start("hops:reqs=1")
     got = exports(node.call("task_prolog.sh", PYTHONPATH="/home/me/lib"))
     assert got["PYTHONPATH"] == "/opt/profiler:/home/me/lib"
-    again = exports(node.call("task_prolog.sh", PYTHONPATH=got["PYTHONPATH"]))
-    assert "PYTHONPATH" not in again
+    second_export = exports(node.call("task_prolog.sh", PYTHONPATH=got["PYTHONPATH"]))
+    assert "PYTHONPATH" not in second_export
 
 
 @pytest.mark.parametrize(
-    ("asked", "told"),
+    ("request_environment", "core_variables"),
     [
         ({"SLURM_TRES_PER_TASK": "cpu=1"}, {"SLURM_TRES_PER_TASK": "cpu=6"}),
         ({"SLURM_TRES_PER_TASK": "cpu:1,gres/a:1"}, {"SLURM_TRES_PER_TASK": "cpu=6,gres/a:1"}),
@@ -627,19 +641,23 @@ def test_the_users_python_path_stays_behind_ours_once(node: Node) -> None:
     ],
 )
 def test_a_task_has_the_cores_that_were_asked_for(
-    node: Node, asked: Mapping[str, str], told: Mapping[str, str]
+    node: Node, request_environment: Mapping[str, str], core_variables: Mapping[str, str]
 ) -> None:
     """Slurm tells of the one that hops asks for, and srun ends where its variables differ."""
     node.start("hops:reqs=1")
-    given = {"SLURM_CPUS_PER_TASK": "1", "HOPS_CPUS_PER_TASK": "6", **asked}
-    found = exports(node.call("task_prolog.sh", **given))
-    cores = {name: found[name] for name in found if name.endswith("_PER_TASK")}
-    assert cores == {"SLURM_CPUS_PER_TASK": "6", **told}
+    task_environment = {
+        "SLURM_CPUS_PER_TASK": "1",
+        "HOPS_CPUS_PER_TASK": "6",
+        **request_environment,
+    }
+    variables = exports(node.call("task_prolog.sh", **task_environment))
+    cores = {name: variables[name] for name in variables if name.endswith("_PER_TASK")}
+    assert cores == {"SLURM_CPUS_PER_TASK": "6", **core_variables}
     of_node = {"SLURM_CPUS_ON_NODE": "8", "SLURM_TASKS_PER_NODE": "2(x2)"}
-    found = exports(node.call("task_prolog.sh", **given, **of_node))
-    assert found["SLURM_CPUS_PER_TASK"] == "4"  # all that its GPUs' share of the node holds
-    given["HOPS_CPUS_PER_TASK"] = "6;"
-    assert "SLURM_CPUS_PER_TASK" not in exports(node.call("task_prolog.sh", **given))
+    variables = exports(node.call("task_prolog.sh", **task_environment, **of_node))
+    assert variables["SLURM_CPUS_PER_TASK"] == "4"  # all that its GPUs' share of the node holds
+    task_environment["HOPS_CPUS_PER_TASK"] = "6;"
+    assert "SLURM_CPUS_PER_TASK" not in exports(node.call("task_prolog.sh", **task_environment))
 
 
 @pytest.mark.parametrize("step", [{}, {"SLURM_STEP_ID": "-5"}, {"SLURM_STEP_ID": "4294967291"}])
@@ -647,7 +665,7 @@ def test_the_batch_script_finds_the_shape_that_it_was_given(
     node: Node, step: Mapping[str, str]
 ) -> None:
     node.start("hops:reqs=1", gpus="0-5")
-    asked = {
+    request_environment = {
         "SLURM_NTASKS": "16",
         "SLURM_NPROCS": "16",
         "SLURM_NTASKS_PER_NODE": "8",
@@ -655,24 +673,24 @@ def test_the_batch_script_finds_the_shape_that_it_was_given(
         "SLURM_GPUS_PER_NODE": "8",
         "SLURM_GPUS_PER_TASK": "1",
     }
-    given = {"SLURM_TASKS_PER_NODE": "6(x2),3", "SLURM_GPUS_ON_NODE": "6"}
-    batch = node.call("task_prolog.sh", **asked, **given, **step)
-    told = exports(batch)
-    assert {name: told[name] for name in asked if name in told} == {
+    task_environment = {"SLURM_TASKS_PER_NODE": "6(x2),3", "SLURM_GPUS_ON_NODE": "6"}
+    batch = node.call("task_prolog.sh", **request_environment, **task_environment, **step)
+    variables = exports(batch)
+    assert {name: variables[name] for name in request_environment if name in variables} == {
         "SLURM_NTASKS": "15",
         "SLURM_NPROCS": "15",
         "SLURM_NTASKS_PER_NODE": "6",
         "SLURM_GPUS": "a100:6",
         "SLURM_GPUS_PER_NODE": "6",
     }
-    silent = exports(node.call("task_prolog.sh", **given, **step))
+    silent = exports(node.call("task_prolog.sh", **task_environment, **step))
     assert not [name for name in silent if name.startswith("SLURM_")]
-    task = node.call("task_prolog.sh", **asked, **given, SLURM_STEP_ID="0")
+    task = node.call("task_prolog.sh", **request_environment, **task_environment, SLURM_STEP_ID="0")
     assert not [name for name in exports(task) if name.startswith("SLURM_")]
 
 
 @pytest.mark.parametrize(
-    ("asks", "gpus", "told"),
+    ("asks", "gpus", "exported_values"),
     [
         ("shape:node|counted:yes", "0-5", {"PER_TASK": "a100:6", "TRES": "cpu=2,gres/gpu:a100=6"}),
         ("shape:even|counted:yes|tasks:1/4", "0-5", {}),
@@ -681,16 +699,22 @@ def test_the_batch_script_finds_the_shape_that_it_was_given(
     ],
 )
 def test_the_only_task_of_a_node_has_all_gpus_there(
-    node: Node, asks: str, gpus: str, told: Mapping[str, str]
+    node: Node, asks: str, gpus: str, exported_values: Mapping[str, str]
 ) -> None:
     node.start("hops:reqs=1", gpus=gpus)
     tres = "cpu=2,gres/gpu:a100=4"
-    asked = {"SLURM_GPUS_PER_TASK": "a100:4", "SLURM_TRES_PER_TASK": tres, "HOPS_ASKS": asks}
-    done = node.call("task_prolog.sh", SLURM_GPUS_ON_NODE="6", **asked)
-    found = exports(done)
+    request_environment = {
+        "SLURM_GPUS_PER_TASK": "a100:4",
+        "SLURM_TRES_PER_TASK": tres,
+        "HOPS_ASKS": asks,
+    }
+    result = node.call("task_prolog.sh", SLURM_GPUS_ON_NODE="6", **request_environment)
+    variables = exports(result)
     names = {"PER_TASK": "SLURM_GPUS_PER_TASK", "TRES": "SLURM_TRES_PER_TASK"}
-    assert {key: found[name] for key, name in names.items() if name in found} == told
-    assert ("unset SLURM_GPUS_PER_TASK" in done.stdout) == ("any" in asks)
+    assert {
+        key: variables[name] for key, name in names.items() if name in variables
+    } == exported_values
+    assert ("unset SLURM_GPUS_PER_TASK" in result.stdout) == ("any" in asks)
 
 
 DETAILS = (
@@ -708,21 +732,29 @@ def test_srun_is_told_of_a_task_for_each_gpu_of_uneven_nodes(
         site.write(f"HOPS_STATE_DIR={memory}\n")
     (temporary := tmp_path / "temporary").mkdir()
     (temporary / "hops-hosts.7.earlier").touch()
-    (other := temporary / "hops-hosts.70.a").touch()
+    (foreign_file := temporary / "hops-hosts.70.a").touch()
     fake_scontrol(node, DETAILS)
-    told = node.start("hops:reqs=5;shape=any", gpus="", SLURM_JOB_NUM_NODES="3")
-    assert told["HOPS_GPUS_BY_NODE"] == "n[1-2]:2;n4:1"
+    variables = node.start("hops:reqs=5;shape=any", gpus="", SLURM_JOB_NUM_NODES="3")
+    assert variables["HOPS_GPUS_BY_NODE"] == "n[1-2]:2;n4:1"
     names = "case $3 in n4) echo n4 ;; *) echo n1; echo n2 ;; esac"
     (node.folder / "scontrol").write_text(f"#!/bin/sh\n{names}\n")
-    given = {"SLURM_TASKS_PER_NODE": "1(x3)", "SLURM_GPUS_ON_NODE": "2", "SLURM_NTASKS": "8"}
-    given |= {"SLURM_NTASKS_PER_NODE": "4", "SLURM_GPUS_PER_NODE": "4", "TMPDIR": str(temporary)}
+    task_environment = {
+        "SLURM_TASKS_PER_NODE": "1(x3)",
+        "SLURM_GPUS_ON_NODE": "2",
+        "SLURM_NTASKS": "8",
+    }
+    task_environment |= {
+        "SLURM_NTASKS_PER_NODE": "4",
+        "SLURM_GPUS_PER_NODE": "4",
+        "TMPDIR": str(temporary),
+    }
     asks = "shape:any|counted:yes|tasks:1/1|memory:default"
-    done = node.call("task_prolog.sh", HOPS_ASKS=asks, **given)
-    found = exports(done)
+    result = node.call("task_prolog.sh", HOPS_ASKS=asks, **task_environment)
+    exported_by_step = exports(result)
     (hosts,) = set(temporary.glob("hops-hosts.7.*")) - {temporary / "hops-hosts.7.earlier"}
     assert hosts.read_text().split() == ["n1", "n1", "n2", "n2", "n4"]
     assert stat.S_IMODE(hosts.stat().st_mode) == 0o600
-    assert {name: text for name, text in found.items() if name.startswith("SLURM_")} == {
+    assert {name: text for name, text in exported_by_step.items() if name.startswith("SLURM_")} == {
         "SLURM_HOSTFILE": str(hosts),
         "SLURM_DISTRIBUTION": "arbitrary",
         "SLURM_NTASKS": "5",
@@ -731,16 +763,16 @@ def test_srun_is_told_of_a_task_for_each_gpu_of_uneven_nodes(
         "SLURM_GPUS": "5",
     }
     assert {"unset SLURM_NTASKS_PER_NODE", "unset SLURM_GPUS_PER_NODE"} <= set(
-        done.stdout.splitlines()
+        result.stdout.splitlines()
     )
-    for asked in (asks.replace("any", "even"), asks.replace("1/1", "1/2")):
+    for changed_asks in (asks.replace("any", "even"), asks.replace("1/1", "1/2")):
         assert "SLURM_HOSTFILE" not in exports(
-            node.call("task_prolog.sh", HOPS_ASKS=asked, **given)
+            node.call("task_prolog.sh", HOPS_ASKS=changed_asks, **task_environment)
         )
     (temporary / "hops-training.7.0.a").touch()
     end = {"SLURM_JOB_COMMENT": "hops:reqs=5", "SLURM_JOB_UID": str(os.getuid())}
     node.call("epilog.sh", **end, TMPDIR=str(temporary))
-    until(lambda: list(temporary.iterdir()) == [other])
+    until(lambda: list(temporary.iterdir()) == [foreign_file])
 
 
 def test_neither_root_nor_a_task_reads_a_list_of_what_users_made_in_tmp(
@@ -751,10 +783,10 @@ def test_neither_root_nor_a_task_reads_a_list_of_what_users_made_in_tmp(
     for number in range(3000):
         (temporary / f"hops-hosts.7.{number}").touch()
     end = {"SLURM_JOB_COMMENT": "hops:reqs=5", "SLURM_JOB_UID": str(os.getuid())}
-    begun = time.monotonic()
+    start_time = time.monotonic()
     node.start("hops:reqs=5")
     node.call("epilog.sh", **end, TMPDIR=str(temporary))
-    assert time.monotonic() - begun < 5
+    assert time.monotonic() - start_time < 5
     until(lambda: not list(temporary.iterdir()))
     for script in ("epilog.sh", "task_prolog.sh"):
         text = (PLUGIN / script).read_text()
@@ -785,35 +817,37 @@ def test_what_saves_for_a_user_cannot_be_traced_by_that_user(memory_node: Memory
         ).stdout
     ):
         pytest.skip("no such capability here")
-    memory_node.start("hops:reqs=1", SLURM_JOB_UID=str(NOBODY))
+    memory_node.start("hops:reqs=1", SLURM_JOB_UID=str(NOBODY_UID))
     trace = memory_node.folder / "trace"
     trace.mkdir()
     trace.chmod(0o777)
     (memory_node.folder / "save.sh").write_text(
         f"sleep 60 & echo $$ $! > {trace}/new; mv {trace}/new {trace}/pids; wait\n"
     )
-    memory_node.end(NOBODY)
+    memory_node.end(NOBODY_UID)
     until((trace / "pids").exists)
     pids = [int(pid) for pid in (trace / "pids").read_text().split()]
-    user = ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups"]
-    own = subprocess.Popen([*user, "sleep", "60"])
-    until(lambda: Path(f"/proc/{own.pid}/comm").read_text() == "sleep\n")  # setpriv is over
+    user = ["setpriv", f"--reuid={NOBODY_UID}", f"--regid={NOBODY_UID}", "--clear-groups"]
+    user_process = subprocess.Popen([*user, "sleep", "60"])
+    until(
+        lambda: Path(f"/proc/{user_process.pid}/comm").read_text() == "sleep\n"
+    )  # setpriv is over
     try:
-        opened = [
+        are_writable = [
             subprocess.run(
                 [*user, "sh", "-c", ": 1<> /proc/$0/mem", str(pid)],
                 capture_output=True,
                 check=False,
             ).returncode
             == 0
-            for pid in (own.pid, *pids)
+            for pid in (user_process.pid, *pids)
         ]
     finally:
-        own.kill()
-        own.wait()
+        user_process.kill()
+        user_process.wait()
         for pid in pids:
             os.kill(pid, signal.SIGKILL)
-    assert opened == [True, False, False]
+    assert are_writable == [True, False, False]
 
 
 @pytest.mark.parametrize("lacks", ["folder", "scontrol"])
@@ -825,13 +859,15 @@ def test_without_its_file_srun_fails_and_the_user_is_told(
     node.start("hops:reqs=5;shape=any", gpus="", SLURM_JOB_NUM_NODES="3")
     fake_scontrol(node, "n1")
     folder = tmp_path / ("no such" if lacks == "folder" else "")
-    given = {"SLURM_TASKS_PER_NODE": "1(x3)", "SLURM_NTASKS": "8", "TMPDIR": str(folder)}
+    task_environment = {"SLURM_TASKS_PER_NODE": "1(x3)", "SLURM_NTASKS": "8", "TMPDIR": str(folder)}
     asks = "shape:any|counted:yes|tasks:1/1|memory:default"
-    said, _, rest = node.call("task_prolog.sh", HOPS_ASKS=asks, **given).stdout.partition("export")
-    assert said == ""
-    (told,) = [line for line in rest.splitlines() if line.startswith("print ")]
-    assert "cannot start a task for each of 5 GPUs on n[1-2]:2;n4:1" in told
-    assert f"export SLURM_HOSTFILE={folder}/hops-hosts.7.missing" in rest.splitlines()
+    output_before, _, output_after = node.call(
+        "task_prolog.sh", HOPS_ASKS=asks, **task_environment
+    ).stdout.partition("export")
+    assert output_before == ""
+    (message,) = [line for line in output_after.splitlines() if line.startswith("print ")]
+    assert "cannot start a task for each of 5 GPUs on n[1-2]:2;n4:1" in message
+    assert f"export SLURM_HOSTFILE={folder}/hops-hosts.7.missing" in output_after.splitlines()
     assert not list(tmp_path.glob("hops-hosts*"))
 
 
@@ -852,10 +888,14 @@ def test_tasks_of_uneven_nodes_have_the_cores_that_all_of_them_hold(
     fake_scontrol(node, details)
     node.start("hops:reqs=8;shape=any", gpus="", SLURM_JOB_NUM_NODES="2")
     (node.folder / "scontrol").write_text('#!/bin/sh\necho "$3"\n')
-    given = {"SLURM_TASKS_PER_NODE": "1(x2)", "HOPS_CPUS_PER_TASK": "4", "TMPDIR": str(tmp_path)}
+    task_environment = {
+        "SLURM_TASKS_PER_NODE": "1(x2)",
+        "HOPS_CPUS_PER_TASK": "4",
+        "TMPDIR": str(tmp_path),
+    }
     asks = "shape:any|counted:yes|tasks:1/1|memory:default"
-    found = exports(node.call("task_prolog.sh", HOPS_ASKS=asks, **given, **cpus))
-    assert (found["SLURM_NTASKS"], found["SLURM_CPUS_PER_TASK"]) == ("8", cores)
+    variables = exports(node.call("task_prolog.sh", HOPS_ASKS=asks, **task_environment, **cpus))
+    assert (variables["SLURM_NTASKS"], variables["SLURM_CPUS_PER_TASK"]) == ("8", cores)
 
 
 @dataclass(frozen=True)
@@ -890,89 +930,91 @@ def memory_node(open_node: Node) -> Iterator[MemoryNode]:
     shutil.rmtree(folder)
 
 
-def until(done: Callable[[], bool]) -> None:
+def until(holds: Callable[[], bool]) -> None:
     deadline = time.monotonic() + 30
-    while not done():
+    while not holds():
         assert time.monotonic() < deadline
         time.sleep(0.02)
 
 
 def test_what_a_job_leaves_in_memory_is_written_by_its_user(memory_node: MemoryNode) -> None:
-    memory, shared = memory_node.memory / "7.n1", memory_node.folder / "shared"
-    told = memory_node.start("hops:reqs=1", SLURM_JOB_UID=str(NOBODY))
-    assert told["HOPS_STATE_DIR"] == str(memory)
+    memory, shared_folder = memory_node.memory / "7.n1", memory_node.folder / "shared"
+    variables = memory_node.start("hops:reqs=1", SLURM_JOB_UID=str(NOBODY_UID))
+    assert variables["HOPS_STATE_DIR"] == str(memory)
     status = memory.stat()
-    assert (status.st_uid, stat.S_IMODE(status.st_mode)) == (NOBODY, 0o700)
+    assert (status.st_uid, stat.S_IMODE(status.st_mode)) == (NOBODY_UID, 0o700)
     assert (memory / "mounts").read_text().strip() == str(Path("/proc/self/ns/mnt").readlink())
-    shared.mkdir()
-    os.chown(shared, NOBODY, NOBODY)
+    shared_folder.mkdir()
+    os.chown(shared_folder, NOBODY_UID, NOBODY_UID)
     precious = memory_node.folder / "precious"
     precious.write_text("root's")
-    for token, final in (("00000001-a", shared / "run.pt"), ("00000002-b", precious)):
+    for token, final in (("00000001-a", shared_folder / "run.pt"), ("00000002-b", precious)):
         (memory / f"{token}.state").write_text(f"state of {token}")
         (memory / f"{token}.to").write_text(f"{final}\n")
-        coming = final.with_name(f".{final.name}.{token}.coming")
-        coming.touch()
+        incomplete_file = final.with_name(f".{final.name}.{token}.coming")
+        incomplete_file.touch()
         for file in (memory / f"{token}.state", memory / f"{token}.to"):
-            os.chown(file, NOBODY, NOBODY)
-    os.chown(shared / ".run.pt.00000001-a.coming", NOBODY, NOBODY)
+            os.chown(file, NOBODY_UID, NOBODY_UID)
+    os.chown(shared_folder / ".run.pt.00000001-a.coming", NOBODY_UID, NOBODY_UID)
     (memory / "a.spare").touch()
-    memory_node.end(NOBODY)
+    memory_node.end(NOBODY_UID)
     until(lambda: not (memory / "a.spare").exists())  # is removed last
-    assert (shared / "run.pt").read_text() == "state of 00000001-a"
-    assert (shared / "run.pt").stat().st_uid == NOBODY
+    assert (shared_folder / "run.pt").read_text() == "state of 00000001-a"
+    assert (shared_folder / "run.pt").stat().st_uid == NOBODY_UID
     assert precious.read_text() == "root's"
     assert {file.name for file in memory.iterdir()} == {
         "mounts", "00000002-b.state", "00000002-b.to",
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("what", ["a folder", "a link", "a link on the way", "open to all"])
+@pytest.mark.parametrize("fault", ["a folder", "a link", "a link on the way", "open to all"])
 def test_memory_that_another_account_could_change_is_not_used(
-    memory_node: MemoryNode, what: str
+    memory_node: MemoryNode, fault: str
 ) -> None:
     """In /dev/shm anyone may make a link or a folder of this name before root does."""
     memory, target = memory_node.memory, memory_node.folder / "target"
     for precious in (target, target / "hops"):
         (precious / "5.n1").mkdir(parents=True)
         (precious / "5.n1" / "file").write_text("precious")
-    if what in {"a folder", "open to all"}:
+    if fault in {"a folder", "open to all"}:
         memory.mkdir()
         (memory / "7.n1").mkdir(mode=0o777)
         (memory / "7.n1").chmod(0o777)  # where it would read what the job saves
-        memory.chmod(0o777 if what == "open to all" else 0o755)
-        os.chown(memory, *((0, 0) if what == "open to all" else (OTHER, OTHER)))
-    elif what == "a link":
+        memory.chmod(0o777 if fault == "open to all" else 0o755)
+        os.chown(memory, *((0, 0) if fault == "open to all" else (OTHER_UID, OTHER_UID)))
+    elif fault == "a link":
         memory.symlink_to(target)  # root's, as the kernel may not follow another's: not all refuse
     else:
         (memory.parent / "link").symlink_to(target)
-        os.chown(memory.parent / "link", OTHER, OTHER, follow_symlinks=False)
+        os.chown(memory.parent / "link", OTHER_UID, OTHER_UID, follow_symlinks=False)
         with (memory_node.folder / "site.sh").open("a") as site:
             site.write(f"HOPS_STATE_DIR={memory.parent}/link/hops\n")
     before = sorted(target.rglob("*")), sorted(memory.parent.rglob("*"))
-    told = memory_node.start("hops:reqs=1", SLURM_JOB_UID=str(OTHER))
-    assert "HOPS_STATE_DIR" not in told
-    memory_node.end(OTHER, path=a_day_later(memory_node))
+    variables = memory_node.start("hops:reqs=1", SLURM_JOB_UID=str(OTHER_UID))
+    assert "HOPS_STATE_DIR" not in variables
+    memory_node.end(OTHER_UID, path=a_day_later(memory_node))
     time.sleep(0.3)  # it would have begun to sweep
     assert (sorted(target.rglob("*")), sorted(memory.parent.rglob("*"))) == before
 
 
 def test_by_default_no_memory_is_used_and_nothing_is_said(open_node: Node) -> None:
-    said = open_node.folder / "said"
+    log = open_node.folder / "said"
     logger = open_node.folder / "bin" / "logger"
     logger.parent.mkdir()
-    logger.write_text(f'#!/bin/sh\necho "$@" >> {said}\n')
+    logger.write_text(f'#!/bin/sh\necho "$@" >> {log}\n')
     logger.chmod(0o755)
     shutil.copy(PLUGIN / "site.sh", open_node.folder)
     with (open_node.folder / "site.sh").open("a") as site:
         site.write(f"HOPS_RUN_DIR={open_node.run_dir}\n")
-    told = open_node.start("hops:reqs=1", SLURM_JOB_UID=str(OTHER), PATH=str(logger.parent))
-    assert "HOPS_STATE_DIR" not in told
-    assert not said.exists()
+    variables = open_node.start(
+        "hops:reqs=1", SLURM_JOB_UID=str(OTHER_UID), PATH=str(logger.parent)
+    )
+    assert "HOPS_STATE_DIR" not in variables
+    assert not log.exists()
     with (open_node.folder / "site.sh").open("a") as site:
         site.write("HOPS_STATE_DIR=/no/such/folder\n")
-    open_node.start("hops:reqs=1", SLURM_JOB_UID=str(OTHER), PATH=str(logger.parent))
-    assert "HOPS_STATE_DIR=/no/such/folder is not root's own" in said.read_text()
+    open_node.start("hops:reqs=1", SLURM_JOB_UID=str(OTHER_UID), PATH=str(logger.parent))
+    assert "HOPS_STATE_DIR=/no/such/folder is not root's own" in log.read_text()
 
 
 def a_day_later(node: Node) -> str:
@@ -992,8 +1034,8 @@ def test_memory_of_a_job_that_has_long_left_is_freed(memory_node: MemoryNode) ->
     memory, precious = memory_node.memory, memory_node.folder / "precious"
     precious.mkdir()
     (precious / "file").touch()
-    memory_node.start("hops:reqs=1", SLURM_JOB_UID=str(OTHER))  # is still here
-    for name, owner in (("5.n1", OTHER), ("6.n1", NOBODY), ("not a job", OTHER)):
+    memory_node.start("hops:reqs=1", SLURM_JOB_UID=str(OTHER_UID))  # is still here
+    for name, owner in (("5.n1", OTHER_UID), ("6.n1", NOBODY_UID), ("not a job", OTHER_UID)):
         (memory / name / "deep").mkdir(parents=True)
         (memory / name / "deep" / "old").touch()
         (memory / name / "link").symlink_to(precious)
@@ -1004,21 +1046,21 @@ def test_memory_of_a_job_that_has_long_left_is_freed(memory_node: MemoryNode) ->
     (memory / "3.n1").mkdir()  # its owner may not delete root's, and so root does not either
     (memory / "3.n1" / "kept").mkdir()
     (memory / "3.n1" / "kept" / "file").touch()
-    os.chown(memory / "3.n1", OTHER, OTHER)
+    os.chown(memory / "3.n1", OTHER_UID, OTHER_UID)
     before = memory_node.files()
-    memory_node.end(OTHER, job="8")
+    memory_node.end(OTHER_UID, job="8")
     time.sleep(0.3)  # it would have begun
     assert memory_node.files() == before
-    memory_node.end(OTHER, job="8", path=a_day_later(memory_node))
+    memory_node.end(OTHER_UID, job="8", path=a_day_later(memory_node))
     until(lambda: not any((memory / name).exists() for name in ("5.n1", "6.n1")))
-    left = {name for name in before if name.partition("/")[0] not in ("5.n1", "6.n1")}
-    assert memory_node.files() == left
+    remaining_files = {name for name in before if name.partition("/")[0] not in ("5.n1", "6.n1")}
+    assert memory_node.files() == remaining_files
     assert (precious / "file").exists()
 
 
 def test_what_a_user_leaves_in_memory_does_not_hold_the_epilog_up(memory_node: MemoryNode) -> None:
     """Nor does root look into it: here a link to a server that does not answer stands for all."""
-    memory_node.start("hops:reqs=1", SLURM_JOB_UID=str(NOBODY))
+    memory_node.start("hops:reqs=1", SLURM_JOB_UID=str(NOBODY_UID))
     trace = memory_node.folder / "trace"
     trace.mkdir(mode=0o777)
     trace.chmod(0o777)
@@ -1026,52 +1068,52 @@ def test_what_a_user_leaves_in_memory_does_not_hold_the_epilog_up(memory_node: M
         f"id -u > {trace}/by; sleep 60 & echo $! > {trace}/pid; wait\n"
     )
     os.mkfifo(memory_node.memory / "7.n1" / "a.to")
-    begun = time.monotonic()
-    memory_node.end(NOBODY)
-    assert time.monotonic() - begun < 8
+    start_time = time.monotonic()
+    memory_node.end(NOBODY_UID)
+    assert time.monotonic() - start_time < 8
     until(lambda: (trace / "pid").exists() and (trace / "pid").read_text().strip() != "")
     os.kill(int((trace / "pid").read_text()), signal.SIGTERM)
-    assert (trace / "by").read_text() == f"{NOBODY}\n"
+    assert (trace / "by").read_text() == f"{NOBODY_UID}\n"
 
 
 def test_an_earlier_jobs_folder_is_set_aside(memory_node: MemoryNode) -> None:
     """When Slurm counts from the start again; what is in it is not root's affair."""
-    memory_node.start("hops:reqs=1", SLURM_JOB_UID=str(OTHER))
-    memory_node.start("hops:reqs=1", SLURM_JOB_UID=str(NOBODY))
+    memory_node.start("hops:reqs=1", SLURM_JOB_UID=str(OTHER_UID))
+    memory_node.start("hops:reqs=1", SLURM_JOB_UID=str(NOBODY_UID))
     folders = [memory_node.memory / name for name in ("7.n1", "7.n1.old")]
-    assert [folder.stat().st_uid for folder in folders] == [NOBODY, OTHER]
+    assert [folder.stat().st_uid for folder in folders] == [NOBODY_UID, OTHER_UID]
 
 
 @pytest.mark.parametrize(
-    "what", ["good", "a FIFO", "a link", "a device", "sparse", "memory", "dead"]
+    "fault", ["good", "a FIFO", "a link", "a device", "sparse", "memory", "dead"]
 )
-def test_what_is_saved_is_no_more_than_the_job_had(memory_node: MemoryNode, what: str) -> None:
+def test_what_is_saved_is_no_more_than_the_job_had(memory_node: MemoryNode, fault: str) -> None:
     """It is written without the job's limits."""
-    memory_node.start("hops:reqs=1", SLURM_JOB_UID=str(NOBODY))
+    memory_node.start("hops:reqs=1", SLURM_JOB_UID=str(NOBODY_UID))
     mine = memory_node.memory / "7.n1"
-    shared = mine.parent if what == "memory" else memory_node.folder
-    coming, state = shared / ".run.pt.1-a.coming", mine / "1-a.state"
-    coming.touch()
-    if what == "a FIFO":
+    shared_folder = mine.parent if fault == "memory" else memory_node.folder
+    incomplete_file, state = shared_folder / ".run.pt.1-a.coming", mine / "1-a.state"
+    incomplete_file.touch()
+    if fault == "a FIFO":
         os.mkfifo(state)
-    elif what in {"a link", "a device"}:
-        state.symlink_to("/dev/zero" if what == "a device" else memory_node.folder / "site.sh")
+    elif fault in {"a link", "a device"}:
+        state.symlink_to("/dev/zero" if fault == "a device" else memory_node.folder / "site.sh")
     else:
         state.write_text("state")
-    if what == "sparse":
+    if fault == "sparse":
         os.truncate(state, 2**24)
-    if what == "dead":
-        coming.unlink()
-        os.mkfifo(coming)
-    (mine / "1-a.to").write_text(f"{shared}/run.pt\n")
+    if fault == "dead":
+        incomplete_file.unlink()
+        os.mkfifo(incomplete_file)
+    (mine / "1-a.to").write_text(f"{shared_folder}/run.pt\n")
     save = ["/bin/sh", str(memory_node.folder / "save.sh"), str(mine)]
     subprocess.run(save, check=False, timeout=10)
-    assert (shared / "run.pt").exists() is (what == "good")
-    assert what == "dead" or coming.exists() is (what != "good")
+    assert (shared_folder / "run.pt").exists() is (fault == "good")
+    assert fault == "dead" or incomplete_file.exists() is (fault != "good")
 
 
 def test_room_that_the_next_run_makes_meanwhile_is_left_to_it(memory_node: MemoryNode) -> None:
-    memory_node.start("hops:reqs=1", SLURM_JOB_UID=str(NOBODY))
+    memory_node.start("hops:reqs=1", SLURM_JOB_UID=str(NOBODY_UID))
     mine = memory_node.memory / "7.n1"
     (mine / "old.spare").touch()
     (mine / "1-a.to").touch()

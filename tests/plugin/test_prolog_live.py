@@ -49,7 +49,7 @@ def place(cluster: PrivateCluster, job: str, shape: str) -> None:
 
 
 def state(cluster: PrivateCluster, job: str) -> SlurmState:
-    return next(one.state for one in cluster.read_jobs() if one.id == job)
+    return next(job_reading.state for job_reading in cluster.read_jobs() if job_reading.id == job)
 
 
 def read(path: Path) -> dict[str, str]:
@@ -92,9 +92,9 @@ def test_all_tasks_of_an_uneven_job_know_the_whole(cluster: PrivateCluster, answ
         "reqnodelist=n0,n1 numnodes=2 numtasks=4 tresPerJob=gres:gpu:4 cpusPerTres=gres:gpu:1",
     )
     batch = read(answers / "batch")
-    own = {"n0": "1", "n1": "3"}
-    wait_until(lambda: all((answers / f"task.{node}").exists() for node in own))
-    told = {
+    gpus_by_node = {"n0": "1", "n1": "3"}
+    wait_until(lambda: all((answers / f"task.{node}").exists() for node in gpus_by_node))
+    environment = {
         "HOPS_JOB": "1",
         "HOPS_REQS": "1,4",
         "HOPS_GPUS": "4",
@@ -107,15 +107,15 @@ def test_all_tasks_of_an_uneven_job_know_the_whole(cluster: PrivateCluster, answ
         "HOPS_REQUEUE_EXIT_CODE": "85",
         "PYTHONPATH": f"{PROFILER}:/home/me/lib",
     }
-    assert told.items() <= batch.items()
+    assert environment.items() <= batch.items()
     assert batch["SLURM_NTASKS"] == "4"
-    most = {"2(x2)": "2", "1,3": "3"}  # 22.05; later by the cores of each node
-    assert batch["SLURM_NTASKS_PER_NODE"] == most[batch["SLURM_TASKS_PER_NODE"]]
-    for node, gpus in own.items():
+    tasks_per_node = {"2(x2)": "2", "1,3": "3"}  # 22.05; later by the cores of each node
+    assert batch["SLURM_NTASKS_PER_NODE"] == tasks_per_node[batch["SLURM_TASKS_PER_NODE"]]
+    for node, gpus in gpus_by_node.items():
         task = dict(
             line.partition("=")[::2] for line in (answers / f"task.{node}").read_text().splitlines()
         )
-        assert told.items() <= task.items()
+        assert environment.items() <= task.items()
         assert task["SLURM_GPUS_ON_NODE"] == gpus
     cluster.run("scancel", occupant)
 
@@ -154,8 +154,8 @@ def test_a_job_that_is_back_on_its_node_at_once_is_told(
     submit(cluster, "--nodelist=n2", comment=None, script=f"touch {answers}/other.done; sleep 600")
     wait_until((answers / "other.done").exists)
     place(cluster, job, "reqnodelist=n2 numnodes=1 tresPerJob= tresPerNode=gres:gpu:3")
-    again = read(answers / "batch1")
-    assert (again.get("HOPS_GPUS"), again.get("HOPS_RESTART_COUNT")) == ("3", "1")
+    second_batch = read(answers / "batch1")
+    assert (second_batch.get("HOPS_GPUS"), second_batch.get("HOPS_RESTART_COUNT")) == ("3", "1")
     wait_until((answers / "task1.done").exists)
     assert "\nHOPS_LR=0.3\n" in (answers / "task1.n2").read_text()
 

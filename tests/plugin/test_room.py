@@ -11,7 +11,7 @@ from submit_live import PLUGIN, sbatch
 
 from examples.demo.cluster import PrivateCluster
 
-HERE = Path(__file__).parent
+FOLDER = Path(__file__).parent
 LUA = next(filter(shutil.which, ("lua5.1", "lua5.4", "lua5.3", "lua5.2", "luajit")), None)
 
 CONF = """\
@@ -21,47 +21,47 @@ NodeName=n[0-1],x CPUs=32 \\
 include more.conf
 """
 MEMORY = "min_mem_per_node=60000"
-MORE = "nodename=v[01-10] Gres=gpu:v100:2 RealMemory=32000\n"
+MORE_NODES = "nodename=v[01-10] Gres=gpu:v100:2 RealMemory=32000\n"
 
 
-def submitted(
+def submit(
     folder: Path,
     reqs: str,
     fields: str = "",
     conf: str = CONF,
-    more: str | None = MORE,
+    node_lines: str | None = MORE_NODES,
     nodes: str = "",
-    called: bool = False,
+    calls: bool = False,
 ) -> tuple[str, str]:
-    """What becomes of the job, and what its user is told; ``called``: by a site's own script."""
+    """What becomes of the job, and what its user is told; ``calls``: by a site's own script."""
     plugin = folder / "job_submit.lua"
-    if called:
+    if calls:
         plugin.write_text(f'dofile("{PLUGIN}/job_submit.lua")\nreturn slurm.SUCCESS\n')
     else:
         shutil.copy(PLUGIN / "job_submit.lua", plugin)
     (folder / "slurm.conf").write_text(conf)
-    if more is not None:
-        (folder / "more.conf").write_text(more)
+    if node_lines is not None:
+        (folder / "more.conf").write_text(node_lines)
     if LUA is None:
         pytest.skip("no Lua interpreter here")
     for place in ("node", "job"):
         fields = fields.replace(f"{place}=gpu", f"tres_per_{place}=gres:gpu")
     texts = (f"hops:reqs={reqs}", "", nodes, "", fields.replace(" ", "\n"))
-    done = subprocess.run(
-        [LUA, str(HERE / "submit_driver.lua"), str(plugin)],
+    result = subprocess.run(
+        [LUA, str(FOLDER / "submit_driver.lua"), str(plugin)],
         input=" ".join(text.encode().hex() for text in texts) + "\n",
         capture_output=True,
         text=True,
         check=True,
         timeout=60,
     )
-    became, told, _ = done.stdout.rstrip("\n").split(" ")
-    return became, bytes.fromhex(told).decode()
+    became, hex_message, _ = result.stdout.rstrip("\n").split(" ")
+    return became, bytes.fromhex(hex_message).decode()
 
 
 def test_the_cluster_is_read_where_a_sites_script_calls_ours(tmp_path: Path) -> None:
     """slurm.conf lies beside the site's script, which does not run any more when a job comes."""
-    assert "the cluster has 20 of one type" in submitted(tmp_path, "64", called=True)[1]
+    assert "the cluster has 20 of one type" in submit(tmp_path, "64", calls=True)[1]
 
 
 @pytest.mark.parametrize(
@@ -85,26 +85,26 @@ def test_the_cluster_is_read_where_a_sites_script_calls_ours(tmp_path: Path) -> 
 def test_what_the_cluster_has_no_room_for(
     tmp_path: Path, reqs: str, fields: str, words: str
 ) -> None:
-    became, told = submitted(tmp_path, reqs, fields)
+    became, message = submit(tmp_path, reqs, fields)
     possible = not words or words.startswith("never on")
     assert became == "held"
-    assert words in told
-    assert ("Requested node configuration is not available: " in told) != possible
-    assert ("cluster" in told.partition("accepted")[0]) == ("cluster" in words)
+    assert words in message
+    assert ("Requested node configuration is not available: " in message) != possible
+    assert ("cluster" in message.partition("accepted")[0]) == ("cluster" in words)
 
 
 @pytest.mark.parametrize(
-    ("conf", "more"),
-    [(CONF + "MaxNodeCount=100\n", MORE), (CONF, None)],
+    ("conf", "node_lines"),
+    [(CONF + "MaxNodeCount=100\n", MORE_NODES), (CONF, None)],
     ids=["nodes may join", "a file of slurm.conf is not there"],
 )
 def test_where_there_may_be_other_nodes_it_is_told(
-    tmp_path: Path, conf: str, more: str | None
+    tmp_path: Path, conf: str, node_lines: str | None
 ) -> None:
-    became, told = submitted(tmp_path, "64", conf=conf, more=more)
+    became, message = submit(tmp_path, "64", conf=conf, node_lines=node_lines)
     assert became == "held"
-    assert "64 GPUs: the cluster has" in told
-    assert "hops cannot start the job, until nodes join that have them" in told
+    assert "64 GPUs: the cluster has" in message
+    assert "hops cannot start the job, until nodes join that have them" in message
 
 
 @pytest.mark.parametrize(
@@ -117,10 +117,10 @@ def test_where_there_may_be_other_nodes_it_is_told(
     ],
 )
 def test_cores_beyond_a_gpus_share_are_told(tmp_path: Path, fields: str, fewer: bool) -> None:
-    became, told = submitted(tmp_path, "2", f"{fields} num_tasks=1")
+    became, message = submit(tmp_path, "2", f"{fields} num_tasks=1")
     assert became == "held"
-    assert ("at most 8 CPU cores with each GPU instead of 9" in told) == fewer
-    assert ("CPU cores" in told) == fewer
+    assert ("at most 8 CPU cores with each GPU instead of 9" in message) == fewer
+    assert ("CPU cores" in message) == fewer
 
 
 @pytest.mark.parametrize(
@@ -134,30 +134,30 @@ def test_cores_beyond_a_gpus_share_are_told(tmp_path: Path, fields: str, fewer: 
         ("N0", ""),
     ],
 )
-@pytest.mark.parametrize("more", [MORE, None], ids=["whole", "a file is not there"])
+@pytest.mark.parametrize("node_lines", [MORE_NODES, None], ids=["whole", "a file is not there"])
 def test_a_named_node_that_slurm_does_not_have_is_told(
-    tmp_path: Path, nodes: str, unknown: str, more: str | None
+    tmp_path: Path, nodes: str, unknown: str, node_lines: str | None
 ) -> None:
     """Slurm refuses a plain job with it."""
     conf = CONF + "NodeSet=gpus Feature=gpu\n"
-    became, told = submitted(tmp_path, "1", conf=conf, more=more, nodes=nodes)
+    became, message = submit(tmp_path, "1", conf=conf, node_lines=node_lines, nodes=nodes)
     words = f"Invalid node name specified: slurm.conf has no '{unknown}' (--nodelist)"
-    assert (words in told) == bool(unknown)
-    assert became == ("refused" if unknown and more else "held")
+    assert (words in message) == bool(unknown)
+    assert became == ("refused" if unknown and node_lines else "held")
 
 
 @pytest.mark.parametrize("nodes", ["n[1-999999999]x[5-1],n0", "n[5-1]", f"n[{'0' * 200}1-3]"])
 def test_a_range_that_is_empty_or_of_endless_numbers_is_no_list(tmp_path: Path, nodes: str) -> None:
     """An empty range made a long one beside it count as no node; slurmctld waited for its names."""
-    became, told = submitted(tmp_path, "1", nodes=nodes)
+    became, message = submit(tmp_path, "1", nodes=nodes)
     assert became == "refused"
-    assert "is no list of nodes" in told
+    assert "is no list of nodes" in message
 
 
 def test_without_slurm_conf_beside_it_nothing_is_known(tmp_path: Path) -> None:
-    became, told = submitted(tmp_path, "64", conf="# no node\n")
+    became, message = submit(tmp_path, "64", conf="# no node\n")
     assert became == "held"
-    assert "cluster" not in told
+    assert "cluster" not in message
 
 
 @pytest.mark.live
@@ -168,11 +168,11 @@ def test_sbatch_says_it_in_slurms_words(cluster: PrivateCluster) -> None:
         ("--comment=hops:reqs=4", "--gres=gpu:a100:4"),
         ("--comment=hops:reqs=4", "--gres=gpu:4", "--mem=100G"),
     ):
-        made, told = sbatch(cluster, *options)
-        assert made
-        assert "hops: Requested node configuration is not available: " in told
+        is_accepted, messages = sbatch(cluster, *options)
+        assert is_accepted
+        assert "hops: Requested node configuration is not available: " in messages
     assert "not available" not in sbatch(cluster, "--comment=hops:reqs=32")[1]
     for comment in ("mine", "hops:reqs=1"):
-        made, told = sbatch(cluster, f"--comment={comment}", "--nodelist=n0,n99")
-        assert not made
-        assert "Invalid node name specified" in told
+        is_accepted, messages = sbatch(cluster, f"--comment={comment}", "--nodelist=n0,n99")
+        assert not is_accepted
+        assert "Invalid node name specified" in messages

@@ -14,8 +14,8 @@ import pytest
 from hopsd.core.submission.options_text import read_script_options
 from hopsd.model.script_options import ScriptOptions
 
-HERE = Path(__file__).parent
-PLUGIN = HERE.parents[1] / "slurm_plugin" / "job_submit.lua"
+FOLDER = Path(__file__).parent
+PLUGIN = FOLDER.parents[1] / "slurm_plugin" / "job_submit.lua"
 LUAS = [
     name
     for name in ("lua5.1", "lua5.2", "lua5.3", "lua5.4", "lua5.5", "luajit")
@@ -25,7 +25,7 @@ LUAS = [
 pytestmark = pytest.mark.skipif(not LUAS, reason="no Lua interpreter here")
 
 
-def submitted(
+def submit(
     script: str,
     comment: str = "hops:reqs=1",
     variable: str = "",
@@ -38,8 +38,8 @@ def submitted(
     """
     mode = "HOPS_CHECK=1" if check else ""
     line = " ".join(text.encode().hex() for text in (comment, script, "", variable, mode)) + "\n"
-    driver = [LUAS[0], str(HERE / "submit_driver.lua"), str(plugin)]
-    done = subprocess.run(
+    driver = [LUAS[0], str(FOLDER / "submit_driver.lua"), str(plugin)]
+    result = subprocess.run(
         ["prlimit", f"--cpu={cpu_seconds}", *driver],
         input=line,
         capture_output=True,
@@ -47,11 +47,11 @@ def submitted(
         check=True,
         timeout=300,
     )
-    became, told, word = done.stdout.rstrip("\n").split(" ")
+    became, hex_message, word = result.stdout.rstrip("\n").split(" ")
     assert became == "held"
     messages = [
         message
-        for message in bytes.fromhex(told).decode().splitlines()
+        for message in bytes.fromhex(hex_message).decode().splitlines()
         if not message.startswith("hops: hops-check ")
     ]
     return read_script_options(bytes.fromhex(word).decode()), "\n".join(messages)
@@ -74,16 +74,16 @@ def submitted(
     ],
 )
 def test_the_signal_of_the_script(option: str, signal: tuple[str, bool, int | None]) -> None:
-    asked, _ = submitted(f"#!/bin/bash\n#SBATCH --requeue\n#SBATCH {option}\npython train.py\n")
-    assert (asked.signal, asked.signal_steps, asked.signal_seconds) == signal
+    options, _ = submit(f"#!/bin/bash\n#SBATCH --requeue\n#SBATCH {option}\npython train.py\n")
+    assert (options.signal, options.signal_steps, options.signal_seconds) == signal
 
 
 @pytest.mark.parametrize("variable", ["B:USR2@30", "B:12@30"])
 def test_the_signal_of_the_environment_goes_before_the_scripts(variable: str) -> None:
     script = "#!/bin/bash\n#SBATCH --signal=USR1@120\ntrap : USR2\npython train.py\n"
-    asked, told = submitted(script, variable=variable)
-    assert (asked.signal, asked.signal_steps, asked.signal_seconds) == ("USR2", False, 30)
-    assert "hops sends it USR2 30 s ahead" in told
+    options, messages = submit(script, variable=variable)
+    assert (options.signal, options.signal_steps, options.signal_seconds) == ("USR2", False, 30)
+    assert "hops sends it USR2 30 s ahead" in messages
 
 
 @pytest.mark.parametrize(
@@ -102,9 +102,9 @@ def test_the_signal_of_the_environment_goes_before_the_scripts(variable: str) ->
     ],
 )
 def test_the_signals_that_it_handles(commands: str, traps: set[str]) -> None:
-    asked, told = submitted(f"#!/bin/bash\n{commands}\n")
-    assert asked.traps == traps
-    assert ("handles no signal" in told) == (not traps)
+    options, messages = submit(f"#!/bin/bash\n{commands}\n")
+    assert options.traps == traps
+    assert ("handles no signal" in messages) == (not traps)
 
 
 @pytest.mark.parametrize(
@@ -136,18 +136,18 @@ def test_the_signals_that_it_handles(commands: str, traps: set[str]) -> None:
 def test_a_signal_that_may_end_the_job_as_done_is_not_sent(
     commands: str, ends: set[str], option: str
 ) -> None:
-    asked, told = submitted(f"#!/bin/bash\n{option}{commands}\n")
-    assert asked.ends == ends
-    sent = asked.traps is not None and bool(asked.traps - asked.ends)
+    script_options, messages = submit(f"#!/bin/bash\n{option}{commands}\n")
+    assert script_options.ends == ends
+    is_sent = script_options.traps is not None and bool(script_options.traps - script_options.ends)
     if option:
-        sent = "USR1" in (asked.traps or ()) and "USR1" not in asked.ends
-    assert asked.warned == sent
-    assert ("then starts from its first line" in told) == sent
-    assert ("until it has called torch.save" in told) == (not sent)
+        is_sent = "USR1" in (script_options.traps or ()) and "USR1" not in script_options.ends
+    assert script_options.warned == is_sent
+    assert ("then starts from its first line" in messages) == is_sent
+    assert ("until it has called torch.save" in messages) == (not is_sent)
 
 
 @pytest.mark.parametrize(
-    ("script", "reqs", "told"),
+    ("script", "reqs", "is_warned"),
     [
         ("srun python train.py", "1,2", True),
         ("srun python train.py", "2", False),
@@ -156,10 +156,10 @@ def test_a_signal_that_may_end_the_job_as_done_is_not_sent(
     ],
 )
 def test_a_job_is_told_what_another_gpu_count_does_to_its_training(
-    script: str, reqs: str, told: bool
+    script: str, reqs: str, is_warned: bool
 ) -> None:
-    text = submitted(f"#!/bin/bash\n{script}\n", f"hops:reqs={reqs}")[1]
-    assert ("the epoch begins again, unless" in text) == told
+    text = submit(f"#!/bin/bash\n{script}\n", f"hops:reqs={reqs}")[1]
+    assert ("the epoch begins again, unless" in text) == is_warned
 
 
 @pytest.mark.parametrize(
@@ -175,10 +175,10 @@ def test_a_job_is_told_what_another_gpu_count_does_to_its_training(
 def test_a_script_that_submits_a_job_when_it_is_stopped_is_not_moved(
     commands: str, stays: bool
 ) -> None:
-    asked, told = submitted(f"#!/bin/bash\n#SBATCH --signal=B:USR1@60\n{commands}\n")
-    assert ("resubmits" in asked.repeats) == stays
-    assert ("so hops does not move it" in told) == stays
-    assert not asked.warned
+    options, messages = submit(f"#!/bin/bash\n#SBATCH --signal=B:USR1@60\n{commands}\n")
+    assert ("resubmits" in options.repeats) == stays
+    assert ("so hops does not move it" in messages) == stays
+    assert not options.warned
 
 
 @pytest.mark.parametrize(
@@ -192,11 +192,11 @@ def test_a_script_that_submits_a_job_when_it_is_stopped_is_not_moved(
 def test_a_signal_for_the_steps_is_sent_whatever_the_shell_would_do(
     commands: str, waits: bool
 ) -> None:
-    asked, told = submitted(f"#!/bin/bash\n#SBATCH --signal=USR1@60\n{commands}\n")
-    assert asked.warned
-    assert "hops sends the steps that srun starts USR1 60 s ahead" in told
-    assert ("not moved before hops has seen that they handle the signal" in told) == waits
-    assert ("requeues" in asked.repeats) == (not waits)
+    options, messages = submit(f"#!/bin/bash\n#SBATCH --signal=USR1@60\n{commands}\n")
+    assert options.warned
+    assert "hops sends the steps that srun starts USR1 60 s ahead" in messages
+    assert ("not moved before hops has seen that they handle the signal" in messages) == waits
+    assert ("requeues" in options.repeats) == (not waits)
 
 
 @pytest.mark.parametrize("preempt", ["", ";preempt=yes"])
@@ -210,17 +210,17 @@ def test_a_signal_for_the_steps_is_sent_whatever_the_shell_would_do(
     ],
 )
 def test_who_says_that_the_job_bears_a_move_is_believed(script: str, preempt: str) -> None:
-    asked, told = submitted(f"#!/bin/bash\n{script}\n", f"hops:reqs=1{preempt}")
-    assert asked.preempt == bool(preempt)
-    assert ("torch.save once" in told) == (not preempt)
+    options, messages = submit(f"#!/bin/bash\n{script}\n", f"hops:reqs=1{preempt}")
+    assert options.preempt == bool(preempt)
+    assert ("torch.save once" in messages) == (not preempt)
 
 
 def test_what_may_happen_and_how_to_keep_the_job_from_it_is_told() -> None:
-    told = submitted("#!/bin/bash\n#SBATCH --signal=B:USR1@90\ntrap : USR1\nsrun x\n")[1]
-    assert "the job may be stopped and restarted" in told
-    assert "hops sends it USR1 90 s ahead" in told
-    assert "preempt=no in the comment disables moving" in told
-    assert "may be stopped" not in submitted("#!/bin/bash\nsrun x\n", "hops:reqs=1;preempt=no")[1]
+    messages = submit("#!/bin/bash\n#SBATCH --signal=B:USR1@90\ntrap : USR1\nsrun x\n")[1]
+    assert "the job may be stopped and restarted" in messages
+    assert "hops sends it USR1 90 s ahead" in messages
+    assert "preempt=no in the comment disables moving" in messages
+    assert "may be stopped" not in submit("#!/bin/bash\nsrun x\n", "hops:reqs=1;preempt=no")[1]
 
 
 @pytest.mark.parametrize(
@@ -243,30 +243,32 @@ def test_sbatch_says_what_may_happen_in_three_lines(
     plugin = shutil.copy(PLUGIN, tmp_path)
     (tmp_path / "slurm.conf").write_text("JobFileAppend=1\n")
     text = f"#!/bin/bash\n{script}\n"
-    told = submitted(text, f"hops:{comment}", plugin=plugin, check=False)[1]
+    messages = submit(text, f"hops:{comment}", plugin=plugin, check=False)[1]
     lines = [
-        line for message in told.splitlines() for line in textwrap.wrap(f"sbatch: {message}", 80)
+        line
+        for message in messages.splitlines()
+        for line in textwrap.wrap(f"sbatch: {message}", 80)
     ]
     assert len(lines) <= 3, lines
-    assert words in told
-    assert "preempt=no in the comment forbids it. More: hopsctl check" in told
-    assert "; held until its turn" in told
+    assert words in messages
+    assert "preempt=no in the comment forbids it. More: hopsctl check" in messages
+    assert "; held until its turn" in messages
 
 
 def test_sbatch_says_why_it_sends_no_signal() -> None:
     """A mistake of the script's is named at submission, too."""
     script = "#!/bin/bash\n#SBATCH --signal=B:USR1@60\nsrun x\n"
-    told = submitted(script, check=False)[1]
-    assert "would end by it, so hops does not send it. It may restart on" in told
+    messages = submit(script, check=False)[1]
+    assert "would end by it, so hops does not send it. It may restart on" in messages
 
 
 def test_a_job_that_stays_is_told_of_explain() -> None:
-    told = submitted("#!/bin/bash\nsrun x\n", "hops:reqs=1;preempt=no", check=False)[1]
-    assert "held until hops starts it; `hopsctl explain JOB` says why" in told
+    messages = submit("#!/bin/bash\nsrun x\n", "hops:reqs=1;preempt=no", check=False)[1]
+    assert "held until hops starts it; `hopsctl explain JOB` says why" in messages
 
 
 @pytest.mark.parametrize(
-    ("comment", "script", "told"),
+    ("comment", "script", "is_warned"),
     [
         ("reqs=1,2", "srun x", True),
         ("reqs=1-4", "srun x", True),
@@ -276,9 +278,9 @@ def test_a_job_that_stays_is_told_of_explain() -> None:
         ("reqs=1,2", "export HOPS_FRAMEWORK_SAVES=1\nsrun x", False),
     ],
 )
-def test_what_another_count_changes_is_told(comment: str, script: str, told: bool) -> None:
-    text = submitted(f"#!/bin/bash\n{script}\n", f"hops:{comment}")[1]
-    assert ("ElasticLoader" in text) == told
+def test_what_another_count_changes_is_told(comment: str, script: str, is_warned: bool) -> None:
+    text = submit(f"#!/bin/bash\n{script}\n", f"hops:{comment}")[1]
+    assert ("ElasticLoader" in text) == is_warned
 
 
 @pytest.mark.parametrize(
@@ -296,16 +298,16 @@ def test_what_another_count_changes_is_told(comment: str, script: str, told: boo
 def test_measuring_runs_are_announced_to_who_asks_for_them_alone(
     commands: str, comment: str, words: str
 ) -> None:
-    told = submitted(f"#!/bin/bash\n{commands}\n", f"hops:{comment}")[1]
-    assert words in told
-    assert ("profile=yes" in told) == bool(words)
+    messages = submit(f"#!/bin/bash\n{commands}\n", f"hops:{comment}")[1]
+    assert words in messages
+    assert ("profile=yes" in messages) == bool(words)
 
 
 def test_options_end_at_the_first_command() -> None:
     """As for sbatch."""
-    asked, told = submitted("#!/bin/bash\n\nsrun x\n#SBATCH --signal=USR1@60\n")
-    assert asked.signal == ""
-    assert "handles no signal" in told
+    options, messages = submit("#!/bin/bash\n\nsrun x\n#SBATCH --signal=USR1@60\n")
+    assert options.signal == ""
+    assert "handles no signal" in messages
 
 
 @pytest.mark.parametrize(
@@ -327,11 +329,11 @@ def test_what_becomes_of_the_log_is_told(
     (tmp_path / "slurm.conf").write_text(
         f"# JobFileAppend=1\nJobFileAppend={int(not appends)}\njobfileappend = {int(appends)} # x\n"
     )
-    _, told = submitted(f"#!/bin/bash\n{option}\nsrun x\n", plugin=plugin)
+    _, messages = submit(f"#!/bin/bash\n{option}\nsrun x\n", plugin=plugin)
     if appends and "truncate" not in option:
         words = ""
-    assert words in told
-    assert ("output file" in told) == bool(words)
+    assert words in messages
+    assert ("output file" in messages) == bool(words)
 
 
 @pytest.mark.parametrize(
@@ -351,7 +353,7 @@ def test_what_becomes_of_the_log_is_told(
     ],
 )
 def test_what_a_second_start_would_do_once_more(commands: str, repeats: set[str]) -> None:
-    assert submitted(f"#!/bin/bash\n{commands}\n")[0].repeats == repeats
+    assert submit(f"#!/bin/bash\n{commands}\n")[0].repeats == repeats
 
 
 @pytest.mark.parametrize(
@@ -381,10 +383,10 @@ def test_what_a_second_start_would_do_once_more(commands: str, repeats: set[str]
 )
 def test_a_script_that_refuses_a_second_start_is_not_moved(commands: str, refuses: bool) -> None:
     """It had saved, was moved, and failed where its folder was there."""
-    asked, told = submitted(f"#!/bin/bash\n{commands}\n", "hops:reqs=1;profile=yes")
-    assert ("refuses" in asked.repeats) == refuses
-    assert ("fails where a file or folder of an earlier start is there" in told) == refuses
-    assert ("fails at a second start" in told) == refuses
+    options, messages = submit(f"#!/bin/bash\n{commands}\n", "hops:reqs=1;profile=yes")
+    assert ("refuses" in options.repeats) == refuses
+    assert ("fails where a file or folder of an earlier start is there" in messages) == refuses
+    assert ("fails at a second start" in messages) == refuses
 
 
 @pytest.mark.parametrize(
@@ -396,9 +398,9 @@ def test_a_script_that_refuses_a_second_start_is_not_moved(commands: str, refuse
     ],
 )
 def test_a_signal_by_which_the_script_is_submitted_again_is_not_sent(commands: str) -> None:
-    asked, told = submitted(f"#!/bin/bash\n{commands}\n")
-    assert asked.ends == {"USR1"}
-    assert "so hops does not send it" in told
+    options, messages = submit(f"#!/bin/bash\n{commands}\n")
+    assert options.ends == {"USR1"}
+    assert "so hops does not send it" in messages
 
 
 ROLES = """CUDA_VISIBLE_DEVICES=0 vllm serve m &
@@ -437,20 +439,22 @@ CUDA_VISIBLE_DEVICES=1,2 torchrun --nproc_per_node=2 t.py"""
 def test_ranks_that_the_script_does_not_take_from_its_allocation(
     commands: str, ranks: int | None
 ) -> None:
-    asked, told = submitted(f"#!/bin/bash\n{commands}\n")
-    assert asked.ranks == ranks
-    assert ("GPUs on each node (" in told or "gives roles to" in told) == (ranks is not None)
+    options, messages = submit(f"#!/bin/bash\n{commands}\n")
+    assert options.ranks == ranks
+    assert ("GPUs on each node (" in messages or "gives roles to" in messages) == (
+        ranks is not None
+    )
     if ranks:
         comment = f"hops:reqs={ranks};shape=node"
-        told = submitted(f"#!/bin/bash\n{commands}\n", comment)[1]
-        assert "fixes" not in told
-        assert "roles" not in told
+        messages = submit(f"#!/bin/bash\n{commands}\n", comment)[1]
+        assert "fixes" not in messages
+        assert "roles" not in messages
 
 
 def test_a_script_whose_gpus_have_roles_is_not_told_to_start_more_ranks() -> None:
-    told = submitted(f"#!/bin/bash\n{ROLES}\n", "hops:reqs=2-4;shape=node")[1]
-    assert "gives roles to 3 GPUs of a node (CUDA_VISIBLE_DEVICES): give reqs=3" in told
-    assert "nproc" not in told
+    messages = submit(f"#!/bin/bash\n{ROLES}\n", "hops:reqs=2-4;shape=node")[1]
+    assert "gives roles to 3 GPUs of a node (CUDA_VISIBLE_DEVICES): give reqs=3" in messages
+    assert "nproc" not in messages
 
 
 @pytest.mark.parametrize(
@@ -468,45 +472,45 @@ def test_a_script_whose_gpus_have_roles_is_not_told_to_start_more_ranks() -> Non
     ],
 )
 def test_a_port_that_two_jobs_on_a_node_would_share_is_told_of(commands: str, port: str) -> None:
-    told = submitted(f"#!/bin/bash\n{commands}\n")[1]
-    assert f"uses port {port}" in told if port else "uses port" not in told
-    assert ("$((20000 + SLURM_JOB_ID % 10000))" in told) == bool(port)
+    messages = submit(f"#!/bin/bash\n{commands}\n")[1]
+    assert f"uses port {port}" in messages if port else "uses port" not in messages
+    assert ("$((20000 + SLURM_JOB_ID % 10000))" in messages) == bool(port)
 
 
-MANY = 40_000
+LARGE_COUNT = 40_000
 LONG_SCRIPTS = {
-    "empty lines": "\n" * MANY,
-    "blanks": "trap 1" + " " * MANY + "x",
-    "launchers": "accelerate launch " * MANY,
-    "ranks": ("--nproc_per_node" + " " * 20) * MANY,
-    "loops": "for x in" + " " * MANY + "for gpu in 0 1 " * (MANY // 5),
-    "devices": "CUDA_VISIBLE_DEVICES=0" + ",1" * MANY,
-    "many devices": "CUDA_VISIBLE_DEVICES=0\n" * (MANY // 5),
-    "ports": "--rdzv_endpoint=" + "a" * MANY + " --rdzv_endpoint" * MANY,
-    "scontrol": "scontrol " * MANY + " " * MANY,
-    "options": "#SBATCH --open-mode" + " " * MANY + "#SBATCH --signal" * MANY,
-    "one word": "--nproc_per_node=$" + "a" * MANY,
-    "comments": "\n #" * MANY,
-    "traps": "trap USR1 " * MANY,
-    "lines that launch": "accelerate launch --num_processes $a\n" * (MANY // 5),
-    "variables": "a=b " * MANY,
-    "tests": "[ -d " * MANY,
-    "lines that test": ("[ -d " * 100 + "\n") * (MANY // 80),
-    "lines that may exit": ("[ -d a ] && exit " * 30 + "\n") * (MANY // 80),
-    "endpoints": "--rdzv_endpoint=x" * MANY,
-    "loops of one line": "for a in 1;" * MANY,
-    "handlers of many words": ("trap '" + "a " * 2040 + "' USR1\n") * 32 + "a() " * MANY,
+    "empty lines": "\n" * LARGE_COUNT,
+    "blanks": "trap 1" + " " * LARGE_COUNT + "x",
+    "launchers": "accelerate launch " * LARGE_COUNT,
+    "ranks": ("--nproc_per_node" + " " * 20) * LARGE_COUNT,
+    "loops": "for x in" + " " * LARGE_COUNT + "for gpu in 0 1 " * (LARGE_COUNT // 5),
+    "devices": "CUDA_VISIBLE_DEVICES=0" + ",1" * LARGE_COUNT,
+    "many devices": "CUDA_VISIBLE_DEVICES=0\n" * (LARGE_COUNT // 5),
+    "ports": "--rdzv_endpoint=" + "a" * LARGE_COUNT + " --rdzv_endpoint" * LARGE_COUNT,
+    "scontrol": "scontrol " * LARGE_COUNT + " " * LARGE_COUNT,
+    "options": "#SBATCH --open-mode" + " " * LARGE_COUNT + "#SBATCH --signal" * LARGE_COUNT,
+    "one word": "--nproc_per_node=$" + "a" * LARGE_COUNT,
+    "comments": "\n #" * LARGE_COUNT,
+    "traps": "trap USR1 " * LARGE_COUNT,
+    "lines that launch": "accelerate launch --num_processes $a\n" * (LARGE_COUNT // 5),
+    "variables": "a=b " * LARGE_COUNT,
+    "tests": "[ -d " * LARGE_COUNT,
+    "lines that test": ("[ -d " * 100 + "\n") * (LARGE_COUNT // 80),
+    "lines that may exit": ("[ -d a ] && exit " * 30 + "\n") * (LARGE_COUNT // 80),
+    "endpoints": "--rdzv_endpoint=x" * LARGE_COUNT,
+    "loops of one line": "for a in 1;" * LARGE_COUNT,
+    "handlers of many words": ("trap '" + "a " * 2040 + "' USR1\n") * 32 + "a() " * LARGE_COUNT,
     "functions": "trap '"
     + " ".join(f"f{n}" for n in range(700))
     + "' TERM USR1\n"
-    + "".join(f"f{n}() {{\n" for n in range(MANY // 4)),
+    + "".join(f"f{n}() {{\n" for n in range(LARGE_COUNT // 4)),
 }
 
 
 @pytest.mark.parametrize("name", LONG_SCRIPTS)
 def test_no_script_keeps_slurmctld_busy(name: str) -> None:
     """It holds its locks meanwhile: 20,000 empty lines took minutes, as did a handler's words."""
-    submitted(f"#!/bin/sh\n{LONG_SCRIPTS[name]}\n", "hops:reqs=1;shape=node", cpu_seconds=10)
+    submit(f"#!/bin/sh\n{LONG_SCRIPTS[name]}\n", "hops:reqs=1;shape=node", cpu_seconds=10)
 
 
 def test_the_letters_of_apptainer_take_no_longer_than_other_words() -> None:
@@ -514,24 +518,26 @@ def test_the_letters_of_apptainer_take_no_longer_than_other_words() -> None:
 
     def cpu_seconds(command: str) -> float:
         before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
-        submitted(f"#!/bin/sh\n{command} {'-eew ' * 52_000}\n")
+        submit(f"#!/bin/sh\n{command} {'-eew ' * 52_000}\n")
         return resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - before
 
     assert cpu_seconds("apptainer exec") < 2 * cpu_seconds("apptainer echo x")
 
 
-@pytest.mark.parametrize("inside", [" " * MANY, ";" * MANY, " ;" * MANY, " hops:" * MANY])
+@pytest.mark.parametrize(
+    "inside", [" " * LARGE_COUNT, ";" * LARGE_COUNT, " ;" * LARGE_COUNT, " hops:" * LARGE_COUNT]
+)
 def test_no_comment_keeps_slurmctld_busy(inside: str) -> None:
     line = f"hops:a;{inside}b".encode().hex()
-    done = subprocess.run(
-        [LUAS[0], str(HERE / "submit_driver.lua"), str(PLUGIN)],
+    result = subprocess.run(
+        [LUAS[0], str(FOLDER / "submit_driver.lua"), str(PLUGIN)],
         input=f"{line}\n",
         capture_output=True,
         text=True,
         check=True,
         timeout=30,
     )
-    assert done.stdout.startswith("refused")
+    assert result.stdout.startswith("refused")
 
 
 @pytest.mark.parametrize(
@@ -582,11 +588,11 @@ def test_no_comment_keeps_slurmctld_busy(inside: str) -> None:
     ],
 )
 def test_how_it_starts_its_training(commands: str, starts: set[str]) -> None:
-    assert submitted(f"#!/bin/bash\n{commands}\n")[0].starts == starts
+    assert submit(f"#!/bin/bash\n{commands}\n")[0].starts == starts
 
 
 @pytest.mark.parametrize(
-    ("commands", "reqs", "told"),
+    ("commands", "reqs", "message"),
     [
         ("export WORLD_SIZE=8\nsrun python t.py", "4,8", "8 ranks (WORLD_SIZE)"),
         ("export WORLD_SIZE=8\nsrun python t.py", "8", ""),
@@ -601,16 +607,16 @@ def test_how_it_starts_its_training(commands: str, starts: set[str]) -> None:
     ],
 )
 def test_counts_of_its_own_for_the_whole_job_are_told_of(
-    commands: str, reqs: str, told: str
+    commands: str, reqs: str, message: str
 ) -> None:
     comment = f"hops:reqs={reqs};shape=even"
-    said = submitted(f"#!/bin/bash\n{commands}\n", comment)[1]
-    assert told in said
-    assert ("however many it gets:" in said) == bool(told)
+    messages = submit(f"#!/bin/bash\n{commands}\n", comment)[1]
+    assert message in messages
+    assert ("however many it gets:" in messages) == bool(message)
 
 
 @pytest.mark.parametrize(
-    ("commands", "comment", "warned"),
+    ("commands", "comment", "is_warned"),
     [
         ("srun -N1 -n1 hostname", "reqs=13", True),
         ('ip=$(srun --nodes=1 --ntasks=1 -w "$head" hostname --ip-address)', "reqs=1-16", True),
@@ -623,19 +629,19 @@ def test_counts_of_its_own_for_the_whole_job_are_told_of(
     ],
 )
 def test_a_step_that_uneven_nodes_refuse_is_told_of(
-    commands: str, comment: str, warned: bool
+    commands: str, comment: str, is_warned: bool
 ) -> None:
-    said = submitted(f"#!/bin/bash\n{commands}\n", f"hops:{comment}")[1]
-    assert ("write --gres=none" in said) == warned
+    messages = submit(f"#!/bin/bash\n{commands}\n", f"hops:{comment}")[1]
+    assert ("write --gres=none" in messages) == is_warned
 
 
 @pytest.mark.parametrize("start", ["torchrun --nproc_per_node={}", "export WORLD_SIZE={}\npython"])
 def test_a_count_that_no_job_has_is_none(start: str) -> None:
     """Lua 5.3 and later raise where they print it, and the job was refused."""
     script = f"#!/bin/sh\n{start.format('9' * 20)} train.py\n"
-    asked, told = submitted(script)
-    assert asked.ranks is None
-    assert "ranks" not in told
+    options, messages = submit(script)
+    assert options.ranks is None
+    assert "ranks" not in messages
 
 
 def assigned_loop_variables(source: str) -> list[str]:
@@ -648,8 +654,8 @@ def assigned_loop_variables(source: str) -> list[str]:
             loops = [(at, names) for at, names in loops if depth > at or not line.strip()]
         header = re.match(r"\s*for ([\w, ]+?) (?:in|=)\s*", line)
         names = {name for _, inside in loops for name in inside}
-        assigned = re.match(r"\s*([\w, ]+?) = ", line)
-        if assigned and not header and names & set(re.split(r",\s*", assigned[1].strip())):
+        assignment = re.match(r"\s*([\w, ]+?) = ", line)
+        if assignment and not header and names & set(re.split(r",\s*", assignment[1].strip())):
             wrong.append(line)
         if header and not line.rstrip().endswith(" end"):
             loops.append((depth, set(re.split(r",\s*", header[1]))))

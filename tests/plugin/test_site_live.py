@@ -9,12 +9,12 @@ from fixtures_cluster import NOBODY, SLEEPER, node_states, running_cluster, subm
 from submit_live import (
     PLUGIN,
     by_owner,
-    installed,
+    job_fields,
     plugin_text,
     queue,
     reading,
     sbatch,
-    shown,
+    submit_script,
 )
 
 from examples.demo.cluster import NodeSpec, PrivateCluster
@@ -36,21 +36,21 @@ pytestmark = pytest.mark.live
 def test_a_defect_lets_no_hops_job_through(cluster: PrivateCluster, line: str, defect: str) -> None:
     text = plugin_text()
     assert text.count(line) == 1
-    with installed(cluster, text.replace(line, defect)):
-        made, told = sbatch(cluster, "--comment=hops:reqs=1")
-        assert not made
-        assert "hops: refused, since the submit plugin failed" in told
+    with submit_script(cluster, text.replace(line, defect)):
+        is_accepted, messages = sbatch(cluster, "--comment=hops:reqs=1")
+        assert not is_accepted
+        assert "hops: refused, since the submit plugin failed" in messages
         assert queue(cluster) == []
         assert sbatch(cluster)[0], "jobs without a hops comment pass"
     assert sbatch(cluster, "--comment=hops:reqs=1")[0]
 
 
-@pytest.mark.parametrize("broken", ["this is not lua", 'error("at load")', ""])
+@pytest.mark.parametrize("broken_script", ["this is not lua", 'error("at load")', ""])
 def test_a_script_that_does_not_load_leaves_the_last_one_in_force(
-    cluster: PrivateCluster, broken: str
+    cluster: PrivateCluster, broken_script: str
 ) -> None:
     assert sbatch(cluster, "--comment=hops:reqs=1")[0]
-    with installed(cluster, broken):
+    with submit_script(cluster, broken_script):
         assert not sbatch(cluster, "--comment=hops:reqs=0")[0]
         assert "accepted: 1 GPU" in sbatch(cluster, "--comment=hops:reqs=1")[1]
 
@@ -58,15 +58,15 @@ def test_a_script_that_does_not_load_leaves_the_last_one_in_force(
 def test_an_administrator_chooses_the_partitions(cluster: PrivateCluster) -> None:
     cluster.run("scontrol", "create", "partition=hops", "nodes=ALL", "state=UP")
     try:
-        with installed(cluster, plugin_text(), 'return { partitions = { "hops" } }'):
-            made, told = sbatch(cluster, "--comment=hops:reqs=1", "--partition=main")
-            assert not made
-            assert "partition 'main' takes no hops jobs: choose from hops" in told
+        with submit_script(cluster, plugin_text(), 'return { partitions = { "hops" } }'):
+            is_accepted, messages = sbatch(cluster, "--comment=hops:reqs=1", "--partition=main")
+            assert not is_accepted
+            assert "partition 'main' takes no hops jobs: choose from hops" in messages
             assert not sbatch(cluster, "--comment=hops:reqs=1", "--partition=hops,main")[0]
             job = submit(cluster, uid=NOBODY)
-            assert shown(cluster, job)["Partition"] == "hops"
-            moved = by_owner(cluster, "scontrol", "update", f"jobid={job}", "partition=main")
-            assert "denied" in moved
+            assert job_fields(cluster, job)["Partition"] == "hops"
+            refusal = by_owner(cluster, "scontrol", "update", f"jobid={job}", "partition=main")
+            assert "denied" in refusal
             assert sbatch(cluster, "--partition=main")[0], "other jobs go anywhere"
             cluster.run("scancel", *queue(cluster))
             wait_until(lambda: not queue(cluster))
@@ -88,11 +88,11 @@ def test_an_administrator_chooses_the_partitions(cluster: PrivateCluster) -> Non
 def test_a_broken_site_file_is_named_and_opens_nothing(
     cluster: PrivateCluster, site: str, word: str
 ) -> None:
-    with installed(cluster, plugin_text(), site):
-        made, told = sbatch(cluster, "--comment=hops:reqs=1")
-        assert not made
-        assert "hops_site.lua" in told
-        assert word in told
+    with submit_script(cluster, plugin_text(), site):
+        is_accepted, messages = sbatch(cluster, "--comment=hops:reqs=1")
+        assert not is_accepted
+        assert "hops_site.lua" in messages
+        assert word in messages
         assert sbatch(cluster)[0]
 
 
@@ -130,7 +130,7 @@ end
 """
 """Defaults and limits, in two files, with functions that answer nothing."""
 
-ACCOUNTING = """
+ACCOUNTING_SCRIPT = """
 -- Rules of the centre. All changes are the centre's.
 local function refuse(text) slurm.log_user(text) return slurm.ERROR end
 function slurm_job_submit(job, partitions, uid)
@@ -159,55 +159,59 @@ def starts(cluster: PrivateCluster, job: str, node: str = "n1") -> None:
 
 
 def test_rules_that_look_at_options_see_them(cluster: PrivateCluster) -> None:
-    with installed(cluster, called_by(cluster, ROUTES)):
-        made, told = sbatch(cluster, "--comment=hops:reqs=1", "--partition=main")
-        assert not made
-        assert "is for GPU jobs" in told
+    with submit_script(cluster, called_by(cluster, ROUTES)):
+        is_accepted, messages = sbatch(cluster, "--comment=hops:reqs=1", "--partition=main")
+        assert not is_accepted
+        assert "is for GPU jobs" in messages
         assert not sbatch(cluster, "--partition=main")[0]
         assert not sbatch(cluster, "--comment=hops:reqs=0", "--gres=gpu:1")[0]
-        made, told = sbatch(cluster, "--comment=hop:reqs=1", "--gres=gpu:1")
-        assert made
-        assert "an ordinary job: to have hops place it, begin the comment with hops:reqs=" in told
+        is_accepted, messages = sbatch(cluster, "--comment=hop:reqs=1", "--gres=gpu:1")
+        assert is_accepted
+        assert (
+            "an ordinary job: to have hops place it, begin the comment with hops:reqs=" in messages
+        )
         job = submit(cluster, "--gres=gpu:1", script=SLEEPER)
-        assert shown(cluster, job)["Partition"] == "main"
+        assert job_fields(cluster, job)["Partition"] == "main"
         assert reading(cluster, job).hold is Hold.HOPS
         starts(cluster, job)
 
 
 def test_rules_that_set_defaults_hold_for_hops_jobs(cluster: PrivateCluster) -> None:
     (cluster.directory / "common.lua").write_text("return { limit = 30 }")
-    with installed(cluster, called_by(cluster, DEFAULTS)):
+    with submit_script(cluster, called_by(cluster, DEFAULTS)):
         job = submit(cluster, "--gres=gpu:1", script=SLEEPER, uid=NOBODY)
-        assert shown(cluster, job)["TimeLimit"] == "00:30:00"
+        assert job_fields(cluster, job)["TimeLimit"] == "00:30:00"
         assert by_owner(cluster, "scontrol", "update", f"jobid={job}", "timelimit=60")
         assert by_owner(cluster, "scontrol", "update", f"jobid={job}", "timelimit=20") == ""
-        made, told = sbatch(cluster, "--comment=hops:reqs=1", "--job-name=fails")
-        assert not made
-        assert "the site's submit script failed" in told
+        is_accepted, messages = sbatch(cluster, "--comment=hops:reqs=1", "--job-name=fails")
+        assert not is_accepted
+        assert "the site's submit script failed" in messages
         starts(cluster, job)
 
 
 def test_rules_that_write_comments_and_refuse_changes_keep_no_job_from_starting(
     cluster: PrivateCluster,
 ) -> None:
-    with installed(cluster, called_by(cluster, ACCOUNTING), "return { partitions = { 'main' } }"):
+    with submit_script(
+        cluster, called_by(cluster, ACCOUNTING_SCRIPT), "return { partitions = { 'main' } }"
+    ):
         assert not sbatch(cluster, "--comment=hops:reqs=1", "--job-name=bad")[0]
         job = submit(cluster, script=SLEEPER, comment="hops:reqs=1", uid=NOBODY)
         assert "project=nobody; hops:reqs=1" in cluster.run("scontrol", "show", "job", "-o", job)
         assert by_owner(cluster, "scontrol", "update", f"jobid={job}", "name=x")
         starts(cluster, job)
-        made, told = sbatch(cluster, "--job-name=train")
-        assert made
-        assert "accepted: 1 GPU" in told
+        is_accepted, messages = sbatch(cluster, "--job-name=train")
+        assert is_accepted
+        assert "accepted: 1 GPU" in messages
 
 
 def test_the_choices_are_read_beside_the_script_that_slurm_loads(cluster: PrivateCluster) -> None:
     """Every start was refused: hopsd's uid stands in the file that setup writes there."""
     site = 'return { partitions = { "none" } }'
-    with installed(cluster, called_by(cluster, ROUTES), site):
-        made, told = sbatch(cluster, "--comment=hops:reqs=1", "--gres=gpu:1")
-        assert not made
-        assert "takes no hops jobs: choose from none" in told
+    with submit_script(cluster, called_by(cluster, ROUTES), site):
+        is_accepted, messages = sbatch(cluster, "--comment=hops:reqs=1", "--gres=gpu:1")
+        assert not is_accepted
+        assert "takes no hops jobs: choose from none" in messages
 
 
 def test_the_reference_settings_start_a_cluster_that_shares_its_nodes() -> None:
@@ -233,10 +237,10 @@ def test_a_restart_keeps_the_output_where_sbatch_says_nothing_else(lines: list[s
         folder.chmod(0o777)
         output, runs = folder / "output", folder / "runs"
         text = f"echo start; echo run >> {runs}; sleep 600"
-        made, told = sbatch(
+        is_accepted, messages = sbatch(
             cluster, "--comment=hops:reqs=1", f"--output={output}", f"--wrap={text}"
         )
-        assert made
+        assert is_accepted
         (job,) = queue(cluster)
         starts(cluster, job, "n0")
         wait_until(runs.exists)
@@ -246,5 +250,8 @@ def test_a_restart_keeps_the_output_where_sbatch_says_nothing_else(lines: list[s
         time.sleep(1.1)  # in the second of its kill no credential is good
         starts(cluster, job, "n0")
         wait_until(lambda: runs.read_text().count("run") == 2)
-        kept = output.read_text().splitlines().count("start") == 2
-        assert (kept, "empties its output file" not in told) == (bool(lines), bool(lines))
+        keeps_output = output.read_text().splitlines().count("start") == 2
+        assert (keeps_output, "empties its output file" not in messages) == (
+            bool(lines),
+            bool(lines),
+        )

@@ -68,11 +68,11 @@ def answers() -> Iterator[Path]:
 def stack(cluster: PrivateCluster, libraries: Path, *lines: str) -> None:
     """plugstack.conf; slurmstepd and srun read it at each start."""
     plugin, run = cluster.directory / "plugin", cluster.directory / "run"
-    known = {
+    line_by_plugin = {
         "container": f"required {libraries}/container_spank.so hide={plugin}",
         "hops": f"optional {libraries}/hops_spank.so scripts={plugin} run_dir={run}",
     }
-    text = "\n".join(known.get(line, line) for line in lines)
+    text = "\n".join(line_by_plugin.get(line, line) for line in lines)
     (libraries / "plugstack.conf").write_text(f"{text}\n")
 
 
@@ -108,16 +108,16 @@ def test_tasks_in_a_container_are_told_from_outside(
     stack(cluster, libraries, "container", "hops")
     script = tells(answers, f"ls {cluster.directory}/plugin > {answers}/seen")
     comment = "hops:reqs=1,2;lr=0.1;lr_rule=linear"
-    asked = ("--ntasks=4", "--gpus-per-node=4")
-    job = submit(cluster, *asked, script=script, comment=comment, uid=NOBODY)
+    task_options = ("--ntasks=4", "--gpus-per-node=4")
+    job = submit(cluster, *task_options, script=script, comment=comment, uid=NOBODY)
     place(cluster, job)
     batch = read(answers, "batch")
     assert (answers / "seen").read_text() == ""  # it really is in the container
     assert (batch["SLURM_NTASKS"], batch["SLURM_GPUS_PER_NODE"]) == ("2", "2")
-    for found in (batch, read(answers, "task0"), read(answers, "task1")):
-        assert found["HOPS_GPUS"] == "2"
-        assert found["HOPS_LR"] == "0.2"
-        assert found["PYTHONPATH"] == "/opt/p"
+    for environment in (batch, read(answers, "task0"), read(answers, "task1")):
+        assert environment["HOPS_GPUS"] == "2"
+        assert environment["HOPS_LR"] == "0.2"
+        assert environment["PYTHONPATH"] == "/opt/p"
 
 
 def test_other_jobs_run_as_if_there_were_no_hops(
@@ -129,7 +129,7 @@ def test_other_jobs_run_as_if_there_were_no_hops(
 
 
 @pytest.mark.parametrize(
-    "broken",
+    "broken_line",
     [
         "optional /no/such/hops_spank.so",
         "optional {libraries}/hops_spank.so scripts=/no/such run_dir={run}",
@@ -138,17 +138,17 @@ def test_other_jobs_run_as_if_there_were_no_hops(
     ids=["missing", "no scripts", "a script that fails"],
 )
 def test_no_fault_of_ours_keeps_a_job_from_running(
-    cluster: PrivateCluster, libraries: Path, answers: Path, broken: str
+    cluster: PrivateCluster, libraries: Path, answers: Path, broken_line: str
 ) -> None:
     script = libraries / "task_prolog.sh"
     script.write_text("#!/bin/sh\necho export LD_PRELOAD=/no/such\nexit 3\n")
     script.chmod(0o755)
-    line = broken.format(libraries=libraries, run=cluster.directory / "run")
+    line = broken_line.format(libraries=libraries, run=cluster.directory / "run")
     stack(cluster, libraries, line)
     place(cluster, submit(cluster, script=tells(answers), uid=NOBODY))
-    found = read(answers, "task1")
-    assert "LD_PRELOAD" not in found
-    assert "HOPS_JOB" not in found
+    environment = read(answers, "task1")
+    assert "LD_PRELOAD" not in environment
+    assert "HOPS_JOB" not in environment
 
 
 def test_a_plain_job_has_nothing_of_the_hops_job_that_submitted_it(
@@ -177,9 +177,9 @@ def test_the_script_runs_as_the_jobs_user_and_not_as_half_of_root(
     )
     place(cluster, submit(cluster, script=tells(answers), uid=NOBODY))
     zero = "0" * 16
-    nobody = " ".join([str(NOBODY)] * 4)
+    nobody_ids = " ".join([str(NOBODY)] * 4)
     assert read(answers, "batch")["HOPS_IDS"] == (
-        f"Uid: {nobody}_Gid: {nobody}_CapPrm: {zero}_CapEff: {zero}_"
+        f"Uid: {nobody_ids}_Gid: {nobody_ids}_CapPrm: {zero}_CapEff: {zero}_"
     )
 
 
@@ -202,8 +202,8 @@ def test_a_task_prolog_would_be_looked_for_in_the_container(
 
 
 def state(cluster: PrivateCluster, job: str) -> SlurmState:
-    said = cluster.run("scontrol", "show", "job", job, "--oneliner")
-    word = dict(w.partition("=")[::2] for w in said.split())["JobState"]
+    job_details = cluster.run("scontrol", "show", "job", job, "--oneliner")
+    word = dict(w.partition("=")[::2] for w in job_details.split())["JobState"]
     return SlurmState(word) if word in SlurmState.__members__ else SlurmState.OTHER
 
 

@@ -11,11 +11,11 @@ from fixtures_cluster import NOBODY, SLEEPER, as_user, submit, wait_until
 from submit_live import (
     OWNER,
     by_owner,
+    job_fields,
     queue,
     reading,
     sbatch,
     sbatch_script,
-    shown,
 )
 
 from examples.demo.cluster import PrivateCluster, slurm_release
@@ -31,24 +31,26 @@ CASES = json.loads((Path(__file__).parent / "comment_cases.json").read_text())
 def test_a_hops_job_is_held_and_asks_for_gpus_of_its_smallest_count_alone(
     cluster: PrivateCluster,
 ) -> None:
-    asked = "--nodes=1 --ntasks=4 --cpus-per-task=2 --gres=gpu:rtx3090:4 --nodelist=n1"
-    asked += " --ntasks-per-node=4 --mincpus=2 --no-requeue --time=60 --time-min=30"
-    ignored = "--contiguous --threads-per-core=1 --spread-job --gres-flags=enforce-binding"
-    ignored += " --use-min-nodes --oversubscribe"
+    requested_options = "--nodes=1 --ntasks=4 --cpus-per-task=2 --gres=gpu:rtx3090:4 --nodelist=n1"
+    requested_options += " --ntasks-per-node=4 --mincpus=2 --no-requeue --time=60 --time-min=30"
+    ignored_options = "--contiguous --threads-per-core=1 --spread-job --gres-flags=enforce-binding"
+    ignored_options += " --use-min-nodes --oversubscribe"
     comment = "--comment=hops:reqs=2,6;preempt=yes"
-    made, told = sbatch(cluster, comment, *asked.split(), *ignored.split())
-    assert made
-    for option in ignored.split():
-        assert option.partition("=")[0] in told.partition("accepted: ")[0]
-    assert "--no-requeue is ignored" in told
-    assert "accepted: 2 or 6 GPUs, all on one node; held until its turn" in told
-    job = shown(cluster, queue(cluster)[0])
+    is_accepted, messages = sbatch(
+        cluster, comment, *requested_options.split(), *ignored_options.split()
+    )
+    assert is_accepted
+    for option in ignored_options.split():
+        assert option.partition("=")[0] in messages.partition("accepted: ")[0]
+    assert "--no-requeue is ignored" in messages
+    assert "accepted: 2 or 6 GPUs, all on one node; held until its turn" in messages
+    job = job_fields(cluster, queue(cluster)[0])
     word = "hops:asks|shape:node|counted:yes|tasks:1/1|cores:2/1|memory:default|preempt:yes"
     word += "|type:rtx3090|nodes:n1|traps:none|time_min:30"
     assert job["AdminComment"] == word
     assert (job["JobState"], job["Priority"], job["Requeue"]) == ("PENDING", "0", "1")
     sbatch(cluster, comment, "--time=60", "--time-min=30")
-    plain = shown(cluster, max(queue(cluster), key=int))
+    plain = job_fields(cluster, max(queue(cluster), key=int))
     differ = {name for name in job.keys() | plain.keys() if job.get(name) != plain.get(name)}
     submit_line = {name for name in differ if name.startswith("--")}
     asked_for = {"TresPerJob", "NumCPUs", "TRES", "ReqTRES"}
@@ -61,10 +63,10 @@ def test_a_hops_job_is_held_and_asks_for_gpus_of_its_smallest_count_alone(
 
 
 def test_it_tells_nothing_to_ignore_where_nothing_was_asked(cluster: PrivateCluster) -> None:
-    made, told = sbatch(cluster, "--comment=hops:reqs=1", "--time=10", "--mem=1G")
-    assert made
-    assert "ignored" not in told
-    assert shown(cluster, queue(cluster)[0])["MinMemoryNode"] == "1G"
+    is_accepted, messages = sbatch(cluster, "--comment=hops:reqs=1", "--time=10", "--mem=1G")
+    assert is_accepted
+    assert "ignored" not in messages
+    assert job_fields(cluster, queue(cluster)[0])["MinMemoryNode"] == "1G"
 
 
 def test_what_was_asked_does_not_stand_in_the_way_of_a_placement(cluster: PrivateCluster) -> None:
@@ -89,18 +91,20 @@ def test_what_was_asked_does_not_stand_in_the_way_of_a_placement(cluster: Privat
 def test_a_job_that_refuses_a_requeue_is_moved_only_if_its_comment_says_so(
     cluster: PrivateCluster, preempt: str, option: str, requeue: str
 ) -> None:
-    made, told = sbatch(cluster, f"--comment=hops:reqs=1{preempt}", option)
-    assert made
-    assert shown(cluster, queue(cluster)[0])["Requeue"] == requeue
-    assert ("may restart on other nodes" in told) == (requeue == "1" and preempt != ";preempt=no")
-    assert ("--no-requeue" in told) == (option == "--no-requeue" and preempt != ";preempt=no")
+    is_accepted, messages = sbatch(cluster, f"--comment=hops:reqs=1{preempt}", option)
+    assert is_accepted
+    assert job_fields(cluster, queue(cluster)[0])["Requeue"] == requeue
+    assert ("may restart on other nodes" in messages) == (
+        requeue == "1" and preempt != ";preempt=no"
+    )
+    assert ("--no-requeue" in messages) == (option == "--no-requeue" and preempt != ";preempt=no")
 
 
 def test_an_array_is_accepted_for_each_of_its_tasks(cluster: PrivateCluster) -> None:
-    made, told = sbatch(cluster, "--comment=hops:reqs=1", "--array=0-9%2")
-    assert made
-    assert "for each task of the array" in told
-    assert shown(cluster, queue(cluster)[0])["ArrayTaskId"] == "0-9%2"
+    is_accepted, messages = sbatch(cluster, "--comment=hops:reqs=1", "--array=0-9%2")
+    assert is_accepted
+    assert "for each task of the array" in messages
+    assert job_fields(cluster, queue(cluster)[0])["ArrayTaskId"] == "0-9%2"
 
 
 @pytest.mark.parametrize(
@@ -131,9 +135,11 @@ def test_an_array_is_accepted_for_each_of_its_tasks(cluster: PrivateCluster) -> 
 def test_what_hops_cannot_plan_with_is_refused(
     cluster: PrivateCluster, options: str, word: str
 ) -> None:
-    made, told = sbatch(cluster, "--comment=hops:reqs=1", *options.split())
-    assert not made
-    assert f"hops: {word}" in told or "mutually exclusive" in told  # sbatch's own word on 26.05
+    is_accepted, messages = sbatch(cluster, "--comment=hops:reqs=1", *options.split())
+    assert not is_accepted
+    assert (
+        f"hops: {word}" in messages or "mutually exclusive" in messages
+    )  # sbatch's own word on 26.05
     assert queue(cluster) == []
 
 
@@ -197,18 +203,18 @@ def test_what_hops_cannot_plan_with_is_refused(
 def test_what_the_options_ask_for_is_handed_on(
     cluster: PrivateCluster, options: str, word: str
 ) -> None:
-    made, told = sbatch(cluster, "--comment=hops:reqs=4,8", *options.split())
-    if "mutually exclusive" in told:
-        pytest.skip(told)  # sbatch itself sends no such job any more
-    assert made, told
-    assert "ignored" not in told
-    assert shown(cluster, queue(cluster)[0])["AdminComment"] == f"hops:asks|{word}|traps:none"
+    is_accepted, messages = sbatch(cluster, "--comment=hops:reqs=4,8", *options.split())
+    if "mutually exclusive" in messages:
+        pytest.skip(messages)  # sbatch itself sends no such job any more
+    assert is_accepted, messages
+    assert "ignored" not in messages
+    assert job_fields(cluster, queue(cluster)[0])["AdminComment"] == f"hops:asks|{word}|traps:none"
 
 
 def test_whole_nodes_without_a_word_of_gpus_have_their_memory(cluster: PrivateCluster) -> None:
     """Plain Slurm gives memory for each of their cores; a job with GPUs gets it for each GPU."""
     assert sbatch(cluster, "--comment=hops:reqs=8", "--nodes=2", "--exclusive")[0]
-    assert shown(cluster, queue(cluster)[0])["MinMemoryNode"] == "0"
+    assert job_fields(cluster, queue(cluster)[0])["MinMemoryNode"] == "0"
 
 
 @pytest.mark.parametrize(
@@ -223,14 +229,14 @@ def test_the_comment_has_the_last_word_on_the_shape(
     cluster: PrivateCluster, comment: str, word: str
 ) -> None:
     options = "--nodes=2 --gpus-per-node=4 --ntasks-per-node=4"
-    made, told = sbatch(cluster, f"--comment=hops:{comment}", *options.split())
-    assert made, told
-    assert "ignored" not in told
-    assert shown(cluster, queue(cluster)[0])["AdminComment"] == f"hops:asks|{word}|traps:none"
+    is_accepted, messages = sbatch(cluster, f"--comment=hops:{comment}", *options.split())
+    assert is_accepted, messages
+    assert "ignored" not in messages
+    assert job_fields(cluster, queue(cluster)[0])["AdminComment"] == f"hops:asks|{word}|traps:none"
 
 
 @pytest.mark.parametrize(
-    ("options", "reqs", "launch", "warned"),
+    ("options", "reqs", "launch", "is_warned"),
     [
         ("--gres=gpu:4", "4", "torchrun --nproc_per_node=4", False),
         ("--gres=gpu:4", "2,4", "torchrun --nproc-per-node 4", True),
@@ -243,16 +249,16 @@ def test_the_comment_has_the_last_word_on_the_shape(
     ],
 )
 def test_a_count_that_the_script_does_not_take_from_its_allocation_is_named(
-    cluster: PrivateCluster, options: str, reqs: str, launch: str, warned: bool
+    cluster: PrivateCluster, options: str, reqs: str, launch: str, is_warned: bool
 ) -> None:
     command = ("sbatch", "--output=/dev/null", "--chdir=/", f"--comment=hops:reqs={reqs}")
-    done = as_user(cluster, OWNER, *command, *options.split(), f"--wrap={launch} train.py")
-    assert done.returncode == 0
-    assert ("the script fixes" in done.stderr) == warned
+    result = as_user(cluster, OWNER, *command, *options.split(), f"--wrap={launch} train.py")
+    assert result.returncode == 0
+    assert ("the script fixes" in result.stderr) == is_warned
 
 
 @pytest.mark.parametrize(
-    ("reqs", "step", "warned"),
+    ("reqs", "step", "is_warned"),
     [
         ("4,8", "srun -n 8 -c 2 python", True),
         ("4,8", "srun --label \\\n --ntasks=8 python", True),
@@ -263,63 +269,67 @@ def test_a_count_that_the_script_does_not_take_from_its_allocation_is_named(
     ],
 )
 def test_a_step_with_the_scripts_own_number_of_tasks_is_named(
-    cluster: PrivateCluster, reqs: str, step: str, warned: bool
+    cluster: PrivateCluster, reqs: str, step: str, is_warned: bool
 ) -> None:
     options = "--output=/dev/null --chdir=/ --nodes=2 --gpus-per-node=4 --ntasks-per-node=4"
     wrap = (f"--comment=hops:reqs={reqs}", f"--wrap={step}")
-    done = as_user(cluster, OWNER, "sbatch", *options.split(), *wrap)
-    assert done.returncode == 0
-    assert ("8 ranks (srun -n)" in done.stderr) == warned
+    result = as_user(cluster, OWNER, "sbatch", *options.split(), *wrap)
+    assert result.returncode == 0
+    assert ("8 ranks (srun -n)" in result.stderr) == is_warned
 
 
 @pytest.mark.parametrize(
-    ("options", "warned"), [("--gpus=4 --nodes=1", True), ("--gpus-per-node=4 --nodes=2", False)]
+    ("options", "is_warned"), [("--gpus=4 --nodes=1", True), ("--gpus-per-node=4 --nodes=2", False)]
 )
 def test_a_step_with_the_scripts_own_tasks_of_a_node_is_named(
-    cluster: PrivateCluster, options: str, warned: bool
+    cluster: PrivateCluster, options: str, is_warned: bool
 ) -> None:
     command = ("sbatch", "--output=/dev/null", "--chdir=/", "--comment=hops:reqs=4,8")
     wrap = "--wrap=srun -n$((SLURM_NNODES*4)) --ntasks-per-node=4 python"
-    done = as_user(cluster, OWNER, *command, *options.split(), "--ntasks-per-node=4", wrap)
-    assert done.returncode == 0
-    assert ("4 ranks (srun --ntasks-per-node)" in done.stderr) == warned
+    result = as_user(cluster, OWNER, *command, *options.split(), "--ntasks-per-node=4", wrap)
+    assert result.returncode == 0
+    assert ("4 ranks (srun --ntasks-per-node)" in result.stderr) == is_warned
 
 
 def test_uneven_nodes_take_no_tasks_for_several_gpus(cluster: PrivateCluster) -> None:
     """Slurm gives tasks by cores: of 5 and 6 GPUs, nodes got 6 and 5 tasks."""
     comment = "--comment=hops:reqs=4,8;shape=any"
     options = "--nodes=2 --gpus-per-node=4"
-    made, told = sbatch(cluster, comment, *options.split(), "--ntasks-per-node=2")
-    assert not made
-    assert "shape=any goes with one task for each GPU" in told
-    for each in (1, 4):
-        made, _ = sbatch(cluster, comment, *options.split(), f"--ntasks-per-node={each}")
-        assert made
+    is_accepted, messages = sbatch(cluster, comment, *options.split(), "--ntasks-per-node=2")
+    assert not is_accepted
+    assert "shape=any goes with one task for each GPU" in messages
+    for tasks_per_node in (1, 4):
+        is_accepted, _ = sbatch(
+            cluster, comment, *options.split(), f"--ntasks-per-node={tasks_per_node}"
+        )
+        assert is_accepted
 
 
 @pytest.mark.parametrize(("option", "word"), [("2@10:00", "2@600"), ("1", "1")])
 def test_switches_are_handed_on_with_their_time(
     cluster: PrivateCluster, option: str, word: str
 ) -> None:
-    made, told = sbatch(cluster, "--comment=hops:reqs=8", "--gpus=8", "-N2", f"--switches={option}")
-    assert made, told
-    fields = shown(cluster, queue(cluster)[0])
+    is_accepted, messages = sbatch(
+        cluster, "--comment=hops:reqs=8", "--gpus=8", "-N2", f"--switches={option}"
+    )
+    assert is_accepted, messages
+    fields = job_fields(cluster, queue(cluster)[0])
     assert fields["AdminComment"].endswith(f"|switches:{word}")
     assert "ReqSwitch" not in fields
 
 
 def test_counts_that_the_options_leave_out_are_named(cluster: PrivateCluster) -> None:
     options = "--nodes=2 --gpus-per-node=4"
-    made, told = sbatch(cluster, "--comment=hops:reqs=1,2,4,8", *options.split())
-    assert made
-    assert "accepted: 4 or 8 GPUs, 4 on each node (not 1,2, being no multiple of it" in told
+    is_accepted, messages = sbatch(cluster, "--comment=hops:reqs=1,2,4,8", *options.split())
+    assert is_accepted
+    assert "accepted: 4 or 8 GPUs, 4 on each node (not 1,2, being no multiple of it" in messages
 
 
 @pytest.mark.parametrize("command", ["srun", "salloc"])
 def test_srun_and_salloc_are_for_sessions(cluster: PrivateCluster, command: str) -> None:
-    done = as_user(cluster, OWNER, command, "--chdir=/", "--comment=hops:reqs=1", "true")
-    assert done.returncode != 0
-    assert "for a session by srun or salloc, write hops:reqs=1;interactive" in done.stderr
+    result = as_user(cluster, OWNER, command, "--chdir=/", "--comment=hops:reqs=1", "true")
+    assert result.returncode != 0
+    assert "for a session by srun or salloc, write hops:reqs=1;interactive" in result.stderr
     assert queue(cluster) == []
 
 
@@ -328,10 +338,10 @@ def test_a_session_is_held_without_a_shape_of_its_own(
     cluster: PrivateCluster, options: str
 ) -> None:
     asks = ("salloc", "--chdir=/", "--comment=hops:reqs=2;interactive", *options.split(), "true")
-    done = as_user(cluster, OWNER, "timeout", "--signal=INT", "3", *asks)
-    assert done.returncode != 0, "nobody places it here"
-    assert "GPUs, all on one node" in done.stderr
-    assert "as a session that nothing moves" in done.stderr
+    result = as_user(cluster, OWNER, "timeout", "--signal=INT", "3", *asks)
+    assert result.returncode != 0, "nobody places it here"
+    assert "GPUs, all on one node" in result.stderr
+    assert "as a session that nothing moves" in result.stderr
 
 
 def test_slurmctld_accepts_and_refuses_as_the_table_says(cluster: PrivateCluster) -> None:
@@ -341,31 +351,31 @@ def test_slurmctld_accepts_and_refuses_as_the_table_says(cluster: PrivateCluster
     wrong = []
     for outcome, texts in CASES.items():
         for text in filter(can_be_sent, texts):
-            made, told = sbatch(cluster, f"--comment={text}", "--hold")
-            ours = "hops: " in told and "an ordinary job" not in told
+            is_accepted, messages = sbatch(cluster, f"--comment={text}", "--hold")
+            ours = "hops: " in messages and "an ordinary job" not in messages
             expected = {"accepted": (True, True), "refused": (False, True)}
-            if (made, ours) != expected.get(outcome, (True, False)):
-                wrong.append((text, made, told))
+            if (is_accepted, ours) != expected.get(outcome, (True, False)):
+                wrong.append((text, is_accepted, messages))
     assert wrong == []
 
 
 def test_other_jobs_are_untouched(cluster: PrivateCluster) -> None:
     options = "--nodes=2 --ntasks=4 --gres=gpu:1 --nodelist=n1,n2 --no-requeue --nice=7"
     job = submit(cluster, *options.split(), script=SLEEPER, comment="not for hops", uid=OWNER)
-    wait_until(lambda: shown(cluster, job)["JobState"] == "RUNNING")
-    got = shown(cluster, job)
+    wait_until(lambda: job_fields(cluster, job)["JobState"] == "RUNNING")
+    got = job_fields(cluster, job)
     assert (got["ReqNodeList"], got["NumNodes"], got["NumTasks"]) == ("n[1-2]", "2", "4")
     assert (got["TresPerNode"][-5:], got["Requeue"], got["Nice"]) == ("gpu:1", "0", "7")
-    held = submit(cluster, "--hold", comment=None, uid=NOBODY)
-    assert by_owner(cluster, "scontrol", "update", f"jobid={held}", "nice=3", "comment=x") == ""
-    assert by_owner(cluster, "scontrol", "release", held) == ""
-    wait_until(lambda: shown(cluster, held)["JobState"] == "RUNNING")
+    held_job = submit(cluster, "--hold", comment=None, uid=NOBODY)
+    assert by_owner(cluster, "scontrol", "update", f"jobid={held_job}", "nice=3", "comment=x") == ""
+    assert by_owner(cluster, "scontrol", "release", held_job) == ""
+    wait_until(lambda: job_fields(cluster, held_job)["JobState"] == "RUNNING")
 
 
 def test_a_segment_in_the_comment_is_handed_on(cluster: PrivateCluster) -> None:
-    made, told = sbatch(cluster, "--comment=hops:reqs=8;segment=02", "--gpus=8", "-N2")
-    assert made, told
-    assert "|segment:2" in shown(cluster, queue(cluster)[0])["AdminComment"]
+    is_accepted, messages = sbatch(cluster, "--comment=hops:reqs=8;segment=02", "--gpus=8", "-N2")
+    assert is_accepted, messages
+    assert "|segment:2" in job_fields(cluster, queue(cluster)[0])["AdminComment"]
 
 
 @pytest.mark.parametrize(
@@ -379,23 +389,25 @@ def test_a_segment_in_the_comment_is_handed_on(cluster: PrivateCluster) -> None:
         ),
     ],
 )
-@pytest.mark.parametrize("within", ["script", "line"])
+@pytest.mark.parametrize("option_source", ["script", "line"])
 def test_segments_are_handed_on_and_slurm_keeps_no_group_of_nodes(
-    cluster: PrivateCluster, options: str, words: str, within: str
+    cluster: PrivateCluster, options: str, words: str, option_source: str
 ) -> None:
     release = slurm_release()
     if release < SEGMENTS_SINCE or ("segments:" in words and release < SEGMENT_FLAGS_SINCE):
         pytest.skip(f"Slurm {release} has no such option")
-    if within == "line" and release < SEGMENT_FLAGS_SINCE:
+    if option_source == "line" and release < SEGMENT_FLAGS_SINCE:
         pytest.skip("this Slurm does not tell job_submit.lua of --segment on sbatch's line")
     plain = ["--comment=hops:reqs=8", "--gpus=8", "-N2"]
-    if within == "script":
-        made, told = sbatch_script(cluster, f"#!/bin/bash\n#SBATCH {options}\ntrue\n", *plain)
+    if option_source == "script":
+        is_accepted, messages = sbatch_script(
+            cluster, f"#!/bin/bash\n#SBATCH {options}\ntrue\n", *plain
+        )
     else:
-        made, told = sbatch(cluster, *plain, *options.split())
-    assert made, told
-    assert "ignored" not in told
-    assert ("in the comment in place of it" in told) == (release < SEGMENT_FLAGS_SINCE)
-    fields = shown(cluster, queue(cluster)[0])
+        is_accepted, messages = sbatch(cluster, *plain, *options.split())
+    assert is_accepted, messages
+    assert "ignored" not in messages
+    assert ("in the comment in place of it" in messages) == (release < SEGMENT_FLAGS_SINCE)
+    fields = job_fields(cluster, queue(cluster)[0])
     assert fields["AdminComment"].endswith(f"|{words}")
     assert release < SEGMENT_FLAGS_SINCE or fields["SegmentSize"] == "1"

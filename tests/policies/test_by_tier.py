@@ -15,52 +15,52 @@ from hopsd.policies.registry import get
 
 A = GpuType("a100")
 N0, N1 = NodeName("n0"), NodeName("n1")
-PREEMPTING = ("hops", "hops+", "srtf", "sia", "gavel", "themis")
+PREEMPTIVE = ("hops", "hops+", "srtf", "sia", "gavel", "themis")
 
 
-def job(number: int, tier: int, gpus: int, wait: float = 60.0, **given: object) -> Job:
-    one = Job(
+def job(number: int, tier: int, gpus: int, wait: float = 60.0, **fields: object) -> Job:
+    tier_job = Job(
         JobId(str(number)), UserName("u"), float(number), wait, (gpus,),
         {A: ThroughputTable({1: 1.0}, {2: 1.0})}, age_seconds=3600.0, tier=tier,
     )  # fmt: skip
-    return replace(one, **given)  # type: ignore[arg-type]
+    return replace(tier_job, **fields)  # type: ignore[arg-type]
 
 
-def planned(name: str, *jobs: Job, first: bool = True, **room: object) -> Plan:
-    held = {node: sum(j.running.on(node) for j in jobs) for node in (N0, N1)}
-    nodes = tuple(Node(n, A, 4, 4 - held[n], **room) for n in (N0, N1))  # type: ignore[arg-type]
+def plan_with(name: str, *jobs: Job, first: bool = True, **room: object) -> Plan:
+    gpus_in_use = {node: sum(j.running.on(node) for j in jobs) for node in (N0, N1)}
+    nodes = tuple(Node(n, A, 4, 4 - gpus_in_use[n], **room) for n in (N0, N1))  # type: ignore[arg-type]
     return get(name)(Snapshot(7200.0, RoundInfo(first, 600.0), nodes, jobs), PlanSettings())
 
 
-@pytest.mark.parametrize("name", [*PREEMPTING, "fifo", "slurm"])
+@pytest.mark.parametrize("name", [*PREEMPTIVE, "fifo", "slurm"])
 def test_a_higher_tiers_jobs_come_first_however_long_others_waited(name: str) -> None:
-    plan = planned(name, job(1, 1, 8, wait=1e6), job(2, 2, 4), job(3, 1, 4, wait=1e5))
+    plan = plan_with(name, job(1, 1, 8, wait=1e6), job(2, 2, 4), job(3, 1, 4, wait=1e5))
     assert JobId("2") in plan.placements
     assert JobId("1") not in plan.placements
 
 
-@pytest.mark.parametrize("name", PREEMPTING)
+@pytest.mark.parametrize("name", PREEMPTIVE)
 def test_lower_tiers_give_way_at_a_rounds_start_unless_their_partition_says_off(name: str) -> None:
     lower = job(1, 1, 8, running=Allocation(((N0, 4), (N1, 4))))
-    plan = planned(name, lower, job(2, 2, 4))
+    plan = plan_with(name, lower, job(2, 2, 4))
     assert plan.placements.keys() == {"2"}
-    plan = planned(name, replace(lower, gives_way=False), job(2, 2, 4))
+    plan = plan_with(name, replace(lower, gives_way=False), job(2, 2, 4))
     assert "2" not in plan.placements
     assert plan.placements.get(lower.id, lower.running) == lower.running
 
 
 def test_lower_tiers_get_what_is_left_of_cores_too() -> None:
     rules = Rules(cores_per_gpu=2.0)
-    moving = job(1, 2, 4, rules=rules, running=Allocation(((N0, 4),)))
-    others = [job(n, 1, 2, rules=rules) for n in (2, 3, 4)]
-    plan = planned("hops", moving, *others, cores=8, idle_cores=4)
+    moving_job = job(1, 2, 4, rules=rules, running=Allocation(((N0, 4),)))
+    low_tier_jobs = [job(n, 1, 2, rules=rules) for n in (2, 3, 4)]
+    plan = plan_with("hops", moving_job, *low_tier_jobs, cores=8, idle_cores=4)
     used = {n: sum(a.on(n) for a in plan.placements.values()) for n in (N0, N1)}
-    assert plan.placements[moving.id].gpus == 4
+    assert plan.placements[moving_job.id].gpus == 4
     assert max(used.values()) <= 4
     assert sum(used.values()) <= 6
 
 
 def test_one_tier_changes_nothing() -> None:
     jobs = [job(n, 3, 2) for n in range(1, 7)]
-    same = [replace(one, tier=1) for one in jobs]
-    assert planned("hops", *jobs).placements == planned("hops", *same).placements
+    same_tier = [replace(tier_job, tier=1) for tier_job in jobs]
+    assert plan_with("hops", *jobs).placements == plan_with("hops", *same_tier).placements

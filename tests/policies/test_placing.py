@@ -25,7 +25,7 @@ TABLES = {
 }
 
 
-def job(name: str, reqs: tuple[int, ...], **more: object) -> Job:
+def job(name: str, reqs: tuple[int, ...], **changes: object) -> Job:
     fields = {
         "id": JobId(name),
         "user": UserName("u"),
@@ -35,7 +35,7 @@ def job(name: str, reqs: tuple[int, ...], **more: object) -> Job:
         "samples": 1000.0,
         "throughput": usable(TABLES, cpu=False),
     }
-    return Job(**(fields | more))  # type: ignore[arg-type]
+    return Job(**(fields | changes))  # type: ignore[arg-type]
 
 
 def nodes(**idle: int) -> tuple[Node, ...]:
@@ -53,8 +53,8 @@ def test_the_fastest_then_the_tightest() -> None:
 
 
 def test_spread_over_as_few_servers_as_can_be_and_only_where_the_job_can() -> None:
-    found = servers(a0=3, a1=6, a2=4, b0=7).fastest(job("1", (9,)), 9)
-    assert found == Allocation.of({"a1": 6, "a2": 3})
+    placement = servers(a0=3, a1=6, a2=4, b0=7).fastest(job("1", (9,)), 9)
+    assert placement == Allocation.of({"a1": 6, "a2": 3})
     assert servers(b0=7, b1=7).fastest(job("1", (9,)), 9) is None
 
 
@@ -78,22 +78,22 @@ def snapshots(draw: st.DrawFn) -> Snapshot:
     CPUs are the fastest, and some users want none.
     """
     free = {f"{t}{i}": draw(st.integers(4, 8)) for t in "abc" for i in range(2)}
-    left = Counter(free)
-    known = [TABLES, {CPU: TABLES[CPU]}]  # the latter where all nodes with GPUs are down
+    idle_by_node = Counter(free)
+    known_tables = [TABLES, {CPU: TABLES[CPU]}]  # the latter where all nodes with GPUs are down
     jobs = []
     for number in range(draw(st.integers(1, 10))):
         reqs = tuple(sorted(draw(st.sets(st.integers(1, 12), min_size=1, max_size=4))))
         cpu = draw(st.booleans())
         node = draw(st.sampled_from([n for n in sorted(free) if cpu or n[0] != "c"]))
-        runs = draw(st.booleans()) and reqs[0] <= left[node]
+        runs = draw(st.booleans()) and reqs[0] <= idle_by_node[node]
         if runs:
-            left[node] -= reqs[0]
+            idle_by_node[node] -= reqs[0]
         jobs.append(
             job(
                 str(number),
                 reqs,
                 running=Allocation.of({node: reqs[0]} if runs else {}),
-                throughput=usable(draw(st.sampled_from(known)), cpu=cpu),
+                throughput=usable(draw(st.sampled_from(known_tables)), cpu=cpu),
                 preemptible=draw(st.booleans()),
                 wait_seconds=draw(st.floats(0.0, 1e5)),
                 submit=float(draw(st.integers(0, 900))),
@@ -102,11 +102,11 @@ def snapshots(draw: st.DrawFn) -> Snapshot:
             )
         )
     first = draw(st.booleans())
-    return Snapshot(1000.0, RoundInfo(first, 360.0), nodes(**dict(left)), tuple(jobs))
+    return Snapshot(1000.0, RoundInfo(first, 360.0), nodes(**dict(idle_by_node)), tuple(jobs))
 
 
 # Its table knows no speed where it runs.
-STRANDED = job(
+STRANDED_JOB = job(
     "0", (1,), running=Allocation.of({"a0": 1}), throughput={B: TABLES[B]}, restart_seconds=30.0
 )
 
@@ -114,7 +114,7 @@ STRANDED = job(
 @pytest.mark.parametrize("name", names())
 @settings(max_examples=25, deadline=None)
 @given(snapshot=snapshots())
-@example(snapshot=Snapshot(1000.0, RoundInfo(True, 360.0), nodes(a0=7, b0=8), (STRANDED,)))
+@example(snapshot=Snapshot(1000.0, RoundInfo(True, 360.0), nodes(a0=7, b0=8), (STRANDED_JOB,)))
 def test_every_policy_gives_only_what_is_idle_and_accepted(name: str, snapshot: Snapshot) -> None:
     plan = get(name)(snapshot, PlanSettings(time_limit_seconds=20.0))
     first = snapshot.round.first
@@ -124,13 +124,13 @@ def test_every_policy_gives_only_what_is_idle_and_accepted(name: str, snapshot: 
         if first and running.preemptible:
             idle.update(running.running.as_dict())
     for job_id, allocation in plan.placements.items():
-        placed = jobs[job_id]
-        assert placed.state is JobState.WAITING
-        assert not placed.running or (first and placed.preemptible)
-        assert allocation.gpus in placed.reqs
+        placed_job = jobs[job_id]
+        assert placed_job.state is JobState.WAITING
+        assert not placed_job.running or (first and placed_job.preemptible)
+        assert allocation.gpus in placed_job.reqs
         types = {n[0] for n in allocation.nodes}
         assert len(types) == 1
-        assert CPU in placed.throughput or types != {"c"}, "its user wants GPUs"
+        assert CPU in placed_job.throughput or types != {"c"}, "its user wants GPUs"
         idle.subtract(allocation.as_dict())
     assert min(idle.values()) >= 0
     waits = {
@@ -143,7 +143,7 @@ def test_every_policy_gives_only_what_is_idle_and_accepted(name: str, snapshot: 
 
 
 LONE = job("1", (2,), restart_seconds=30.0)
-CROWDED = (
+CROWDED_CASES = (
     Snapshot(1000.0, RoundInfo(True, 360.0), (), (LONE,)),
     Snapshot(
         1000.0,
@@ -157,7 +157,7 @@ CROWDED = (
 @pytest.mark.parametrize("priority", PriorityName)
 @pytest.mark.parametrize("name", names())
 def test_where_nothing_can_be_given_everybody_waits(name: str, priority: PriorityName) -> None:
-    for snapshot in CROWDED:
+    for snapshot in CROWDED_CASES:
         plan = get(name)(snapshot, PlanSettings(priority=priority))
         assert LONE.id in plan.waiting
         assert LONE.id not in plan.placements
@@ -168,10 +168,10 @@ def test_where_nothing_can_be_given_everybody_waits(name: str, priority: Priorit
 def test_who_runs_where_no_speed_is_known_moves_to_where_one_is(
     name: str, samples: float | None
 ) -> None:
-    stranded = replace(STRANDED, samples=samples)
-    snapshot = Snapshot(1000.0, RoundInfo(True, 360.0), nodes(a0=7, b0=8), (stranded,))
+    stranded_job = replace(STRANDED_JOB, samples=samples)
+    snapshot = Snapshot(1000.0, RoundInfo(True, 360.0), nodes(a0=7, b0=8), (stranded_job,))
     plan = get(name)(snapshot, PlanSettings())
-    assert plan.placements == {stranded.id: Allocation.of({"b0": 1})}
+    assert plan.placements == {stranded_job.id: Allocation.of({"b0": 1})}
 
 
 @st.composite

@@ -57,14 +57,14 @@ def test_what_the_plan_gives_and_takes_counts() -> None:
         job, id=JobId("9"), rules=Rules(), running=Allocation.of({names[3]: 4}), reqs=(4,)
     )
     snapshot = replace(snapshot, jobs=(job, running))
-    moved = Plan(
+    moving_plan = Plan(
         {running.id: Allocation.of({names[0]: 4})}, waiting={job.id: WAITS}
     )  # n1, n3, n4 and n6 are idle
-    assert rack_fragments(snapshot, moved) == 16
+    assert rack_fragments(snapshot, moving_plan) == 16
 
 
 def test_every_policys_plans_tell_them() -> None:
     snapshot, job = racks("404040", segment=2)
-    made = get("hops")(snapshot, PlanSettings())
-    assert job.id in made.waiting
-    assert made.rack_fragments == 8
+    plan = get("hops")(snapshot, PlanSettings())
+    assert job.id in plan.waiting
+    assert plan.rack_fragments == 8

@@ -20,9 +20,9 @@ from hopsd.policies.registry import get
 ASKS = "it asks for 2 GPUs or more"
 
 
-def job(name: str, gpus: int, on: Allocation | None = None) -> Job:
+def job(name: str, gpus: int, allocation: Allocation | None = None) -> Job:
     tables = {GpuType("a"): ThroughputTable({gpus: 1.0})}
-    running = on or Allocation()
+    running = allocation or Allocation()
     return Job(
         JobId(name),
         UserName("u"),
@@ -35,19 +35,19 @@ def job(name: str, gpus: int, on: Allocation | None = None) -> Job:
 
 
 def test_a_running_job_before_it_uses_the_limit_and_a_waiting_one_asks_for_it() -> None:
-    kept, competing = (job(name, 2, Allocation.of({f"n{name}": 2})) for name in "12")
+    holder, competing = (job(name, 2, Allocation.of({f"n{name}": 2})) for name in "12")
     first, last = job("3", 1), job("4", 2)
     mine = frozenset(JobId(name) for name in "1234")
-    told = []
+    texts = []
     for limit in (Limit("QOS small", mine, gpus=5), Limit("QOS few", mine, count=3)):
-        left = allowances([limit], [kept])
-        blocked = limited([competing, first, last], 100, left)
-        told.append(over_limit(last, blocked[last.id]).text)
-    assert told == [
+        allowances_left = allowances([limit], [holder])
+        blocked_jobs = limited([competing, first, last], 100, allowances_left)
+        texts.append(over_limit(last, blocked_jobs[last.id]).text)
+    assert texts == [
         f"QOS small: 4 of 5 GPUs in use by 1, 2; 1 of 5 GPUs asked for by 3; {ASKS}",
         f"QOS few: 2 of 3 jobs running: 1, 2; 1 of 3 jobs before it: 3; {ASKS}",
     ]
-    assert [without_jobs(text, {"2"}) for text in told] == [
+    assert [without_jobs(text, {"2"}) for text in texts] == [
         f"QOS small: 4 of 5 GPUs in use by 2, others; 1 of 5 GPUs asked for by others; {ASKS}",
         f"QOS few: 2 of 3 jobs running: 2, others; 1 of 3 jobs before it: others; {ASKS}",
     ]

@@ -35,8 +35,8 @@ CLASS: Class = ("start", "2", "1", "samples")
 EXACT = np.zeros(16)
 
 
-def interval(of: Calibration, at: float, centre: float) -> tuple[float, float, float]:
-    made = of.interval(CLASS, at, EXACT)
+def interval(calibration: Calibration, at: float, centre: float) -> tuple[float, float, float]:
+    made = calibration.interval(CLASS, at, EXACT)
     return centre + made.low, centre + made.middle, centre + made.high
 
 
@@ -49,7 +49,7 @@ def ends(of: Calibration, at: float) -> tuple[float, float, float]:
 def test_intervals_come_true_as_often_as_they_promise(bias: float, sigma: float) -> None:
     """Outcomes come as much later as they are away: what is open is censored."""
     rng = np.random.default_rng(1)
-    of = Calibration()
+    calibration = Calibration()
     open_: list[tuple[float, Forecast]] = []
     right = []
     for step in range(1500):
@@ -59,29 +59,29 @@ def test_intervals_come_true_as_often_as_they_promise(bias: float, sigma: float)
             true = scale(due[0] - due[1].time)
             if due[1].time > 60.0 * 500:
                 right.append(due[1].low <= true <= due[1].high)
-            of.resolve(due[1], due[0])
-        of.begin(now)
+            calibration.resolve(due[1], due[0])
+        calibration.begin(now)
         centre = scale(1800.0)
-        low, _, high = interval(of, now, centre)
-        said = Forecast(Kind.START, now, centre, low, high)
-        of.record(CLASS, said)
-        open_.append((now + unscale(centre + bias + sigma * rng.standard_normal()), said))
+        low, _, high = interval(calibration, now, centre)
+        forecast = Forecast(Kind.START, now, centre, low, high)
+        calibration.record(CLASS, forecast)
+        open_.append((now + unscale(centre + bias + sigma * rng.standard_normal()), forecast))
     assert NOMINAL - 0.06 < np.mean(right) < NOMINAL + 0.06
 
 
 def test_what_is_still_open_makes_intervals_longer() -> None:
     """Of predictions of 10 minutes, half came true at once and half are overdue by hours."""
-    of = Calibration()
+    calibration = Calibration()
     centre = scale(600.0)
     for i in range(200):
         at = 700.0 * i
-        of.begin(at)
-        said = Forecast(Kind.START, at, centre, centre, centre)
-        of.record(CLASS, said)
+        calibration.begin(at)
+        forecast = Forecast(Kind.START, at, centre, centre, centre)
+        calibration.record(CLASS, forecast)
         if i % 2:
-            of.resolve(said, at + 600.0)
-    of.begin(200_000.0)
-    assert unscale(centre + of.interval(CLASS, 200_000.0, EXACT).high) > 15_000.0
+            calibration.resolve(forecast, at + 600.0)
+    calibration.begin(200_000.0)
+    assert unscale(centre + calibration.interval(CLASS, 200_000.0, EXACT).high) > 15_000.0
 
 
 def test_a_queue_that_errs_together_counts_as_few() -> None:
@@ -91,63 +91,63 @@ def test_a_queue_that_errs_together_counts_as_few() -> None:
     """
 
     def high(at: Sequence[float], jobs: int) -> float:
-        of = Calibration({CLASS[:depth]: [-0.1, 0.0, 0.1] for depth in (2, 3, 4)})
+        calibration = Calibration({CLASS[:depth]: [-0.1, 0.0, 0.1] for depth in (2, 3, 4)})
         centre = scale(3600.0)
         for now in at:
-            of.begin(now)
+            calibration.begin(now)
             for _ in range(jobs):
-                said = Forecast(Kind.START, now, centre, centre, centre)
-                of.record(CLASS, said)
-                of.resolve(said, now + 3 * 3600.0)
-        of.begin(1e7)
-        of.shifts[Group.START] = 0.0, 0.0
-        return of.interval(CLASS, 1e7, EXACT).middle
+                forecast = Forecast(Kind.START, now, centre, centre, centre)
+                calibration.record(CLASS, forecast)
+                calibration.resolve(forecast, now + 3 * 3600.0)
+        calibration.begin(1e7)
+        calibration.shifts[Group.START] = 0.0, 0.0
+        return calibration.interval(CLASS, 1e7, EXACT).middle
 
     assert high([60.0 * i for i in range(60)], 20) == pytest.approx(0.0, abs=0.11)
     assert high([3600.0 * i for i in range(80)], 20) > 1.0
 
 
 def test_what_is_overdue_counts_as_late_at_once() -> None:
-    of = Calibration()
-    of.begin(0.0)
-    late = Forecast(Kind.END, 0.0, scale(600.0), scale(500.0), scale(700.0))
-    of.record(CLASS, late)
-    of.begin(600.0)
-    assert of.shifts[Group.END][1] == 0.0
-    of.begin(800.0)
-    first, last = of.shifts[Group.END]
+    calibration = Calibration()
+    calibration.begin(0.0)
+    overdue_forecast = Forecast(Kind.END, 0.0, scale(600.0), scale(500.0), scale(700.0))
+    calibration.record(CLASS, overdue_forecast)
+    calibration.begin(600.0)
+    assert calibration.shifts[Group.END][1] == 0.0
+    calibration.begin(800.0)
+    first, last = calibration.shifts[Group.END]
     assert first < 0.0 < last
-    of.resolve(late, 900.0)  # it was judged already
-    of.begin(1e6)
-    assert of.shifts[Group.END] == (first, last)
+    calibration.resolve(overdue_forecast, 900.0)  # it was judged already
+    calibration.begin(1e6)
+    assert calibration.shifts[Group.END] == (first, last)
 
 
 def test_each_end_is_judged_when_it_has_passed() -> None:
     """Of two like ones, both known at 700, the one that came at 550 would else count first."""
-    of = Calibration()
-    of.begin(0.0)
+    calibration = Calibration()
+    calibration.begin(0.0)
     right = Forecast(Kind.END, 0.0, scale(600.0), scale(500.0), scale(700.0))
-    of.record(CLASS, right)
-    of.resolve(right, 550.0)
-    found = []
+    calibration.record(CLASS, right)
+    calibration.resolve(right, 550.0)
+    tail_flags = []
     for now in (490.0, 690.0, 710.0):
-        of.begin(now)
-        found.append([shift < 0.0 for shift in of.shifts[Group.END]])
-    assert found == [[False, False], [True, False], [True, True]]
+        calibration.begin(now)
+        tail_flags.append([shift < 0.0 for shift in calibration.shifts[Group.END]])
+    assert tail_flags == [[False, False], [True, False], [True, True]]
 
 
 def test_a_cancelled_job_teaches_nothing() -> None:
-    of, plain = Calibration(), Calibration()
+    calibration, plain = Calibration(), Calibration()
     for i in range(100):
-        for each in (of, plain):
-            each.begin(3600.0 * i)
-            said = Forecast(Kind.START, 3600.0 * i, 4.0, 3.0, 5.0)
-            each.record(CLASS, said)
-            each.resolve(said, 3600.0 * i + unscale(4.0 + i / 100.0))
-        gone = Forecast(Kind.START, 3600.0 * i, 4.0, 3.0, 5.0)
-        of.record(("start", "2", "1", "gone"), gone)
-        of.forget(gone)
-    assert ends(of, 1e7) == pytest.approx(ends(plain, 1e7), abs=0.02)
+        for learner in (calibration, plain):
+            learner.begin(3600.0 * i)
+            forecast = Forecast(Kind.START, 3600.0 * i, 4.0, 3.0, 5.0)
+            learner.record(CLASS, forecast)
+            learner.resolve(forecast, 3600.0 * i + unscale(4.0 + i / 100.0))
+        cancelled_forecast = Forecast(Kind.START, 3600.0 * i, 4.0, 3.0, 5.0)
+        calibration.record(("start", "2", "1", "gone"), cancelled_forecast)
+        calibration.forget(cancelled_forecast)
+    assert ends(calibration, 1e7) == pytest.approx(ends(plain, 1e7), abs=0.02)
 
 
 def test_only_the_newest_predictions_are_kept() -> None:
@@ -182,22 +182,22 @@ def test_the_scale_can_be_undone(seconds: float) -> None:
 
 
 def test_the_state_survives_a_restart() -> None:
-    of = Calibration()
+    calibration = Calibration()
     for i in range(300):
         now = 1000.0 * i
-        of.begin(now)
-        said = Forecast(Kind.START, now, 3.0, 2.0, 4.0)
-        of.record(CLASS, said)
-        of.resolve(said, now + unscale(3.0 + i / 100.0))
-    again = Calibration()
-    again.restore(json.loads(json.dumps(of.as_dict())))
-    of.begin(1e9)
-    assert again.shifts == of.shifts
-    assert ends(again, 1e9) == pytest.approx(ends(of, 1e9), abs=1e-3)
+        calibration.begin(now)
+        forecast = Forecast(Kind.START, now, 3.0, 2.0, 4.0)
+        calibration.record(CLASS, forecast)
+        calibration.resolve(forecast, now + unscale(3.0 + i / 100.0))
+    restored_calibration = Calibration()
+    restored_calibration.restore(json.loads(json.dumps(calibration.as_dict())))
+    calibration.begin(1e9)
+    assert restored_calibration.shifts == calibration.shifts
+    assert ends(restored_calibration, 1e9) == pytest.approx(ends(calibration, 1e9), abs=1e-3)
 
 
 @pytest.mark.parametrize(
-    "damaged",
+    "damaged_state",
     [
         {},
         {"shifts": {"start": [7.0, 0.0], "end": "x", "never": [0.1, 0.1]}},
@@ -210,10 +210,10 @@ def test_the_state_survives_a_restart() -> None:
         },
     ],
 )
-def test_a_damaged_state_is_left_out(damaged: dict[str, object]) -> None:
-    of = Calibration()
-    of.restore(damaged)
-    assert of.as_dict() == Calibration().as_dict()
+def test_a_damaged_state_is_left_out(damaged_state: dict[str, object]) -> None:
+    calibration = Calibration()
+    calibration.restore(damaged_state)
+    assert calibration.as_dict() == Calibration().as_dict()
 
 
 @pytest.mark.parametrize(
@@ -303,20 +303,22 @@ def test_shifts_stay_within_bounds() -> None:
 
 def test_every_published_interval_counts_alike() -> None:
     """Half of them begin too late; by weight it is less than a tenth, as those of one job."""
-    of = Calibration()
+    calibration = Calibration()
     for i in range(400):
         at = 1e5 * i
         right = Forecast(Kind.END, at, 9.0, 1.0, 9.5)
-        early = Forecast(Kind.END, at, 9.0, 8.0, 9.5)
-        of.record(("end", "4", "3", "samples"), right)
-        of.record(
-            ("end", "4", "3", "samples"), early, [Forecast(Kind.END, at - 9e3, 9.0, 8.0, 9.5)]
+        early_forecast = Forecast(Kind.END, at, 9.0, 8.0, 9.5)
+        calibration.record(("end", "4", "3", "samples"), right)
+        calibration.record(
+            ("end", "4", "3", "samples"),
+            early_forecast,
+            [Forecast(Kind.END, at - 9e3, 9.0, 8.0, 9.5)],
         )
-        assert early.weight < 0.11 * right.weight
-        for each in (right, early):
-            of.resolve(each, at + 600.0)
-        of.begin(at + 9e4)
-    assert of.shifts[Group.END][0] == SHIFT_MAX
+        assert early_forecast.weight < 0.11 * right.weight
+        for forecast in (right, early_forecast):
+            calibration.resolve(forecast, at + 600.0)
+        calibration.begin(at + 9e4)
+    assert calibration.shifts[Group.END][0] == SHIFT_MAX
 
 
 def test_shares_of_limits_are_learnt() -> None:
@@ -326,10 +328,10 @@ def test_shares_of_limits_are_learnt() -> None:
     for value in np.exp(rng.normal(np.log(0.1), 0.3, 300)):
         shares.note(float(value))
     assert shares.median == pytest.approx(0.1, rel=0.1)
-    drawn = shares.draw(np.array([0.0, 0.5, 1.0]), 2000, rng)
-    assert np.median(drawn[:, 0]) == pytest.approx(0.1, rel=0.15)
-    assert (drawn[:, 1] >= 0.5).all()
-    assert (drawn <= 1.0).all()
+    shares_of_limit = shares.draw(np.array([0.0, 0.5, 1.0]), 2000, rng)
+    assert np.median(shares_of_limit[:, 0]) == pytest.approx(0.1, rel=0.15)
+    assert (shares_of_limit[:, 1] >= 0.5).all()
+    assert (shares_of_limit <= 1.0).all()
 
 
 @pytest.mark.parametrize("share", [0.0, -1.0, float("nan"), float("inf")])
@@ -356,35 +358,35 @@ def test_one_job_that_waits_for_long_counts_as_few() -> None:
     """Of 200 rounds that expect its start in 10 minutes, each with its own outcome, late by hours:
     what is ahead, or behind, has doubled seven times.
     """
-    of = Calibration()
+    calibration = Calibration()
     centre = scale(600.0)
-    kept: list[Forecast] = []
+    forecasts: list[Forecast] = []
     for i in range(200):
-        of.begin(360.0 * i)
-        said = Forecast(Kind.START, 360.0 * i, centre, centre, centre)
-        of.record(CLASS, said, kept)
-        kept.append(said)
-    assert 2.0 < sum(each.weight for each in kept) < 8.0
+        calibration.begin(360.0 * i)
+        forecast = Forecast(Kind.START, 360.0 * i, centre, centre, centre)
+        calibration.record(CLASS, forecast, forecasts)
+        forecasts.append(forecast)
+    assert 2.0 < sum(kept_forecast.weight for kept_forecast in forecasts) < 8.0
 
 
 def test_a_start_is_corrected_only_where_outcomes_are_clear() -> None:
     """Half of the starts are on time; of ends the median is always corrected."""
     for kind, expected in ((Kind.START, 0.0), (Kind.END, 1.0)):
-        of = Calibration()
+        calibration = Calibration()
         key: Class = (kind.value, "2", "1", "samples")
         for i in range(200):
             at = 36_000.0 * i
-            of.begin(at)
-            said = Forecast(kind, at, 3.0, 3.0, 3.0)
-            of.record(key, said)
-            of.resolve(said, at + unscale(3.0 + (1.0 if i % 20 < 11 else 0.0)))
-        of.begin(1e9)
-        assert of.interval(key, 1e9, EXACT).middle == pytest.approx(expected, abs=0.01)
+            calibration.begin(at)
+            forecast = Forecast(kind, at, 3.0, 3.0, 3.0)
+            calibration.record(key, forecast)
+            calibration.resolve(forecast, at + unscale(3.0 + (1.0 if i % 20 < 11 else 0.0)))
+        calibration.begin(1e9)
+        assert calibration.interval(key, 1e9, EXACT).middle == pytest.approx(expected, abs=0.01)
 
 
 def test_sorts_of_waiting_jobs() -> None:
-    assert sort_of(wide=False, waited=10.0, seconds_ahead=20.0) == "narrow"
-    assert sort_of(wide=True, waited=30.0, seconds_ahead=20.0) == "wide overdue"
+    assert sort_of(wide=False, wait_seconds=10.0, seconds_ahead=20.0) == "narrow"
+    assert sort_of(wide=True, wait_seconds=30.0, seconds_ahead=20.0) == "wide overdue"
 
 
 def a_week(days: int) -> Arrivals:
@@ -435,14 +437,14 @@ def test_few_submissions_hardly_differ_from_the_mean() -> None:
 
 
 def test_the_hours_survive_a_restart() -> None:
-    arrivals, again = a_week(4), Arrivals()
-    again.restore(json.loads(json.dumps(arrivals.as_dict())))
-    assert again.by_hour
-    assert again.as_dict() == arrivals.as_dict()
-    for damaged in (None, 3, {}, {"counts": [1.0], "seconds": [1.0]},
+    arrivals, restored_arrivals = a_week(4), Arrivals()
+    restored_arrivals.restore(json.loads(json.dumps(arrivals.as_dict())))
+    assert restored_arrivals.by_hour
+    assert restored_arrivals.as_dict() == arrivals.as_dict()
+    for damaged_state in (None, 3, {}, {"counts": [1.0], "seconds": [1.0]},
                     {"counts": ["x"] * HOURS, "seconds": [-1.0] * HOURS}):  # fmt: skip
         young = Arrivals()
-        young.restore(damaged)
+        young.restore(damaged_state)
         assert young.as_dict() == Arrivals().as_dict()
 
 
@@ -454,6 +456,6 @@ def test_the_prior_has_every_family() -> None:
 
 
 def test_a_prior_is_made_of_classes_with_enough_residuals() -> None:
-    found = learn_prior(Residual(traits_of("hops"), CLASS, i / 100.0) for i in range(100))
-    assert set(found["elastic"]) == {"start/2", "start/2/1", "start/2/1/samples"}
+    prior = learn_prior(Residual(traits_of("hops"), CLASS, i / 100.0) for i in range(100))
+    assert set(prior["elastic"]) == {"start/2", "start/2/1", "start/2/1/samples"}
     assert not learn_prior([Residual(traits_of("hops"), CLASS, 1.0)])["elastic"]

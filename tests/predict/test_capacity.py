@@ -19,8 +19,8 @@ PLAIN = Holder(
 )  # fmt: skip
 
 
-def reading(node: NodeReading, *jobs: JobReading, others: tuple[Holder, ...] = ()) -> Reading:
-    return Reading(NOW, (node,), jobs, others=others)
+def reading(node: NodeReading, *jobs: JobReading, holders: tuple[Holder, ...] = ()) -> Reading:
+    return Reading(NOW, (node,), jobs, others=holders)
 
 
 @pytest.mark.parametrize(
@@ -55,7 +55,7 @@ def test_a_reservation_that_a_job_asks_for_takes_nothing() -> None:
 def test_plain_jobs_count_on_nodes_of_hops_alone() -> None:
     """Two of its three GPUs are on a node that hops does not schedule."""
     node = replace(NODE, foreign_gpus=1)
-    assert capacity_of(reading(node, others=(PLAIN,))).plain == (PlainJob(1, 100.0, 600.0),)
-    assert capacity_of(reading(NODE, others=(PLAIN,))).plain == ()
+    assert capacity_of(reading(node, holders=(PLAIN,))).plain == (PlainJob(1, 100.0, 600.0),)
+    assert capacity_of(reading(NODE, holders=(PLAIN,))).plain == ()
     endless = replace(PLAIN, time_limit_seconds=None)
-    assert capacity_of(reading(node, others=(endless,))).plain == ()
+    assert capacity_of(reading(node, holders=(endless,))).plain == ()

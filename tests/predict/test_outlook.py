@@ -36,20 +36,22 @@ def job(name: str, seconds: float, gpus: int, *, runs: bool = False, at: float =
     )  # fmt: skip
 
 
-def record(of: Job, now: float, *, end: float | None = None) -> JobRecord:
+def record(source: Job, now: float, *, end: float | None = None) -> JobRecord:
     state = SlurmState.COMPLETED if end is not None else SlurmState.RUNNING
     return JobRecord(
-        of.id, USER, "train", "hops:reqs=1", NET, of.submit, now, state,
-        allocation=of.running, allocation_since=now if of.running else None, end=end,
+        source.id, USER, "train", "hops:reqs=1", NET, source.submit, now, state,
+        allocation=source.running, allocation_since=now if source.running else None, end=end,
     )  # fmt: skip
 
 
-def left(now: float, *jobs: Job, gone: tuple[JobRecord, ...] = ()) -> RoundReport:
-    held = sum(each.running.gpus for each in jobs)
+def round_report(now: float, *jobs: Job, ended_records: tuple[JobRecord, ...] = ()) -> RoundReport:
+    gpus_in_use = sum(item.running.gpus for item in jobs)
     snapshot = Snapshot(
-        now, RoundInfo(first=False, seconds=60.0), (Node(N0, T, 4, 4 - held),), jobs
+        now, RoundInfo(first=False, seconds=60.0), (Node(N0, T, 4, 4 - gpus_in_use),), jobs
     )
-    records = {each.id: record(each, now) for each in jobs} | {each.id: each for each in gone}
+    records = {item.id: record(item, now) for item in jobs} | {
+        item.id: item for item in ended_records
+    }
     return RoundReport(snapshot, (), {}, records, now + 60.0, 360.0)
 
 
@@ -64,34 +66,34 @@ def is_valid(document: Any, schema: str) -> bool:
 
 
 def test_what_runs_ends_and_what_waits_starts_then() -> None:
-    of = outlook()
-    assert of.document is None
-    assert of.row(JobId("1")) is None
-    of.predict(left(100.0, job("1", 500.0, 4, runs=True), job("2", 50.0, 4)))
-    end, start = of.row(JobId("1")), of.row(JobId("2"))
+    predictions = outlook()
+    assert predictions.document is None
+    assert predictions.row(JobId("1")) is None
+    predictions.predict(round_report(100.0, job("1", 500.0, 4, runs=True), job("2", 50.0, 4)))
+    end, start = predictions.row(JobId("1")), predictions.row(JobId("2"))
     assert end is not None
     assert start is not None
     assert (end["kind"], start["kind"]) == ("end", "start")
     assert end["expected"] == pytest.approx(600.0, abs=2.0)
     assert start["expected"] == pytest.approx(600.0, abs=5.0)
     assert end["progress"] == 0.0
-    document = of.document
+    document = predictions.document
     assert document is not None
     assert document["at"] == 100.0
-    for each in (end, start, document, None):
-        assert is_valid(json.loads(json.dumps(each)), "predictions")
+    for instance in (end, start, document, None):
+        assert is_valid(json.loads(json.dumps(instance)), "predictions")
     assert not is_valid(end | {"expected": "soon"}, "predictions")
 
 
 def test_errors_are_counted_when_predictions_come_true() -> None:
-    of = outlook()
+    predictions = outlook()
     first, second = job("1", 500.0, 4, runs=True), job("2", 50.0, 4)
-    of.predict(left(100.0, first, second))
-    of.predict(
-        left(650.0, replace(second, running=Allocation(((N0, 4),))),
-             gone=(record(first, 650.0, end=640.0),))
+    predictions.predict(round_report(100.0, first, second))
+    predictions.predict(
+        round_report(650.0, replace(second, running=Allocation(((N0, 4),))),
+             ended_records=(record(first, 650.0, end=640.0),))
     )  # fmt: skip
-    document = of.document
+    document = predictions.document
     assert document is not None
     ends, starts = document["errors"]["end"], document["errors"]["start"]
     assert sum(ends["counts"]) == sum(starts["counts"]) == 1
@@ -100,18 +102,18 @@ def test_errors_are_counted_when_predictions_come_true() -> None:
 
 
 def test_a_cancelled_job_is_no_outcome() -> None:
-    of = outlook()
-    of.predict(left(100.0, job("1", 500.0, 4, runs=True)))
-    of.predict(left(200.0))
-    document = of.document
+    predictions = outlook()
+    predictions.predict(round_report(100.0, job("1", 500.0, 4, runs=True)))
+    predictions.predict(round_report(200.0))
+    document = predictions.document
     assert document is not None
     assert sum(document["errors"]["end"]["counts"]) == 0
-    assert of.row(JobId("1")) is None
+    assert predictions.row(JobId("1")) is None
 
 
 def test_what_a_round_did_counts() -> None:
     waits, runs = job("1", 10.0, 2), job("2", 10.0, 4, runs=True)
-    before = left(0.0, waits, runs).snapshot
+    before = round_report(0.0, waits, runs).snapshot
     outcomes = [
         StepOutcome(Step(runs.id, StepKind.PREEMPT, current=runs.running), OutcomeStatus.DONE),
         StepOutcome(
@@ -120,104 +122,111 @@ def test_what_a_round_did_counts() -> None:
             Allocation(((N0, 2),)),
         ),
     ]
-    found = apply_outcomes(before, outcomes)
-    assert [each.running.gpus for each in found.jobs] == [2, 0]
-    assert found.nodes[0].idle == 2
-    failed = [replace(outcome, status=OutcomeStatus.FAILED) for outcome in outcomes]
-    assert apply_outcomes(before, failed) == before
+    snapshot = apply_outcomes(before, outcomes)
+    assert [job_after.running.gpus for job_after in snapshot.jobs] == [2, 0]
+    assert snapshot.nodes[0].idle == 2
+    failures = [replace(outcome, status=OutcomeStatus.FAILED) for outcome in outcomes]
+    assert apply_outcomes(before, failures) == before
 
 
 def test_when_a_job_would_start() -> None:
-    of = outlook()
-    asked = JobRequest(USER, (4,), samples=40.0, workload=NET)
-    assert of.predict_start(asked) is None
-    of.predict(left(100.0, job("1", 500.0, 3, runs=True)))
-    blocked, free = of.predict_start(asked), of.predict_start(replace(asked, reqs=(1,)))
-    assert blocked is not None
+    predictions = outlook()
+    request = JobRequest(USER, (4,), samples=40.0, workload=NET)
+    assert predictions.predict_start(request) is None
+    predictions.predict(round_report(100.0, job("1", 500.0, 3, runs=True)))
+    blocked_start, free = (
+        predictions.predict_start(request),
+        predictions.predict_start(replace(request, reqs=(1,))),
+    )
+    assert blocked_start is not None
     assert free is not None
-    assert blocked["expected"] == pytest.approx(600.0, abs=5.0)
+    assert blocked_start["expected"] == pytest.approx(600.0, abs=5.0)
     assert free["expected"] == pytest.approx(100.0, abs=2.0)
 
 
 def test_the_answer_to_when_is_as_its_schema_says() -> None:
-    of = outlook()
-    of.predict(left(100.0, job("1", 500.0, 3, runs=True)))
-    answer = when(of, USER, {"comment": "hops:reqs=1,4", "time_limit_seconds": 3600.0})
+    predictions = outlook()
+    predictions.predict(round_report(100.0, job("1", 500.0, 3, runs=True)))
+    answer = when(predictions, USER, {"comment": "hops:reqs=1,4", "time_limit_seconds": 3600.0})
     assert is_valid(json.loads(json.dumps(answer)), "when")
     assert [way["reqs"] for way in answer["ways"]] == [[1, 4], [1], [4]]
     assert not is_valid(answer | {"ways": []}, "when")
 
 
 def test_asking_changes_no_prediction() -> None:
-    plain, asked = outlook(), outlook()
-    for of in (plain, asked):
-        of.predict(left(100.0, job("1", 500.0, 3, runs=True)))
-    before = asked.state()
-    asked.predict_start(JobRequest(USER, (4,)))
-    assert asked.state() == before == plain.state()
+    plain, with_queries = outlook(), outlook()
+    for predictions in (plain, with_queries):
+        predictions.predict(round_report(100.0, job("1", 500.0, 3, runs=True)))
+    before = with_queries.state()
+    with_queries.predict_start(JobRequest(USER, (4,)))
+    assert with_queries.state() == before == plain.state()
 
 
 def test_the_thread_predicts_the_newest_offer_and_ends() -> None:
-    of = outlook()
+    predictions = outlook()
     for now in (100.0, 200.0, 300.0):
-        of.offer(left(now, job("1", 5000.0, 4, runs=True)))
+        predictions.offer(round_report(now, job("1", 5000.0, 4, runs=True)))
     until = time.monotonic() + 30.0
-    while (of.document or {"at": 0.0})["at"] < 300.0:
+    while (predictions.document or {"at": 0.0})["at"] < 300.0:
         assert time.monotonic() < until
         time.sleep(0.01)
-    of.close()
-    assert of._thread is not None
-    assert not of._thread.is_alive()
+    predictions.close()
+    assert predictions._thread is not None
+    assert not predictions._thread.is_alive()
 
 
 def test_a_defect_of_one_set_does_not_end_the_thread() -> None:
-    of = outlook()
-    good = left(100.0, job("1", 5000.0, 4, runs=True))
-    of.offer(replace(good, snapshot=None))  # type: ignore[arg-type]
+    predictions = outlook()
+    good = round_report(100.0, job("1", 5000.0, 4, runs=True))
+    predictions.offer(replace(good, snapshot=None))  # type: ignore[arg-type]
     until = time.monotonic() + 30.0
-    while of.document is None:
-        of.offer(good)
+    while predictions.document is None:
+        predictions.offer(good)
         assert time.monotonic() < until
         time.sleep(0.01)
-    of.close()
+    predictions.close()
 
 
 def test_calibration_survives_a_restart() -> None:
-    of = outlook()
+    predictions = outlook()
     now = 0.0
     for number in range(30):
-        each = job(str(number), 100.0, 4, runs=True, at=now)
-        of.predict(left(now, each))
-        of.predict(left(now + 200.0, gone=(record(each, now + 200.0, end=now + 150.0),)))
+        short_job = job(str(number), 100.0, 4, runs=True, at=now)
+        predictions.predict(round_report(now, short_job))
+        predictions.predict(
+            round_report(
+                now + 200.0, ended_records=(record(short_job, now + 200.0, end=now + 150.0),)
+            )
+        )
         now += 300.0
-    state = json.loads(json.dumps(of.state()))
-    again = outlook()
-    again.restore(state)
-    again.restore(state)
-    assert again.state() == state
-    again.predict(left(now, job("new", 100.0, 4, runs=True)))
-    row = again.row(JobId("new"))
+    state = json.loads(json.dumps(predictions.state()))
+    second_outlook = outlook()
+    second_outlook.restore(state)
+    second_outlook.restore(state)
+    assert second_outlook.state() == state
+    second_outlook.predict(round_report(now, job("new", 100.0, 4, runs=True)))
+    row = second_outlook.row(JobId("new"))
     assert row is not None
     assert row["high"] - now > 120.0  # its 100 s have become 150 s so far
 
 
 def test_what_is_there_at_first_is_no_arrival_and_what_comes_later_is() -> None:
-    of = outlook()
-    of.predict(left(100.0, job("1", 9000.0, 2, runs=True)))
-    assert of.state()["arrivals"]["counts"] == [0.0] * 24
-    of.predict(left(400.0, job("1", 9000.0, 2, runs=True), job("2", 50.0, 4)))
-    assert sum(of.state()["arrivals"]["counts"]) == 1.0
+    predictions = outlook()
+    predictions.predict(round_report(100.0, job("1", 9000.0, 2, runs=True)))
+    assert predictions.state()["arrivals"]["counts"] == [0.0] * 24
+    predictions.predict(round_report(400.0, job("1", 9000.0, 2, runs=True), job("2", 50.0, 4)))
+    assert sum(predictions.state()["arrivals"]["counts"]) == 1.0
 
 
 def test_a_job_that_is_not_submitted_yet_keeps_its_users_limits() -> None:
     """One job of the account at a time: it would start when the running one ends."""
-    of = outlook()
-    report = left(100.0, job("1", 500.0, 1, runs=True))
+    predictions = outlook()
+    report = round_report(100.0, job("1", 500.0, 1, runs=True))
     limit = Limit("acc", frozenset({JobId("1")}), count=1)
-    of.predict(replace(report, snapshot=replace(report.snapshot, limits=(limit,))))
-    row = of.predict_start(JobRequest(USER, (1,), samples=40.0, workload=NET))
+    predictions.predict(replace(report, snapshot=replace(report.snapshot, limits=(limit,))))
+    row = predictions.predict_start(JobRequest(USER, (1,), samples=40.0, workload=NET))
     assert row is not None
     assert row["expected"] == pytest.approx(600.0, abs=60.0)
-    other = of.predict_start(JobRequest(UserName("bob"), (1,)))
-    assert other is not None
-    assert other["expected"] == pytest.approx(100.0, abs=2.0)
+    start_of_other = predictions.predict_start(JobRequest(UserName("bob"), (1,)))
+    assert start_of_other is not None
+    assert start_of_other["expected"] == pytest.approx(100.0, abs=2.0)

@@ -29,9 +29,9 @@ LINEAR = {T: ThroughputTable({1: 1.0}, {2: 1.0})}
 ROUND = 100.0
 
 
-def job(name: str, seconds: float | None, *reqs: int, on: Mapping[str, int] | None = None,
-        limit: float | None = None, done: float = 0.0, submit: float = 0.0,
-        **more: object) -> Job:  # fmt: skip
+def job(name: str, seconds: float | None, *reqs: int, gpus_by_node: Mapping[str, int] | None = None,
+        limit: float | None = None, seconds_done: float = 0.0, submit: float = 0.0,
+        **fields: object) -> Job:  # fmt: skip
     """A job that needs ``seconds`` on its single count of GPUs."""
     return Job(
         JobId(name),
@@ -41,11 +41,11 @@ def job(name: str, seconds: float | None, *reqs: int, on: Mapping[str, int] | No
         reqs,
         LINEAR,
         samples=None if seconds is None else seconds * reqs[0],
-        samples_done=done * reqs[0],
+        samples_done=seconds_done * reqs[0],
         time_limit_seconds=limit,
-        running=Allocation.of({NodeName(n): g for n, g in (on or {}).items()}),
-        run_seconds=done,
-        **more,  # type: ignore[arg-type]
+        running=Allocation.of({NodeName(n): g for n, g in (gpus_by_node or {}).items()}),
+        run_seconds=seconds_done,
+        **fields,  # type: ignore[arg-type]
     )
 
 
@@ -55,24 +55,28 @@ def situation(
     expected: Mapping[JobId, Expectation] | None = None,
     limits: tuple[Limit, ...] = (),
 ) -> Situation:
-    held = {node: gpus for each in jobs for node, gpus in each.running}
+    gpus_by_node = {
+        node: gpus for job_of_situation in jobs for node, gpus in job_of_situation.running
+    }
     nodes = tuple(
-        Node(NodeName(f"n{i}"), T, size, size - held.get(NodeName(f"n{i}"), 0))
+        Node(NodeName(f"n{i}"), T, size, size - gpus_by_node.get(NodeName(f"n{i}"), 0))
         for i, size in enumerate(sizes)
     )
     snapshot = Snapshot(1000.0, RoundInfo(first=False, seconds=ROUND), nodes, tuple(jobs), limits)
     return situation_of(snapshot, expected or {}, 1000.0 + ROUND, ROUND)
 
 
-def said(policy: str, of: Situation) -> dict[tuple[str, str], Prediction]:
+def predict(policy: str, present: Situation) -> dict[tuple[str, str], Prediction]:
     predictor = Predictor(traits_of(policy))
-    return {(p.job, p.kind.value): p for p in predictor.all_of(of)}
+    return {(p.job, p.kind.value): p for p in predictor.all_of(present)}
 
 
 @pytest.mark.parametrize("policy", ["hops", "hops+", "fifo", "slurm", "sjf", "srtf"])
 def test_a_running_job_ends_when_its_samples_are_done(policy: str) -> None:
-    found = said(policy, situation([job("1", 600.0, 2, on={"n0": 2}, done=150.0)]))
-    end = found["1", "end"]
+    predictions = predict(
+        policy, situation([job("1", 600.0, 2, gpus_by_node={"n0": 2}, seconds_done=150.0)])
+    )
+    end = predictions["1", "end"]
     assert end.expected == pytest.approx(1000.0 + 450.0, abs=1.0)
     assert end.low <= end.expected <= end.high
     assert end.progress == pytest.approx(0.25)
@@ -81,48 +85,48 @@ def test_a_running_job_ends_when_its_samples_are_done(policy: str) -> None:
 @pytest.mark.parametrize("policy", ["fifo", "slurm", "hops-fifo"])
 def test_a_waiting_job_starts_when_the_job_before_it_ends(policy: str) -> None:
     jobs = [
-        job("1", 300.0, 4, on={"n0": 4}, submit=-10.0, preemptible=False),
+        job("1", 300.0, 4, gpus_by_node={"n0": 4}, submit=-10.0, preemptible=False),
         job("2", 200.0, 4, submit=-5.0),
         job("3", 50.0, 4, submit=-1.0),
     ]
-    found = said(policy, situation(jobs))
-    assert found["2", "start"].expected == pytest.approx(1300.0, abs=10.0)
-    assert found["3", "start"].expected == pytest.approx(1500.0, abs=20.0)
+    predictions = predict(policy, situation(jobs))
+    assert predictions["2", "start"].expected == pytest.approx(1300.0, abs=10.0)
+    assert predictions["3", "start"].expected == pytest.approx(1500.0, abs=20.0)
 
 
 def test_backfill_lets_a_short_job_go_first_only_where_it_delays_nobody() -> None:
     jobs = [
-        job("1", 300.0, 3, on={"n0": 3}, submit=-10.0),
+        job("1", 300.0, 3, gpus_by_node={"n0": 3}, submit=-10.0),
         job("2", 200.0, 4, submit=-5.0),
         job("short", 50.0, 1, submit=-2.0),
         job("long", 900.0, 1, submit=-1.0),
     ]
-    found = said("slurm", situation(jobs))
-    assert found["short", "start"].expected == pytest.approx(1000.0, abs=1.0)
-    assert found["2", "start"].expected == pytest.approx(1300.0, abs=1.0)
-    assert found["long", "start"].expected >= 1499.0
+    predictions = predict("slurm", situation(jobs))
+    assert predictions["short", "start"].expected == pytest.approx(1000.0, abs=1.0)
+    assert predictions["2", "start"].expected == pytest.approx(1300.0, abs=1.0)
+    assert predictions["long", "start"].expected >= 1499.0
 
 
 def test_fifo_lets_nobody_overtake() -> None:
     jobs = [
-        job("1", 300.0, 3, on={"n0": 3}, submit=-10.0),
+        job("1", 300.0, 3, gpus_by_node={"n0": 3}, submit=-10.0),
         job("2", 200.0, 4, submit=-5.0),
         job("short", 50.0, 1, submit=-2.0),
     ]
-    assert said("fifo", situation(jobs))["short", "start"].expected >= 1299.0
+    assert predict("fifo", situation(jobs))["short", "start"].expected >= 1299.0
 
 
 def test_a_job_that_fits_no_server_of_a_timetable_has_no_start() -> None:
     jobs = [job("1", 100.0, 8)]
-    assert ("1", "start") not in said("slurm", situation(jobs, (4,)))
+    assert ("1", "start") not in predict("slurm", situation(jobs, (4,)))
 
 
 def test_a_preemptive_policy_lets_a_short_job_start_when_the_round_ends() -> None:
     jobs = [
-        job("1", 50_000.0, 4, on={"n0": 4}, submit=-10.0),
+        job("1", 50_000.0, 4, gpus_by_node={"n0": 4}, submit=-10.0),
         job("2", 60.0, 4, submit=-5.0),
     ]
-    start = said("srtf", situation(jobs))["2", "start"]
+    start = predict("srtf", situation(jobs))["2", "start"]
     assert start.expected == pytest.approx(1000.0 + ROUND, abs=5.0)
 
 
@@ -135,59 +139,61 @@ def test_a_job_behind_a_limit_starts_when_it_has_room_and_delays_nobody(
     the first ends.
     """
     jobs = [
-        job("1", 300.0, 1, on={"n0": 1}, submit=-10.0, preemptible=False),
+        job("1", 300.0, 1, gpus_by_node={"n0": 1}, submit=-10.0, preemptible=False),
         job("2", 300.0, 1, submit=-9.0),
         job("3", 300.0, 1, submit=-8.0),
         job("other", 300.0, 2, submit=-7.0),
     ]
-    limits = (Limit("acc", frozenset(each.id for each in jobs[:3]), **bound),)
-    found = said(policy, situation(jobs, limits=limits))
-    assert found["3", "start"].expected == pytest.approx(1300.0, abs=110.0)
+    limits = (Limit("acc", frozenset(limited_job.id for limited_job in jobs[:3]), **bound),)
+    predictions = predict(policy, situation(jobs, limits=limits))
+    assert predictions["3", "start"].expected == pytest.approx(1300.0, abs=110.0)
     for name in ("2", "other"):
-        assert found[name, "start"].expected == pytest.approx(1000.0, abs=2.0)
+        assert predictions[name, "start"].expected == pytest.approx(1000.0, abs=2.0)
 
 
 def test_a_limit_that_others_use_up_leaves_no_start() -> None:
     jobs = [job("1", 300.0, 2, submit=-10.0)]
     limits = (Limit("acc", frozenset({JobId("1")}), gpus=1),)
-    assert ("1", "start") not in said("hops", situation(jobs, limits=limits))
+    assert ("1", "start") not in predict("hops", situation(jobs, limits=limits))
 
 
 @pytest.mark.parametrize("policy", ["hops", "hops+", "srtf"])
 def test_a_job_that_would_run_into_a_reservation_waits_for_its_end(policy: str) -> None:
     """All four GPUs are reserved in 500 s for 1,000 s: one of 200 s starts, one of 3,600 s not."""
     jobs = [job("short", 200.0, 2, limit=300.0), job("long", 3000.0, 2, limit=3600.0)]
-    of = replace(situation(jobs), capacity=Capacity(((500.0, -4), (1500.0, 4))))
-    found = said(policy, of)
-    assert found["short", "start"].expected == pytest.approx(1000.0, abs=2.0)
-    assert found["long", "start"].expected == pytest.approx(2500.0, abs=110.0)
+    with_reservation = replace(situation(jobs), capacity=Capacity(((500.0, -4), (1500.0, 4))))
+    predictions = predict(policy, with_reservation)
+    assert predictions["short", "start"].expected == pytest.approx(1000.0, abs=2.0)
+    assert predictions["long", "start"].expected == pytest.approx(2500.0, abs=110.0)
 
 
 def test_gpus_come_back_when_maintenance_ends() -> None:
     """Of two servers one is in the snapshot, full for long; the other comes back in 700 s."""
     jobs = [
-        job("1", 90_000.0, 4, on={"n0": 4}, submit=-10.0, preemptible=False),
+        job("1", 90_000.0, 4, gpus_by_node={"n0": 4}, submit=-10.0, preemptible=False),
         job("2", 200.0, 4, submit=-5.0),
     ]
-    of = replace(situation(jobs), capacity=Capacity(((700.0, 4),)))
-    assert said("hops", of)["2", "start"].expected == pytest.approx(1700.0, abs=110.0)
+    maintenance = replace(situation(jobs), capacity=Capacity(((700.0, 4),)))
+    assert predict("hops", maintenance)["2", "start"].expected == pytest.approx(1700.0, abs=110.0)
 
 
 def test_plain_jobs_give_their_gpus_back() -> None:
     """Four GPUs, all of a plain job that ends in 900 s at the latest."""
-    of = situation([job("1", 200.0, 4)])
+    situation_of_one = situation([job("1", 200.0, 4)])
     plain = Capacity(plain=(PlainJob(4, 100.0, 1000.0),))
-    of = replace(of, gpus=0, fits_now=np.zeros(1, dtype=bool), capacity=plain)
-    start = said("hops", of)["1", "start"]
+    situation_of_one = replace(
+        situation_of_one, gpus=0, fits_now=np.zeros(1, dtype=bool), capacity=plain
+    )
+    start = predict("hops", situation_of_one)["1", "start"]
     assert 1000.0 < start.low < start.expected < start.high <= 1000.0 + 1100.0
 
 
 def test_an_elastic_job_takes_more_gpus_when_they_are_free() -> None:
     jobs = [
-        job("1", 400.0, 1, 2, 4, on={"n0": 1}),
-        job("2", 30.0, 3, on={"n0": 3}),
+        job("1", 400.0, 1, 2, 4, gpus_by_node={"n0": 1}),
+        job("2", 30.0, 3, gpus_by_node={"n0": 3}),
     ]
-    end = said("hops", situation(jobs))["1", "end"]
+    end = predict("hops", situation(jobs))["1", "end"]
     # After the round, or sooner, it has all four: 100 s on one, 300 s of work on four.
     assert 1000.0 + 90.0 <= end.expected <= 1000.0 + 250.0
 
@@ -204,7 +210,7 @@ def played(of: Situation) -> Playout:
 
 def test_a_step_ends_with_the_round() -> None:
     """Steps of 2.5 % of the time ahead went 65 s past it, and so did the starts then."""
-    playout = played(situation([job("1", 9e4, 4, on={"n0": 4}), job("2", 9e4, 4)]))
+    playout = played(situation([job("1", 9e4, 4, gpus_by_node={"n0": 4}), job("2", 9e4, 4)]))
     playout._clock[:], playout._boundary[:] = 2990.0, 3000.0
     assert playout._step()
     assert playout._clock.tolist() == [3000.0, 3000.0]
@@ -212,62 +218,66 @@ def test_a_step_ends_with_the_round() -> None:
 
 def test_a_calm_cluster_takes_a_step_for_each_event() -> None:
     """Rounds of 100 s change nothing in 90,000 s: both jobs have all that they can use."""
-    playout = played(situation([job("1", 9e4, 2, on={"n0": 2}), job("2", 5e4, 2, on={"n0": 2})]))
+    playout = played(
+        situation(
+            [job("1", 9e4, 2, gpus_by_node={"n0": 2}), job("2", 5e4, 2, gpus_by_node={"n0": 2})]
+        )
+    )
     assert [playout._step() for _ in range(3)] == [True, True, False]
     assert playout._end.tolist() == [[9e4, 5e4]] * 2
 
 
 def test_samples_tell_no_end_until_a_speed_was_measured() -> None:
     """A speed that nobody measured may be wrong by a factor of a hundred."""
-    new = job("1", 600.0, 2, on={"n0": 2}, done=150.0)
+    new = job("1", 600.0, 2, gpus_by_node={"n0": 2}, seconds_done=150.0)
     guess = ThroughputTable({1: 1.0}, {2: 1.0}, source="assumed")
     new = replace(new, throughput={T: guess})
     assert situation([new]).sources == (Source.NOTHING,)
-    assert said("hops", situation([new])) == {}
-    limited = situation([replace(new, time_limit_seconds=3600.0)])
-    assert limited.sources == (Source.TIME_LIMIT,)
-    assert limited.progress == (0.25,)
-    known = replace(guess, aggregated_source={2: "2 records"})
-    assert situation([replace(new, throughput={T: known})]).sources == (Source.SAMPLES,)
+    assert predict("hops", situation([new])) == {}
+    with_limit = situation([replace(new, time_limit_seconds=3600.0)])
+    assert with_limit.sources == (Source.TIME_LIMIT,)
+    assert with_limit.progress == (0.25,)
+    measured_table = replace(guess, aggregated_source={2: "2 records"})
+    assert situation([replace(new, throughput={T: measured_table})]).sources == (Source.SAMPLES,)
 
 
 def test_nothing_known_nothing_said() -> None:
-    unknown = job("1", None, 2, on={"n0": 2})
-    of = situation([unknown])
-    assert of.sources == (Source.NOTHING,)
-    assert said("hops", of) == {}
+    unknown = job("1", None, 2, gpus_by_node={"n0": 2})
+    unknown_situation = situation([unknown])
+    assert unknown_situation.sources == (Source.NOTHING,)
+    assert predict("hops", unknown_situation) == {}
 
 
 def test_a_held_job_has_no_start() -> None:
-    held = replace(job("1", 100.0, 1), state=JobState.HELD)
-    assert said("hops", situation([held])) == {}
+    held_job = replace(job("1", 100.0, 1), state=JobState.HELD)
+    assert predict("hops", situation([held_job])) == {}
 
 
 def test_a_time_limit_bounds_the_end() -> None:
-    limited = job("1", None, 2, on={"n0": 2}, limit=1000.0, done=100.0)
-    found = [
-        Predictor(traits_of("slurm"), seed=seed).all_of(situation([limited]))[0]
+    limited_job = job("1", None, 2, gpus_by_node={"n0": 2}, limit=1000.0, seconds_done=100.0)
+    ends = [
+        Predictor(traits_of("slurm"), seed=seed).all_of(situation([limited_job]))[0]
         for seed in range(20)
     ]
-    assert all(1000.0 < p.expected <= 1000.0 + 900.0 + 1.0 for p in found)
-    assert np.mean([p.high - p.low for p in found]) > 100.0
+    assert all(1000.0 < p.expected <= 1000.0 + 900.0 + 1.0 for p in ends)
+    assert np.mean([p.high - p.low for p in ends]) > 100.0
 
 
 def test_past_runs_give_a_distribution() -> None:
-    of = situation(
-        [job("1", None, 2, on={"n0": 2})],
+    situation_of_one = situation(
+        [job("1", None, 2, gpus_by_node={"n0": 2})],
         expected={JobId("1"): Expectation(1000.0, None, 0.5, 2.0, "from 9 runs")},
     )
-    end = said("slurm", of)["1", "end"]
+    end = predict("slurm", situation_of_one)["1", "end"]
     assert 1200.0 < end.low < end.expected < end.high < 4000.0
     assert end.source is Source.PAST_RUNS
 
 
 def test_the_same_seed_says_the_same() -> None:
     jobs = [job(str(i), None, 2, limit=500.0 * (i + 1)) for i in range(6)]
-    of = situation(jobs, (4, 4))
-    first = Predictor(traits_of("hops"), seed=3).all_of(of)
-    assert first == Predictor(traits_of("hops"), seed=3).all_of(of)
+    queue = situation(jobs, (4, 4))
+    first = Predictor(traits_of("hops"), seed=3).all_of(queue)
+    assert first == Predictor(traits_of("hops"), seed=3).all_of(queue)
 
 
 @pytest.mark.slow
@@ -280,12 +290,12 @@ def test_the_same_seed_says_the_same() -> None:
     st.sampled_from(["hops", "hops+", "slurm", "fifo", "las"]),
 )
 def test_intervals_are_in_order_and_not_before_now(
-    wanted: list[tuple[float, tuple[int, ...]]], policy: str
+    requests: list[tuple[float, tuple[int, ...]]], policy: str
 ) -> None:
     jobs = [
-        job(str(i), seconds, *reqs, submit=-float(i)) for i, (seconds, reqs) in enumerate(wanted)
+        job(str(i), seconds, *reqs, submit=-float(i)) for i, (seconds, reqs) in enumerate(requests)
     ]
-    of = situation(jobs, (8, 4))
-    for p in Predictor(traits_of(policy)).all_of(of):
-        assert of.now <= p.low <= p.expected <= p.high < np.inf
+    queue = situation(jobs, (8, 4))
+    for p in Predictor(traits_of(policy)).all_of(queue):
+        assert queue.now <= p.low <= p.expected <= p.high < np.inf
         assert p.kind is Kind.START

@@ -18,7 +18,7 @@ PROFILER = Path(__file__).parents[2] / "profiler"
 
 
 @dataclass(frozen=True)
-class Finished:
+class ProgramRun:
     code: int
     out: str
     err: str
@@ -51,7 +51,7 @@ class Node:
             **extra,
         }
 
-    def run(self, *command: str | Path, profiler: bool = True, **extra: str) -> Finished:
+    def run(self, *command: str | Path, profiler: bool = True, **extra: str) -> ProgramRun:
         """Run a Python command to its end; ``profiler`` False: as outside of any hops job."""
         env = self.env(**extra)
         if not profiler:
@@ -65,18 +65,25 @@ class Node:
             check=False,
             timeout=600,
         )
-        return Finished(result.returncode, result.stdout, result.stderr, self.reports())
+        return ProgramRun(result.returncode, result.stdout, result.stderr, self.reports())
 
-    def program(self, name: str, *arguments: str, profiler: bool = True, **extra: str) -> Finished:
+    def program(
+        self, name: str, *arguments: str, profiler: bool = True, **extra: str
+    ) -> ProgramRun:
         """Run one of the programs beside this file; it must end well."""
         result = self.run(PROGRAMS / f"{name}.py", *arguments, profiler=profiler, **extra)
         assert result.code == 0, result.err
         return result
 
-    def torchrun(self, ranks: int, name: str, *arguments: str, **extra: str) -> Finished:
+    def torchrun(self, ranks: int, name: str, *arguments: str, **extra: str) -> ProgramRun:
         launcher: Sequence[str] = ("-m", "torch.distributed.run", "--standalone")
-        launched = (*launcher, f"--nproc-per-node={ranks}", PROGRAMS / f"{name}.py", *arguments)
-        result = self.run(*launched, **extra)
+        torchrun_command = (
+            *launcher,
+            f"--nproc-per-node={ranks}",
+            PROGRAMS / f"{name}.py",
+            *arguments,
+        )
+        result = self.run(*torchrun_command, **extra)
         assert result.code == 0, result.err
         return result
 
@@ -109,5 +116,5 @@ def _gpu(request: pytest.FixtureRequest) -> None:
     if request.node.get_closest_marker("gpu") is None:
         return
     if not pytest.importorskip("torch").cuda.is_available():
-        said = pytest.fail if "HOPS_GPU" in os.environ else pytest.skip
-        said("PyTorch finds no GPU: make test-gpu needs one")
+        report_absence = pytest.fail if "HOPS_GPU" in os.environ else pytest.skip
+        report_absence("PyTorch finds no GPU: make test-gpu needs one")

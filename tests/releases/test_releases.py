@@ -14,9 +14,9 @@ from xml.etree import ElementTree
 
 import pytest
 
-HERE = Path(__file__).resolve().parent
+FOLDER = Path(__file__).resolve().parent
 UNABLE, UNBUILDABLE = 3, 4  # build.sh's own exit status
-WANTED = {name for name in os.environ.get("HOPS_RELEASES", "").split(",") if name}
+WANTED_SUITES = {name for name in os.environ.get("HOPS_RELEASES", "").split(",") if name}
 
 
 @dataclass(frozen=True)
@@ -35,10 +35,10 @@ pytestmark = [pytest.mark.live, pytest.mark.slow, pytest.mark.timeout(3600)]
 
 @pytest.fixture(params=RELEASES, ids=lambda release: release.suite)
 def release(request: pytest.FixtureRequest) -> Release:
-    chosen: Release = request.param
-    if chosen.suite not in WANTED:
-        pytest.skip(f"run it by: make test-{chosen.suite}")
-    return chosen
+    selected_release: Release = request.param
+    if selected_release.suite not in WANTED_SUITES:
+        pytest.skip(f"run it by: make test-{selected_release.suite}")
+    return selected_release
 
 
 @pytest.fixture
@@ -46,14 +46,14 @@ def root(release: Release) -> Path:
     """The suite's root; skipped with the versions where pyslurm and the suite's Slurm part."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     path = cache / "hops" / "releases" / release.suite
-    built = subprocess.run(
-        [HERE / "build.sh", release.suite, path], stderr=subprocess.PIPE, text=True, check=False
+    build = subprocess.run(
+        [FOLDER / "build.sh", release.suite, path], stderr=subprocess.PIPE, text=True, check=False
     )
-    print(built.stderr)
-    said = built.stderr.strip().splitlines()[-1:]
-    if built.returncode in (UNABLE, UNBUILDABLE):
-        pytest.skip(f"NOT TESTED: {' '.join(said)}")
-    assert built.returncode == 0, built.stderr
+    print(build.stderr)
+    error_lines = build.stderr.strip().splitlines()[-1:]
+    if build.returncode in (UNABLE, UNBUILDABLE):
+        pytest.skip(f"NOT TESTED: {' '.join(error_lines)}")
+    assert build.returncode == 0, build.stderr
     return path
 
 
@@ -61,15 +61,15 @@ def test_contract(release: Release, root: Path) -> None:
     """What failed is run once more, alone: live tests have deadlines, and a machine may be busy."""
     report = root / "tmp" / "contract.xml"
     report.unlink(missing_ok=True)
-    command = [HERE / "enter.sh", root, "/venv/bin/python", "-m", "pytest", "-q", "-m", "live"]
+    command = [FOLDER / "enter.sh", root, "/venv/bin/python", "-m", "pytest", "-q", "-m", "live"]
     command += ["tests/slurm", "tests/plugin", "tests/scripts/test_scripts_live.py"]
     command += ["tests/scripts/test_behaviours_live.py"]
     command += ["tests/daemon/test_sessions_live.py"]
     command += ["-o", "cache_dir=/tmp/contract-cache"]
     first = subprocess.run([*command, "-n", "2", "--junitxml=/tmp/contract.xml"], check=False)
     if first.returncode == pytest.ExitCode.TESTS_FAILED:
-        again = subprocess.run([*command, "--last-failed"], check=False)
-        assert again.returncode == 0
+        second_run = subprocess.run([*command, "--last-failed"], check=False)
+        assert second_run.returncode == 0
     else:
         assert first.returncode == 0
     cases = [
@@ -78,6 +78,6 @@ def test_contract(release: Release, root: Path) -> None:
         if "[pyslurm" in case.get("name", "")
     ]
     if release.through_pyslurm:
-        skipped = [case.get("name") for case in cases if case.find("skipped") is not None]
-        assert skipped == []
+        skipped_cases = [case.get("name") for case in cases if case.find("skipped") is not None]
+        assert skipped_cases == []
         assert len(cases) >= release.through_pyslurm

@@ -13,19 +13,19 @@ from fixtures_cluster import wait_until
 
 from examples.demo.slurm_conf import find_program
 
-MUNGED = find_program("munged")
+DAEMON = find_program("munged")
 
 
 @contextmanager
-def munged(folder: Path, key: bytes) -> Iterator[str]:
+def run_munged(folder: Path, key: bytes) -> Iterator[str]:
     """Its socket. ``folder`` is new, and everybody may enter it."""
-    assert MUNGED is not None
+    assert DAEMON is not None
     folder.mkdir(mode=0o755)
     (folder / "key").touch(mode=0o600)
     (folder / "key").write_bytes(key)
     socket, pid = folder / "socket", folder / "pid"
     subprocess.run(
-        [MUNGED, "--force", f"--key-file={folder}/key", f"--socket={socket}", f"--pid-file={pid}",
+        [DAEMON, "--force", f"--key-file={folder}/key", f"--socket={socket}", f"--pid-file={pid}",
          f"--log-file={folder}/log", f"--seed-file={folder}/seed"],
         check=True,
     )  # fmt: skip

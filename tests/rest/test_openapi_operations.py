@@ -15,12 +15,12 @@ from hopsd.rest.contract import answer_payload, operations, request_payload
 WORDS = st.lists(st.text(min_size=1), min_size=1)
 
 
-@given(users=WORDS, states=WORDS, most=st.integers(0, 10**6))
-def test_arguments_survive_the_query(users: list[str], states: list[str], most: int) -> None:
-    asked: dict[str, Any] = {"users": users, "states": states, "most": most}
-    target, body = operations()["status"].request(asked)
+@given(users=WORDS, states=WORDS, limit=st.integers(0, 10**6))
+def test_arguments_survive_the_query(users: list[str], states: list[str], limit: int) -> None:
+    arguments: dict[str, Any] = {"users": users, "states": states, "most": limit}
+    target, body = operations()["status"].request(arguments)
     query = parse_qs(urlsplit(target).query, keep_blank_values=True)
-    assert operations()["status"].arguments(query) == asked
+    assert operations()["status"].arguments(query) == arguments
     assert target.isascii()
     assert body == b""
 

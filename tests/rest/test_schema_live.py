@@ -34,7 +34,7 @@ EXAMPLES = 15
 """Of each operation."""
 
 
-class Signed(requests.auth.AuthBase):
+class MungeAuth(requests.auth.AuthBase):
     """Adds a credential for the request as it is sent."""
 
     def __init__(self, socket: str) -> None:
@@ -51,14 +51,14 @@ class Signed(requests.auth.AuthBase):
 def test_every_answer_is_as_published(site: Site) -> None:
     (port,) = free_ports(1)
     socket = str(site.folder / "munge.sock")
-    site.hopsd.configure(more=f'[api]\nlisten = "127.0.0.1:{port}"\nmunge_socket = "{socket}"\n')
+    site.hopsd.configure(tables=f'[api]\nlisten = "127.0.0.1:{port}"\nmunge_socket = "{socket}"\n')
     site.hopsd.start()
     jobs = [site.submit("hops:reqs=1", 600.0), site.submit("hops:reqs=4", 600.0)]
     site.hopsd.wait_for(lambda s: len(s["running"]) == 1 and len(s["waiting"]) == 1)
     schema = schemathesis.openapi.from_url(f"http://127.0.0.1:{port}/openapi.json")
     session = requests.Session()
-    session.auth = Signed(socket)
-    accepted = dict.fromkeys(operations(), 0)
+    session.auth = MungeAuth(socket)
+    answer_counts = dict.fromkeys(operations(), 0)
     # What is known to exist, whatever is drawn below.
     for job in jobs:
         case = schema["/v1/jobs/{job}"]["GET"].Case(path_parameters={"job": job})
@@ -78,9 +78,13 @@ def test_every_answer_is_as_published(site: Site) -> None:
         def check(case: Any) -> None:
             response = case.call(session=session)
             case.validate_response(response, checks=CHECKS)
-            accepted[case.operation.definition.raw["operationId"]] += response.status_code == 200
+            answer_counts[case.operation.definition.raw["operationId"]] += (
+                response.status_code == 200
+            )
 
         check()
     session.close()
-    never = {command for command, answered in accepted.items() if not answered}
-    assert never <= {"when", "throughput", "diary", "report"}, accepted
+    commands_without_answer = {
+        command for command, answer_count in answer_counts.items() if not answer_count
+    }
+    assert commands_without_answer <= {"when", "throughput", "diary", "report"}, answer_counts

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 pytest.importorskip("flask")
-from munged import MUNGED, munged
+from munged import DAEMON, run_munged
 
 from examples.demo.cluster import free_ports
 from hopsd.config import ApiConfig
@@ -34,7 +34,7 @@ from hopsd.serve.socket import REQUEST_BYTES_MAX, Request
 
 pytestmark = [
     pytest.mark.live,
-    pytest.mark.skipif(MUNGED is None, reason="munged (package munge)"),
+    pytest.mark.skipif(DAEMON is None, reason="munged (package munge)"),
 ]
 ROOT = Path(__file__).resolve().parents[2]
 AS_NOBODY = """
@@ -63,7 +63,7 @@ def answer(request: Request) -> Any:
 def socket() -> Iterator[str]:
     with TemporaryDirectory() as folder:
         Path(folder).chmod(0o755)
-        with munged(Path(folder, "munge"), b"k" * 64) as socket:
+        with run_munged(Path(folder, "munge"), b"k" * 64) as socket:
             yield socket
 
 
@@ -71,9 +71,9 @@ def socket() -> Iterator[str]:
 def server(socket: str) -> Iterator[Server]:
     port = _free_port()
     listen = NetworkAddress(f"127.0.0.1:{port}")
-    served = RestServer(ApiConfig(listen=listen, munge_socket=socket), answer)
+    rest_server = RestServer(ApiConfig(listen=listen, munge_socket=socket), answer)
     yield Server("127.0.0.1", port, socket, str(os.getuid()))
-    served.close()
+    rest_server.close()
 
 
 def ask(server: Server, command: str, **arguments: Any) -> Any:
@@ -81,11 +81,11 @@ def ask(server: Server, command: str, **arguments: Any) -> Any:
 
 
 def test_who_asks_is_known(server: Server) -> None:
-    asked = {"users": ["ann", "bob"], "most": 3}
-    assert ask(server, "status", **asked) == {
+    arguments = {"users": ["ann", "bob"], "most": 3}
+    assert ask(server, "status", **arguments) == {
         "command": "status",
         "uid": os.getuid(),
-        "arguments": asked,
+        "arguments": arguments,
     }
     assert ask(server, "release", jobs=["7", "8_1"])["arguments"] == {"jobs": ["7", "8_1"]}
     assert ask(server, "explain", job="8_1")["arguments"] == {"job": "8_1"}
@@ -94,14 +94,14 @@ def test_who_asks_is_known(server: Server) -> None:
 @pytest.mark.skipif(os.getuid() != 0, reason="only root may ask as another user")
 def test_another_user_is_another_uid(server: Server) -> None:
     words = [str(server.port), server.munge_socket, str(os.getuid())]
-    done = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-c", AS_NOBODY, *words],
         cwd=ROOT,
         capture_output=True,
         text=True,
         check=False,
     )
-    assert done.stdout == "{'command': 'health', 'uid': 65534, 'arguments': {}}\n", done.stderr
+    assert result.stdout == "{'command': 'health', 'uid': 65534, 'arguments': {}}\n", result.stderr
 
 
 def test_errors_come_back_in_their_own_words(server: Server) -> None:
@@ -126,16 +126,18 @@ class Reply:
         connection.close()
 
 
-def signed(server: Server, method: str, target: str, body: bytes = b"") -> dict[str, str]:
+def signature_headers(
+    server: Server, method: str, target: str, body: bytes = b""
+) -> dict[str, str]:
     payload = request_payload(method, target, body)
     return {"Authorization": f"MUNGE {Munge(server.munge_socket).encode(payload)}"}
 
 
 def test_a_credential_is_good_once(server: Server) -> None:
-    headers = signed(server, "GET", "/v1/health")
+    headers = signature_headers(server, "GET", "/v1/health")
     assert Reply(server, "GET", "/v1/health", **headers).status == 200
-    again = Reply(server, "GET", "/v1/health", **headers)
-    assert (again.status, "Replayed" in again.text) == (401, True)
+    replay = Reply(server, "GET", "/v1/health", **headers)
+    assert (replay.status, "Replayed" in replay.text) == (401, True)
 
 
 @pytest.mark.parametrize(
@@ -150,8 +152,11 @@ def test_a_credential_is_good_once(server: Server) -> None:
 def test_a_credential_is_for_no_other_request(
     server: Server, method: str, target: str, body: bytes
 ) -> None:
-    for other in (("GET", "/v1/status?most=1", b""), ("POST", "/v1/release", b'{"jobs": ["1"]}')):
-        reply = Reply(server, method, target, body, **signed(server, *other))
+    for other_request in (
+        ("GET", "/v1/status?most=1", b""),
+        ("POST", "/v1/release", b'{"jobs": ["1"]}'),
+    ):
+        reply = Reply(server, method, target, body, **signature_headers(server, *other_request))
         assert (reply.status, "for another request" in reply.text) == (401, True)
 
 
@@ -164,12 +169,12 @@ def test_without_a_credential_nothing_is_told(server: Server, header: str) -> No
 
 
 def test_a_key_of_another_cluster_is_refused(server: Server, tmp_path: Path) -> None:
-    with munged(tmp_path / "munge", b"x" * 64) as socket:
-        elsewhere = replace(server, munge_socket=socket)
-        headers = signed(elsewhere, "GET", "/v1/health")
+    with run_munged(tmp_path / "munge", b"x" * 64) as socket:
+        foreign_cluster = replace(server, munge_socket=socket)
+        headers = signature_headers(foreign_cluster, "GET", "/v1/health")
         assert Reply(server, "GET", "/v1/health", **headers).status == 401
         with pytest.raises(UnreachableError, match="is not signed by hopsd"):
-            ask(elsewhere, "health")
+            ask(foreign_cluster, "health")
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root may ask as another user")
@@ -211,18 +216,22 @@ def test_what_is_not_accepted_is_named(server: Server) -> None:
         ("DELETE", "/v1/status", 405, "GET /v1/status"),
         ("GET", "/v1/status?user=ann", 400, "accepted: users"),
     ):
-        reply = Reply(server, method, target, **signed(server, method, target))
+        reply = Reply(server, method, target, **signature_headers(server, method, target))
         assert (reply.status, words in reply.text) == (status, True)
     body = b"[]"
     reply = Reply(
-        server, "POST", "/v1/release", body, **signed(server, "POST", "/v1/release", body)
+        server,
+        "POST",
+        "/v1/release",
+        body,
+        **signature_headers(server, "POST", "/v1/release", body),
     )
     assert (reply.status, "give a JSON object" in reply.text) == (400, True)
 
 
 def test_a_body_has_a_bound(server: Server) -> None:
     body = b"x" * (REQUEST_BYTES_MAX + 1)
-    headers = signed(server, "POST", "/v1/release", body)
+    headers = signature_headers(server, "POST", "/v1/release", body)
     assert Reply(server, "POST", "/v1/release", body, **headers).status == 413
 
 
@@ -238,10 +247,10 @@ def test_what_a_user_leaves_unread_has_a_bound(
     server = Server("127.0.0.1", port, socket)
     try:
         reader = HTTPConnection(server.host, server.port, timeout=30)
-        reader.request("GET", "/v1/health", headers=signed(server, "GET", "/v1/health"))
+        reader.request("GET", "/v1/health", headers=signature_headers(server, "GET", "/v1/health"))
         with reader.getresponse() as unread:
             assert unread.status == 200
-            headers = signed(server, "GET", "/v1/health")
+            headers = signature_headers(server, "GET", "/v1/health")
             refused = Reply(server, "GET", "/v1/health", **headers)
             assert (refused.status, "answers to read" in refused.text) == (429, True)
         reader.close()
@@ -258,12 +267,12 @@ def test_a_hopsd_without_its_munged_says_so(socket: str) -> None:
     port = _free_port()
     app = application(answer, Munge("/nowhere"), RequestSlots())
     listen = NetworkAddress(f"127.0.0.1:{port}")
-    served = HttpServer(listen, app, HOSTS, "api")
+    http_server = HttpServer(listen, app, HOSTS, "api")
     try:
         with pytest.raises(UnreachableError, match=r"munged does not answer.*/nowhere"):
             ask(Server("127.0.0.1", port, socket), "health")
     finally:
-        served.close()
+        http_server.close()
 
 
 def test_nobody_there_is_named(socket: str) -> None:

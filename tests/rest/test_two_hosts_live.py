@@ -18,7 +18,7 @@ import pytest
 
 pytest.importorskip("flask")
 from daemon_site import Site
-from munged import munged
+from munged import run_munged
 
 from examples.demo.cluster import free_ports
 from hopsd.rest.contract import operations
@@ -57,16 +57,16 @@ class Host:
     def _as(user: int) -> list[str]:
         return ["setpriv", f"--reuid={user}", "--clear-groups"] if user else []
 
-    def told(self, *words: str, user: int = 0) -> str:
-        done = self.run(*words, user=user)
-        assert done.returncode == 0, done.stderr
-        return done.stdout
+    def output_of(self, *words: str, user: int = 0) -> str:
+        result = self.run(*words, user=user)
+        assert result.returncode == 0, result.stderr
+        return result.stdout
 
 
 @contextmanager
 def host(environment: Mapping[str, str]) -> Iterator[Host]:
     link = f"hops{os.getpid() % 100000}x{next(_NUMBERS)}"
-    there, here = f"{link}a", f"{link}b"
+    peer_link, own_link = f"{link}a", f"{link}b"
     net = f"10.{os.getpid() % 200 + 20}.{next(_NUMBERS)}"
     with subprocess.Popen(
         ["unshare", "--net", "sh", "-c", "echo ready; exec sleep 600"], stdout=subprocess.PIPE
@@ -76,18 +76,18 @@ def host(environment: Mapping[str, str]) -> Iterator[Host]:
             if process.stdout.readline() != b"ready\n":
                 pytest.skip("this machine lets nobody make a network namespace")
             for words in (
-                f"link add {here} type veth peer name {there} netns {process.pid}",
-                f"addr add {net}.1/24 dev {here}",
-                f"link set {here} up",
+                f"link add {own_link} type veth peer name {peer_link} netns {process.pid}",
+                f"addr add {net}.1/24 dev {own_link}",
+                f"link set {own_link} up",
             ):
                 subprocess.run(["ip", *words.split()], check=True)
-            other = Host(process.pid, f"{net}.1", environment)
-            other.told("ip", "addr", "add", f"{net}.2/24", "dev", there)
-            other.told("ip", "link", "set", there, "up")
-            yield other
+            remote_host = Host(process.pid, f"{net}.1", environment)
+            remote_host.output_of("ip", "addr", "add", f"{net}.2/24", "dev", peer_link)
+            remote_host.output_of("ip", "link", "set", peer_link, "up")
+            yield remote_host
         finally:
             process.kill()
-            subprocess.run(["ip", "link", "del", here], check=False, capture_output=True)
+            subprocess.run(["ip", "link", "del", own_link], check=False, capture_output=True)
 
 
 @pytest.fixture
@@ -103,7 +103,7 @@ def port(site: Site) -> int:
     """hopsd's, on all addresses."""
     (port,) = free_ports(1)
     socket = site.folder / "munge.sock"
-    site.hopsd.configure(more=f'[api]\nlisten = "0.0.0.0:{port}"\nmunge_socket = "{socket}"\n')
+    site.hopsd.configure(tables=f'[api]\nlisten = "0.0.0.0:{port}"\nmunge_socket = "{socket}"\n')
     site.hopsd.start()
     return port
 
@@ -112,40 +112,49 @@ def test_hopsctl_on_another_host(site: Site, port: int, folder: Path) -> None:
     job = site.submit("hops:reqs=1", 600.0)
     site.hopsd.wait_for(lambda status: len(status["running"]) == 1)
     key = (site.folder / "munge.key").read_bytes()
-    with munged(folder / "munge", key) as socket, host({"HOPS_MUNGE_SOCKET": socket}) as other:
-        server = f"{other.address}:{port}"
-        other.environment = {**other.environment, "HOPS_SERVER": server}
-        told = json.loads(other.told(str(HOPSCTL), "status", "--json"))
-        assert [row["id"] for row in told["running"]] == [job]
-        assert job in other.told(str(HOPSCTL), "explain", job)
-        assert "no hopsd answers" in other.run(str(HOPSCTL), "status", "--socket=/nowhere").stderr
+    with (
+        run_munged(folder / "munge", key) as socket,
+        host({"HOPS_MUNGE_SOCKET": socket}) as remote_host,
+    ):
+        server = f"{remote_host.address}:{port}"
+        remote_host.environment = {**remote_host.environment, "HOPS_SERVER": server}
+        status = json.loads(remote_host.output_of(str(HOPSCTL), "status", "--json"))
+        assert [row["id"] for row in status["running"]] == [job]
+        assert job in remote_host.output_of(str(HOPSCTL), "explain", job)
+        assert (
+            "no hopsd answers"
+            in remote_host.run(str(HOPSCTL), "status", "--socket=/nowhere").stderr
+        )
         # Who may pause here may pause there, and nobody else.
-        assert "paused" in other.told(str(HOPSCTL), "pause")
+        assert "paused" in remote_host.output_of(str(HOPSCTL), "pause")
         assert site.hopsd.status()["mode"] == "paused"
-        other.told(str(HOPSCTL), "resume")
+        remote_host.output_of(str(HOPSCTL), "resume")
         # With curl, as an ordinary user.
         ask = (
             "curl --silent --fail-with-body --header"
             f' "Authorization: MUNGE $(printf "GET $0" | munge --socket={socket})"'
             f' "http://{server}$0"'
         )
-        curl = other.run("bash", "-c", ask, "/v1/status?most=1", user=65534)
+        curl = remote_host.run("bash", "-c", ask, "/v1/status?most=1", user=65534)
         assert json.loads(curl.stdout)["totals"]["running"] == 1
         refused = ask.replace('"GET', '"POST').replace("--silent", "--silent --request POST")
-        said = other.run("bash", "-c", refused, "/v1/pause", user=65534)
-        assert said.returncode != 0
-        assert "pause is for root" in json.loads(said.stdout)["error"]
+        result = remote_host.run("bash", "-c", refused, "/v1/pause", user=65534)
+        assert result.returncode != 0
+        assert "pause is for root" in json.loads(result.stdout)["error"]
 
 
 def test_a_host_without_the_key_is_told_nothing(site: Site, port: int, folder: Path) -> None:
     with (
-        munged(folder / "munge", b"x" * 64) as socket,
-        host({"HOPS_MUNGE_SOCKET": socket}) as other,
+        run_munged(folder / "munge", b"x" * 64) as socket,
+        host({"HOPS_MUNGE_SOCKET": socket}) as remote_host,
     ):
-        other.environment = {**other.environment, "HOPS_SERVER": f"{other.address}:{port}"}
-        done = other.run(str(HOPSCTL), "status")
-        assert (done.returncode, done.stdout) == (4, "")
-        assert "Invalid credential" in done.stderr
+        remote_host.environment = {
+            **remote_host.environment,
+            "HOPS_SERVER": f"{remote_host.address}:{port}",
+        }
+        result = remote_host.run(str(HOPSCTL), "status")
+        assert (result.returncode, result.stdout) == (4, "")
+        assert "Invalid credential" in result.stderr
 
 
 @pytest.mark.usefixtures("port")
@@ -155,5 +164,5 @@ def test_every_command_of_the_socket_is_in_the_api(site: Site) -> None:
 
     with pytest.raises(InputError) as refused:
         ask(site.hopsd.socket, "nothing")
-    accepted = str(refused.value).partition("accepted: ")[2].split(", ")
-    assert set(accepted) == set(operations())
+    commands = str(refused.value).partition("accepted: ")[2].split(", ")
+    assert set(commands) == set(operations())

@@ -17,7 +17,7 @@ SPREADS = ThroughputTable({1: 1.0}, {2: 1.0})
 HATES_IT = ThroughputTable({1: 1.0}, {2: 0.5})
 
 
-def job(name: int, *reqs: int, table: ThroughputTable = SPREADS, **more: object) -> Job:
+def job(name: int, *reqs: int, table: ThroughputTable = SPREADS, **changes: object) -> Job:
     fields = {
         "id": JobId(str(name)),
         "user": UserName("u"),
@@ -27,16 +27,16 @@ def job(name: int, *reqs: int, table: ThroughputTable = SPREADS, **more: object)
         "throughput": {A: table},
         "samples": 1e4,
     }
-    return Job(**(fields | more))  # type: ignore[arg-type]
+    return Job(**(fields | changes))  # type: ignore[arg-type]
 
 
 def plan(policy: str, jobs: list[Job], *sizes: int, first: bool = True) -> Plan:
-    held: dict[str, int] = {}
+    gpus_in_use: dict[str, int] = {}
     for mine in jobs:
         for node, gpus in mine.running:
-            held[node] = held.get(node, 0) + gpus
+            gpus_in_use[node] = gpus_in_use.get(node, 0) + gpus
     nodes = tuple(
-        Node(NodeName(f"n{i}"), A, gpus, gpus - held.get(f"n{i}", 0))
+        Node(NodeName(f"n{i}"), A, gpus, gpus - gpus_in_use.get(f"n{i}", 0))
         for i, gpus in enumerate(sizes)
     )
     snapshot = Snapshot(3600.0, RoundInfo(first, 360.0), nodes, tuple(jobs))
@@ -46,8 +46,8 @@ def plan(policy: str, jobs: list[Job], *sizes: int, first: bool = True) -> Plan:
 def test_gandiva_places_well_before_all() -> None:
     """The second job loses nothing on two servers; the first takes the server for itself."""
     jobs = [job(1, 4, table=SPREADS), job(2, 4, table=HATES_IT)]
-    done = plan("gandiva", jobs, 2, 2, 4)
-    assert done.placements["1"].gpus == done.placements["2"].gpus == 4
+    fair_plan = plan("gandiva", jobs, 2, 2, 4)
+    assert fair_plan.placements["1"].gpus == fair_plan.placements["2"].gpus == 4
     alone = plan("gandiva", [job(2, 4, table=HATES_IT), job(1, 2)], 2, 4)
     assert alone.placements["2"] == Allocation.of({"n1": 4})
     assert alone.placements["1"] == Allocation.of({"n0": 2})
@@ -61,8 +61,8 @@ def test_tiresias_serves_the_app_with_the_least_gpu_time_wherever() -> None:
         job(2, 4, app=app),
         job(3, 4, attained_gpu_seconds=500.0, table=HATES_IT),
     ]
-    done = plan("tiresias", jobs, 2, 4)
-    assert done.placements == {"3": Allocation.of({"n0": 2, "n1": 2})}
+    fair_plan = plan("tiresias", jobs, 2, 4)
+    assert fair_plan.placements == {"3": Allocation.of({"n0": 2, "n1": 2})}
 
 
 def test_srsf_serves_the_app_with_the_least_work_left_and_srtf_counts_its_speed() -> None:
@@ -74,9 +74,9 @@ def test_srsf_serves_the_app_with_the_least_work_left_and_srtf_counts_its_speed(
 
 def test_optimus_starts_all_before_any_grows_and_then_the_one_that_gains_most() -> None:
     slow = ThroughputTable({1: 1.0, 2: 0.55, 4: 0.3})
-    done = plan("optimus", [job(1, 1, 2, 4, table=slow), job(2, 1, 2, 4)], 3)
-    assert done.placements["1"].gpus == 1
-    assert done.placements["2"].gpus == 2
+    fair_plan = plan("optimus", [job(1, 1, 2, 4, table=slow), job(2, 1, 2, 4)], 3)
+    assert fair_plan.placements["1"].gpus == 1
+    assert fair_plan.placements["2"].gpus == 2
 
 
 def test_slaq_prefers_whose_loss_falls_fastest() -> None:
@@ -94,7 +94,7 @@ def test_leases_and_later_plans_leave_who_runs_alone(policy: str) -> None:
         running=Allocation.of({"n0": 4}),
         running_since=3300.0,
     )
-    done = plan(policy, [runs, job(2, 4)], 4)
-    assert done.placements == {"1": runs.running}
+    second_plan = plan(policy, [runs, job(2, 4)], 4)
+    assert second_plan.placements == {"1": runs.running}
     later = plan(policy, [replace(runs, running_since=0.0), job(2, 4)], 4, first=False)
     assert later.placements == {}

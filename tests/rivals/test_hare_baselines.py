@@ -20,9 +20,9 @@ from hopsd.policies.hare.tasks import Instance
 
 
 def ends(name: str, case: Instance) -> list[float]:
-    made = BASELINES[name](case, 0.0)
-    assert violations(case, made) == []
-    return made.completion(case).tolist()
+    schedule = BASELINES[name](case, 0.0)
+    assert violations(case, schedule) == []
+    return schedule.completion(case).tolist()
 
 
 @settings(max_examples=80, deadline=None)
@@ -30,10 +30,10 @@ def ends(name: str, case: Instance) -> list[float]:
 def test_schedules_are_feasible_and_no_better_than_the_optimum(case: Instance, name: str) -> None:
     able = np.isfinite(case.train[:, case.gpu_type]).sum(axis=1)
     assume(bool((case.scale <= able).all()))
-    made = BASELINES[name](case, 1.5)
-    assert violations(case, made) == []
-    assert made.lower_bound == 1.5
-    assert made.weighted_completion(case) >= optimum(case) * (1 - 1e-9)
+    schedule = BASELINES[name](case, 1.5)
+    assert violations(case, schedule) == []
+    assert schedule.lower_bound == 1.5
+    assert schedule.weighted_completion(case) >= optimum(case) * (1 - 1e-9)
 
 
 def test_fifo_lets_nobody_overtake() -> None:
@@ -101,6 +101,6 @@ def test_a_mix_shows_in_the_jobs() -> None:
 
 def test_a_run_compares_all_schemes_on_one_instance() -> None:
     small = {"V100": 4, "K80": 4}
-    found = run(replace(Scenario(jobs=8, gpus=small)).instance())
-    assert set(found.objective) == set(SCHEMES)
-    assert min(found.objective.values()) >= found.bound > 0
+    comparison = run(replace(Scenario(jobs=8, gpus=small)).instance())
+    assert set(comparison.objective) == set(SCHEMES)
+    assert min(comparison.objective.values()) >= comparison.bound > 0

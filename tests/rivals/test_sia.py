@@ -39,12 +39,12 @@ def exhaustive(options: list[Option], capacity: dict[GpuType, int]) -> float:
     def best(i: int, a: int, b: int) -> float:
         if i == jobs:
             return 0.0
-        least = best(i + 1, a, b)
+        least_cost = best(i + 1, a, b)
         for o in options:
-            left = (a - o.gpus * (o.gpu_type == A), b - o.gpus * (o.gpu_type == B))
-            if o.job == i and min(left) >= 0:
-                least = min(least, o.cost + best(i + 1, *left))
-        return least
+            remainder = (a - o.gpus * (o.gpu_type == A), b - o.gpus * (o.gpu_type == B))
+            if o.job == i and min(remainder) >= 0:
+                least_cost = min(least_cost, o.cost + best(i + 1, *remainder))
+        return least_cost
 
     return best(0, capacity[A], capacity[B])
 
@@ -55,15 +55,15 @@ def test_the_program_is_solved_to_its_optimum(
     case: tuple[list[Option], dict[GpuType, int]],
 ) -> None:
     options, capacity = case
-    chosen, gained, most = choose(options, capacity, time_limit_seconds=20.0)
-    assert len({o.job for o in chosen}) == len(chosen)
+    choice, gain, upper_bound = choose(options, capacity, time_limit_seconds=20.0)
+    assert len({o.job for o in choice}) == len(choice)
     for gpu_type, gpus in capacity.items():
-        assert sum(o.gpus for o in chosen if o.gpu_type == gpu_type) <= gpus
+        assert sum(o.gpus for o in choice if o.gpu_type == gpu_type) <= gpus
     optimum = -exhaustive(options, capacity)
-    assert gained == pytest.approx(-sum(o.cost for o in chosen))
-    assert gained == pytest.approx(optimum, rel=1e-4, abs=1e-9)
-    assert optimum <= most + 1e-9
-    assert most - gained <= 1e-4 * most + 1e-9
+    assert gain == pytest.approx(-sum(o.cost for o in choice))
+    assert gain == pytest.approx(optimum, rel=1e-4, abs=1e-9)
+    assert optimum <= upper_bound + 1e-9
+    assert upper_bound - gain <= 1e-4 * upper_bound + 1e-9
 
 
 def test_rows_are_divided_by_their_smallest_entry() -> None:
@@ -113,8 +113,10 @@ def test_published_counts_and_those_of_the_hops_paper() -> None:
     case = snapshot(job("1", 1, 3, 4, 6, 16), job("2", 3, 5))
     counts = [(o.job, o.gpus) for o in Sia().options(case, Servers(case), case.jobs)]
     assert counts == [(0, 1), (0, 4), (0, 16), (1, 3), (1, 5)]
-    own = [(o.job, o.gpus) for o in Sia(own_sizes=True).options(case, Servers(case), case.jobs)]
-    assert own == [(0, 1), (0, 3), (0, 4), (0, 6), (0, 16), (1, 3), (1, 5)]
+    options_of_jobs = [
+        (o.job, o.gpus) for o in Sia(own_sizes=True).options(case, Servers(case), case.jobs)
+    ]
+    assert options_of_jobs == [(0, 1), (0, 3), (0, 4), (0, 6), (0, 16), (1, 3), (1, 5)]
 
 
 def test_servers_are_found_afterwards_and_may_be_missing() -> None:

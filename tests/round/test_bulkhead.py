@@ -95,8 +95,8 @@ def test_a_folder_named_like_a_report_leaves_no_descriptor_open(tmp_path: Path) 
 
 
 def test_counts_that_no_partition_could_hold_are_left_out_and_told(tmp_path: Path) -> None:
-    many = [job(10 + i, "hops:reqs=1-65536;num=256", submit=NOW) for i in range(12)]
-    rig = Rig(tmp_path, job(1, "hops:reqs=1,2,4"), HONEST[1], *many)
+    greedy_jobs = [job(10 + i, "hops:reqs=1-65536;num=256", submit=NOW) for i in range(12)]
+    rig = Rig(tmp_path, job(1, "hops:reqs=1,2,4"), HONEST[1], *greedy_jobs)
     rig.tick(2)
     assert {"1", "2"} <= rig.port.running
     assert rig.row("10")["reqs"] == [1]
@@ -150,11 +150,11 @@ def test_names_that_no_database_takes_are_made_ones_that_it_does(tmp_path: Path)
     assert rig.row("3")["name"] == "a?b?"
 
 
-def stumble(over: str) -> Any:
+def stumble(culprit: str) -> Any:
     """The real policy, but that it stumbles over a job."""
 
     def plan(snapshot: Snapshot, settings: PlanSettings) -> Plan:
-        if any(job.id == over for job in snapshot.jobs):
+        if any(job.id == culprit for job in snapshot.jobs):
             raise OverflowError("integer division result too large for a float")
         return hops.plan(snapshot, settings)
 
@@ -181,11 +181,11 @@ def test_a_job_that_the_planner_stumbles_over_is_set_aside_and_tried_again_later
 def test_a_running_job_that_the_planner_stumbles_over_stays_where_it_is(tmp_path: Path) -> None:
     rig = Rig(tmp_path, *HONEST)
     rig.tick()
-    where = rig.port.jobs[JobId("1")].allocation
+    allocation = rig.port.jobs[JobId("1")].allocation
     rig.controller._policy = stumble("1")
     rig.port.now += 3600.0
     rig.tick()
-    assert rig.port.jobs[JobId("1")].allocation == where
+    assert rig.port.jobs[JobId("1")].allocation == allocation
     assert "set aside" in rig.row("1")["noticed"]
 
 
@@ -253,8 +253,8 @@ def test_a_workload_that_cannot_be_fitted_keeps_no_other_from_it(
     rig.report(2)
     rig.tick()
     assert {fit.workload.split("/")[1] for fit in rig.store.knowledge().theory} == {"train2"}
-    told = [event.text for event in rig.store.events() if event.kind == "report_left_out"]
-    assert told == ["ann/train1/ on a100: FloatingPointError: underflow"]
+    event_texts = [event.text for event in rig.store.events() if event.kind == "report_left_out"]
+    assert event_texts == ["ann/train1/ on a100: FloatingPointError: underflow"]
 
 
 def test_history_is_pruned_though_no_round_succeeds(tmp_path: Path) -> None:
@@ -301,8 +301,8 @@ def test_isolate_finds_exactly_the_culprits(bad: set[int]) -> None:
             raise ValueError
         return sum(items)
 
-    total, aside = find_failing_items(range(32), attempt)
-    assert {item for item, _ in aside} == bad
+    total, failures = find_failing_items(range(32), attempt)
+    assert {item for item, _ in failures} == bad
     assert total == sum(set(range(32)) - bad)
     assert tries <= 2 + 2 * 5 * len(bad)
 
@@ -313,9 +313,9 @@ def test_isolate_parts_two_that_fail_only_together() -> None:
             raise ValueError
         return items
 
-    kept, aside = find_failing_items(range(8), attempt)
-    assert len(kept) == 7
-    assert aside[0][0] in {2, 6}
+    successes, failures = find_failing_items(range(8), attempt)
+    assert len(successes) == 7
+    assert failures[0][0] in {2, 6}
 
 
 def test_isolate_blames_nobody_for_what_fails_without_any() -> None:
@@ -328,15 +328,15 @@ def test_isolate_blames_nobody_for_what_fails_without_any() -> None:
 
 @pytest.mark.parametrize("error", bulkhead.PASS_THROUGH_ERRORS)
 def test_isolate_tries_nobody_out_while_a_server_is_away(error: type[Exception]) -> None:
-    seen: list[int] = []
+    attempt_sizes: list[int] = []
 
     def attempt(items: Sequence[int]) -> None:
-        seen.append(len(items))
+        attempt_sizes.append(len(items))
         raise error("away")
 
     with pytest.raises(error):
         find_failing_items(range(8), attempt)
-    assert seen == [8]
+    assert attempt_sizes == [8]
     assert StoreUnavailableError in bulkhead.PASS_THROUGH_ERRORS
 
 
@@ -352,22 +352,24 @@ def test_what_other_workloads_show_of_the_network_counts_and_harms_nobody(
             for at in range(3)
         )
     real = inferred.by_workload
-    asked: list[tuple[Bandwidth, ...]] = []
+    bandwidth_calls: list[tuple[Bandwidth, ...]] = []
 
-    def breaks(records: Sequence[ThroughputRecord], *rest: Any) -> Any:
+    def breaks(records: Sequence[ThroughputRecord], *arguments: Any) -> Any:
         if any(record.workload == "broken" for record in records):
             raise ZeroDivisionError
-        return real(records, *rest)
+        return real(records, *arguments)
 
     def sees(*arguments: Any) -> Any:
-        asked.append(arguments[3].implied)
+        bandwidth_calls.append(arguments[3].implied)
         return build_snapshot(*arguments)
 
     monkeypatch.setattr(inferred, "by_workload", breaks)
     monkeypatch.setattr("hopsd.round.decide.build_snapshot", sees)
     rig.tick(2)
     assert rig.port.running == {"1"}
-    assert {[bandwidth.gpu_type for bandwidth in implied] == [A100] for implied in asked} == {True}
+    assert {
+        [bandwidth.gpu_type for bandwidth in bandwidths] == [A100] for bandwidths in bandwidth_calls
+    } == {True}
 
 
 def test_an_older_version_of_a_program_counts_where_no_job_runs_it(
@@ -379,15 +381,15 @@ def test_an_older_version_of_a_program_counts_where_no_job_runs_it(
     older = WorkloadName(f"{workload_of(mine)}+{'b' * 12}")
     for name in (older, WorkloadName(f"another+{'b' * 12}")):
         rig.store.save_theory([theory(workload=name, gpu_type=A100)])
-    asked: list[set[WorkloadName]] = []
+    workload_calls: list[set[WorkloadName]] = []
 
     def sees(*arguments: Any) -> Any:
-        asked.append({fit.workload for fit in arguments[3].theory})
+        workload_calls.append({fit.workload for fit in arguments[3].theory})
         return build_snapshot(*arguments)
 
     monkeypatch.setattr("hopsd.round.decide.build_snapshot", sees)
     rig.tick()
-    assert asked[0] == {older}
+    assert workload_calls[0] == {older}
 
 
 @pytest.mark.parametrize(
@@ -402,10 +404,10 @@ def test_what_a_culprit_broke_is_let_go_with_the_tick(
 ) -> None:
     """Without looking for cycles: the records of a tick over 20,000 jobs take 25 MiB."""
 
-    def breaks(*arguments: Any, **named: Any) -> Any:
+    def breaks(*arguments: Any, **keywords: Any) -> Any:
         if "3" in jobs(arguments):
             raise ValueError("the third")
-        return works(*arguments, **named)
+        return works(*arguments, **keywords)
 
     works = pkgutil.resolve_name(step)
     monkeypatch.setattr(step, breaks)
@@ -416,10 +418,10 @@ def test_what_a_culprit_broke_is_let_go_with_the_tick(
         rig.tick()
         gc.set_debug(gc.DEBUG_SAVEALL)
         gc.collect()
-        kept = [type(thing) for thing in gc.garbage]
+        garbage_types = [type(thing) for thing in gc.garbage]
     finally:
         gc.set_debug(0)
         gc.enable()
         gc.garbage.clear()
     assert "set aside" in rig.row("3")["reason"]
-    assert not {JobRecord, JobReading, Snapshot, Observation} & set(kept)
+    assert not {JobRecord, JobReading, Snapshot, Observation} & set(garbage_types)

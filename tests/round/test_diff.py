@@ -35,7 +35,7 @@ def job(number: int, allocation: Allocation, hold: Hold = Hold.HOPS) -> JobReadi
     )
 
 
-def applied(jobs: tuple[JobReading, ...], steps: list[Step]) -> tuple[JobReading, ...]:
+def apply_steps(jobs: tuple[JobReading, ...], steps: list[Step]) -> tuple[JobReading, ...]:
     """The jobs after every step worked."""
     after = {j.id: j for j in jobs}
     for step in steps:
@@ -58,57 +58,61 @@ clusters = st.lists(st.tuples(allocations, st.sampled_from(list(Hold))), max_siz
 def test_a_plan_applied_twice_changes_nothing_the_second_time(
     jobs: tuple[JobReading, ...], data: st.DataObject, first: bool
 ) -> None:
-    planned = {j.id: a for j in jobs if (a := data.draw(allocations))}
+    placements = {j.id: a for j in jobs if (a := data.draw(allocations))}
     if not first:
-        planned = {j: a for j, a in planned.items() if not jobs[int(j)].allocation}
-    plan = Plan(planned)
-    steps = diff(Reading(0.0, (), jobs), plan, pinned=(), first=first)
-    after = applied(jobs, steps)
-    assert diff(Reading(1.0, (), after), plan, pinned=(), first=first) == []
+        placements = {j: a for j, a in placements.items() if not jobs[int(j)].allocation}
+    plan = Plan(placements)
+    steps = diff(Reading(0.0, (), jobs), plan, pinned_jobs=(), first=first)
+    after = apply_steps(jobs, steps)
+    assert diff(Reading(1.0, (), after), plan, pinned_jobs=(), first=first) == []
     for reading in after:
-        if reading.id in planned:
-            assert reading.allocation == planned[reading.id]
+        if reading.id in placements:
+            assert reading.allocation == placements[reading.id]
 
 
 @given(clusters, st.randoms(use_true_random=False))
 def test_the_order_of_jobs_changes_nothing(jobs: tuple[JobReading, ...], random: object) -> None:
-    shuffled = list(jobs)
-    random.shuffle(shuffled)  # type: ignore[attr-defined]
+    shuffled_jobs = list(jobs)
+    random.shuffle(shuffled_jobs)  # type: ignore[attr-defined]
     plan = Plan({j.id: Allocation.of({"n0": 1}) for j in jobs if int(j.id) % 2})
-    one = diff(Reading(0.0, (), jobs), plan, pinned=(), first=True)
-    two = diff(Reading(0.0, (), tuple(shuffled)), plan, pinned=(), first=True)
-    assert one == two
+    steps = diff(Reading(0.0, (), jobs), plan, pinned_jobs=(), first=True)
+    two = diff(Reading(0.0, (), tuple(shuffled_jobs)), plan, pinned_jobs=(), first=True)
+    assert steps == two
 
 
 def test_a_first_plan_preempts_what_it_does_not_place_but_not_the_pinned() -> None:
-    here = Allocation.of({"n0": 2})
-    jobs = (job(1, here), job(2, here), job(3, here))
-    there = Allocation.of({"n1": 2})
-    steps = diff(Reading(0.0, (), jobs), Plan({JobId("2"): there}), pinned={JobId("3")}, first=True)
+    allocation = Allocation.of({"n0": 2})
+    jobs = (job(1, allocation), job(2, allocation), job(3, allocation))
+    target = Allocation.of({"n1": 2})
+    steps = diff(
+        Reading(0.0, (), jobs), Plan({JobId("2"): target}), pinned_jobs={JobId("3")}, first=True
+    )
     assert [(s.job, s.kind, s.target) for s in steps] == [
         ("1", StepKind.PREEMPT, Allocation()),
-        ("2", StepKind.MOVE, there),
+        ("2", StepKind.MOVE, target),
     ]
 
 
 def test_a_later_plan_leaves_running_jobs_alone() -> None:
     jobs = (job(1, Allocation.of({"n0": 2})), job(2, Allocation()))
-    here = Allocation.of({"n1": 1})
-    steps = diff(Reading(0.0, (), jobs), Plan({JobId("2"): here}), pinned=(), first=False)
+    target = Allocation.of({"n1": 1})
+    steps = diff(Reading(0.0, (), jobs), Plan({JobId("2"): target}), pinned_jobs=(), first=False)
     assert [(s.job, s.kind) for s in steps] == [("2", StepKind.START)]
 
 
 def test_what_slurm_could_start_by_itself_is_held_but_for_released_jobs() -> None:
     jobs = (job(1, Allocation(), Hold.NONE), job(2, Allocation(), Hold.NONE))
-    seen = Reading(0.0, (), jobs)
-    steps = diff(seen, Plan({}), pinned=(), first=False, ignored={JobId("2")})
+    reading = Reading(0.0, (), jobs)
+    steps = diff(reading, Plan({}), pinned_jobs=(), first=False, released_jobs={JobId("2")})
     assert [(s.job, s.kind) for s in steps] == [("1", StepKind.HOLD)]
 
 
 def test_who_comes_first_in_the_queue_is_started_first() -> None:
     """The port puts off what Slurm is too busy for."""
     jobs = tuple(job(number, Allocation()) for number in range(4))
-    one = Allocation.of({"n0": 1})
-    plan = Plan({j.id: one for j in jobs}, window=(JobId("2"), JobId("1")), adjusted=(JobId("3"),))
-    steps = diff(Reading(0.0, (), jobs), plan, pinned=(), first=True)
+    single_gpu = Allocation.of({"n0": 1})
+    plan = Plan(
+        {j.id: single_gpu for j in jobs}, window=(JobId("2"), JobId("1")), adjusted=(JobId("3"),)
+    )
+    steps = diff(Reading(0.0, (), jobs), plan, pinned_jobs=(), first=True)
     assert [step.job for step in steps] == ["2", "1", "3", "0"]

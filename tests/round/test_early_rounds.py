@@ -7,7 +7,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from memory_cluster import A100, NODES, TABLE, Cluster, cluster, comment, submitted
+from memory_cluster import A100, NODES, TABLE, Cluster, cluster, comment, submission
 from memory_store import MemoryStore
 
 from hopsd.core.queue.profile_runs import ProfilingSettings
@@ -76,7 +76,7 @@ def test_what_a_waiting_job_gets_ends_no_round() -> None:
     site = Site()
     site.look(0.0)
     ending(site.port, "1")
-    site.port.jobs[JobId("9")] = submitted(9, comment(2), submit=1090.0)
+    site.port.jobs[JobId("9")] = submission(9, comment(2), submit=1090.0)
     result = site.look(200.0)
     assert not result.first
     assert result.window.end == 1360.0
@@ -116,11 +116,13 @@ def test_a_long_round_lasts_a_sixth_of_its_length_and_a_short_one_does_not_end_e
 def test_a_few_gpus_of_many_end_no_round() -> None:
     """Two of 68 are 3 % of the cluster, but not of the round's time when a tenth is over."""
     site = Site()
-    more = (replace(NODES[1], name=NodeName(f"m{i}")) for i in range(16))
-    site.port.nodes = (*NODES[:1], *more)
-    held = {JobId(str(i)): submitted(i, comment(4, extra=";preempt=no")) for i in range(10, 26)}
-    pair = {JobId(str(i)): submitted(i, comment(2), submit=900.0 + i) for i in (1, 2)}
-    site.port.jobs = pair | held
+    more_nodes = (replace(NODES[1], name=NodeName(f"m{i}")) for i in range(16))
+    site.port.nodes = (*NODES[:1], *more_nodes)
+    rigid_jobs = {
+        JobId(str(i)): submission(i, comment(4, extra=";preempt=no")) for i in range(10, 26)
+    }
+    pair = {JobId(str(i)): submission(i, comment(2), submit=900.0 + i) for i in (1, 2)}
+    site.port.jobs = pair | rigid_jobs
     site.look(0.0)
     assert sum(place.gpus for place in site.port.placements().values()) == 68
     ending(site.port, "1")
@@ -132,7 +134,7 @@ def test_a_few_gpus_of_many_end_no_round() -> None:
 def test_gpus_that_stay_idle_end_a_round_once() -> None:
     """A job of two GPUs leaves as many idle, whatever is planned."""
     site = Site()
-    site.port.jobs[JobId("2")] = submitted(2, comment(2), submit=902.0)
+    site.port.jobs[JobId("2")] = submission(2, comment(2), submit=902.0)
     site.look(0.0)
     ending(site.port, "1")
     assert site.look(200.0).first
@@ -146,8 +148,8 @@ def test_gpus_that_no_running_job_can_use_end_none() -> None:
     site.port.nodes = (*NODES[:1], NodeReading(NodeName("v0"), v100, 4, cores=16))
     site.memory = MemoryStore(tables={WorkloadName("w"): {A100: TABLE, v100: TABLE}})
     for job, node in (("1", "v0"), ("2", "n0")):
-        asked = ScriptOptions(nodes=frozenset({NodeName(node)}))
-        site.port.jobs[JobId(job)] = replace(site.port.jobs[JobId(job)], options=asked)
+        options = ScriptOptions(nodes=frozenset({NodeName(node)}))
+        site.port.jobs[JobId(job)] = replace(site.port.jobs[JobId(job)], options=options)
     site.look(0.0)
     assert site.gpus("1") == 4
     ending(site.port, "1")
@@ -157,8 +159,8 @@ def test_gpus_that_no_running_job_can_use_end_none() -> None:
 def test_gpus_that_no_running_job_can_use_are_no_reason_to_wait_either() -> None:
     """Two of four GPUs are half of what the jobs could have, whatever else there is."""
     site = Site()
-    others = (replace(NODES[1], name=NodeName(f"m{i}"), gpus=64) for i in range(16))
-    site.port.nodes = (*NODES[:1], *others)
+    large_nodes = (replace(NODES[1], name=NodeName(f"m{i}"), gpus=64) for i in range(16))
+    site.port.nodes = (*NODES[:1], *large_nodes)
     for job in site.port.jobs.values():
         site.port.jobs[job.id] = replace(
             job, options=ScriptOptions(nodes=frozenset({NodeName("n0")}))
@@ -168,12 +170,12 @@ def test_gpus_that_no_running_job_can_use_are_no_reason_to_wait_either() -> None
     assert site.look(100.0).first
 
 
-@pytest.mark.parametrize("why", ["policy", "shadow"])
-def test_only_under_a_policy_that_says_so_and_never_in_a_shadow(why: str) -> None:
+@pytest.mark.parametrize("reason", ["policy", "shadow"])
+def test_only_under_a_policy_that_says_so_and_never_in_a_shadow(reason: str) -> None:
     """What a shadow gives to a job stays idle at every look."""
-    site = Site(get("hops") if why == "policy" else PLUS)
+    site = Site(get("hops") if reason == "policy" else PLUS)
     site.look(0.0)
-    if why == "shadow":
+    if reason == "shadow":
         site.port.name = SHADOW
     ending(site.port, "1")
     assert not site.look(200.0).first
@@ -181,28 +183,28 @@ def test_only_under_a_policy_that_says_so_and_never_in_a_shadow(why: str) -> Non
 
 def test_a_plan_that_is_late_holds_nothing_up() -> None:
     """Waiting jobs get the idle GPUs, and no look after this one asks for it again."""
-    asked: list[float] = []
+    plan_calls: list[float] = []
 
     class Slow:
         ends_early = True
 
         def __call__(self, snapshot: Snapshot, settings: PlanSettings) -> Plan:
             if snapshot.round.first and snapshot.now > 1000.0:
-                asked.append(snapshot.now - 1000.0)
+                plan_calls.append(snapshot.now - 1000.0)
                 raise PlanLateError("no plan after 15.0 s")
             return PLUS(snapshot, settings)
 
     site = Site(Slow())
     site.look(0.0)
     ending(site.port, "1")
-    site.port.jobs[JobId("9")] = submitted(9, comment(1), submit=1090.0)
+    site.port.jobs[JobId("9")] = submission(9, comment(1), submit=1090.0)
     site.port.jobs[JobId("10")] = short_job(10, 30.0, submit=1090.0, gpus=4)
     result = site.look(100.0)
     assert not result.first
     assert result.window.end == 1360.0
     assert site.gpus("9") == 1
     assert [site.look(now).first for now in (130.0, 159.0)] == [False] * 2
-    assert asked == [100.0]
+    assert plan_calls == [100.0]
 
 
 def test_after_a_restart_of_hopsd_the_first_look_tells_what_is_idle() -> None:
@@ -214,8 +216,8 @@ def test_after_a_restart_of_hopsd_the_first_look_tells_what_is_idle() -> None:
     ending(site.port, "1")
     assert not site.look(185.0).first
     ending(site.port, "2")
-    site.port.jobs[JobId("9")] = submitted(9, comment(1), submit=1090.0)
-    site.port.jobs[JobId("10")] = submitted(10, comment(1), submit=1090.0)
+    site.port.jobs[JobId("9")] = submission(9, comment(1), submit=1090.0)
+    site.port.jobs[JobId("10")] = submission(10, comment(1), submit=1090.0)
     site.look(190.0)
     ending(site.port, "9")
     assert site.look(200.0).first
@@ -224,14 +226,14 @@ def test_after_a_restart_of_hopsd_the_first_look_tells_what_is_idle() -> None:
 def short_job(number: int, seconds: float, submit: float, gpus: int = 1) -> JobReading:
     """At 100 samples a second on each GPU."""
     samples = f";samples={100 * seconds * gpus}"
-    return submitted(number, comment(gpus, extra=samples), submit=submit)
+    return submission(number, comment(gpus, extra=samples), submit=submit)
 
 
 def full() -> Site:
     """Its two jobs hold all four GPUs, and have hours to run."""
     site = Site()
     for job in ("1", "2"):
-        site.port.jobs[JobId(job)] = submitted(int(job), comment(1, 2, 4, extra=";samples=1e8"))
+        site.port.jobs[JobId(job)] = submission(int(job), comment(1, 2, 4, extra=";samples=1e8"))
     site.look(0.0)
     assert (site.gpus("1"), site.gpus("2")) == (2, 2)
     return site
@@ -247,21 +249,21 @@ def test_a_job_shorter_than_the_rest_of_the_round_starts_before_it_ends() -> Non
     assert site.gpus("9") == 1
 
 
-@pytest.mark.parametrize("why", ["long", "held", "earlier", "late", "too large"])
-def test_no_other_job_ends_a_round(why: str) -> None:
+@pytest.mark.parametrize("reason", ["long", "held", "earlier", "late", "too large"])
+def test_no_other_job_ends_a_round(reason: str) -> None:
     """Nor one that the round's first plan has passed over, nor in the round's last minute."""
     site = full()
-    job = short_job(9, 290.0 if why == "long" else 30.0, submit=1010.0)
-    if why == "too large":
-        job = replace(submitted(9, comment(8), submit=1010.0), time_limit_seconds=30.0)
-    if why == "held":
+    job = short_job(9, 290.0 if reason == "long" else 30.0, submit=1010.0)
+    if reason == "too large":
+        job = replace(submission(9, comment(8), submit=1010.0), time_limit_seconds=30.0)
+    if reason == "held":
         job = replace(job, hold=Hold.USER)
-    if why == "earlier":
+    if reason == "earlier":
         job = replace(job, submit=1000.0)
         site.window = RoundWindow(1010.0, 1360.0)
     site.port.jobs[JobId("9")] = job
-    site.look(40.0 if why != "late" else 301.0)
-    assert not site.look(75.0 if why != "late" else 310.0).first
+    site.look(40.0 if reason != "late" else 301.0)
+    assert not site.look(75.0 if reason != "late" else 310.0).first
 
 
 def test_a_job_that_a_limit_keeps_waiting_ends_no_round() -> None:
@@ -280,6 +282,6 @@ def test_a_job_that_a_limit_keeps_waiting_ends_no_round() -> None:
 
 def test_a_plan_that_gives_more_than_there_is_is_no_error_here() -> None:
     """What carries it out says so."""
-    seen = full().look(30.0).built.snapshot
-    given = {JobId("8"): Allocation.of({"n0": 99, "gone": 1})}
-    assert idle_beside(Plan(given), seen) == (0, 4)
+    snapshot = full().look(30.0).built.snapshot
+    placements = {JobId("8"): Allocation.of({"n0": 99, "gone": 1})}
+    assert idle_beside(Plan(placements), snapshot) == (0, 4)

@@ -91,13 +91,13 @@ number_or_none = st.one_of(st.none(), st.sampled_from([0, 1, -1, 2**63, 10**40])
 @st.composite
 def options(draw: st.DrawFn) -> dict[str, Any]:
     """What sbatch's options may do to a reading."""
-    found: dict[str, Any] = {
+    options: dict[str, Any] = {
         "options": read_script_options("|".join(["hops:asks", *draw(st.lists(asks, max_size=3))])),
         "requeue": draw(st.booleans()),
         "exit_code": draw(st.sampled_from([0, 138, -1, 10**20])),
         "exit_signal": draw(st.sampled_from([0, 10, -1, 10**20])),
     }
-    drawn: dict[str, st.SearchStrategy[Any]] = {
+    strategies: dict[str, st.SearchStrategy[Any]] = {
         "features": st.one_of(st.sampled_from(["a|b", "[a|b]", "a&b", "((", "a*2"]), SAFE_TEXT),
         "excluded": st.just(frozenset({NodeName("x0")})),
         "reservation": SAFE_TEXT,
@@ -114,9 +114,9 @@ def options(draw: st.DrawFn) -> dict[str, Any]:
         "stranded": st.booleans(),
         "rest": st.sampled_from([Tasks.parse("0-999999"), Tasks.parse("")]),
     }
-    for name in draw(st.sets(st.sampled_from(sorted(drawn)), max_size=3)):
-        found[name] = draw(drawn[name])
-    return found
+    for name in draw(st.sets(st.sampled_from(sorted(strategies)), max_size=3)):
+        options[name] = draw(strategies[name])
+    return options
 
 
 @st.composite
@@ -132,8 +132,8 @@ def hostile_job(draw: st.DrawFn, index: int) -> JobReading:
         changes["restarts"] = draw(st.sampled_from([-1, 0, 1, 2**31, 10**18]))
     if runs:
         gpus = draw(st.sampled_from([1, 1, 2, 0, 8, -1, 10**9]))
-        where = draw(st.sampled_from(["x0", "x0", "gone"]))
-        changes["allocation"] = Allocation(((NodeName(where), gpus),) if gpus else ())
+        node = draw(st.sampled_from(["x0", "x0", "gone"]))
+        changes["allocation"] = Allocation(((NodeName(node), gpus),) if gpus else ())
     return replace(
         job(100 + index, draw(comment)),
         user=UserName("mallory"),
@@ -213,10 +213,10 @@ bad_node = st.builds(
 @st.composite
 def attack(draw: st.DrawFn) -> Attack:
     jobs = tuple(draw(hostile_job(index)) for index in range(draw(st.integers(1, 6))))
-    whose = st.integers(100, 99 + len(jobs))
+    job_number = st.integers(100, 99 + len(jobs))
     return Attack(
         jobs,
-        tuple(draw(st.lists(st.tuples(whose, report()), max_size=4))),
+        tuple(draw(st.lists(st.tuples(job_number, report()), max_size=4))),
         tuple(
             draw(st.lists(st.sampled_from([30.0, 30.0, 600.0, 4000.0, -900.0, 0.0, 1e8]),
                           min_size=TICKS, max_size=TICKS))
@@ -267,15 +267,15 @@ def litter(folder: Path, junk: Sequence[tuple[str, str]]) -> None:
         os.chown(path, MALLORY, -1, follow_symlinks=False)
 
 
-def write(rig: Rig, whose: int, content: dict[str, Any]) -> None:
+def write(rig: Rig, job_number: int, content: dict[str, Any]) -> None:
     """As a process of that job would; one that runs nowhere has none."""
-    held = rig.port.jobs[JobId(str(whose))].allocation
-    node = content["node"] if held else "x0"
+    allocation = rig.port.jobs[JobId(str(job_number))].allocation
+    node = content["node"] if allocation else "x0"
     partial = rig.folder / ".partial"
     try:
-        partial.write_text(json.dumps(content | {"job": str(whose)}))
+        partial.write_text(json.dumps(content | {"job": str(job_number)}))
         os.chown(partial, MALLORY, -1)
-        partial.replace(rig.folder / f"{whose}.0.{node}.0.{content['pid']}.json")
+        partial.replace(rig.folder / f"{job_number}.0.{node}.0.{content['pid']}.json")
     except (OSError, ValueError):
         return  # a name that no folder takes, or that a folder has
 
@@ -290,25 +290,28 @@ def play(
     rig.port.nodes = [*HONEST_NODES, HOSTILE_NODE, *(attack.nodes if hostile else ())]
     if hostile:
         litter(folder, attack.junk)
-    placed = []
+    running_jobs = []
     for seconds in attack.clock:
         if hostile:
-            for whose, content in attack.reports:
-                write(rig, whose, content)
+            for job_number, content in attack.reports:
+                write(rig, job_number, content)
         rig.port.now += seconds - 30.0
         rig.tick()
         running = {str(j.id): rig.port.jobs[j.id].allocation.gpus for j in honest}
-        placed.append(running)
+        running_jobs.append(running)
     json.dumps(rig.controller.document)
-    return placed
+    return running_jobs
 
 
 def assert_harmless(honest: tuple[JobReading, ...], attack: Attack) -> None:
     """Honest jobs are placed as if the hostile ones were not there."""
-    with tempfile.TemporaryDirectory() as one, tempfile.TemporaryDirectory() as other:
-        alone = play(Path(one), honest, attack, hostile=False, profiling=False)
-        beside = play(Path(other), honest, attack, hostile=True, profiling=False)
-    assert beside == alone
+    with (
+        tempfile.TemporaryDirectory() as honest_folder,
+        tempfile.TemporaryDirectory() as hostile_folder,
+    ):
+        alone = play(Path(honest_folder), honest, attack, hostile=False, profiling=False)
+        with_hostile = play(Path(hostile_folder), honest, attack, hostile=True, profiling=False)
+    assert with_hostile == alone
 
 
 # To explain a failure takes longer than to find it.
@@ -326,25 +329,27 @@ def test_honest_jobs_are_placed_as_if_the_hostile_ones_were_not_there(
     assert_harmless(honest, attack)
 
 
-@pytest.mark.parametrize("isolated", [True, False])
+@pytest.mark.parametrize("is_isolated", [True, False])
 def test_a_planted_defect_does_no_harm_and_is_found_where_nothing_isolates_it(
-    monkeypatch: pytest.MonkeyPatch, isolated: bool
+    monkeypatch: pytest.MonkeyPatch, is_isolated: bool
 ) -> None:
     """Any job of Mallory's that a plan is made for breaks a step of the round."""
 
-    def broken(reading: Reading, records: Any, comments: Any, *rest: Any) -> SnapshotBuild:
+    def fail_on_culprit(
+        reading: Reading, records: Any, comments: Any, *arguments: Any
+    ) -> SnapshotBuild:
         if any(job.id in comments and job.user == "mallory" for job in reading.jobs):
             raise ZeroDivisionError("planted")
-        return build_snapshot(reading, records, comments, *rest)
+        return build_snapshot(reading, records, comments, *arguments)
 
-    monkeypatch.setattr(hopsd.round.decide, "build_snapshot", broken)
-    if not isolated:
+    monkeypatch.setattr(hopsd.round.decide, "build_snapshot", fail_on_culprit)
+    if not is_isolated:
         monkeypatch.setattr(
             hopsd.round.set_aside, "find_failing_items", lambda items, attempt: (attempt(items), [])
         )
     bad = replace(job(100, "hops:reqs=1"), user=UserName("mallory"), uid=MALLORY, partition="other")
     attack = Attack((bad,), (), (30.0,) * TICKS, (), ())
-    with nullcontext() if isolated else pytest.raises(AssertionError, match="planted"):
+    with nullcontext() if is_isolated else pytest.raises(AssertionError, match="planted"):
         assert_harmless((job(1, "hops:reqs=2"),), attack)
 
 

@@ -41,8 +41,8 @@ class Cluster:
         self.store.save_program(SCRIPT, program, 1000.0)
 
     def workloads(self) -> dict[str, str]:
-        seen = observe(self, self.store, 8)  # type: ignore[arg-type]
-        return {job: record.workload for job, record in seen.records.items()}
+        observation = observe(self, self.store, 8)  # type: ignore[arg-type]
+        return {job: record.workload for job, record in observation.records.items()}
 
 
 def test_a_job_is_what_it_told_or_else_what_the_last_of_its_script_told() -> None:
@@ -74,10 +74,10 @@ def test_a_job_whose_script_is_not_read_yet_keeps_its_workload_or_waits_for_one(
     cluster.comments["2"] = "hops:reqs=1"
     cluster.script = None
     for _ in range(2):
-        seen = observe(cluster, cluster.store, 8)  # type: ignore[arg-type]
-        assert seen.records[JobId("1")].workload == SCRIPT
-        assert seen.comments.keys() == {"1"}
-        assert "script" in seen.errors[JobId("2")].text
+        observation = observe(cluster, cluster.store, 8)  # type: ignore[arg-type]
+        assert observation.records[JobId("1")].workload == SCRIPT
+        assert observation.comments.keys() == {"1"}
+        assert "script" in observation.errors[JobId("2")].text
     cluster.script = "3f9a1c2e4b5d"
     assert cluster.workloads() == {"1": SCRIPT, "2": SCRIPT}
 
@@ -87,6 +87,6 @@ def test_a_reused_id_does_not_name_the_next_jobs_workload() -> None:
     cluster = Cluster({"1": "hops:reqs=1"})
     cluster.workloads()
     cluster.script, cluster.submit = None, 50.0
-    seen = observe(cluster, cluster.store, 8)  # type: ignore[arg-type]
-    assert seen.comments.keys() == set()
-    assert "script" in seen.errors[JobId("1")].text
+    observation = observe(cluster, cluster.store, 8)  # type: ignore[arg-type]
+    assert observation.comments.keys() == set()
+    assert "script" in observation.errors[JobId("1")].text

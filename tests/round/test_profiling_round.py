@@ -31,7 +31,7 @@ SETTINGS = RoundSettings(
 A100 = GpuType("a100")
 
 
-class Marking(Cluster):
+class MarkingCluster(Cluster):
     """As Slurm: a profile run is marked in the admin comment until the next placement."""
 
     def _do(self, step: Step) -> None:
@@ -52,8 +52,8 @@ class Marking(Cluster):
         )
 
 
-def marking(*comments: str) -> Marking:
-    return Marking(cluster(*comments).jobs)
+def marking_cluster(*comments: str) -> MarkingCluster:
+    return MarkingCluster(cluster(*comments).jobs)
 
 
 def learn(memory: MemoryStore, workload: str, at: float) -> None:
@@ -72,7 +72,7 @@ def learn(memory: MemoryStore, workload: str, at: float) -> None:
 
 
 def test_measured_first_then_placed_and_the_next_one_at_once() -> None:
-    port, memory = marking("hops:reqs=1,4;workload=new"), MemoryStore()
+    port, memory = marking_cluster("hops:reqs=1,4;workload=new"), MemoryStore()
     first = run_round(port, memory, hops, SETTINGS, None)
     job = JobId("1")
     assert port.placements()[job].gpus == 1
@@ -97,7 +97,7 @@ def test_measured_first_then_placed_and_the_next_one_at_once() -> None:
 
 
 def test_a_run_without_figures_is_told_where_its_job_waits() -> None:
-    port, memory = marking("hops:reqs=1,4;workload=new"), MemoryStore()
+    port, memory = marking_cluster("hops:reqs=1,4;workload=new"), MemoryStore()
     window = run_round(port, memory, hops, SETTINGS, None).window
     port.leaves(JobId("1"))
     port.nodes = tuple(replace(node, foreign_gpus=node.gpus) for node in NODES)
@@ -108,9 +108,9 @@ def test_a_run_without_figures_is_told_where_its_job_waits() -> None:
 
 
 def test_without_profiling_nothing_of_it_is_written() -> None:
-    port, memory = marking("hops:reqs=1,4;workload=new"), MemoryStore()
-    off = replace(SETTINGS, profiling=ProfilingSettings())
-    result = run_round(port, memory, hops, off, None)
+    port, memory = marking_cluster("hops:reqs=1,4;workload=new"), MemoryStore()
+    without_profiling = replace(SETTINGS, profiling=ProfilingSettings())
+    result = run_round(port, memory, hops, without_profiling, None)
     assert port.placements()[JobId("1")].gpus == 4
     assert result.profiled == ()
     assert memory.profile_runs(0.0) == ()
@@ -125,7 +125,7 @@ def test_without_profiling_nothing_of_it_is_written() -> None:
 def test_stopped_anywhere_profile_runs_go_on_and_none_is_lost(
     workloads: list[str], breaks_after: int, pause: float
 ) -> None:
-    port = marking(*(f"hops:reqs=1,2;workload={w}" for w in workloads))
+    port = marking_cluster(*(f"hops:reqs=1,2;workload={w}" for w in workloads))
     memory = MemoryStore()
     port.breaks_after = breaks_after
     window: RoundWindow | None = None
@@ -150,6 +150,6 @@ def test_stopped_anywhere_profile_runs_go_on_and_none_is_lost(
 
 
 def test_explain_tells_why_a_job_is_not_measured() -> None:
-    port, memory = marking("hops:reqs=1;workload=a;preempt=no"), MemoryStore()
-    built = run_round(port, memory, hops, SETTINGS, None).built
-    assert "to measure its speed: preempt=no forbids" in built.notes[JobId("1")]
+    port, memory = marking_cluster("hops:reqs=1;workload=a;preempt=no"), MemoryStore()
+    build = run_round(port, memory, hops, SETTINGS, None).built
+    assert "to measure its speed: preempt=no forbids" in build.notes[JobId("1")]

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from memory_cluster import NODES, Cluster, cluster, comment, store, submitted
+from memory_cluster import NODES, Cluster, cluster, comment, store, submission
 from memory_store import MemoryStore
 
 from hopsd.core.queue.backoff import Backoff, after_outcomes, avoided_nodes, backing_off
@@ -59,7 +59,7 @@ def test_within_a_round_idle_gpus_go_to_waiting_jobs_and_running_ones_stay() -> 
     first = run_round(port, memory, hops, SETTINGS, None)
     before = port.placements()
     port.now += 20.0
-    port.jobs[JobId("9")] = submitted(9, comment(1, 2), submit=1010.0)
+    port.jobs[JobId("9")] = submission(9, comment(1, 2), submit=1010.0)
     further = run_round(port, memory, hops, SETTINGS, first.window)
     assert not further.first
     assert further.window == first.window
@@ -72,12 +72,12 @@ def test_a_pinned_job_stays_and_a_bad_comment_harms_nobody_else() -> None:
     port = cluster(comment(4, extra=";preempt=no"), comment(4), "hops:reqs=0")
     memory = store()
     window = run_round(port, memory, hops, SETTINGS, None).window
-    pinned = port.placements()[JobId("1")]
+    pinned_allocation = port.placements()[JobId("1")]
     for _ in range(3):
         port.now += 60.0
         result = run_round(port, memory, hops, SETTINGS, window)
         window = result.window
-        assert port.placements()[JobId("1")] == pinned
+        assert port.placements()[JobId("1")] == pinned_allocation
     assert result.plan.waiting[JobId("3")].code is ReasonCode.ERROR
     assert "reqs" in result.plan.waiting[JobId("3")].text
 
@@ -85,11 +85,11 @@ def test_a_pinned_job_stays_and_a_bad_comment_harms_nobody_else() -> None:
 def test_a_job_on_a_drained_node_may_finish_there() -> None:
     port, memory = cluster(comment(4)), store()
     window = run_round(port, memory, hops, SETTINGS, None).window
-    where = port.placements()[JobId("1")]
-    port.nodes = tuple(replace(n, usable=n.name not in where.nodes) for n in NODES)
+    allocation = port.placements()[JobId("1")]
+    port.nodes = tuple(replace(n, usable=n.name not in allocation.nodes) for n in NODES)
     port.now += 60.0
     run_round(port, memory, hops, SETTINGS, window)
-    assert port.placements() == {JobId("1"): where}
+    assert port.placements() == {JobId("1"): allocation}
 
 
 def test_a_released_job_is_left_to_slurm_but_its_gpus_count() -> None:
@@ -97,7 +97,7 @@ def test_a_released_job_is_left_to_slurm_but_its_gpus_count() -> None:
     run_round(port, memory, hops, SETTINGS, None)
     memory.save_jobs([replace(memory.jobs()[JobId("1")], released=True)])
     port.now += 60.0
-    port.jobs[JobId("9")] = submitted(9, comment(8), submit=1010.0)
+    port.jobs[JobId("9")] = submission(9, comment(8), submit=1010.0)
     result = run_round(port, memory, hops, SETTINGS, None)
     assert JobId("1") not in {job.id for job in result.built.snapshot.jobs}
     assert sum(node.idle for node in result.built.snapshot.nodes) == 0
@@ -105,13 +105,15 @@ def test_a_released_job_is_left_to_slurm_but_its_gpus_count() -> None:
 
 def test_who_keeps_a_job_back_is_told() -> None:
     port, memory = cluster(comment(1), comment(1), comment(1)), store()
-    how: list[dict[str, Any]] = [
+    reasons_to_wait: list[dict[str, Any]] = [
         {"begin": 4e9},
         {"hold": Hold.USER},
         {"dependency": True, "waits_for": "afterok:17"},
     ]
-    kept = zip(port.jobs, how, strict=True)
-    port.jobs = {job: replace(port.jobs[job], **how) for job, how in kept}
+    changes_by_job = zip(port.jobs, reasons_to_wait, strict=True)
+    port.jobs = {
+        job: replace(port.jobs[job], **reasons_to_wait) for job, reasons_to_wait in changes_by_job
+    }
     result = run_round(port, memory, hops, SETTINGS, None)
     rows = {row["id"]: row for row in document(SERVICE, result.seen, result)["waiting"]}
     assert [rows[job]["reason"] for job in port.jobs] == [
@@ -131,19 +133,19 @@ def test_a_job_that_rests_is_told_with_what_it_asked_for() -> None:
     assert "is tried again in 1 s: BadConstraints" in row["reason"]
 
 
-@pytest.mark.parametrize(("racks", "where"), [("rrs", ("n0", "n1")), ("rss", ("n1", "n2"))])
+@pytest.mark.parametrize(("racks", "node_names"), [("rrs", ("n0", "n1")), ("rss", ("n1", "n2"))])
 def test_themis_keeps_a_job_never_measured_within_a_rack(
-    racks: str, where: tuple[str, ...]
+    racks: str, node_names: tuple[str, ...]
 ) -> None:
     port = cluster(comment(8))
     of_nodes = {node.name: RackName(rack) for node, rack in zip(NODES, racks, strict=True)}
-    known = replace(
+    rack_settings = replace(
         SETTINGS,
         snapshot=SnapshotSettings(racks=of_nodes),
         profiling=ProfilingSettings(enabled=False),
     )
-    run_round(port, MemoryStore(), get("themis"), known, None)
-    assert port.placements()[JobId("1")].nodes == where
+    run_round(port, MemoryStore(), get("themis"), rack_settings, None)
+    assert port.placements()[JobId("1")].nodes == node_names
 
 
 SETS = st.sets(st.sampled_from([1, 2, 3, 4, 6, 8]), min_size=1, max_size=4)
@@ -158,18 +160,18 @@ def test_stopped_anywhere_the_next_start_finishes_the_plan_and_starts_nothing_tw
     window = run_round(port, memory, hops, SETTINGS, None).window
     port.now += 60.0
     number = len(port.jobs) + 1
-    port.jobs[JobId(str(number))] = submitted(number, comment(1, 2, 4), submit=100.0)
+    port.jobs[JobId(str(number))] = submission(number, comment(1, 2, 4), submit=100.0)
     port.breaks_after = breaks_after
     try:
         run_round(port, memory, hops, SETTINGS, window)
     except SlurmUnavailableError:
         port.breaks_after = None
-        left = memory.unfinished_plan()
-        assert left is not None
-        planned = left[1].plan.placements
+        unfinished_plan = memory.unfinished_plan()
+        assert unfinished_plan is not None
+        placements = unfinished_plan[1].plan.placements
         assert recover(port, memory, 8) is not None
         assert memory.unfinished_plan() is None
-        assert port.placements() == planned
+        assert port.placements() == placements
     port.breaks_after = None
     assert recover(port, memory, 8) is None
     for job in port.jobs.values():
@@ -216,9 +218,9 @@ class Choosy(Cluster):
 
     def apply(self, steps: Sequence[Step]) -> Sequence[StepOutcome]:
         refused = [step for step in steps if step.target.on(self.full)]
-        done = super().apply([step for step in steps if step not in refused])
+        outcomes = super().apply([step for step in steps if step not in refused])
         return [
-            *done,
+            *outcomes,
             *(
                 StepOutcome(step, OutcomeStatus.FAILED, error="late", reason=self.reason)
                 for step in refused
@@ -228,16 +230,16 @@ class Choosy(Cluster):
 
 def choosy(reason: str) -> tuple[Choosy, MemoryStore]:
     port, memory = cluster(comment(4)), store()
-    found = Choosy(port.jobs)
-    found.reason = reason
-    return found, memory
+    choosy_port = Choosy(port.jobs)
+    choosy_port.reason = reason
+    return choosy_port, memory
 
 
 def test_a_job_that_one_node_does_not_take_is_tried_elsewhere_at_once() -> None:
     port, memory = choosy("Resources")
-    wanted = cluster(comment(4))
-    run_round(wanted, store(), hops, SETTINGS, None)
-    (port.full,) = wanted.placements()[JobId("1")].nodes
+    twin = cluster(comment(4))
+    run_round(twin, store(), hops, SETTINGS, None)
+    (port.full,) = twin.placements()[JobId("1")].nodes
     first = run_round(port, memory, hops, SETTINGS, None)
     assert [o.status for o in first.outcomes] == [OutcomeStatus.FAILED]
     backoffs = after_outcomes({}, first.outcomes, port.now)
@@ -250,8 +252,8 @@ def test_a_job_that_one_node_does_not_take_is_tried_elsewhere_at_once() -> None:
 def test_a_start_that_is_put_off_clears_no_backoff() -> None:
     """A job that fails each time it is tried would have been tried at once every other time."""
     step = Step(JobId("1"), StepKind.START, target=Allocation.of({"n0": 1}))
-    failed = StepOutcome(step, OutcomeStatus.FAILED, error="Slurm gave nothing")
-    backoffs = after_outcomes(after_outcomes({}, [failed], 0.0), [failed], 10.0)
+    failure = StepOutcome(step, OutcomeStatus.FAILED, error="Slurm gave nothing")
+    backoffs = after_outcomes(after_outcomes({}, [failure], 0.0), [failure], 10.0)
     put_off = StepOutcome(step, OutcomeStatus.PUT_OFF, error="Slurm is busy")
     assert after_outcomes(backoffs, [put_off], 80.0) == backoffs
 
@@ -280,8 +282,8 @@ def test_a_job_that_avoids_its_only_node_says_so_and_for_how_long() -> None:
     port.nodes = port.nodes[:1]
     first = run_round(port, memory, hops, SETTINGS, None)
     backoffs = after_outcomes({}, first.outcomes, port.now)
-    again = run_round(port, memory, hops, SETTINGS, first.window, backoffs)
-    reason = again.plan.waiting[JobId("1")]
+    second_round = run_round(port, memory, hops, SETTINGS, first.window, backoffs)
+    reason = second_round.plan.waiting[JobId("1")]
     assert reason.code is ReasonCode.ERROR
     name, error = port.nodes[0].name, backoffs[JobId("1")].error
     assert reason.text == (
@@ -330,14 +332,14 @@ def test_a_plan_taken_up_moves_no_job_to_a_node_that_was_lost() -> None:
     port, memory = cluster(comment(4)), store()
     run_round(port, memory, hops, SETTINGS, None)
     (job,) = port.jobs
-    here = port.placements()[job].nodes[0]
-    there = next(node for node in ("n0", "n1", "n2") if node != here)
-    plan = Plan({job: Allocation.of({there: 4})})
+    old_node = port.placements()[job].nodes[0]
+    new_node = next(node for node in ("n0", "n1", "n2") if node != old_node)
+    plan = Plan({job: Allocation.of({new_node: 4})})
     step = Step(job, StepKind.MOVE, port.placements()[job], plan.placements[job])
     memory.begin_plan(PlanRecord(port.now, port.now + 60.0, True, port.now, plan, (step,)))
-    port.nodes = tuple(replace(n, usable=n.name != there) for n in NODES)
+    port.nodes = tuple(replace(n, usable=n.name != new_node) for n in NODES)
     assert recover(port, memory, 8) == ()
-    assert port.placements()[job].nodes == (here,)
+    assert port.placements()[job].nodes == (old_node,)
     assert memory.unfinished_plan() is None
 
 
@@ -349,29 +351,31 @@ def test_a_plan_taken_up_gives_nothing_to_another_job_of_the_same_number() -> No
         run_round(port, memory, hops, SETTINGS, None)
     port.breaks_after = None
     (job,) = port.jobs
-    port.jobs = {job: submitted(1, comment(3), submit=port.now + 2.0)}
+    port.jobs = {job: submission(1, comment(3), submit=port.now + 2.0)}
     port.now += 5.0
     recover(port, memory, 8)
     assert port.placements() == {}
 
 
 @pytest.mark.parametrize(
-    ("done", "expected"),
+    ("samples_done", "expected"),
     [(10.0, 1000.0), (1000.0, 1000.0), (2000.0, 6000.0), (5000.0, 30000.0), (1e5, 6e5)],
 )
 def test_samples_that_were_too_few_are_expected_to_be_so_again(
-    done: float, expected: float
+    samples_done: float, expected: float
 ) -> None:
     """However little was claimed, a job looked half done at all times, and was ranked as that."""
     port, memory = cluster(comment(4) + ";samples=1000"), store()
     run_round(port, memory, hops, SETTINGS, None)
-    memory.save_jobs(replace(record, samples_done=done) for record in memory.jobs().values())
-    port.now += done / 400.0  # four GPUs, about 100 samples/s each
-    built = run_round(port, memory, hops, SETTINGS, None).built
-    (job,) = built.snapshot.jobs
+    memory.save_jobs(
+        replace(record, samples_done=samples_done) for record in memory.jobs().values()
+    )
+    port.now += samples_done / 400.0  # four GPUs, about 100 samples/s each
+    build = run_round(port, memory, hops, SETTINGS, None).built
+    (job,) = build.snapshot.jobs
     assert job.samples == expected
     note = f"more than its samples=1000: it is expected to train {expected:,.0f} in all"
-    assert (note in built.notes.get(job.id, "")) == (done > 1000.0)
+    assert (note in build.notes.get(job.id, "")) == (samples_done > 1000.0)
 
 
 def test_a_job_given_back_stays_given_back_whatever_was_not_recorded() -> None:
@@ -443,13 +447,13 @@ def test_a_run_that_began_and_ended_unseen_has_its_place_recorded() -> None:
     port.breaks_after = 1
     start_and_be_killed(port, memory)
     job = port.jobs[JobId("1")]
-    where = job.allocation
-    ended = replace(job, state=SlurmState.COMPLETED, end=1005.0, ran_on=where.nodes)
-    port.jobs[JobId("1")] = replace(ended, allocation=Allocation())
+    allocation = job.allocation
+    ended_job = replace(job, state=SlurmState.COMPLETED, end=1005.0, ran_on=allocation.nodes)
+    port.jobs[JobId("1")] = replace(ended_job, allocation=Allocation())
     port.now += 10.0
     recover(port, memory, 8)
     (placement,) = memory.placements(JobId("1"))
-    assert (placement.allocation, placement.start, placement.end) == (where, 1000.0, 1005.0)
+    assert (placement.allocation, placement.start, placement.end) == (allocation, 1000.0, 1005.0)
 
 
 def test_a_run_that_cleans_up_as_its_plan_is_taken_up_has_its_place_recorded() -> None:
@@ -457,16 +461,16 @@ def test_a_run_that_cleans_up_as_its_plan_is_taken_up_has_its_place_recorded() -
     port, memory = cluster(comment(4)), store()
     start_and_be_killed(port, memory)
     job = port.jobs[JobId("1")]
-    where = job.allocation
-    over = replace(job, allocation=Allocation(), ran_on=where.nodes)
-    port.jobs[job.id] = replace(over, state=SlurmState.COMPLETING)
+    allocation = job.allocation
+    ending_job = replace(job, allocation=Allocation(), ran_on=allocation.nodes)
+    port.jobs[job.id] = replace(ending_job, state=SlurmState.COMPLETING)
     port.now += 10.0
     recover(port, memory, 8)
-    port.jobs[job.id] = replace(over, state=SlurmState.COMPLETED, end=1008.0)
+    port.jobs[job.id] = replace(ending_job, state=SlurmState.COMPLETED, end=1008.0)
     port.now += 10.0
     observe(port, memory, 8)
     (placement,) = memory.placements(job.id)
-    assert (placement.allocation, placement.start, placement.end) == (where, 1000.0, 1010.0)
+    assert (placement.allocation, placement.start, placement.end) == (allocation, 1000.0, 1010.0)
     assert memory.jobs() == {}
 
 
@@ -476,23 +480,25 @@ def test_a_run_that_is_completing_for_several_looks_is_recorded_once(restarts: i
     port, memory = cluster(comment(4)), store()
     run_round(port, memory, hops, SETTINGS, None)
     job = port.jobs[JobId("1")]
-    where = job.allocation
+    allocation = job.allocation
     observe(port, memory, 8)
-    over = replace(job, state=SlurmState.COMPLETING, allocation=Allocation(), ran_on=where.nodes)
+    ending_job = replace(
+        job, state=SlurmState.COMPLETING, allocation=Allocation(), ran_on=allocation.nodes
+    )
     for _ in range(3):
         port.now += 1.0
-        port.jobs[job.id] = replace(over, restarts=restarts, start=port.now)
+        port.jobs[job.id] = replace(ending_job, restarts=restarts, start=port.now)
         observe(port, memory, 8)
     (placement,) = memory.placements(job.id)
-    assert (placement.allocation, placement.end) == (where, 1001.0)
+    assert (placement.allocation, placement.end) == (allocation, 1001.0)
 
 
 def test_a_run_that_ended_before_the_look_after_its_start_has_its_place_recorded() -> None:
     port, memory = cluster(comment(4)), store()
     run_round(port, memory, hops, SETTINGS, None)
     job = port.jobs[JobId("1")]
-    ended = replace(job, state=SlurmState.CANCELLED, end=1003.0, ran_on=job.allocation.nodes)
-    port.jobs[JobId("1")] = replace(ended, allocation=Allocation())
+    ended_job = replace(job, state=SlurmState.CANCELLED, end=1003.0, ran_on=job.allocation.nodes)
+    port.jobs[JobId("1")] = replace(ended_job, allocation=Allocation())
     port.now += 10.0
     observe(port, memory, 8)
     (placement,) = memory.placements()
@@ -513,8 +519,8 @@ def test_a_run_after_a_move_that_ended_before_it_was_read_has_its_place_recorded
     )
     outcome = StepOutcome(step, OutcomeStatus.GONE, vacated=1012.0)
     memory.finish_plan(plan, [outcome], finished=1014.0)
-    ended = replace(job, state=SlurmState.COMPLETED, start=1013.0, end=1014.0, ran_on=new.nodes)
-    port.jobs[job.id] = replace(ended, restarts=1, allocation=Allocation())
+    ended_job = replace(job, state=SlurmState.COMPLETED, start=1013.0, end=1014.0, ran_on=new.nodes)
+    port.jobs[job.id] = replace(ended_job, restarts=1, allocation=Allocation())
     port.now += 5.0
     observe(port, memory, 8)
     first, second = memory.placements()
@@ -522,14 +528,14 @@ def test_a_run_after_a_move_that_ended_before_it_was_read_has_its_place_recorded
     assert (second.allocation, second.start, second.end) == (new, 1013.0, 1014.0)
 
 
-@pytest.mark.parametrize("already", [0, 2])
-def test_a_run_that_was_requeued_unseen_has_its_place_recorded(already: int) -> None:
+@pytest.mark.parametrize("restarts", [0, 2])
+def test_a_run_that_was_requeued_unseen_has_its_place_recorded(restarts: int) -> None:
     port, memory = cluster(comment(4)), store()
-    port.jobs[JobId("1")] = replace(port.jobs[JobId("1")], restarts=already)
+    port.jobs[JobId("1")] = replace(port.jobs[JobId("1")], restarts=restarts)
     start_and_be_killed(port, memory)
     job = port.jobs[JobId("1")]
-    requeued = replace(job, state=SlurmState.PENDING, restarts=already + 1, submit=1007.0)
-    port.jobs[JobId("1")] = replace(requeued, allocation=Allocation(), hold=Hold.HOPS)
+    requeued_job = replace(job, state=SlurmState.PENDING, restarts=restarts + 1, submit=1007.0)
+    port.jobs[JobId("1")] = replace(requeued_job, allocation=Allocation(), hold=Hold.HOPS)
     port.now += 10.0
     recover(port, memory, 8)
     first, second = memory.placements()
@@ -545,7 +551,7 @@ def test_a_run_that_was_requeued_before_the_next_look_has_its_place_recorded(
     port, memory = cluster(comment(4)), store()
     apply = port.apply
 
-    def requeued(steps: Sequence[Step]) -> Sequence[StepOutcome]:
+    def requeue_after_apply(steps: Sequence[Step]) -> Sequence[StepOutcome]:
         [outcome] = apply(steps)
         job = port.jobs[outcome.step.job]
         port.jobs[job.id] = replace(
@@ -558,7 +564,7 @@ def test_a_run_that_was_requeued_before_the_next_look_has_its_place_recorded(
             replace(outcome, status=OutcomeStatus.FAILED, actual=Allocation(), ran=job.allocation)
         ]
 
-    port.apply = requeued  # type: ignore[method-assign]
+    port.apply = requeue_after_apply  # type: ignore[method-assign]
     run_round(port, memory, hops, SETTINGS, None)
     for _ in range(2):  # a second look finds no second run
         observe(port, memory, 8)
@@ -570,20 +576,20 @@ def test_a_run_that_was_requeued_before_the_next_look_has_its_place_recorded(
 
 def test_a_run_on_other_nodes_than_planned_has_its_place_recorded() -> None:
     port, memory = cluster(comment(4)), store()
-    other = Allocation.of({NodeName("n1"): 2, NodeName("n2"): 2})
+    actual_allocation = Allocation.of({NodeName("n1"): 2, NodeName("n2"): 2})
 
-    def elsewhere(steps: Sequence[Step]) -> Sequence[StepOutcome]:
+    def place_elsewhere(steps: Sequence[Step]) -> Sequence[StepOutcome]:
         [step] = steps
         job = replace(port.jobs[step.job], restarts=1, submit=1002.0)
         port.jobs[step.job] = job
         port.now += 3.0
-        return [StepOutcome(step, OutcomeStatus.FAILED, started=1000.0, ran=other)]
+        return [StepOutcome(step, OutcomeStatus.FAILED, started=1000.0, ran=actual_allocation)]
 
-    port.apply = elsewhere  # type: ignore[method-assign]
+    port.apply = place_elsewhere  # type: ignore[method-assign]
     run_round(port, memory, hops, SETTINGS, None)
     observe(port, memory, 8)
     (placement,) = memory.placements()
-    assert (placement.allocation, placement.end) == (other, 1002.0)
+    assert (placement.allocation, placement.end) == (actual_allocation, 1002.0)
 
 
 def test_a_job_that_never_ran_was_nowhere() -> None:
@@ -604,14 +610,14 @@ def test_jobs_whose_restart_was_never_measured_stay_where_they_are() -> None:
         port.jobs[job] = replace(
             port.jobs[job], state=SlurmState.RUNNING, hold=Hold.NONE, allocation=place, start=900.0
         )
-    assumed = replace(SETTINGS.snapshot, assumed_restart_seconds=30.0)
-    result = run_round(port, store(), hops, replace(SETTINGS, snapshot=assumed), None)
+    snapshot_settings = replace(SETTINGS.snapshot, assumed_restart_seconds=30.0)
+    result = run_round(port, store(), hops, replace(SETTINGS, snapshot=snapshot_settings), None)
     assert result.first
     assert result.outcomes == ()
 
 
 @pytest.mark.parametrize(
-    ("saved", "traps", "rule", "stays"),
+    ("has_saved", "traps", "rule", "stays"),
     [
         (None, "none", SETTINGS.snapshot.unsaved, True),  # by default
         (False, "none", Unsaved.STAYS_IF_SEEN, True),
@@ -624,17 +630,17 @@ def test_jobs_whose_restart_was_never_measured_stay_where_they_are() -> None:
     ],
 )
 def test_a_job_that_would_lose_all_its_work_stays(
-    saved: bool | None, traps: str, rule: Unsaved, stays: bool
+    has_saved: bool | None, traps: str, rule: Unsaved, stays: bool
 ) -> None:
     port, memory = cluster(comment(1)), store()
-    asked = read_script_options(f"hops:asks|shape:any|traps:{traps}" if traps else "")
-    port.jobs[JobId("1")] = replace(port.jobs[JobId("1")], options=asked)
+    options = read_script_options(f"hops:asks|shape:any|traps:{traps}" if traps else "")
+    port.jobs[JobId("1")] = replace(port.jobs[JobId("1")], options=options)
     rules = replace(SETTINGS, snapshot=replace(SETTINGS.snapshot, unsaved=rule))
     run_round(port, memory, hops, rules, None)
-    memory.save_jobs([replace(record, saved=saved) for record in memory.jobs().values()])
-    built = run_round(port, memory, hops, rules, None).built
-    assert (JobId("1") in built.pinned) == stays
-    assert ("seen to save" in built.notes.get(JobId("1"), "")) == stays
+    memory.save_jobs([replace(record, saved=has_saved) for record in memory.jobs().values()])
+    build = run_round(port, memory, hops, rules, None).built
+    assert (JobId("1") in build.pinned) == stays
+    assert ("seen to save" in build.notes.get(JobId("1"), "")) == stays
 
 
 STEPS = "signal:steps:INT:90|traps:none"
@@ -642,7 +648,7 @@ BATCH = "signal:batch:USR1:90|traps:USR1"
 
 
 @pytest.mark.parametrize(
-    ("word", "restarts", "saved", "answers", "stays"),
+    ("word", "restarts", "has_saved", "answers", "stays"),
     [
         (STEPS, 0, None, None, True),  # its training is not seen
         (STEPS, 0, False, False, True),  # it would die of the signal, and lose its work
@@ -660,20 +666,23 @@ BATCH = "signal:batch:USR1:90|traps:USR1"
     ],
 )
 def test_a_job_whose_signal_would_save_nothing_stays(
-    word: str, restarts: int, saved: bool | None, answers: bool | None, stays: bool
+    word: str, restarts: int, has_saved: bool | None, answers: bool | None, stays: bool
 ) -> None:
     """It died of INT in each round, and started over."""
     port, memory = cluster(comment(1)), store()
     (job,) = port.jobs
-    asked = read_script_options(f"hops:asks|shape:any|{word}")
-    port.jobs[job] = replace(port.jobs[job], options=asked, restarts=restarts)
+    options = read_script_options(f"hops:asks|shape:any|{word}")
+    port.jobs[job] = replace(port.jobs[job], options=options, restarts=restarts)
     run_round(port, memory, hops, SETTINGS, None)
     memory.save_jobs(
-        [replace(record, saved=saved, answers_signal=answers) for record in memory.jobs().values()]
+        [
+            replace(record, saved=has_saved, answers_signal=answers)
+            for record in memory.jobs().values()
+        ]
     )
     port.jobs[job] = replace(port.jobs[job], restarts=restarts)
-    built = run_round(port, memory, hops, SETTINGS, None).built
-    assert (job in built.pinned) == stays
+    build = run_round(port, memory, hops, SETTINGS, None).built
+    assert (job in build.pinned) == stays
 
 
 @pytest.mark.parametrize(
@@ -686,26 +695,28 @@ def test_a_job_whose_signal_would_save_nothing_stays(
 def test_a_job_that_would_be_harmed_by_any_second_start_stays(repeats: str, words: str) -> None:
     port, memory = cluster(comment(1)), store()
     (job,) = port.jobs
-    asked = read_script_options(f"hops:asks|shape:any|traps:TERM|repeats:{repeats}")
-    port.jobs[job] = replace(port.jobs[job], options=asked)
+    options = read_script_options(f"hops:asks|shape:any|traps:TERM|repeats:{repeats}")
+    port.jobs[job] = replace(port.jobs[job], options=options)
     run_round(port, memory, hops, SETTINGS, None)
     memory.save_jobs([replace(record, saved=True) for record in memory.jobs().values()])
-    built = run_round(port, memory, hops, SETTINGS, None).built
-    assert job in built.pinned
-    assert words in built.notes[job]
+    build = run_round(port, memory, hops, SETTINGS, None).built
+    assert job in build.pinned
+    assert words in build.notes[job]
 
 
-@pytest.mark.parametrize(("saved", "told"), [(False, True), (True, False), (None, False)])
-def test_who_was_not_seen_to_save_is_told_what_a_move_does(saved: bool | None, told: bool) -> None:
+@pytest.mark.parametrize(("has_saved", "is_warned"), [(False, True), (True, False), (None, False)])
+def test_who_was_not_seen_to_save_is_told_what_a_move_does(
+    has_saved: bool | None, is_warned: bool
+) -> None:
     port, memory = cluster(comment(1)), store()
     (job,) = port.jobs
     port.jobs[job] = replace(
         port.jobs[job], options=read_script_options("hops:asks|shape:any|traps:USR1")
     )
     run_round(port, memory, hops, SETTINGS, None)
-    memory.save_jobs([replace(record, saved=saved) for record in memory.jobs().values()])
+    memory.save_jobs([replace(record, saved=has_saved) for record in memory.jobs().values()])
     notes = run_round(port, memory, hops, SETTINGS, None).built.notes
-    assert ("preempt=no in the comment keeps it" in notes.get(job, "")) == told
+    assert ("preempt=no in the comment keeps it" in notes.get(job, "")) == is_warned
 
 
 def test_a_workload_that_failed_at_a_restart_once_is_moved_no_more() -> None:
@@ -720,9 +731,9 @@ def test_a_workload_that_failed_at_a_restart_once_is_moved_no_more() -> None:
         ]
     )
     run_round(port, memory, hops, SETTINGS, None)
-    built = run_round(port, memory, hops, SETTINGS, None).built
-    assert second in built.pinned
-    assert "failed within a minute of a restart" in built.notes[second]
+    build = run_round(port, memory, hops, SETTINGS, None).built
+    assert second in build.pinned
+    assert "failed within a minute of a restart" in build.notes[second]
 
 
 @pytest.mark.parametrize(
@@ -732,17 +743,17 @@ def test_a_workload_that_ended_by_hops_signal_once_is_moved_no_more(
     traps: str, stays: bool
 ) -> None:
     port, memory = cluster(comment(1), comment(1)), store()
-    asked = read_script_options(f"hops:asks|shape:any|traps:{traps}")
-    port.jobs = {job: replace(read, options=asked) for job, read in port.jobs.items()}
+    options = read_script_options(f"hops:asks|shape:any|traps:{traps}")
+    port.jobs = {job: replace(read, options=options) for job, read in port.jobs.items()}
     run_round(port, memory, hops, SETTINGS, None)
     first, second = port.jobs
     port.jobs[first] = replace(port.jobs[first], state=SlurmState.COMPLETED, end=port.now)
     memory.save_ended_by_signal([first])
     memory.save_jobs([replace(record, saved=True) for record in memory.jobs().values()])
     run_round(port, memory, hops, SETTINGS, None)
-    built = run_round(port, memory, hops, SETTINGS, None).built
-    assert (second in built.pinned) == stays
-    assert ("scontrol requeue" in built.notes.get(second, "")) == stays
+    build = run_round(port, memory, hops, SETTINGS, None).built
+    assert (second in build.pinned) == stays
+    assert ("scontrol requeue" in build.notes.get(second, "")) == stays
 
 
 @pytest.mark.parametrize("timed", [None, True, False])
@@ -754,21 +765,21 @@ def test_explain_says_where_communication_is_not_told_apart(timed: bool | None) 
         [replace(record, communication_timed=timed) for record in memory.jobs().values()]
     )
     notes = run_round(port, memory, hops, SETTINGS, None).built.notes
-    told = "how long its ranks communicate is not known" in notes.get(JobId("1"), "")
-    assert told == (timed is False)
+    is_noted = "how long its ranks communicate is not known" in notes.get(JobId("1"), "")
+    assert is_noted == (timed is False)
 
 
-@pytest.mark.parametrize(("reqs", "keeps", "told"), [
+@pytest.mark.parametrize(("reqs", "keeps", "is_warned"), [
     ((1, 2), False, True), ((1, 2), True, False), ((1, 2), None, False), ((2,), False, False),
 ])  # fmt: skip
 def test_explain_says_what_another_gpu_count_does_to_the_training(
-    reqs: tuple[int, ...], keeps: bool | None, told: bool
+    reqs: tuple[int, ...], keeps: bool | None, is_warned: bool
 ) -> None:
     port, memory = cluster(comment(*reqs)), store()
     run_round(port, memory, hops, SETTINGS, None)
     memory.save_jobs([replace(record, keeps_steps=keeps) for record in memory.jobs().values()])
     notes = run_round(port, memory, hops, SETTINGS, None).built.notes
-    assert ("the epoch begins again" in notes.get(JobId("1"), "")) == told
+    assert ("the epoch begins again" in notes.get(JobId("1"), "")) == is_warned
 
 
 def test_explain_says_that_samples_are_not_known() -> None:
@@ -784,8 +795,8 @@ def test_a_reserved_node_does_not_part_the_others() -> None:
     nodes = [replace(NODES[0], name=NodeName(f"n{number}")) for number in range(3)]
     nodes[1] = replace(nodes[1], reservation="day", reserved_from=0.0)
     port = replace(cluster(comment(8)), nodes=tuple(nodes))
-    asked = read_script_options("hops:asks|shape:even|per_node:4")
-    port.jobs[JobId("1")] = replace(port.jobs[JobId("1")], options=asked)
+    options = read_script_options("hops:asks|shape:even|per_node:4")
+    port.jobs[JobId("1")] = replace(port.jobs[JobId("1")], options=options)
     run_round(port, MemoryStore(), hops, SETTINGS, None)
     assert port.placements()[JobId("1")] == Allocation.of({"n0": 4, "n2": 4})
 
@@ -804,8 +815,8 @@ class Read(tuple[StepOutcome, ...]):
         return iter(self[::-1])
 
     def __getitem__(self, at: Any) -> Any:
-        found = super().__getitem__(at)
-        return Read(found) if isinstance(at, slice) else found
+        item = super().__getitem__(at)
+        return Read(item) if isinstance(at, slice) else item
 
 
 def test_a_status_document_looks_at_each_outcome_a_few_times_however_many_jobs_there_are() -> None:
@@ -818,8 +829,8 @@ def test_a_status_document_looks_at_each_outcome_a_few_times_however_many_jobs_t
     ]
     outcomes += [StepOutcome(step, OutcomeStatus.FAILED, error=text) for text in ("first", "later")]
     Read.looks = 0
-    told = document(SERVICE, result.seen, replace(result, outcomes=Read(outcomes)))
-    reasons = {row["id"]: row["reason"] for row in told["waiting"] + told["running"]}
+    status = document(SERVICE, result.seen, replace(result, outcomes=Read(outcomes)))
+    reasons = {row["id"]: row["reason"] for row in status["waiting"] + status["running"]}
     assert reasons["7"] == "first"
     assert "first" not in {reason for job, reason in reasons.items() if job != "7"}
     assert Read.looks <= 4 * len(outcomes)

@@ -53,8 +53,8 @@ def submit(slurm: FakeSlurm, number: int, gpus: int) -> JobId:
 def stubborn(slurm: FakeSlurm) -> JobReading:
     """A job on n0 that was asked to leave, asks for 300 s, and ignores the signal."""
     job = slurm.running(1, n0=8)
-    asked = ScriptOptions(signal="USR1", signal_seconds=300)
-    slurm.change(job, comment="hops:reqs=8;workload=w", options=asked, start=slurm.now)
+    options = ScriptOptions(signal="USR1", signal_seconds=300)
+    slurm.change(job, comment="hops:reqs=8;workload=w", options=options, start=slurm.now)
     return slurm.table[job]
 
 
@@ -82,12 +82,12 @@ def test_one_job_that_ignores_its_signal_stops_nobody() -> None:
         if number < 20:
             submit(slurm, number, 1)
             number += 1
-        begun = slurm.now
+        begin_time = slurm.now
         result = run_round(site, memory, hops, SETTINGS, window)
         window = result.window
         assert "USR1" in result.plan.waiting[job.id].text
         slurm.sleep(REFRESH)
-        gaps.append(slurm.now - begun)
+        gaps.append(slurm.now - begin_time)
     assert max(gaps) <= 10.0
     assert all(slurm.table[JobId(str(n))].state is SlurmState.RUNNING for n in range(10, number))
     assert slurm.table[job.id].state is SlurmState.RUNNING
@@ -137,12 +137,12 @@ def test_a_hopsd_that_is_killed_in_a_grace_goes_on_with_it() -> None:
     job = stubborn(slurm)
     begin(slurm, port(slurm), memory, preempt(job))
     slurm.sleep(30.0)
-    other = port(slurm)
-    assert recover(other, memory, 8) is None
-    assert [one.phase for one in other.under_way] == [Phase.LEAVING]
+    second_port = port(slurm)
+    assert recover(second_port, memory, 8) is None
+    assert [transition.phase for transition in second_port.under_way] == [Phase.LEAVING]
     window = RoundWindow(slurm.now, slurm.now + 600.0)
-    while other.under_way:
-        run_round(other, memory, hops, SETTINGS, window)
+    while second_port.under_way:
+        run_round(second_port, memory, hops, SETTINGS, window)
         slurm.sleep(REFRESH)
     assert slurm.writes().count("signal") == 1
     assert slurm.writes().count("requeue_hold") == slurm.table[job.id].restarts == 1
@@ -165,8 +165,8 @@ def test_a_run_that_our_signal_ended_is_not_learnt() -> None:
     site, job = port(slurm), stubborn(slurm)
     run_round(site, memory, hops, SETTINGS, None)
     begin(slurm, site, memory, preempt(job))
-    ended = {"state": SlurmState.COMPLETED, "allocation": Allocation(), "end": slurm.now}
-    slurm.change(job.id, **ended)
+    end_state = {"state": SlurmState.COMPLETED, "allocation": Allocation(), "end": slurm.now}
+    slurm.change(job.id, **end_state)
     result = run_round(site, memory, hops, SETTINGS, RoundWindow(slurm.now, slurm.now + 600.0))
     assert [outcome.warned > 0.0 for outcome in result.outcomes] == [True]
     submit(slurm, 2, 8)
@@ -180,9 +180,9 @@ def test_a_new_job_of_the_same_number_is_not_taken_for_the_one_that_leaves() -> 
     begin(slurm, site, memory, preempt(job))
     slurm.change(job.id, submit=slurm.now + 5.0)
     slurm.sleep(10.0)
-    other = port(slurm)
-    recover(other, memory, 8)
-    assert other.under_way == ()
+    second_port = port(slurm)
+    recover(second_port, memory, 8)
+    assert second_port.under_way == ()
 
 
 def test_a_node_that_completes_for_long_has_no_idle_gpus() -> None:
@@ -203,34 +203,43 @@ GPUS = st.dictionaries(st.sampled_from(NODES), st.integers(1, 8), min_size=1, ma
 )
 def test_no_gpu_under_way_counts_as_idle(
     steps: list[tuple[Phase, dict[NodeName, int], dict[NodeName, int]]],
-    others: list[dict[NodeName, int]],
+    allocations_of_others: list[dict[NodeName, int]],
 ) -> None:
     """Plans see no GPU as idle that is taken now or that a job under way is to get."""
     slurm = FakeSlurm()
-    transitions, taken, claimed, starting = [], Counter[str](), Counter[str](), Counter[str]()
-    for number, (phase, now, then) in enumerate(steps):
-        current, target = Allocation.of(now), Allocation.of(then)
+    transitions, present_gpus, claimed_gpus, starting_gpus = (
+        [],
+        Counter[str](),
+        Counter[str](),
+        Counter[str](),
+    )
+    for number, (phase, now, target_gpus) in enumerate(steps):
+        current, target = Allocation.of(now), Allocation.of(target_gpus)
         if phase.on_nodes:
             job = slurm.running(number, **now)
-            taken.update(now)
+            present_gpus.update(now)
         else:
             job = slurm.add(number)
         step = Step(job, StepKind.MOVE, current, target)
         transitions.append(Transition(step, phase))
         if phase is not Phase.DEFERRED:
-            (starting if phase is Phase.STARTING else claimed).update(then)
-    for number, gpus in enumerate(others, start=100):
+            (starting_gpus if phase is Phase.STARTING else claimed_gpus).update(target_gpus)
+    for number, gpus in enumerate(allocations_of_others, start=100):
         slurm.running(number, **gpus)
-        taken.update(gpus)
-    leaving = Counter[str]()
+        present_gpus.update(gpus)
+    leaving_gpus = Counter[str]()
     for phase, now, _ in steps:
-        leaving.update(now if phase.on_nodes else {})
+        leaving_gpus.update(now if phase.on_nodes else {})
     view = planning_reading(slurm.cluster(), transitions)
     for node in view.nodes:
-        held = sum(job.allocation.on(node.name) for job in view.jobs) + node.foreign_gpus
-        kept = taken[node.name] - leaving[node.name]
-        least = kept + starting[node.name] + max(claimed[node.name], leaving[node.name])
-        assert held == least
+        busy_gpus = sum(job.allocation.on(node.name) for job in view.jobs) + node.foreign_gpus
+        kept_gpus = present_gpus[node.name] - leaving_gpus[node.name]
+        least_busy = (
+            kept_gpus
+            + starting_gpus[node.name]
+            + max(claimed_gpus[node.name], leaving_gpus[node.name])
+        )
+        assert busy_gpus == least_busy
 
 
 @pytest.mark.parametrize("phase", Phase)
@@ -245,17 +254,17 @@ def test_plans_without_transitions_see_what_slurm_says(phase: Phase) -> None:
     assert idle["n1"] == (8 if phase is Phase.DEFERRED else 4)
 
 
-@pytest.mark.parametrize("seen", [False, True])
-def test_a_hopsd_that_starts_tells_a_persons_requeuehold_from_its_own(*, seen: bool) -> None:
+@pytest.mark.parametrize("is_reported", [False, True])
+def test_a_hopsd_that_starts_tells_a_persons_requeuehold_from_its_own(*, is_reported: bool) -> None:
     """What it saw requeued was its own: a person's would have the mark of a hold by then."""
     slurm, memory = FakeSlurm(), store()
     job = slurm.running(1, n0=8)
     slurm.change(job, comment="hops:reqs=8;workload=w", start=slurm.now)
     observe(port(slurm), memory, 8)
     slurm.requeue_hold(job)
-    if seen:
+    if is_reported:
         observe(port(slurm), memory, 8)
-    other = port(slurm)
-    recover(other, memory, 8)
-    [read] = other.read().jobs
-    assert read.hold is (Hold.HOPS if seen else Hold.USER)
+    second_port = port(slurm)
+    recover(second_port, memory, 8)
+    [read] = second_port.read().jobs
+    assert read.hold is (Hold.HOPS if is_reported else Hold.USER)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from memory_cluster import Cluster, cluster, comment, store, submitted
+from memory_cluster import Cluster, cluster, comment, store, submission
 from memory_store import MemoryStore
 
 from hopsd.core.interactive.settings import SessionSettings
@@ -46,21 +46,21 @@ def play(
 
 def ask(port: Cluster, job: str = "9", gpus: int = 1, user: str = "eve") -> None:
     text = f"hops:reqs={gpus};interactive"
-    session = submitted(int(job), text, submit=port.now)
+    session = submission(int(job), text, submit=port.now)
     port.jobs[JobId(job)] = replace(session, user=UserName(user))
 
 
-def proven(memory: MemoryStore, *jobs: str) -> None:
+def note_saves(memory: MemoryStore, *jobs: str) -> None:
     """The jobs were seen to save, and to train on after a restart."""
-    known = memory.jobs()
-    memory.save_jobs(replace(known[JobId(job)], saved=True, restart_seconds=20.0) for job in jobs)
+    records = memory.jobs()
+    memory.save_jobs(replace(records[JobId(job)], saved=True, restart_seconds=20.0) for job in jobs)
 
 
 def full(*comments: str) -> tuple[Cluster, MemoryStore, RoundWindow]:
     """A full cluster, some time into a round."""
     port, memory = cluster(*comments), store()
     window = play(port, memory, None).window
-    assert sum(given.gpus for given in port.placements().values()) == 12
+    assert sum(allocation.gpus for allocation in port.placements().values()) == 12
     port.now += 100.0
     return port, memory, window
 
@@ -73,22 +73,22 @@ def test_a_session_takes_an_idle_gpu_beside_which_nothing_moves() -> None:
     port.now += 20.0
     result = play(port, memory, window)
     assert [step.step.job for step in result.outcomes] == [SESSION]
-    given = port.placements()[SESSION]
-    assert given.nodes == before[JobId("2")].nodes, "whole nodes are for large jobs"
+    allocation = port.placements()[SESSION]
+    assert allocation.nodes == before[JobId("2")].nodes, "whole nodes are for large jobs"
 
 
 def test_a_training_that_saves_shrinks_for_a_session_in_the_middle_of_a_round() -> None:
     port, memory, window = full(comment(4), comment(2, 4), comment(4))
-    proven(memory, "1", "2", "3")
+    note_saves(memory, "1", "2", "3")
     ask(port)
     result = play(port, memory, window)
     assert not result.first
     kinds = {outcome.step.job: outcome.step.kind for outcome in result.outcomes}
     assert kinds == {JobId("2"): StepKind.MOVE, SESSION: StepKind.START}
-    (moved,) = [outcome for outcome in result.outcomes if outcome.step.kind is StepKind.MOVE]
-    told = intervention(moved)
-    assert told is not None
-    assert told[1].endswith("to make room for session 9")
+    (move,) = [outcome for outcome in result.outcomes if outcome.step.kind is StepKind.MOVE]
+    event = intervention(move)
+    assert event is not None
+    assert event[1].endswith("to make room for session 9")
     after = port.placements()
     assert after[JobId("2")].gpus == 2
     assert after[SESSION].nodes == after[JobId("2")].nodes
@@ -96,24 +96,24 @@ def test_a_training_that_saves_shrinks_for_a_session_in_the_middle_of_a_round() 
 
 def test_one_that_cannot_shrink_stops_for_it_and_comes_back_later() -> None:
     port, memory, window = full(comment(4), comment(4), comment(4))
-    proven(memory, "1", "2", "3")
+    note_saves(memory, "1", "2", "3")
     before = port.placements()
     ask(port)
     result = play(port, memory, window)
     kinds = sorted(outcome.step.kind for outcome in result.outcomes)
     assert kinds == [StepKind.PREEMPT, StepKind.START]
-    (stopped,) = before.keys() - port.placements().keys()
-    assert port.placements()[SESSION].nodes == before[stopped].nodes
+    (stopped_job,) = before.keys() - port.placements().keys()
+    assert port.placements()[SESSION].nodes == before[stopped_job].nodes
     port.now += 10.0
-    ended = replace(port.jobs[SESSION], state=SlurmState.COMPLETED, end=port.now)
-    port.jobs[SESSION] = replace(ended, allocation=Allocation())
+    ended_session = replace(port.jobs[SESSION], state=SlurmState.COMPLETED, end=port.now)
+    port.jobs[SESSION] = replace(ended_session, allocation=Allocation())
     play(port, memory, window)
-    assert port.placements()[stopped].gpus == 4
+    assert port.placements()[stopped_job].gpus == 4
 
 
 def test_jobs_that_may_not_be_moved_keep_their_gpus() -> None:
     port, memory, window = full(*[comment(4, extra=";preempt=no")] * 3)
-    proven(memory, "1", "2", "3")
+    note_saves(memory, "1", "2", "3")
     ask(port)
     result = play(port, memory, window)
     assert result.outcomes == ()
@@ -128,7 +128,7 @@ def test_a_training_never_seen_to_save_is_the_last_to_make_room() -> None:
         port.jobs[JobId(job)] = replace(port.jobs[JobId(job)], user=UserName(f"user{job}"))
     window = play(port, memory, None).window
     before = port.placements()
-    proven(memory, "3")
+    note_saves(memory, "3")
     port.now += 100.0
     ask(port)
     play(port, memory, window)
@@ -138,22 +138,22 @@ def test_a_training_never_seen_to_save_is_the_last_to_make_room() -> None:
 @pytest.mark.parametrize("policy", ["hops", "hops+", "allox", "themis", "fifo"])
 def test_nothing_moves_a_session_at_the_beginning_of_a_round(policy: str) -> None:
     port, memory, window = full(comment(4), comment(2, 4), comment(4))
-    proven(memory, "1", "2", "3")
+    note_saves(memory, "1", "2", "3")
     ask(port)
     play(port, memory, window)
-    given = port.placements()[SESSION]
+    allocation = port.placements()[SESSION]
     for number in range(3):
         port.now += 700.0
-        port.jobs[JobId(f"2{number}")] = submitted(20 + number, comment(4), submit=port.now)
+        port.jobs[JobId(f"2{number}")] = submission(20 + number, comment(4), submit=port.now)
         play(port, memory, None, policy=get(policy))
-        assert port.placements()[SESSION] == given
+        assert port.placements()[SESSION] == allocation
         assert port.jobs[SESSION].restarts == 0
 
 
 @pytest.mark.parametrize("policy", ["hops", "hops+"])
 def test_a_first_plan_makes_room_for_a_session(policy: str) -> None:
     port, memory, _ = full(comment(4), comment(2, 4), comment(4))
-    proven(memory, "1", "2", "3")
+    note_saves(memory, "1", "2", "3")
     ask(port)
     port.now += 700.0
     result = play(port, memory, None, policy=get(policy))
@@ -193,22 +193,22 @@ def test_a_session_that_asks_for_more_than_all_may_have_is_told_so() -> None:
 def test_the_reserve_is_kept_from_jobs_that_do_not_save() -> None:
     rigid = comment(2, extra=";preempt=no")
     port, memory = cluster(*[rigid] * 6), store()
-    kept = SessionSettings(reserve=2)
-    result = play(port, memory, None, kept)
-    assert sum(given.gpus for given in port.placements().values()) == 10
+    session_settings = SessionSettings(reserve=2)
+    result = play(port, memory, None, session_settings)
+    assert sum(allocation.gpus for allocation in port.placements().values()) == 10
     assert [reason.code for reason in result.plan.waiting.values()] == [ReasonCode.LIMIT]
     ask(port, gpus=2)
     port.now += 20.0
-    play(port, memory, result.window, kept)
+    play(port, memory, result.window, session_settings)
     assert port.placements()[SESSION].gpus == 2
 
 
 def test_jobs_that_save_use_the_reserve_meanwhile() -> None:
     port, memory = cluster(*[comment(4)] * 3), store()
-    kept = SessionSettings(reserve=2)
-    play(port, memory, None, kept)
+    session_settings = SessionSettings(reserve=2)
+    play(port, memory, None, session_settings)
     assert len(port.placements()) == 2
-    proven(memory, "1", "2")  # of the same workload as the third
+    note_saves(memory, "1", "2")  # of the same workload as the third
     port.now += 20.0
-    play(port, memory, None, kept)
+    play(port, memory, None, session_settings)
     assert len(port.placements()) == 3

@@ -19,9 +19,9 @@ def test_no_job_starts_there_and_the_reason_has_the_evidence() -> None:
     port, memory = cluster(*[comment(4)] * 4), store()
     nodes = len(port.nodes)
     result = run_round(port, memory, hops, SETTINGS, None, unreliable=LEMON)
-    placed = port.placements()
-    assert len(placed) == min(4, nodes - 1)
-    assert all("n0" not in allocation.nodes for allocation in placed.values())
+    placements = port.placements()
+    assert len(placements) == min(4, nodes - 1)
+    assert all("n0" not in allocation.nodes for allocation in placements.values())
     assert "n0" not in str(result.plan.placements)
 
 

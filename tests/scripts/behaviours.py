@@ -25,11 +25,13 @@ class Behaviour:
     arguments: tuple[str, ...] = ()
 
 
-AGAIN = "--nodes=1 --gres=gpu:1 --open-mode=append"
+APPEND_OPTIONS = "--nodes=1 --gres=gpu:1 --open-mode=append"
 WAIT = "while :; do sleep 1; done"
 """For the end: Slurm may end a sleep before the shell, which would go on after one of 60 s."""
 
-ONCE = f"[ ${{SLURM_RESTART_COUNT:-0}} != 0 ] || {{ scontrol requeue $SLURM_JOB_ID; {WAIT}; }}"
+REQUEUE_ONCE = (
+    f"[ ${{SLURM_RESTART_COUNT:-0}} != 0 ] || {{ scontrol requeue $SLURM_JOB_ID; {WAIT}; }}"
+)
 TWO_GPUS = "--nodes=1 --gres=gpu:2 --ntasks=2"
 
 BEHAVIOURS = [
@@ -60,7 +62,9 @@ BEHAVIOURS = [
         "trap 'kill -USR1 $p' USR1\nkill -USR1 $$\nwait $p\necho code $?",
         ("saved", "code 0"),
     ),
-    Behaviour("signal to the steps", "srun echo a", ("a",), options=AGAIN + " --signal=USR1@60"),
+    Behaviour(
+        "signal to the steps", "srun echo a", ("a",), options=APPEND_OPTIONS + " --signal=USR1@60"
+    ),
     # What bears no second start, and what asks for one.
     Behaviour(
         "folder of its own",
@@ -73,17 +77,21 @@ BEHAVIOURS = [
         ("a",),
     ),
     Behaviour("counts restarts", "echo ${SLURM_RESTART_COUNT:-first}", ("first",)),
-    Behaviour("refuses a requeue", "echo a", ("a",), options=AGAIN + " --no-requeue"),
+    Behaviour("refuses a requeue", "echo a", ("a",), options=APPEND_OPTIONS + " --no-requeue"),
     Behaviour(
-        "requeues itself", f"echo a\n{ONCE}\necho b", ("a", "a", "b"), options=AGAIN, again=True
+        "requeues itself",
+        f"echo a\n{REQUEUE_ONCE}\necho b",
+        ("a", "a", "b"),
+        options=APPEND_OPTIONS,
+        again=True,
     ),
     Behaviour(
         "requeues a task of an array",
         "j=${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID\n"
-        + ONCE.replace("$SLURM_JOB_ID", "$j").replace("scontrol", "echo a; scontrol")
+        + REQUEUE_ONCE.replace("$SLURM_JOB_ID", "$j").replace("scontrol", "echo a; scontrol")
         + "\necho b",
         ("a", "b"),
-        options=AGAIN + " --array=3",
+        options=APPEND_OPTIONS + " --array=3",
         again=True,
     ),
     Behaviour(
@@ -91,14 +99,16 @@ BEHAVIOURS = [
         f"trap 'scontrol requeue $SLURM_JOB_ID; {WAIT}' USR1\necho a\n"
         "[ ${SLURM_RESTART_COUNT:-0} != 0 ] || kill -USR1 $$\necho b",
         ("a", "a", "b"),
-        options=AGAIN + " --signal=B:USR1@60",
+        options=APPEND_OPTIONS + " --signal=B:USR1@60",
         again=True,
     ),
     Behaviour(
         "resumes",
-        "f=state.$SLURM_JOB_ID\n[ ! -e $f ] || echo resumed\ntouch $f\n" + ONCE + "\necho b",
+        "f=state.$SLURM_JOB_ID\n[ ! -e $f ] || echo resumed\ntouch $f\n"
+        + REQUEUE_ONCE
+        + "\necho b",
         ("resumed", "b"),
-        options=AGAIN,
+        options=APPEND_OPTIONS,
         again=True,
     ),
     # What it submits.
@@ -143,36 +153,41 @@ BEHAVIOURS = [
         "no environment",
         "echo ${SECRET-unset}",
         ("unset",),
-        options=AGAIN + " --export=NONE",
+        options=APPEND_OPTIONS + " --export=NONE",
         logs_in=True,
     ),
     Behaviour(
         "a variable",
         "echo $RATE",
         ("0.1",),
-        options=AGAIN + " --export=ALL,RATE=0.1",
+        options=APPEND_OPTIONS + " --export=ALL,RATE=0.1",
         logs_in=True,
     ),
-    Behaviour("its name", "echo $SLURM_JOB_NAME", ("train",), options=AGAIN + " --job-name=train"),
+    Behaviour(
+        "its name", "echo $SLURM_JOB_NAME", ("train",), options=APPEND_OPTIONS + " --job-name=train"
+    ),
     Behaviour(
         "asks Slurm",
         'squeue -h -j $SLURM_JOB_ID -o %T\nscontrol show job $SLURM_JOB_ID | grep -o "JobState=[A-Z]*"',
         ("RUNNING", "JobState=RUNNING"),
     ),
     Behaviour(
-        "tasks of an array", "echo $SLURM_ARRAY_TASK_ID", ("5",), options=AGAIN + " --array=5"
+        "tasks of an array",
+        "echo $SLURM_ARRAY_TASK_ID",
+        ("5",),
+        options=APPEND_OPTIONS + " --array=5",
     ),
     Behaviour(
         "limits",
         "ulimit -n 512\nsrun bash -c 'ulimit -n'",
         ("512",),
-        options=AGAIN + " --propagate=NOFILE",
+        options=APPEND_OPTIONS + " --propagate=NOFILE",
     ),
-    Behaviour("starts at a time", "echo a", ("a",), options=AGAIN + " --begin=now+2"),
+    Behaviour("starts at a time", "echo a", ("a",), options=APPEND_OPTIONS + " --begin=now+2"),
     Behaviour(
         "has until a deadline",
         "echo a",
         ("a",),
-        options=AGAIN + " --time=1 --deadline=now+20minutes",
+        options=APPEND_OPTIONS + " --time=1 --deadline=now+20minutes",
     ),
 ]

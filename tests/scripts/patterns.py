@@ -25,16 +25,16 @@ class Pattern:
 
     @property
     def text(self) -> str:
-        return "\n".join([f"#SBATCH {one}" for one in self.options.split()] + [self.commands])
+        return "\n".join([f"#SBATCH {option}" for option in self.options.split()] + [self.commands])
 
 
-EACH = "srun rank"
+RANK_COMMAND = "srun rank"
 LAUNCHER = "torchrun --nproc_per_node=gpu train.py"
 SPREAD_LAUNCHER = "srun bash -c 'torchrun --nnodes=$SLURM_NNODES --nproc_per_node=gpu train.py'"
 TWO = "--nodes=2 --gpus-per-node=4"
 
 PATTERNS = [
-    Pattern("one-gpu", "--gres=gpu:1", EACH, 1),
+    Pattern("one-gpu", "--gres=gpu:1", RANK_COMMAND, 1),
     Pattern(
         "array",
         "--array=7 --gres=gpu:1 --cpus-per-task=4",
@@ -67,27 +67,30 @@ PATTERNS = [
     Pattern("typed-total", "--nodes=1 --gpus=a100:2", LAUNCHER, 2),
     Pattern("typed-each-node", "--nodes=2 --gpus-per-node=v100:2", SPREAD_LAUNCHER, 4),
     Pattern(
-        "whole-node", "--nodes=1 --gres=gpu:a100:8 --ntasks-per-node=8 --cpus-per-task=8", EACH, 8
+        "whole-node",
+        "--nodes=1 --gres=gpu:a100:8 --ntasks-per-node=8 --cpus-per-task=8",
+        RANK_COMMAND,
+        8,
     ),
-    Pattern("tasks", "--nodes=1 --ntasks=4 --gres=gpu:4", EACH, 4),
+    Pattern("tasks", "--nodes=1 --ntasks=4 --gres=gpu:4", RANK_COMMAND, 4),
     Pattern(
         "tasks-each-node",
         "--nodes=1 --ntasks-per-node=2 --gpus-per-node=2 --cpus-per-task=6",
-        EACH,
+        RANK_COMMAND,
         2,
     ),
-    Pattern("two-nodes-tasks", f"{TWO} --ntasks-per-node=4 --cpus-per-task=6", EACH, 8),
-    Pattern("two-nodes-total-tasks", f"{TWO} --ntasks=8", EACH, 8, same=False),
+    Pattern("two-nodes-tasks", f"{TWO} --ntasks-per-node=4 --cpus-per-task=6", RANK_COMMAND, 8),
+    Pattern("two-nodes-total-tasks", f"{TWO} --ntasks=8", RANK_COMMAND, 8, same=False),
     Pattern(
         "two-nodes-launcher", f"{TWO} --ntasks-per-node=1 --cpus-per-task=24", SPREAD_LAUNCHER, 8
     ),
-    Pattern("two-nodes-gres", "--nodes=2 --gres=gpu:2 --ntasks-per-node=2", EACH, 4),
-    Pattern("three-nodes", "--nodes=3 --gres=gpu:1 --ntasks-per-node=1", EACH, 3),
-    Pattern("node-range", "--nodes=2-2 --gres=gpu:3 --ntasks-per-node=3", EACH, 6),
+    Pattern("two-nodes-gres", "--nodes=2 --gres=gpu:2 --ntasks-per-node=2", RANK_COMMAND, 4),
+    Pattern("three-nodes", "--nodes=3 --gres=gpu:1 --ntasks-per-node=1", RANK_COMMAND, 3),
+    Pattern("node-range", "--nodes=2-2 --gres=gpu:3 --ntasks-per-node=3", RANK_COMMAND, 6),
     Pattern(
         "gpus-per-task",
         "--nodes=2 --ntasks-per-node=4 --gpus-per-task=1 --cpus-per-task=3",
-        EACH,
+        RANK_COMMAND,
         8,
     ),
     Pattern(
@@ -106,14 +109,22 @@ PATTERNS = [
         3,
     ),
     Pattern(
-        "total-on-two-nodes", "--nodes=2 --gpus=8 --ntasks-per-node=4 -c4", EACH, 8, same=False
+        "total-on-two-nodes",
+        "--nodes=2 --gpus=8 --ntasks-per-node=4 -c4",
+        RANK_COMMAND,
+        8,
+        same=False,
     ),
     Pattern("tasks-for-cores", "--nodes=1 --ntasks=24 --gres=gpu:2", LAUNCHER, 2),
     Pattern(
-        "tasks-anywhere", "--ntasks=4 --gpus-per-task=1 --cpus-per-task=2", EACH, 4, same=False
+        "tasks-anywhere",
+        "--ntasks=4 --gpus-per-task=1 --cpus-per-task=2",
+        RANK_COMMAND,
+        4,
+        same=False,
     ),
-    Pattern("total-tasks", "--ntasks=2 --gpus=2", EACH, 2, same=False),
-    Pattern("ntasks-per-gpu", "--nodes=1 --gpus=4 --ntasks-per-gpu=1", EACH, 4),
+    Pattern("total-tasks", "--ntasks=2 --gpus=2", RANK_COMMAND, 2, same=False),
+    Pattern("ntasks-per-gpu", "--nodes=1 --gpus=4 --ntasks-per-gpu=1", RANK_COMMAND, 4),
     Pattern(
         "two-gpus-a-task",
         "--nodes=2 --ntasks-per-node=2 --gpus-per-task=2 --cpus-per-task=8",
@@ -121,11 +132,11 @@ PATTERNS = [
         8,
         same=False,
     ),
-    Pattern("derived-nodes", "--ntasks=4 --ntasks-per-node=2 --gpus-per-node=2", EACH, 4),
+    Pattern("derived-nodes", "--ntasks=4 --ntasks-per-node=2 --gpus-per-node=2", RANK_COMMAND, 4),
     Pattern("cpus-per-gpu", "--nodes=1 --gres=gpu:2 --cpus-per-gpu=6", LAUNCHER, 2),
     Pattern("mem-per-gpu", "--nodes=1 --gpus-per-node=2 --mem-per-gpu=10G", LAUNCHER, 2),
-    Pattern("mem", "--nodes=1 --gres=gpu:2 --mem=64G --ntasks=2", EACH, 2),
-    Pattern("mem-two-nodes", f"{TWO} --mem=48G --ntasks-per-node=4", EACH, 8),
+    Pattern("mem", "--nodes=1 --gres=gpu:2 --mem=64G --ntasks=2", RANK_COMMAND, 2),
+    Pattern("mem-two-nodes", f"{TWO} --mem=48G --ntasks-per-node=4", RANK_COMMAND, 8),
     Pattern(
         "mem-per-cpu", "--nodes=1 --gres=gpu:2 --mem-per-cpu=2G --cpus-per-task=8", LAUNCHER, 2
     ),
@@ -134,13 +145,13 @@ PATTERNS = [
     Pattern(
         "exclusive-more-cores",
         "--nodes=1 --exclusive --gres=gpu:v100:1 --ntasks=1 --cpus-per-task=16",
-        EACH,
+        RANK_COMMAND,
         1,
     ),
     Pattern(
         "exclusive-two-nodes",
         "--nodes=2 --exclusive --gres=gpu:v100:4 --ntasks-per-node=4 --cpus-per-task=8 --mem=0",
-        EACH,
+        RANK_COMMAND,
         8,
     ),
     Pattern("feature", "--nodes=1 --constraint=v100 --gres=gpu:2", LAUNCHER, 2),
@@ -149,12 +160,14 @@ PATTERNS = [
     Pattern(
         "feature-same",
         "--nodes=2 --constraint=[a100|v100] --gres=gpu:2 --ntasks-per-node=2",
-        EACH,
+        RANK_COMMAND,
         4,
     ),
     Pattern("feature-group", "--nodes=1 --constraint=(a100|v100)&eth --gres=gpu:2", LAUNCHER, 2),
     Pattern("exclude", "--nodes=1 --exclude=n0,n1 --gres=gpu:2", LAUNCHER, 2),
-    Pattern("nodelist", "--nodes=2 --nodelist=n[3-4] --gres=gpu:2 --ntasks-per-node=2", EACH, 4),
+    Pattern(
+        "nodelist", "--nodes=2 --nodelist=n[3-4] --gres=gpu:2 --ntasks-per-node=2", RANK_COMMAND, 4
+    ),
     Pattern("one-named-node", "--nodelist=n4 --gres=gpu:2", LAUNCHER, 2),
     Pattern("more-gres", "--nodes=1 --gres=gpu:2,VRAM:20G", LAUNCHER, 2),
     Pattern("disk", "--nodes=1 --gres=gpu:1,nvme:10", LAUNCHER, 1),
@@ -207,7 +220,9 @@ PATTERNS = [
         "trap 'exit 1' USR1\n" + LAUNCHER,
         2,
     ),
-    Pattern("distribution", f"{TWO} --ntasks-per-node=4 --distribution=block:block", EACH, 8),
+    Pattern(
+        "distribution", f"{TWO} --ntasks-per-node=4 --distribution=block:block", RANK_COMMAND, 8
+    ),
     Pattern("hint", "--nodes=1 --gres=gpu:2 --hint=nomultithread", LAUNCHER, 2),
     Pattern(
         "longer-comment", "--nodes=1 --gres=gpu:2", LAUNCHER, 2, comment="laion; hops:{} night run"
@@ -229,7 +244,7 @@ PATTERNS = [
     Pattern(
         "gpu-map",
         "--nodes=1 --gpus-per-node=v100:4 --ntasks-per-node=4 --gpu-bind=map_gpu:0,1,2,3",
-        EACH,
+        RANK_COMMAND,
         4,
     ),
     Pattern(
@@ -254,7 +269,7 @@ PATTERNS = [
     Pattern(
         "whole-node-without-gpus",
         "--exclusive --ntasks-per-node=4 --mem=0 --constraint=v100",
-        EACH,
+        RANK_COMMAND,
         4,
         same=False,
     ),
@@ -264,12 +279,14 @@ PATTERNS = [
         LAUNCHER,
         2,
     ),
-    Pattern("tasks-without-nodes", "--ntasks-per-node=2 --gres=gpu:2 --cpus-per-task=4", EACH, 2),
-    Pattern("cores-of-a-task", "--ntasks=1 --gpus-per-task=1 --cpus-per-gpu=4", EACH, 1),
+    Pattern(
+        "tasks-without-nodes", "--ntasks-per-node=2 --gres=gpu:2 --cpus-per-task=4", RANK_COMMAND, 2
+    ),
+    Pattern("cores-of-a-task", "--ntasks=1 --gpus-per-task=1 --cpus-per-gpu=4", RANK_COMMAND, 1),
     Pattern(
         "exclusive-without-gpus",
         "--nodes=1 --exclusive --constraint=v100 --ntasks-per-node=4",
-        EACH,
+        RANK_COMMAND,
         4,
         same=False,
     ),
@@ -279,19 +296,24 @@ PATTERNS = [
     Pattern(
         "overcommit",
         "--nodes=1 --gpus-per-node=v100:4 --ntasks-per-node=4 --exclusive --overcommit --mem=0",
-        EACH,
+        RANK_COMMAND,
         4,
     ),
     Pattern(
         "binding",
         "--nodes=1 --gres=gpu:2 --ntasks-per-node=2 --cpus-per-task=4 --ntasks-per-core=1"
         " --mem-bind=local --gres-flags=enforce-binding --distribution=cyclic --time=9 --time-min=5",
-        EACH,
+        RANK_COMMAND,
         2,
     ),
-    Pattern("licences", "--nodes=1 --gres=gpu:1 --licenses=tool:2", EACH, 1),
-    Pattern("switches", "--nodes=2 --switches=1 --gres=gpu:2 --ntasks-per-node=2", EACH, 4),
-    Pattern("gpu-bind", f"{TWO} --ntasks-per-node=4 --cpus-per-task=2 --gpu-bind=closest", EACH, 8),
+    Pattern("licences", "--nodes=1 --gres=gpu:1 --licenses=tool:2", RANK_COMMAND, 1),
+    Pattern("switches", "--nodes=2 --switches=1 --gres=gpu:2 --ntasks-per-node=2", RANK_COMMAND, 4),
+    Pattern(
+        "gpu-bind",
+        f"{TWO} --ntasks-per-node=4 --cpus-per-task=2 --gpu-bind=closest",
+        RANK_COMMAND,
+        8,
+    ),
 ]
 
 ELASTIC = [

@@ -187,50 +187,50 @@ class ScriptSite:
 
     def run(self, scripts: Sequence[Script]) -> list[Run]:
         """All of them at once, beside each other; those with a comment by rounds of hops."""
-        sent = [(script, self.write(script.text)) for script in scripts]
-        made = [
+        script_paths = [(script, self.write(script.text)) for script in scripts]
+        submissions = [
             (path, self.sbatch(path, *script.options, arguments=script.arguments))
-            for script, path in sent
+            for script, path in script_paths
         ]
-        ids = {_job_of(done) for _, done in made if done.returncode == 0}
+        ids = {_job_of(result) for _, result in submissions if result.returncode == 0}
         ours = any(script.comment for script in scripts)
         wait_until(
-            lambda: (not ours or self._round()) and ids <= self._ended(),
+            lambda: (not ours or self._round()) and ids <= self._ended_jobs(),
             seconds=240.0,
-            told=lambda: self.cluster.run("squeue", "--all", "-o", "%A %T %r %o"),
+            describe=lambda: self.cluster.run("squeue", "--all", "-o", "%A %T %r %o"),
         )
-        return [self._result(path, done) for path, done in made]
+        return [self._result(path, result) for path, result in submissions]
 
     def _round(self) -> bool:
         """Within one round: what runs stays where it is."""
         self._window = run_round(self.port, self.store, get("hops"), SETTINGS, self._window).window
         return True
 
-    def _ended(self) -> set[str]:
-        said = self.cluster.run("squeue", "--all", "--states=all", "-h", "-o", "%A %T")
-        pairs = (line.split() for line in said.splitlines())
+    def _ended_jobs(self) -> set[str]:
+        output = self.cluster.run("squeue", "--all", "--states=all", "-h", "-o", "%A %T")
+        pairs = (line.split() for line in output.splitlines())
         return {job for job, state in pairs if state not in ("PENDING", "RUNNING", "COMPLETING")}
 
     def _state(self, job: str) -> str:
         return self._word(job, "JobState")
 
     def _word(self, job: str, word: str) -> str:
-        said = self.cluster.run("scontrol", "show", "job", "--oneliner", job)
-        found = re.search(rf"(?:^| ){word}=(\S*)", said)
-        return found[1] if found else ""
+        output = self.cluster.run("scontrol", "show", "job", "--oneliner", job)
+        match = re.search(rf"(?:^| ){word}=(\S*)", output)
+        return match[1] if match else ""
 
-    def _result(self, path: Path, done: subprocess.CompletedProcess[str]) -> Run:
-        if done.returncode:
-            return Run("REFUSED", done.stderr)
-        job = _job_of(done)
+    def _result(self, path: Path, result: subprocess.CompletedProcess[str]) -> Run:
+        if result.returncode:
+            return Run("REFUSED", result.stderr)
+        job = _job_of(result)
         files = sorted(self.folder.glob(f"{path.name}.*.{job}"))
         output = files[0].read_text() if files else ""
-        said = re.search(r"^FIGURES (.*)$", output, re.MULTILINE)
+        match = re.search(r"^FIGURES (.*)$", output, re.MULTILINE)
         memory = re.search(r"mem=([^,]+)", self._word(job, "TRES"))
         return Run(
             self._state(job),
-            done.stderr,
-            dict(pair.split("=", 1) for pair in said[1].split()) if said else {},
+            result.stderr,
+            dict(pair.split("=", 1) for pair in match[1].split()) if match else {},
             sorted(map(_rank, re.findall(r"^RANK (.*)$", output, re.MULTILINE)), key=_by_rank),
             {},
             memory[1] if memory else "",
@@ -239,8 +239,8 @@ class ScriptSite:
         )
 
 
-def _job_of(done: subprocess.CompletedProcess[str]) -> str:
-    return done.stdout.strip().partition(";")[0]
+def _job_of(result: subprocess.CompletedProcess[str]) -> str:
+    return result.stdout.strip().partition(";")[0]
 
 
 def _by_rank(rank: Rank) -> tuple[int, str]:
@@ -248,12 +248,12 @@ def _by_rank(rank: Rank) -> tuple[int, str]:
 
 
 def _rank(line: str) -> Rank:
-    said = dict(pair.split("=", 1) for pair in line.split())
+    fields = dict(pair.split("=", 1) for pair in line.split())
     return Rank(
-        int(said["rank"]),
-        int(said["world"]),
-        int(said["local"]),
-        said["node"],
-        tuple(said["gpus"].split(",")),
-        said["cores"],
+        int(fields["rank"]),
+        int(fields["world"]),
+        int(fields["local"]),
+        fields["node"],
+        tuple(fields["gpus"].split(",")),
+        fields["cores"],
     )

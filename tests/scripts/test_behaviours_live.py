@@ -18,9 +18,9 @@ def test_each_behaves_as_on_plain_slurm(scripts: ScriptSite) -> None:
     cases = BEHAVIOURS
     if scripts.release >= (25, 5):  # Slurm holds jobs of accounts without a login shell (26.05)
         cases = [case for case in BEHAVIOURS if not case.logs_in]
-    once = [case for case in cases if not case.again]
-    plain = scripts.run([script(case) for case in once])
-    assert wrong(once, plain) == {}
+    single_cases = [case for case in cases if not case.again]
+    plain = scripts.run([script(case) for case in single_cases])
+    assert wrong(single_cases, plain) == {}
     gpus = ["2" if "gpu:2" in case.options else "1" for case in cases]
     hops = scripts.run(
         [script(case, f"hops:reqs={n}") for case, n in zip(cases, gpus, strict=True)]
@@ -31,14 +31,14 @@ def test_each_behaves_as_on_plain_slurm(scripts: ScriptSite) -> None:
 def wrong(cases: list[Behaviour], runs: list[Run]) -> dict[str, object]:
     """What became of those that did not end as they should."""
     return {
-        case.name: (run.end, said(run), run.output, run.told)
+        case.name: (run.end, script_lines(run), run.output, run.told)
         for case, run in zip(cases, runs, strict=True)
-        if (run.end, said(run)) != (case.end, case.output)
+        if (run.end, script_lines(run)) != (case.end, case.output)
     }
 
 
-def said(run: Run) -> tuple[str, ...]:
+def script_lines(run: Run) -> tuple[str, ...]:
     """The script's own lines."""
     lines = run.output.splitlines()
-    others = ("FIGURES ", "hops: ", "srun: ", "slurmstepd", "[20", "/", "Terminated")
-    return tuple(line for line in lines if not line.startswith(others))
+    prefixes = ("FIGURES ", "hops: ", "srun: ", "slurmstepd", "[20", "/", "Terminated")
+    return tuple(line for line in lines if not line.startswith(prefixes))

@@ -15,22 +15,22 @@ pytestmark = pytest.mark.live
 
 def check(scripts: ScriptSite, text: str, *options: str) -> tuple[int, list[str], str]:
     hopsctl = Path(sys.executable).with_name("hopsctl")
-    done = subprocess.run(
+    result = subprocess.run(
         [hopsctl, "check", *options, scripts.write(text)],
         env={**os.environ, **scripts.cluster.env},
         capture_output=True,
         text=True,
         check=False,
     )
-    return done.returncode, done.stdout.splitlines(), done.stderr
+    return result.returncode, result.stdout.splitlines(), result.stderr
 
 
 def test_it_tells_counts_and_shapes_and_submits_nothing(scripts: ScriptSite) -> None:
     before = scripts.cluster.run("squeue", "--all", "-h", "-o", "%A")
     text = "#SBATCH --nodes=2 --gres=gpu:a100:4\n#SBATCH --comment=hops:reqs=2,4,8,16\nrank"
-    code, (moving, *lines), _ = check(scripts, text)
+    code, (move_notice, *lines), _ = check(scripts, text)
     assert code == 0
-    assert moving.startswith("the job may be stopped and restarted")
+    assert move_notice.startswith("the job may be stopped and restarted")
     assert lines[0].startswith(
         "accepted: 4, 8 or 16 GPUs, 4 on each node (not 2, being no multiple"
     )
@@ -94,6 +94,6 @@ def test_it_tells_of_cores_that_do_not_come_with_a_gpu(scripts: ScriptSite) -> N
     ],
 )
 def test_it_ends_as_sbatch_would(scripts: ScriptSite, options: str, code: int, words: str) -> None:
-    ended, lines, said = check(scripts, "rank", *options.split())
-    assert ended == code
-    assert words in said + "\n".join(lines)
+    exit_code, lines, error_output = check(scripts, "rank", *options.split())
+    assert exit_code == code
+    assert words in error_output + "\n".join(lines)

@@ -13,7 +13,7 @@ from script_site import BUSY, SWITCHES, Run, Script, ScriptSite
 
 pytestmark = [pytest.mark.live, pytest.mark.slow]
 
-TOGETHER = 21
+BATCH_SIZE = 21
 """Scripts that run beside each other."""
 
 BY_NAME = {pattern.name: pattern for pattern in PATTERNS}
@@ -26,11 +26,11 @@ def check_ranks(run: Run, gpus: int) -> None:
     assert {rank.world for rank in run.ranks} == {gpus}, run.output
     used = [rank.gpu for rank in run.ranks]
     assert len(set(used)) == gpus, run.output
-    taken = {(node, str(gpu)) for node, count in BUSY.items() for gpu in range(count)}
-    assert taken.isdisjoint(used), run.output
+    busy_gpus = {(node, str(gpu)) for node, count in BUSY.items() for gpu in range(count)}
+    assert busy_gpus.isdisjoint(used), run.output
 
 
-def failing(checks: Mapping[str, Callable[[], None]]) -> dict[str, str]:
+def failures_of(checks: Mapping[str, Callable[[], None]]) -> dict[str, str]:
     """What is wrong, by the name of what was checked."""
     wrong = {}
     for name, check in checks.items():
@@ -41,16 +41,16 @@ def failing(checks: Mapping[str, Callable[[], None]]) -> dict[str, str]:
     return wrong
 
 
-@pytest.mark.parametrize("first", range(0, len(PATTERNS), TOGETHER))
+@pytest.mark.parametrize("first", range(0, len(PATTERNS), BATCH_SIZE))
 def test_scripts_run_as_on_plain_slurm(scripts: ScriptSite, first: int) -> None:
-    patterns = PATTERNS[first : first + TOGETHER]
+    patterns = PATTERNS[first : first + BATCH_SIZE]
     plain = scripts.run([Script(pattern.text) for pattern in patterns])
     hops = scripts.run([Script(p.text, p.comment.format(f"reqs={p.gpus}")) for p in patterns])
     checks = {
         pattern.name: partial(check_same, pattern, *runs)
         for pattern, *runs in zip(patterns, plain, hops, strict=True)
     }
-    assert failing(checks) == {}
+    assert failures_of(checks) == {}
 
 
 def check_same(pattern: Pattern, plain: Run, hops: Run) -> None:
@@ -76,7 +76,7 @@ def figures(run: Run, *, cores: bool) -> object:
     if run.figures["NTASKS"] == "unset":  # Slurm tells of a task a core, where hops has one a node
         left_out.add("TASKS_PER_NODE")
     ranks = [(r.rank, r.world, r.local, len(r.gpus), r.cores if cores else "") for r in run.ranks]
-    return {name: said for name, said in run.figures.items() if name not in left_out}, ranks
+    return {name: value for name, value in run.figures.items() if name not in left_out}, ranks
 
 
 def test_fewer_cores_than_asked_for_have_all_the_memory(scripts: ScriptSite) -> None:
@@ -91,12 +91,14 @@ def test_fewer_cores_than_asked_for_have_all_the_memory(scripts: ScriptSite) -> 
 
 
 def test_scripts_run_on_other_counts(scripts: ScriptSite) -> None:
-    runs = scripts.run([Script(BY_NAME[name].text, f"hops:{said}") for name, said, _ in ELASTIC])
+    runs = scripts.run(
+        [Script(BY_NAME[name].text, f"hops:{comment_words}") for name, comment_words, _ in ELASTIC]
+    )
     checks = {
         f"{name} {comment}": partial(check_counts, run, counts)
         for (name, comment, counts), run in zip(ELASTIC, runs, strict=True)
     }
-    assert failing(checks) == {}
+    assert failures_of(checks) == {}
 
 
 def check_counts(run: Run, counts: Collection[int]) -> None:
@@ -121,5 +123,5 @@ def test_a_launcher_of_the_recipes_starts_a_rank_on_each_gpu(
     checks = {
         name: partial(check_counts, run, {4, 8}) for name, run in zip(LAUNCHERS, runs, strict=True)
     }
-    assert failing(checks) == {}
+    assert failures_of(checks) == {}
     assert not any("ranks on each node" in run.told for run in runs)

@@ -29,35 +29,35 @@ def newest_first(snapshot: Snapshot, _: PlanSettings) -> Plan:
 
 
 def test_a_job_that_never_saved_stays_and_its_child_is_not_lost(scripts: ScriptSite) -> None:
-    def sent(*options: str) -> JobId:
-        done = scripts.sbatch(path, *options)
-        assert done.returncode == 0, done.stderr
-        return JobId(done.stdout.strip())
+    def submit_job(*options: str) -> JobId:
+        result = scripts.sbatch(path, *options)
+        assert result.returncode == 0, result.stderr
+        return JobId(result.stdout.strip())
 
     def round_() -> RoundResult:
         settings = replace(SETTINGS, seconds=0.001)
         return run_round(scripts.port, scripts.store, newest_first, settings, None)
 
-    def save(*, saved: bool) -> None:
+    def save(*, has_saved: bool) -> None:
         record = scripts.store.jobs()[first]
-        scripts.store.save_jobs([replace(record, saved=saved)])
+        scripts.store.save_jobs([replace(record, saved=has_saved)])
 
     def state(job: JobId) -> str:
         return scripts.cluster.run("squeue", "-h", "-o", "%T", "-j", job).strip()
 
     path = scripts.write("sleep 300")
     ours = ("--comment=hops:reqs=4", f"--nodelist={NODE}", "--gres=gpu:4", "--nodes=1")
-    first = sent(*ours)
-    child = sent(f"--dependency=afterok:{first}")
+    first = submit_job(*ours)
+    child = submit_job(f"--dependency=afterok:{first}")
     round_()
     wait_until(lambda: state(first) == "RUNNING")
-    second = sent(*ours, "--job-name=second")
-    save(saved=False)
-    built = round_().built
-    assert "seen to save" in built.notes[first]
+    second = submit_job(*ours, "--job-name=second")
+    save(has_saved=False)
+    build = round_().built
+    assert "seen to save" in build.notes[first]
     assert (state(first), state(second)) == ("RUNNING", "PENDING")
-    save(saved=True)
-    moved = ("PENDING", "RUNNING")
-    wait_until(lambda: round_().first and (state(first), state(second)) == moved)
+    save(has_saved=True)
+    expected_states = ("PENDING", "RUNNING")
+    wait_until(lambda: round_().first and (state(first), state(second)) == expected_states)
     assert "never" not in scripts.cluster.run("squeue", "-h", "-o", "%r", "-j", child).lower()
     assert as_user(scripts.cluster, OWNER, "scancel", first, second, child).returncode == 0

@@ -21,7 +21,7 @@ from hopsd.serve.peers import (
 )
 
 
-def listening(family: socket.AddressFamily, folder: Path) -> socket.socket:
+def listen_on(family: socket.AddressFamily, folder: Path) -> socket.socket:
     server = socket.socket(family)
     hosts = {socket.AF_INET: "127.0.0.1", socket.AF_INET6: "::1"}
     try:
@@ -36,7 +36,7 @@ def listening(family: socket.AddressFamily, folder: Path) -> socket.socket:
 
 @pytest.mark.parametrize("family", [socket.AF_UNIX, socket.AF_INET, socket.AF_INET6])
 def test_the_kernel_says_who_calls(family: socket.AddressFamily, tmp_path: Path) -> None:
-    with listening(family, tmp_path) as server, socket.socket(family) as client:
+    with listen_on(family, tmp_path) as server, socket.socket(family) as client:
         client.connect(server.getsockname())
         connection = server.accept()[0]
         with connection:
@@ -46,19 +46,19 @@ def test_the_kernel_says_who_calls(family: socket.AddressFamily, tmp_path: Path)
 @pytest.mark.skipif(os.geteuid() != 0, reason="acts as another account")
 def test_another_account_on_a_port(tmp_path: Path) -> None:
     call = "import socket, sys; c = socket.create_connection(('127.0.0.1', int(sys.argv[1])));"
-    with listening(socket.AF_INET, tmp_path) as server:
+    with listen_on(socket.AF_INET, tmp_path) as server:
         port = str(server.getsockname()[1])
         words = ["/usr/bin/python3", "-c", f"{call} c.recv(1)", port]
-        with subprocess.Popen(words, user=65531) as other:
+        with subprocess.Popen(words, user=65531) as client:
             connection = server.accept()[0]
             with connection:
                 assert peer_uid(connection) == 65531
-            assert other.wait(timeout=60) == 0
+            assert client.wait(timeout=60) == 0
 
 
 def test_who_hung_up_on_a_port_is_nobody(tmp_path: Path) -> None:
     """The kernel calls root the owner of what nobody holds open any more."""
-    with listening(socket.AF_INET, tmp_path) as server:
+    with listen_on(socket.AF_INET, tmp_path) as server:
         with socket.socket() as client:
             client.connect(server.getsockname())
         connection = server.accept()[0]

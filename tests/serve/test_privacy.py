@@ -48,8 +48,8 @@ def document() -> dict[str, Any]:
     }
 
 
-def ann(*hidden: Private) -> Viewer:
-    return Viewer(ANN, "ann", frozenset(hidden))
+def ann(*private: Private) -> Viewer:
+    return Viewer(ANN, "ann", frozenset(private))
 
 
 def test_nothing_private_is_told_whole() -> None:
@@ -57,14 +57,14 @@ def test_nothing_private_is_told_whole() -> None:
 
 
 def test_others_jobs_are_nowhere_in_the_document() -> None:
-    told = status_for(ann(Private.JOBS), document())
-    assert [job["id"] for job in told["running"] + told["waiting"]] == ["7", "8"]
-    assert told["nodes"][0]["jobs"] == {"7": 2}
-    assert told["private"] == ["jobs"]
-    words = json.dumps(told)
+    status = status_for(ann(Private.JOBS), document())
+    assert [job["id"] for job in status["running"] + status["waiting"]] == ["7", "8"]
+    assert status["nodes"][0]["jobs"] == {"7": 2}
+    assert status["private"] == ["jobs"]
+    words = json.dumps(status)
     for word in (SECRET, "99", "98"):
         assert word not in words
-    assert told["error"]  # that something is wrong is nobody's secret
+    assert status["error"]  # that something is wrong is nobody's secret
 
 
 def test_a_reason_names_no_job_of_others() -> None:
@@ -74,34 +74,34 @@ def test_a_reason_names_no_job_of_others() -> None:
     )
     doc = document()
     doc["waiting"][1]["reason"] = text
-    [told] = status_for(ann(Private.JOBS), doc)["waiting"]
-    assert told["reason"] == (
+    [row] = status_for(ann(Private.JOBS), doc)["waiting"]
+    assert row["reason"] == (
         "QOS a: 6 of 8 GPUs in use by 7, others; 2 of 8 GPUs asked for by others;"
         " 3 of 4 jobs running: others; it asks for 4 or more"
     )
     assert status_for(ann(), doc)["waiting"][1]["reason"] == text
     history = {"record": {"user": "ann"}, "reasons": [{"reason": text}], "events": []}
-    [told] = history_for(ann(Private.JOBS), history)["reasons"]
-    assert not {"99", "98", "97", "7,"} & set(told["reason"].split())
+    [row] = history_for(ann(Private.JOBS), history)["reasons"]
+    assert not {"99", "98", "97", "7,"} & set(row["reason"].split())
 
 
 def test_nodes_and_usage_are_hidden_alone() -> None:
-    told = status_for(ann(Private.NODES), document())
-    assert told["nodes"] == []
-    assert len(told["running"]) == 2
+    status = status_for(ann(Private.NODES), document())
+    assert status["nodes"] == []
+    assert len(status["running"]) == 2
     assert status_for(ann(Private.USAGE), document())["raqlr"] is None
 
 
 @pytest.mark.parametrize(("uid", "user"), [(0, "root"), (HOPS, "hops"), (OPERATOR, "olga")])
 def test_who_runs_the_site_sees_all(uid: int, user: str) -> None:
     privacy = Privacy(frozenset(Private), frozenset({0}), frozenset({"olga"}))
-    who = viewer(uid, user, HOPS, privacy, tuple(Private))
-    assert status_for(who, document())["running"] == document()["running"]
+    operator = viewer(uid, user, HOPS, privacy, tuple(Private))
+    assert status_for(operator, document())["running"] == document()["running"]
 
 
 def test_the_configuration_hides_more() -> None:
-    who = viewer(ANN, "ann", HOPS, Privacy(frozenset({Private.NODES})), (Private.JOBS,))
-    assert who.hidden == {Private.NODES, Private.JOBS}
+    private_viewer = viewer(ANN, "ann", HOPS, Privacy(frozenset({Private.NODES})), (Private.JOBS,))
+    assert private_viewer.hidden == {Private.NODES, Private.JOBS}
 
 
 def test_a_jobs_history_is_its_owners() -> None:
@@ -143,18 +143,21 @@ def test_speeds_are_told_of_workloads_that_one_ran() -> None:
             for user, workload, at in (("ann", "bert", 1.0), ("bob", SECRET, 2.0))
         ]
     )
-    own = store.workloads_of(UserName("ann"))
+    user_workloads = store.workloads_of(UserName("ann"))
     names = ("bert", SECRET, "ann/train/a.sh", f"bob/{SECRET}", "annie/x")
     knowledge = Knowledge(records=tuple(map(record, names)))
-    told = knowledge_for(ann(Private.JOBS), knowledge, own)
-    assert [each["workload"] for each in known_workloads(told)] == ["ann/train/a.sh", "bert"]
-    assert knowledge_for(ann(), knowledge, own) is knowledge
+    knowledge_of_user = knowledge_for(ann(Private.JOBS), knowledge, user_workloads)
+    assert [workload["workload"] for workload in known_workloads(knowledge_of_user)] == [
+        "ann/train/a.sh",
+        "bert",
+    ]
+    assert knowledge_for(ann(), knowledge, user_workloads) is knowledge
 
 
 def test_private_nodes_are_not_named_beside_speeds() -> None:
     answer = {"types": [{"shapes": [{"count": 1, "entity": {"n0": 1}}]}], "servers": [{"node": 1}]}
-    told = throughput_for(ann(Private.NODES), answer)
-    assert told == {"types": [{"shapes": [{"count": 1, "entity": {}}]}], "servers": []}
+    reply = throughput_for(ann(Private.NODES), answer)
+    assert reply == {"types": [{"shapes": [{"count": 1, "entity": {}}]}], "servers": []}
 
 
 CONFIG = """\
@@ -164,7 +167,7 @@ SlurmUser               = slurm(64030)
 """
 
 
-class Said(SlurmCommands):
+class CannedSlurm(SlurmCommands):
     """Slurm's commands with canned answers; None: away."""
 
     answers: Mapping[str, str | None]
@@ -179,44 +182,48 @@ class Said(SlurmCommands):
 
 
 @pytest.fixture
-def said(monkeypatch: pytest.MonkeyPatch) -> type[Said]:
+def canned_slurm(monkeypatch: pytest.MonkeyPatch) -> type[CannedSlurm]:
     users = "ann|None\nolga|Operator\nroot|Administrator\n"
-    monkeypatch.setattr(Said, "answers", {"scontrol": CONFIG, "sacctmgr": users}, raising=False)
-    monkeypatch.setattr(Said, "asked", 0)
-    return Said
+    monkeypatch.setattr(
+        CannedSlurm, "answers", {"scontrol": CONFIG, "sacctmgr": users}, raising=False
+    )
+    monkeypatch.setattr(CannedSlurm, "asked", 0)
+    return CannedSlurm
 
 
-def test_slurm_says_what_is_private_and_who_is_an_operator(said: type[Said]) -> None:
-    assert PrivacyReader(said()).read() == Privacy(
+def test_slurm_says_what_is_private_and_who_is_an_operator(canned_slurm: type[CannedSlurm]) -> None:
+    assert PrivacyReader(canned_slurm()).read() == Privacy(
         frozenset({Private.JOBS, Private.USAGE}), frozenset({0, 64030}), frozenset({"olga", "root"})
     )
 
 
-def test_slurm_is_asked_once_a_minute_however_often_we_are(said: type[Said]) -> None:
+def test_slurm_is_asked_once_a_minute_however_often_we_are(canned_slurm: type[CannedSlurm]) -> None:
     now = [0.0]
-    reader = PrivacyReader(said(), lambda: now[0])
+    reader = PrivacyReader(canned_slurm(), lambda: now[0])
     for _ in range(1000):
         reader.read()
-    assert said.asked == 2
+    assert canned_slurm.asked == 2
     now[0] += KEEP_SECONDS
     reader.read()
-    assert said.asked == 4
+    assert canned_slurm.asked == 4
 
 
-def test_while_slurm_is_away_the_last_word_holds_and_none_hides_all(said: type[Said]) -> None:
+def test_while_slurm_is_away_the_last_word_holds_and_none_hides_all(
+    canned_slurm: type[CannedSlurm],
+) -> None:
     now = [0.0]
-    known = said.answers
-    said.answers = {"scontrol": None, "sacctmgr": None}
-    reader = PrivacyReader(said(), lambda: now[0])
+    answers = canned_slurm.answers
+    canned_slurm.answers = {"scontrol": None, "sacctmgr": None}
+    reader = PrivacyReader(canned_slurm(), lambda: now[0])
     assert reader.read() == UNKNOWN
     assert reader.read().hidden == frozenset(Private)
-    said.answers = {**known, "sacctmgr": None}
+    canned_slurm.answers = {**answers, "sacctmgr": None}
     now[0] += KEEP_SECONDS
     assert reader.read().privileged_users == frozenset()
-    said.answers = known
+    canned_slurm.answers = answers
     now[0] += KEEP_SECONDS
     reader.read()
-    said.answers = {"scontrol": CONFIG, "sacctmgr": None}
+    canned_slurm.answers = {"scontrol": CONFIG, "sacctmgr": None}
     now[0] += KEEP_SECONDS
     assert reader.read().privileged_users == {"olga", "root"}
 

@@ -119,8 +119,8 @@ def test_where_no_thread_can_be_started_the_next_one_is_served(
     def refuse(_: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
 
-    with monkeypatch.context() as patched:
-        patched.setattr(threading.Thread, "start", refuse)
+    with monkeypatch.context() as context:
+        context.setattr(threading.Thread, "start", refuse)
         for _ in range(CONNECTIONS_PER_USER + 1):
             with pytest.raises(UnreachableError):
                 ask(path, "who")
@@ -145,26 +145,26 @@ def test_all_users_together_leave_room_for_root(monkeypatch: pytest.MonkeyPatch)
     with tempfile.TemporaryDirectory(prefix="hops-test-") as folder:
         Path(folder).chmod(0o755)
         path = Path(folder, "sock")
-        for most, said in ((1, b"answered"), (0, b"turned away")):
-            monkeypatch.setattr(local_socket, "CONNECTIONS", most)
+        for limit, reply in ((1, b"answered"), (0, b"turned away")):
+            monkeypatch.setattr(local_socket, "CONNECTIONS", limit)
             with contextlib.closing(LocalServer(path, answer)):
-                other = subprocess.run(
+                client = subprocess.run(
                     ["/usr/bin/python3", "-c", ASKER, path],
                     user=65534, check=True, capture_output=True, timeout=60,
                 )  # fmt: skip
-                assert other.stdout.strip() == said
+                assert client.stdout.strip() == reply
                 assert ask(path, "who")["uid"] == 0
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="acts as other accounts")
 def test_who_asks_for_much_at_once_is_answered_one_by_one() -> None:
     """Some questions cost seconds of the processor and PostgreSQL that the round needs."""
-    asked: queue.Queue[int] = queue.Queue()
+    request_uids: queue.Queue[int] = queue.Queue()
     go_on = threading.Event()
 
     def slow(request: Request) -> Any:
         if request.uid != 0:
-            asked.put(request.uid)
+            request_uids.put(request.uid)
             assert go_on.wait(60.0)
         return {}
 
@@ -172,18 +172,18 @@ def test_who_asks_for_much_at_once_is_answered_one_by_one() -> None:
         Path(folder).chmod(0o755)
         path = Path(folder, "sock")
         with contextlib.closing(LocalServer(path, slow, RequestSlots(2))):
-            others = [
+            clients = [
                 subprocess.Popen(["/usr/bin/python3", "-c", ASKER, path], user=uid, stdout=-1)
                 for uid in (65531, 65531, 65531, 65532, 65533)
             ]
-            at_once = {asked.get(timeout=60.0) for _ in range(2)}
+            at_once = {request_uids.get(timeout=60.0) for _ in range(2)}
             assert ask(path, "status") == {}
             assert len(at_once) == 2
             with pytest.raises(queue.Empty):
-                asked.get(timeout=0.5)
+                request_uids.get(timeout=0.5)
             go_on.set()
-            for other in others:
-                assert other.communicate(timeout=60)[0].strip() == b"answered"
+            for client in clients:
+                assert client.communicate(timeout=60)[0].strip() == b"answered"
 
 
 def test_answers_that_nobody_reads_do_not_fill_hopsds_memory(
@@ -230,14 +230,14 @@ def test_a_socket_in_use_is_not_taken_over(path: Path) -> None:
 
 
 def test_a_socket_left_behind_is_replaced_and_a_file_is_not(tmp_path: Path) -> None:
-    left = tmp_path / "left"
+    stale_socket = tmp_path / "left"
     with socket.socket(socket.AF_UNIX) as dead:
-        dead.bind(str(left))
-    LocalServer(left, answer).close()
-    left.write_text("precious")
+        dead.bind(str(stale_socket))
+    LocalServer(stale_socket, answer).close()
+    stale_socket.write_text("precious")
     with pytest.raises(HopsError, match=r"daemon\.socket"):
-        LocalServer(left, answer)
-    assert left.read_text() == "precious"
+        LocalServer(stale_socket, answer)
+    assert stale_socket.read_text() == "precious"
 
 
 @pytest.mark.parametrize("name", ["missing/sock", "x" * 120])

@@ -30,8 +30,8 @@ class Site:
     def __init__(self, folder: Path) -> None:
         self.slurm, self.store = FakeSlurm(), Store()
         self.job = self.slurm.running(1, n0=8)
-        asked = ScriptOptions(signal="USR1", signal_seconds=60)
-        self.slurm.change(self.job, comment="hops:reqs=8;preempt=no", options=asked)
+        options = ScriptOptions(signal="USR1", signal_seconds=60)
+        self.slurm.change(self.job, comment="hops:reqs=8;preempt=no", options=options)
         self.port = SlurmPort(
             self.slurm,
             ApplySettings(poll_seconds=0.5, patience_seconds=3.0),
@@ -85,8 +85,8 @@ def test_a_job_is_requeued_between_two_ticks_and_its_user_is_told(site: Site) ->
 def test_a_script_that_ends_by_our_signal_is_told(site: Site) -> None:
     site.controller.tick()
     site.begin_to_stop()
-    ended = {"state": SlurmState.COMPLETED, "allocation": Allocation(), "end": site.slurm.now}
-    site.slurm.change(site.job, state_text="COMPLETED", **ended)
+    end_state = {"state": SlurmState.COMPLETED, "allocation": Allocation(), "end": site.slurm.now}
+    site.slurm.change(site.job, state_text="COMPLETED", **end_state)
     site.controller.carry_on()
     (text,) = site.events()
     assert "hops sent USR1 at" in text

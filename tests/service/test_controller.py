@@ -29,7 +29,7 @@ from hopsd.model.reading import (
 )
 from hopsd.model.step import OutcomeStatus, Step, StepKind, StepOutcome
 from hopsd.service.controller import Controller
-from hopsd.service.remedies import ANNOUNCED, SHRUNK
+from hopsd.service.remedies import ANNOUNCEMENT_EVENT, SHRUNK
 from hopsd.slurm.port import InstantPort
 from hopsd.store.leader import Leader
 from hopsd.store.postgres import PostgresStore
@@ -150,18 +150,18 @@ def test_reports_out_of_reach_are_told_at_every_tick(rig: Rig, tmp_path: Path) -
 
 
 @pytest.mark.parametrize(
-    ("failure", "told"),
+    ("failure", "message"),
     [
         (SlurmUnavailableError("no answer"), "no answer"),
         (KeyError("who"), "a defect of hops, KeyError"),
     ],
 )
 def test_a_failure_is_told_and_the_next_tick_goes_on(
-    rig: Rig, failure: Exception, told: str
+    rig: Rig, failure: Exception, message: str
 ) -> None:
     rig.port.fails = [failure]
-    assert told in rig.controller.tick()
-    assert told in rig.controller.document["error"]
+    assert message in rig.controller.tick()
+    assert message in rig.controller.document["error"]
     assert "1 start done" in rig.controller.tick()
     assert rig.controller.document["error"] is None
 
@@ -224,9 +224,9 @@ def test_a_job_given_back_may_need_several_nodes(rig: Rig) -> None:
 def test_a_release_asked_for_outlives_the_hopsd_that_was_asked(rig: Rig, tmp_path: Path) -> None:
     rig.store.set_paused(paused=True, operator="root", time=0.0)
     rig.store.add_release_request((JobId("1"),), uid=0, time=0.0)
-    other = Rig(tmp_path)
-    other.controller._store = cast(PostgresStore, rig.store)
-    assert "gave 1 of 1 jobs back" in other.controller.tick()
+    successor = Rig(tmp_path)
+    successor.controller._store = cast(PostgresStore, rig.store)
+    assert "gave 1 of 1 jobs back" in successor.controller.tick()
     assert rig.store.release_requests() == ()
 
 
@@ -263,8 +263,8 @@ def test_a_configuration_counts_from_the_next_tick_on(rig: Rig) -> None:
     rig.controller.configure(replace(rig.config, daemon=longer))
     rig.controller._window = None
     rig.controller.tick()
-    shown = rig.controller.document["round"]
-    assert shown["end"] - shown["start"] == 77.0
+    round_times = rig.controller.document["round"]
+    assert round_times["end"] - round_times["start"] == 77.0
 
 
 def test_a_flood_of_reports_is_counted_and_told_in_short(rig: Rig, tmp_path: Path) -> None:
@@ -273,14 +273,14 @@ def test_a_flood_of_reports_is_counted_and_told_in_short(rig: Rig, tmp_path: Pat
         (tmp_path / f"1.0.n0.0.{number}.json").write_text("{}")
     rig.controller.tick()
     assert rig.controller.document["reports_refused"] == MAX_EVENTS + 5
-    told = [event.text for event in rig.store.events() if event.kind == "report_refused"]
-    assert len(told) == MAX_EVENTS + 1
-    assert told[0] == "and 5 more at the same look"
+    event_texts = [event.text for event in rig.store.events() if event.kind == "report_refused"]
+    assert len(event_texts) == MAX_EVENTS + 1
+    assert event_texts[0] == "and 5 more at the same look"
     rig.controller.tick()
     assert rig.controller.document["reports_refused"] == MAX_EVENTS + 5
 
 
-def train_on_one_gpu(rig: Rig, folder: Path, *, taken: int) -> None:
+def train_on_one_gpu(rig: Rig, folder: Path, *, taken_gpus: int) -> None:
     """A minute passes; the job's training says that it uses one GPU, the driver of how many."""
     rig.port.now += 60.0
     content = report(
@@ -290,7 +290,7 @@ def train_on_one_gpu(rig: Rig, folder: Path, *, taken: int) -> None:
         first_step=rig.port.now - 300.0,
         gpus=1,
         visible_gpus=rig.port.job.allocation.gpus,
-        taken_gpus=taken,
+        taken_gpus=taken_gpus,
     )
     path = folder / f"1.{rig.port.job.restarts}.n0.0.4242.json"
     path.write_text(json.dumps(content))
@@ -308,18 +308,18 @@ def test_an_elastic_job_that_uses_one_of_four_gpus_goes_on_with_one(
     rig.controller.tick()
     assert rig.port.job.allocation.gpus == 4
     for _ in range(30):
-        train_on_one_gpu(rig, tmp_path, taken=4)
+        train_on_one_gpu(rig, tmp_path, taken_gpus=4)
     assert rig.port.job.restarts == 0, "another program may compute on the others"
     for _ in range(14):
-        train_on_one_gpu(rig, tmp_path, taken=1)
+        train_on_one_gpu(rig, tmp_path, taken_gpus=1)
     assert rig.port.job.restarts == 0
     for _ in range(3):
-        train_on_one_gpu(rig, tmp_path, taken=1)
+        train_on_one_gpu(rig, tmp_path, taken_gpus=1)
     assert rig.port.job.restarts == 1
     for _ in range(40):  # rounds begin anew
-        train_on_one_gpu(rig, tmp_path, taken=1)
+        train_on_one_gpu(rig, tmp_path, taken_gpus=1)
     assert (rig.port.job.restarts, rig.port.job.allocation.gpus) == (1, 1)
     events = [event.kind for event in reversed(rig.store.events(job=JOB.id))]
-    assert [kind for kind in events if kind in ("gpus_unused", ANNOUNCED, SHRUNK)] == [
-        *("gpus_unused", ANNOUNCED, SHRUNK)
+    assert [kind for kind in events if kind in ("gpus_unused", ANNOUNCEMENT_EVENT, SHRUNK)] == [
+        *("gpus_unused", ANNOUNCEMENT_EVENT, SHRUNK)
     ]

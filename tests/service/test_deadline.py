@@ -16,11 +16,11 @@ from hopsd.model.plan import Plan, PlanSettings, RoundInfo, Snapshot
 from hopsd.service.deadline import WithDeadline, drop_stale
 
 N0 = Node(NodeName("n0"), GpuType("a100"), 4, 4)
-ONE = Allocation.of({"n0": 1})
+ONE_GPU = Allocation.of({"n0": 1})
 TABLE = {GpuType("a100"): ThroughputTable({1: 1.0})}
 JOB = Job(JobId("1"), UserName("ann"), 0.0, 10.0, (1,), TABLE)
 SNAPSHOT = Snapshot(0.0, RoundInfo(first=True, seconds=60.0), (N0,), (JOB,))
-LATE = PlanSettings(time_limit_seconds=0.05)
+SHORT_LIMIT = PlanSettings(time_limit_seconds=0.05)
 IN_TIME = PlanSettings(time_limit_seconds=60.0)
 
 
@@ -34,7 +34,7 @@ class Slow:
     def __call__(self, snapshot: Snapshot, settings: PlanSettings) -> Plan:
         self.calls += 1
         assert self.go.wait(60.0)
-        return Plan({JobId("1"): ONE})
+        return Plan({JobId("1"): ONE_GPU})
 
 
 @pytest.fixture
@@ -46,13 +46,13 @@ def slow() -> Iterator[Slow]:
 
 def test_a_plan_in_time_is_the_policys(slow: Slow) -> None:
     slow.go.set()
-    assert WithDeadline(slow)(SNAPSHOT, IN_TIME).placements == {JobId("1"): ONE}
+    assert WithDeadline(slow)(SNAPSHOT, IN_TIME).placements == {JobId("1"): ONE_GPU}
 
 
 def test_under_paper_exact_a_late_plan_is_not_used(slow: Slow) -> None:
     deadline = WithDeadline(slow)
     with pytest.raises(PlanLateError, match="not used"):
-        deadline(SNAPSHOT, replace(LATE, paper_exact=True))
+        deadline(SNAPSHOT, replace(SHORT_LIMIT, paper_exact=True))
     slow.go.set()
     deadline._late.future.result(60.0)  # type: ignore[union-attr]
     assert deadline(SNAPSHOT, replace(IN_TIME, paper_exact=True)).placements
@@ -62,12 +62,12 @@ def test_under_paper_exact_a_late_plan_is_not_used(slow: Slow) -> None:
 def test_a_late_plan_is_told_and_then_used_without_a_second_solve(slow: Slow) -> None:
     deadline = WithDeadline(slow)
     with pytest.raises(PlanLateError, match="next round"):
-        deadline(SNAPSHOT, LATE)
+        deadline(SNAPSHOT, SHORT_LIMIT)
     with pytest.raises(PlanLateError, match="still being solved"):
-        deadline(SNAPSHOT, LATE)
+        deadline(SNAPSHOT, SHORT_LIMIT)
     slow.go.set()
     deadline._late.future.result(60.0)  # type: ignore[union-attr]
-    assert deadline(SNAPSHOT, LATE).placements == {JobId("1"): ONE}
+    assert deadline(SNAPSHOT, SHORT_LIMIT).placements == {JobId("1"): ONE_GPU}
     assert slow.calls == 1
 
 
@@ -75,7 +75,7 @@ def test_a_late_further_plan_is_not_used_for_a_first_one(slow: Slow) -> None:
     deadline = WithDeadline(slow)
     further = replace(SNAPSHOT, round=RoundInfo(first=False, seconds=30.0))
     with pytest.raises(PlanLateError):
-        deadline(further, LATE)
+        deadline(further, SHORT_LIMIT)
     slow.go.set()
     deadline._late.future.result(60.0)  # type: ignore[union-attr]
     deadline(SNAPSHOT, IN_TIME)
@@ -86,29 +86,34 @@ def test_what_no_longer_fits_is_left_out() -> None:
     jobs = [replace(JOB, id=JobId(i)) for i in ("1", "2", "3")]
     two, three = Allocation.of({"n0": 2}), Allocation.of({"n0": 3})
     plan = Plan(
-        {JobId("1"): two, JobId("2"): three, JobId("3"): two, JobId("9"): ONE},
+        {JobId("1"): two, JobId("2"): three, JobId("3"): two, JobId("9"): ONE_GPU},
         window=(JobId("2"), JobId("1"), JobId("3")),
     )
-    kept = drop_stale(plan, replace(SNAPSHOT, jobs=tuple(jobs))).placements
-    assert kept == {JobId("2"): three}
+    placements = drop_stale(plan, replace(SNAPSHOT, jobs=tuple(jobs))).placements
+    assert placements == {JobId("2"): three}
     lost_node = Plan({JobId("1"): Allocation.of({"gone": 1})})
     assert drop_stale(lost_node, SNAPSHOT).placements == {}
 
 
 def test_a_late_first_plan_may_use_what_preemptible_jobs_hold() -> None:
-    holding = replace(JOB, id=JobId("2"), running=Allocation.of({"n0": 4}))
-    full = replace(SNAPSHOT, nodes=(replace(N0, idle=0),), jobs=(JOB, holding))
-    assert drop_stale(Plan({JobId("1"): ONE}), full).placements == {JobId("1"): ONE}
-    pinned = replace(full, jobs=(JOB, replace(holding, preemptible=False)))
-    assert drop_stale(Plan({JobId("1"): ONE}), pinned).placements == {}
+    holder = replace(JOB, id=JobId("2"), running=Allocation.of({"n0": 4}))
+    full = replace(SNAPSHOT, nodes=(replace(N0, idle=0),), jobs=(JOB, holder))
+    assert drop_stale(Plan({JobId("1"): ONE_GPU}), full).placements == {JobId("1"): ONE_GPU}
+    full_of_rigid = replace(full, jobs=(JOB, replace(holder, preemptible=False)))
+    assert drop_stale(Plan({JobId("1"): ONE_GPU}), full_of_rigid).placements == {}
 
 
 def test_a_late_plan_leaves_a_job_whose_new_place_was_lost_where_it_runs() -> None:
-    running = replace(JOB, running=ONE)
-    lost = Plan({JobId("1"): Allocation.of({"n9": 1})})
-    assert drop_stale(lost, replace(SNAPSHOT, jobs=(running,))).placements == {JobId("1"): ONE}
+    running = replace(JOB, running=ONE_GPU)
+    outdated_plan = Plan({JobId("1"): Allocation.of({"n9": 1})})
+    assert drop_stale(outdated_plan, replace(SNAPSHOT, jobs=(running,))).placements == {
+        JobId("1"): ONE_GPU
+    }
 
 
 def test_a_late_plan_starts_no_job_that_is_held_by_now() -> None:
-    held = replace(JOB, state=JobState.HELD)
-    assert drop_stale(Plan({JobId("1"): ONE}), replace(SNAPSHOT, jobs=(held,))).placements == {}
+    held_job = replace(JOB, state=JobState.HELD)
+    assert (
+        drop_stale(Plan({JobId("1"): ONE_GPU}), replace(SNAPSHOT, jobs=(held_job,))).placements
+        == {}
+    )

@@ -12,7 +12,7 @@ from hopsd.model.reading import JobReading, SlurmState
 from hopsd.model.step import OutcomeStatus, Step, StepKind, StepOutcome
 from hopsd.service.failed_starts import FailedStarts
 
-HELD = JobReading(
+HELD_JOB = JobReading(
     id=JobId("17"),
     user=UserName("ann"),
     uid=1000,
@@ -25,24 +25,26 @@ HELD = JobReading(
     launch_failed=True,
 )
 TARGET = Allocation.of({"n0": 2})
-UNDONE = StepOutcome(Step(HELD.id, StepKind.START, target=TARGET), OutcomeStatus.FAILED, ran=TARGET)
+UNDONE = StepOutcome(
+    Step(HELD_JOB.id, StepKind.START, target=TARGET), OutcomeStatus.FAILED, ran=TARGET
+)
 
 
 def kinds(store: MemoryStore) -> list[str]:
-    return [event.kind for event in store.events(job=HELD.id)]
+    return [event.kind for event in store.events(job=HELD_JOB.id)]
 
 
 def test_a_job_that_is_held_for_it_is_noted_once_for_each_run() -> None:
     store = MemoryStore()
     starts = FailedStarts(store)  # type: ignore[arg-type]
     for _ in range(3):
-        starts.look([HELD])
+        starts.look([HELD_JOB])
     assert kinds(store) == ["launch_failed"]
-    FailedStarts(store).look([HELD])  # type: ignore[arg-type]  # another hopsd
+    FailedStarts(store).look([HELD_JOB])  # type: ignore[arg-type]  # another hopsd
     assert kinds(store) == ["launch_failed"]
-    (event,) = store.events(job=HELD.id)
-    starts.look([replace(HELD, launch_failed=False)])
-    starts.look([replace(HELD, restarts=2, submit=event.at + 1.0)])
+    (event,) = store.events(job=HELD_JOB.id)
+    starts.look([replace(HELD_JOB, launch_failed=False)])
+    starts.look([replace(HELD_JOB, restarts=2, submit=event.at + 1.0)])
     assert kinds(store) == ["launch_failed"] * 2
 
 
@@ -50,7 +52,7 @@ def test_a_start_that_slurm_undid_is_noted_with_its_nodes() -> None:
     store = MemoryStore()
     starts = FailedStarts(store)  # type: ignore[arg-type]
     starts.note_outcomes([UNDONE, replace(UNDONE, ran=Allocation())])
-    (event,) = store.events(job=HELD.id)
+    (event,) = store.events(job=HELD_JOB.id)
     assert "n0" in event.text
-    starts.look([HELD])
+    starts.look([HELD_JOB])
     assert kinds(store) == ["launch_failed"]

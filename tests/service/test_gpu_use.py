@@ -19,10 +19,10 @@ A = GpuType("a")
 N0, N1 = NodeName("n0"), NodeName("n1")
 
 
-def reading(now: float, *nodes: NodeReading, **held: int) -> Reading:
-    where = Allocation.of({NodeName(node): gpus for node, gpus in held.items()})
+def reading(now: float, *nodes: NodeReading, **gpus_by_node: int) -> Reading:
+    allocation = Allocation.of({NodeName(node): gpus for node, gpus in gpus_by_node.items()})
     job = JobReading(JobId("1"), UserName("u"), 0, "", "", "", SlurmState.RUNNING, 0.0)
-    return Reading(now, nodes, (replace(job, allocation=where),))
+    return Reading(now, nodes, (replace(job, allocation=allocation),))
 
 
 def test_until_the_next_look_all_stays_as_it_is() -> None:
@@ -47,8 +47,8 @@ def test_racks_of_no_use_are_a_part_of_the_fragments() -> None:
     assert meter.look(busy, demand=True, rack_fragments={A: 8}, longest=60.0) == (
         GpuUse(0.0, A, fragmented=160.0, rack_fragmented=80.0),
     )
-    done = reading(20.0, *nodes)
-    assert meter.look(done, demand=False, rack_fragments={A: 8}, longest=60.0) == (
+    last_reading = reading(20.0, *nodes)
+    assert meter.look(last_reading, demand=False, rack_fragments={A: 8}, longest=60.0) == (
         GpuUse(0.0, A, hops=120.0, fragmented=40.0, rack_fragmented=40.0),
     )
     # Nobody waits.
@@ -86,18 +86,18 @@ def test_what_nobody_looked_at_is_not_known(now: float) -> None:
 @given(
     gpus=st.integers(1, 16),
     foreign=st.integers(0, 20),
-    own=st.integers(0, 20),
+    hops_gpus=st.integers(0, 20),
     usable=st.booleans(),
-    wanted=st.booleans(),
+    demand=st.booleans(),
     seconds=st.floats(0.1, 20000.0),
 )
 def test_no_gpu_is_counted_twice_or_never(
-    gpus: int, foreign: int, own: int, usable: bool, wanted: bool, seconds: float
+    gpus: int, foreign: int, hops_gpus: int, usable: bool, demand: bool, seconds: float
 ) -> None:
     meter = Meter()
     node = NodeReading(N0, A, gpus, 8, foreign_gpus=foreign, usable=usable)
-    meter.look(reading(1000.0, node, n0=own), demand=wanted, longest=1e6)
-    found = meter.look(reading(1000.0 + seconds, node), demand=wanted, longest=1e6)
-    total = sum(u.hops + u.plain + u.fragmented + u.idle + u.down for u in found)
+    meter.look(reading(1000.0, node, n0=hops_gpus), demand=demand, longest=1e6)
+    uses = meter.look(reading(1000.0 + seconds, node), demand=demand, longest=1e6)
+    total = sum(u.hops + u.plain + u.fragmented + u.idle + u.down for u in uses)
     assert total == pytest.approx(gpus * seconds)
-    assert all(min(u.hops, u.plain, u.fragmented, u.idle, u.down) >= 0.0 for u in found)
+    assert all(min(u.hops, u.plain, u.fragmented, u.idle, u.down) >= 0.0 for u in uses)

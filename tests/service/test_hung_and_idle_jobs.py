@@ -22,7 +22,7 @@ from hopsd.round.observation import Observation
 from hopsd.serve.privacy import status_for
 from hopsd.service.hung_jobs import HungJobs
 from hopsd.service.idle_jobs import IdleJobs
-from hopsd.service.remedies import ANNOUNCED, REQUEUED, SHRUNK, Remedies, requeueable
+from hopsd.service.remedies import ANNOUNCEMENT_EVENT, REQUEUE_EVENT, SHRUNK, Remedies, requeueable
 
 NOW = 10_000.0
 JOB = JobReading(
@@ -68,23 +68,23 @@ def test_a_users_code_is_shown_to_the_user_alone() -> None:
     row = {"id": "17", "uid": 1000, "hung": hung.rows()[JOB.id]}
     document: dict[str, Any] = {"running": [row]}
 
-    def seen(uid: int) -> str:
+    def text_for(uid: int) -> str:
         return str(status_for(Viewer(uid, "", frozenset()), document))
 
-    assert "secret.py" in seen(1000)
-    assert "secret.py" in seen(0)
-    assert "secret.py" not in seen(1001)
-    assert "/home/ann" not in seen(1001)
+    assert "secret.py" in text_for(1000)
+    assert "secret.py" in text_for(0)
+    assert "secret.py" not in text_for(1001)
+    assert "/home/ann" not in text_for(1001)
 
 
 class Sstat:
-    """Says how long the processes of job 17 have run; ``away``: no node answers."""
+    """Says how long the processes of job 17 have run; ``is_away``: no node answers."""
 
     def __init__(self) -> None:
-        self.seconds, self.away = 5, False
+        self.seconds, self.is_away = 5, False
 
     def run(self, *arguments: str) -> str:
-        if self.away:
+        if self.is_away:
             raise SlurmUnavailableError("sstat: no answer")
         assert "--jobs=17" in arguments
         return f"17.extern|1|00:00:00\n17.batch|1|00:00:01\n17.0|2|1-00:00:{self.seconds:02}\n"
@@ -110,10 +110,10 @@ def test_a_job_that_sleeps_is_told_once_within_five_minutes(sstat: Sstat) -> Non
     assert kinds(store) == ["idle"]
     assert "no step and 0 s of processor time" in idle.rows()[JOB.id]["text"]
     assert idle.rows()[JOB.id]["gpus"] == 8
-    sstat.away = True
+    sstat.is_away = True
     at = watch(idle, 10, since=at)
     assert idle.rows() == {}
-    sstat.away, sstat.seconds = False, 50
+    sstat.is_away, sstat.seconds = False, 50
     watch(idle, 2, since=at)
     assert idle.rows() == {}
 
@@ -142,16 +142,22 @@ def test_a_job_that_uses_two_of_eight_gpus_is_told_once() -> None:
 def test_the_driver_must_see_no_process_on_the_other_gpus_all_the_time() -> None:
     idle = IdleJobs(MemoryStore(), Sstat())  # type: ignore[arg-type]
 
-    def agreed(minute: int, taken: int | None, used: int = 2) -> float:
-        seen = {} if taken is None else {JOB.id: taken}
-        idle.note_used([JOB], {JOB.id: used}, seen, NOW + 60.0 * minute)
+    def idle_agreement(minute: int, taken_gpus: int | None, used: int = 2) -> float:
+        taken_by_job = {} if taken_gpus is None else {JOB.id: taken_gpus}
+        idle.note_used([JOB], {JOB.id: used}, taken_by_job, NOW + 60.0 * minute)
         return idle.partly[JOB.id].agreed_seconds
 
-    assert agreed(0, None) == agreed(5, 3) == agreed(7, 1) == agreed(10, 2) == 0.0
-    assert agreed(12, 2) == 120.0
+    assert (
+        idle_agreement(0, None)
+        == idle_agreement(5, 3)
+        == idle_agreement(7, 1)
+        == idle_agreement(10, 2)
+        == 0.0
+    )
+    assert idle_agreement(12, 2) == 120.0
     assert "no process on the others for 2 min" in idle.partly[JOB.id].text
-    assert agreed(13, 5) == agreed(14, 2) == 0.0, "an evaluation used them"
-    assert agreed(15, 1, used=1) == 0.0
+    assert idle_agreement(13, 5) == idle_agreement(14, 2) == 0.0, "an evaluation used them"
+    assert idle_agreement(15, 1, used=1) == 0.0
 
 
 DUE = Remedy(JOB.id, 0.0, "does nothing")
@@ -163,7 +169,7 @@ def test_a_job_that_is_due_is_stopped_at_most_three_times() -> None:
     for _ in range(5):
         steps = service.steps([JOB], [DUE])
     assert steps == []
-    assert kinds(store) == [REQUEUED] * 3
+    assert kinds(store) == [REQUEUE_EVENT] * 3
 
 
 def test_a_job_is_shrunk_as_it_is_requeued_and_said_to_be() -> None:
@@ -172,11 +178,11 @@ def test_a_job_is_shrunk_as_it_is_requeued_and_said_to_be() -> None:
     for due_in in (590.0, 0.0):
         steps = service.steps([JOB], [replace(DUE, due_in=due_in, gpus=2)])
     assert [step.kind for step in steps] == [StepKind.PREEMPT]
-    assert kinds(store) == [ANNOUNCED, SHRUNK]
+    assert kinds(store) == [ANNOUNCEMENT_EVENT, SHRUNK]
     assert "requeues it for at most 2 GPUs: does nothing" in store.events()[0].text
     for _ in range(5):
         service.steps([JOB], [replace(DUE, gpus=2)])
-    assert kinds(store) == [ANNOUNCED] + [SHRUNK] * 3
+    assert kinds(store) == [ANNOUNCEMENT_EVENT] + [SHRUNK] * 3
 
 
 def test_its_user_is_told_once_before() -> None:
@@ -186,12 +192,12 @@ def test_its_user_is_told_once_before() -> None:
         steps = service.steps([JOB], [replace(DUE, due_in=due_in)])
     (step,) = steps
     assert (step.kind, step.current) == (StepKind.PREEMPT, JOB.allocation)
-    assert kinds(store) == [ANNOUNCED, REQUEUED]
+    assert kinds(store) == [ANNOUNCEMENT_EVENT, REQUEUE_EVENT]
     assert "in 10 min unless it goes on: does nothing" in store.events()[1].text
 
 
 def test_jobs_that_hops_may_not_stop_are_left_alone() -> None:
-    others = [
+    protected_jobs = [
         replace(JOB, id=JobId("18"), comment="hops:reqs=2;preempt=no"),
         replace(JOB, id=JobId("19"), requeue=False),
         replace(JOB, id=JobId("20"), comment=""),
@@ -199,8 +205,8 @@ def test_jobs_that_hops_may_not_stop_are_left_alone() -> None:
         replace(JOB, id=JobId("22"), comment="hops:reqs=1;interactive"),
         replace(JOB, id=JobId("21"), state=SlurmState.PENDING),
     ]
-    seen = observe_jobs([JOB, *others])
-    assert [job.id for job in requeueable(seen)] == [JOB.id]
+    observation = observe_jobs([JOB, *protected_jobs])
+    assert [job.id for job in requeueable(observation)] == [JOB.id]
 
 
 def observe_jobs(jobs: list[JobReading]) -> Observation:

@@ -11,7 +11,7 @@ from hopsd.config import HealthConfig
 from hopsd.errors import SlurmError
 from hopsd.health.records import Health, Lemon, SlowNode
 from hopsd.model.ids import NodeName
-from hopsd.service.node_health import DRAINED, EVERY_SECONDS, NodeHealth, avoidable
+from hopsd.service.node_health import DRAIN_EVENT, EVERY_SECONDS, NodeHealth, avoidable
 
 NOW = 1_000_000.0
 
@@ -23,11 +23,11 @@ class Site:
 
     def __init__(self, **lemons: int) -> None:
         self.store = MemoryStore()
-        self.lemons, self.drained = lemons, [""][:0]
+        self.lemons, self.drained_nodes = lemons, [""][:0]
         self.refuses = False
-        self.watch = self.started()
+        self.watch = self.new_watch()
 
-    def started(self) -> NodeHealth:
+    def new_watch(self) -> NodeHealth:
         return NodeHealth(self.store, self, self, begin=lambda work: work())  # type: ignore[arg-type]
 
     def health(self, nodes: object) -> Health:
@@ -42,12 +42,12 @@ class Site:
             raise SlurmError("scontrol update: Invalid user id")
         assert arguments[:2] == ("scontrol", "update")
         assert "State=DRAIN" in arguments
-        self.drained.append(arguments[2].partition("=")[2])
+        self.drained_nodes.append(arguments[2].partition("=")[2])
         return ""
 
     def look(self, now: float, *, watch: NodeHealth | None = None, **config: Any) -> None:
         nodes = [
-            {"name": n, "gpu_type": "a100", "usable": n not in self.drained}
+            {"name": n, "gpu_type": "a100", "usable": n not in self.drained_nodes}
             for n in (*self.lemons, "n9")
         ]
         (watch or self.watch).look(nodes, HealthConfig(**config), now)
@@ -62,7 +62,7 @@ def test_each_node_is_told_once_and_nothing_is_done() -> None:
     for look in range(3):
         site.look(NOW + look * EVERY_SECONDS)
     assert site.events == ["node_slow", "node_breaks_jobs"]
-    assert site.drained == []
+    assert site.drained_nodes == []
     assert "6.0% slower than its type" in site.watch.slow["n9"]
     assert "6 failed runs of 3 workloads, 0.8 expected" in site.watch.lemons["n1"]
 
@@ -82,24 +82,24 @@ def test_a_site_may_have_them_drained_up_to_a_number() -> None:
     site = Site(n1=3, n2=3, n3=3)
     for look in range(3):
         site.look(NOW + look * EVERY_SECONDS, drain=True, drain_nodes_max=2)
-    assert site.drained == ["n1", "n2"]
+    assert site.drained_nodes == ["n1", "n2"]
 
 
 def test_a_node_that_one_workload_alone_failed_on_is_not_drained() -> None:
     site = Site(n1=1, n2=2)
     site.look(NOW, drain=True, drain_nodes_max=9)
-    assert site.drained == ["n2"]
+    assert site.drained_nodes == ["n2"]
 
 
 def test_a_node_that_was_resumed_is_not_drained_again() -> None:
     """Nor by a hopsd that was started anew."""
     site = Site(n1=3)
     site.look(NOW, drain=True)
-    assert site.events.count(DRAINED) == 1
-    site.drained.clear()
+    assert site.events.count(DRAIN_EVENT) == 1
+    site.drained_nodes.clear()
     site.look(NOW + 2 * EVERY_SECONDS, drain=True)
-    site.look(NOW + 3 * EVERY_SECONDS, drain=True, watch=site.started())
-    assert site.drained == []
+    site.look(NOW + 3 * EVERY_SECONDS, drain=True, watch=site.new_watch())
+    assert site.drained_nodes == []
 
 
 def test_a_refusal_of_slurm_is_no_end() -> None:
@@ -108,7 +108,7 @@ def test_a_refusal_of_slurm_is_no_end() -> None:
     site.look(NOW, drain=True)
     site.refuses = False
     site.look(NOW + 2 * EVERY_SECONDS, drain=True)
-    assert site.drained == ["n1"]
+    assert site.drained_nodes == ["n1"]
 
 
 def test_plans_may_avoid_a_tenth_of_a_types_nodes_and_never_the_only_one() -> None:
@@ -117,6 +117,6 @@ def test_plans_may_avoid_a_tenth_of_a_types_nodes_and_never_the_only_one() -> No
     nodes = [{"name": f"a{i}", "gpu_type": "a100"} for i in range(20)]
     nodes.append({"name": "b0", "gpu_type": "v100"})
     assert list(avoidable(lemons, nodes)) == ["a0", "a1"]
-    few = [{"name": f"a{i}", "gpu_type": "a100"} for i in range(2)]
-    assert list(avoidable(lemons, few)) == ["a0"]
+    two_nodes = [{"name": f"a{i}", "gpu_type": "a100"} for i in range(2)]
+    assert list(avoidable(lemons, two_nodes)) == ["a0"]
     assert avoidable(lemons, []) == {}

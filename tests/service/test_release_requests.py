@@ -24,10 +24,10 @@ def daemon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     path = tmp_path / "hopsd.toml"
     path.write_text("")
     monkeypatch.setattr("hopsd.service.daemon.sdnotify.SystemdNotifier", SimpleNamespace)
-    made: Any = Daemon(path)
+    daemon_instance: Any = Daemon(path)
     rows = [{"id": str(number), "array": ""} for number in range(JOBS)]
-    made._controller = SimpleNamespace(document={"waiting": rows, "mode": "active"})
-    return made
+    daemon_instance._controller = SimpleNamespace(document={"waiting": rows, "mode": "active"})
+    return daemon_instance
 
 
 def test_thousands_of_names_take_no_longer_than_their_number(daemon: Any) -> None:

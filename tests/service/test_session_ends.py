@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from memory_cluster import submitted
+from memory_cluster import submission
 
 from hopsd.core.interactive.settings import EndingSettings
 from hopsd.errors import SlurmError
@@ -26,30 +26,30 @@ class Store:
 
 class Slurm:
     def __init__(self) -> None:
-        self.asked: list[tuple[str, ...]] = []
+        self.calls: list[tuple[str, ...]] = []
         self.refuses = ""
 
     def run(self, *words: str) -> str:
         if words[0] == self.refuses:
             raise SlurmError("refused")
-        self.asked.append(words)
+        self.calls.append(words)
         return ""
 
 
 def test_warning_and_end() -> None:
     store, slurm = Store(), Slurm()
     ends = SessionEnds(store, slurm, lambda work: work())  # type: ignore[arg-type]
-    job = submitted(5, "hops:reqs=1;interactive")
+    job = submission(5, "hops:reqs=1;interactive")
     job = replace(job, state=SlurmState.RUNNING, start=100.0)
-    other = replace(job, id=JobId("6"), comment="hops:reqs=1")
-    idle = {job.id: 700.0, other.id: 700.0}
-    ends.look([job, other], idle, 1000.0, SETTINGS)
-    assert [words[:3] for words in slurm.asked] == [("scontrol", "notify", "5")]
-    assert "it has used no processor time for 12 min" in slurm.asked[0][3]
+    training = replace(job, id=JobId("6"), comment="hops:reqs=1")
+    idle = {job.id: 700.0, training.id: 700.0}
+    ends.look([job, training], idle, 1000.0, SETTINGS)
+    assert [words[:3] for words in slurm.calls] == [("scontrol", "notify", "5")]
+    assert "it has used no processor time for 12 min" in slurm.calls[0][3]
     slurm.refuses = "scancel"
-    ends.look([job, other], idle, 1300.0, SETTINGS)
+    ends.look([job, training], idle, 1300.0, SETTINGS)
     assert store.events == [("session_warned", job.id)]
     slurm.refuses = ""
-    ends.look([job, other], idle, 1360.0, SETTINGS)
-    assert slurm.asked[-1] == ("scancel", "5")
+    ends.look([job, training], idle, 1360.0, SETTINGS)
+    assert slurm.calls[-1] == ("scancel", "5")
     assert store.events[-1] == ("session_ended", job.id)

@@ -58,7 +58,7 @@ def test_what_was_there_before_is_restored() -> None:
 def test_bursts_of_signals_do_not_hang() -> None:
     """Event.set() in a handler waits for the lock of the wait that it interrupts: 9 of 24 bursts
     hung hopsd."""
-    done = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-c", BURSTS], capture_output=True, text=True, timeout=60, check=True
     )
-    assert done.stdout == "reloads True\n"
+    assert result.stdout == "reloads True\n"

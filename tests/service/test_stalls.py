@@ -16,14 +16,14 @@ class Folder:
     """Reports, a clock, and the watch."""
 
     def __init__(self, path: Path) -> None:
-        self.path, self.now, self.written = path, 0.0, 0
+        self.path, self.now, self.write_count = path, 0.0, 0
         self.watch = StallWatch(lambda work: work(), lambda: self.now)
 
-    def report(self, rank: int, *, stalled: bool) -> Path:
+    def report(self, rank: int, *, is_stalled: bool) -> Path:
         file = self.path / NAME.format(rank)
-        self.written += 1
-        word = str(stalled).lower()
-        file.write_text(f'{{"number":{self.written},"stall":{{"stalled":{word}}}}}')
+        self.write_count += 1
+        word = str(is_stalled).lower()
+        file.write_text(f'{{"number":{self.write_count},"stall":{{"stalled":{word}}}}}')
         return file
 
     def due(self) -> bool:
@@ -39,24 +39,24 @@ def folder(tmp_path: Path) -> Folder:
 
 
 def test_each_rank_that_stops_is_news_once(folder: Folder) -> None:
-    folder.report(0, stalled=False)
+    folder.report(0, is_stalled=False)
     assert not folder.due()
     for rank in (0, 1):
-        folder.report(rank, stalled=True)
+        folder.report(rank, is_stalled=True)
         assert folder.due()
-        folder.report(rank, stalled=True)
+        folder.report(rank, is_stalled=True)
         assert not folder.due()
 
 
 def test_one_that_goes_on_and_stops_again_is_news_again(folder: Folder) -> None:
-    for stalled in (True, False, True):
-        folder.report(0, stalled=stalled)
-        assert folder.due() is stalled
+    for is_stalled in (True, False, True):
+        folder.report(0, is_stalled=is_stalled)
+        assert folder.due() is is_stalled
 
 
 def test_what_is_no_report_is_not_read(folder: Folder) -> None:
-    folder.report(0, stalled=True).rename(folder.path / ".t0.partial")
-    target = folder.report(1, stalled=True).rename(folder.path / "elsewhere")
+    folder.report(0, is_stalled=True).rename(folder.path / ".t0.partial")
+    target = folder.report(1, is_stalled=True).rename(folder.path / "elsewhere")
     (folder.path / NAME.format(1)).symlink_to(target)
     (folder.path / NAME.format(2)).mkdir()
     assert not folder.due()
@@ -68,20 +68,20 @@ def test_a_folder_that_is_missing_is_the_ticks_to_report(folder: Folder) -> None
 
 
 def test_a_slow_folder_is_read_seldom_and_waited_for_by_nobody(tmp_path: Path) -> None:
-    begun: list[Callable[[], None]] = []
+    tasks: list[Callable[[], None]] = []
     folder = Folder(tmp_path)
-    folder.watch = StallWatch(begun.append, lambda: folder.now)
-    folder.report(0, stalled=True)
+    folder.watch = StallWatch(tasks.append, lambda: folder.now)
+    folder.report(0, is_stalled=True)
     assert not folder.due()
     assert not folder.due()
-    assert len(begun) == 1
+    assert len(tasks) == 1
     later = iter([0.0, 2.0, 2.0])
     folder.watch._clock = lambda: next(later)
-    begun.pop()()
+    tasks.pop()()
     folder.watch._clock = lambda: folder.now
     folder.now = 2.0 + 2.0 / SHARE - 1.0
     assert folder.watch.due(tmp_path)
-    assert begun == []
+    assert tasks == []
     folder.now += 1.0
     assert not folder.watch.due(tmp_path)
-    assert len(begun) == 1
+    assert len(tasks) == 1

@@ -95,9 +95,9 @@ def test_where_a_shadow_would_have_put_a_job_is_not_where_it_ran(tmp_path: Path)
     """
     shadow = Shadow(tmp_path, job(1, "hops:reqs=4"))
     shadow.tick()
-    now, waited = shadow.port.now, shadow.port.jobs[JobId("1")]
-    shadow.port.jobs[waited.id] = replace(
-        waited,
+    now, waiting_job = shadow.port.now, shadow.port.jobs[JobId("1")]
+    shadow.port.jobs[waiting_job.id] = replace(
+        waiting_job,
         state=SlurmState.COMPLETED,
         hold=Hold.NONE,
         start=now + 5.0,
@@ -116,11 +116,11 @@ def test_a_shadow_need_not_read_slurm_again_since_it_changed_nothing(
     port, looks = shadow.port, 0
     read = port.read
 
-    def counted() -> Reading:
+    def count_read() -> Reading:
         nonlocal looks
         looks += 1
         return read()
 
-    monkeypatch.setattr(port, "read", counted)
+    monkeypatch.setattr(port, "read", count_read)
     shadow.tick()
     assert looks == 1

@@ -16,20 +16,20 @@ class Site:
     def __init__(self) -> None:
         self.now = 0.0
         self.activity = Activity(5, 3)
-        self.away = False
-        self.asked = 0
+        self.is_away = False
+        self.question_count = 0
         self.sessions: list[JobId] = []
-        self.listed = 0
+        self.listing_count = 0
         self.waker = Waker(self.read, lambda: self.now, self.waiting)
 
     def read(self) -> Activity:
-        self.asked += 1
-        if self.away:
+        self.question_count += 1
+        if self.is_away:
             raise SlurmUnavailableError("away")
         return self.activity
 
     def waiting(self) -> list[JobId]:
-        self.listed += 1
+        self.listing_count += 1
         return self.sessions
 
     def due(self, *, idle: int = 0, waiting: int = 0, mode: str = "active") -> bool:
@@ -80,24 +80,24 @@ def test_only_the_hopsd_that_plans_asks() -> None:
     site = Site()
     for mode in ("paused", "standby"):
         assert not site.due(idle=1, mode=mode)
-    assert site.asked == 0
+    assert site.question_count == 0
     assert not site.waker.due(0.0, {"mode": "active", "nodes": [], "waiting": []})
     with site.waker.look(0.0):
         pass
-    assert site.asked == 0
+    assert site.question_count == 0
 
 
 def test_a_silent_slurmctld_is_left_alone() -> None:
     site = Site()
-    site.away = True
+    site.is_away = True
     assert not site.due(idle=1)
     for _ in range(int(SILENCE_SECONDS / 2) - 1):
         site.due(idle=1)
         with site.waker.look(2.0):
             pass
-    assert site.asked == 1
+    assert site.question_count == 1
     site.due(idle=1)
-    assert site.asked == 2
+    assert site.question_count == 2
 
 
 def test_after_a_long_look_comes_a_pause() -> None:
@@ -106,8 +106,8 @@ def test_after_a_long_look_comes_a_pause() -> None:
     with site.waker.look(2.0):
         site.now += 5.0
     begin = site.now
-    for submitted in range(6, 15):
-        site.activity = Activity(submitted, 3)
+    for submission_count in range(6, 15):
+        site.activity = Activity(submission_count, 3)
         assert not site.due(idle=1), site.now
         assert site.now < begin + SHARE * 5.0
     assert site.due(idle=1)
@@ -121,7 +121,7 @@ def test_a_session_is_worth_a_look_on_a_full_cluster_and_in_a_pause() -> None:
     site.sessions = [JobId("7")]
     site.activity = Activity(6, 3)
     assert site.due()
-    assert site.listed == 1
+    assert site.listing_count == 1
 
 
 def test_slurm_lists_its_jobs_once_a_submission_and_a_session_that_was_seen_wakes_nobody() -> None:
@@ -131,4 +131,4 @@ def test_slurm_lists_its_jobs_once_a_submission_and_a_session_that_was_seen_wake
     site.activity = Activity(6, 3)
     assert not site.due(waiting=1)
     assert not site.due(waiting=1)
-    assert site.listed == 1
+    assert site.listing_count == 1

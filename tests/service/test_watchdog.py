@@ -24,27 +24,27 @@ from hopsd.slurm.probe.activity import Activity
 
 
 @dataclass
-class Failing:
+class FailingController:
     """A controller whose ticks fail."""
 
     failing: int = 0
-    said: str = "a defect of hops, KeyError:\n'x'"
+    message: str = "a defect of hops, KeyError:\n'x'"
     document: dict[str, Any] = field(default_factory=dict)
 
     def tick(self) -> str:
         self.failing += 1
-        return self.said
+        return self.message
 
 
 @dataclass
 class Notify:
-    told: list[str] = field(default_factory=list)
+    texts: list[str] = field(default_factory=list)
 
     def notify(self, text: str) -> None:
-        self.told.append(text)
+        self.texts.append(text)
 
 
-class Telling:
+class AnsweringAdapter:
     """An adapter that answers."""
 
     def jobs(self) -> list[JobReading]:
@@ -62,11 +62,11 @@ def daemon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     path = tmp_path / "hopsd.toml"
     path.write_text("")
     monkeypatch.setattr("hopsd.service.daemon.sdnotify.SystemdNotifier", Notify)
-    made: Any = Daemon(path)
-    made._controller = Failing()
-    made._waker = Waker(lambda: Activity(0, 0))
-    made._notifier = Notifier(NotifyConfig(), MemoryStore(), SlurmCommands(5.0))  # type: ignore[arg-type]
-    return made
+    daemon_instance: Any = Daemon(path)
+    daemon_instance._controller = FailingController()
+    daemon_instance._waker = Waker(lambda: Activity(0, 0))
+    daemon_instance._notifier = Notifier(NotifyConfig(), MemoryStore(), SlurmCommands(5.0))  # type: ignore[arg-type]
+    return daemon_instance
 
 
 @pytest.mark.long
@@ -76,7 +76,7 @@ def test_the_watchdog_is_kept_waiting_while_every_tick_ends_with_one_defect(daem
         assert daemon._healthy(), number
         daemon._tick()
     assert not daemon._healthy()
-    assert daemon._notify.told[-1].endswith(
+    assert daemon._notify.texts[-1].endswith(
         "watchdog is kept waiting, so that it starts hopsd anew"
     )
     daemon._controller.failing = 0
@@ -84,12 +84,12 @@ def test_the_watchdog_is_kept_waiting_while_every_tick_ends_with_one_defect(daem
 
 
 def test_no_cycle_outlives_its_tick(daemon: Any) -> None:
-    made: list[weakref.ref[Failing]] = []
+    references: list[weakref.ref[FailingController]] = []
 
     def tick() -> str:
-        read: Any = Failing()
+        read: Any = FailingController()
         read.itself = read
-        made.append(weakref.ref(read))
+        references.append(weakref.ref(read))
         return "done"
 
     daemon._controller.tick = tick
@@ -98,22 +98,22 @@ def test_no_cycle_outlives_its_tick(daemon: Any) -> None:
         daemon._tick()
     finally:
         gc.enable()
-    assert made[0]() is None
+    assert references[0]() is None
 
 
 def test_a_status_is_one_line_whatever_a_defect_says(daemon: Any) -> None:
-    daemon._controller.said = "x\nWATCHDOG=1\n" + 2000 * "y"
+    daemon._controller.message = "x\nWATCHDOG=1\n" + 2000 * "y"
     daemon._tick()
-    (told,) = daemon._notify.told
-    assert told.startswith("STATUS=x WATCHDOG=1 yyy")
-    assert len(told) <= len("STATUS=") + 1000
+    (notification,) = daemon._notify.texts
+    assert notification.startswith("STATUS=x WATCHDOG=1 yyy")
+    assert len(notification) <= len("STATUS=") + 1000
 
 
 def test_a_tick_that_comes_further_keeps_the_watchdog_fed(daemon: Any) -> None:
     """The updates and starts of thousands of jobs take longer than it waits for one request."""
     daemon._seen_alive -= daemon._patience()
     assert not daemon._healthy()
-    adapter = FencedAdapter(Telling(), lambda: None, daemon._alive)  # type: ignore[arg-type]
+    adapter = FencedAdapter(AnsweringAdapter(), lambda: None, daemon._alive)  # type: ignore[arg-type]
     adapter.jobs()
     assert daemon._healthy()
     daemon._seen_alive -= daemon._patience()

@@ -61,8 +61,8 @@ def test_an_outcome_that_does_not_come_ends_the_wait() -> None:
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="changes the account")
 def test_a_command_runs_as_its_user(tmp_path: Path) -> None:
-    nobody = pwd.getpwnam("nobody")
-    change = Run(("sh", "-c", f"test $(id -u) = {nobody.pw_uid}"), "nobody")
+    nobody_account = pwd.getpwnam("nobody")
+    change = Run(("sh", "-c", f"test $(id -u) = {nobody_account.pw_uid}"), "nobody")
     assert change.description.startswith("sudo -u nobody ")
     with pytest.raises(SetupError, match="hops-has-no-such-user"):
         Run(("true",), "hops-has-no-such-user").make()

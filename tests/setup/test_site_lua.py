@@ -11,7 +11,7 @@ import pytest
 
 from hopsd.setup.site_lua import with_operator
 
-SHIPPED = (Path(__file__).resolve().parents[2] / "slurm_plugin" / "hops_site.lua").read_text()
+SHIPPED_FILE = (Path(__file__).resolve().parents[2] / "slurm_plugin" / "hops_site.lua").read_text()
 
 
 def operators(text: str) -> list[int]:
@@ -19,14 +19,16 @@ def operators(text: str) -> list[int]:
     if lua is None:
         pytest.skip("no lua is installed")
     code = "for _, uid in ipairs(assert(loadfile('/dev/stdin'))().operators) do print(uid) end"
-    done = subprocess.run([lua, "-e", code], input=text, capture_output=True, text=True, check=True)
-    return [int(uid) for uid in re.findall(r"\d+", done.stdout)]
+    result = subprocess.run(
+        [lua, "-e", code], input=text, capture_output=True, text=True, check=True
+    )
+    return [int(uid) for uid in re.findall(r"\d+", result.stdout)]
 
 
 @pytest.mark.parametrize(
-    ("text", "wanted"),
+    ("text", "expected_uids"),
     [
-        (SHIPPED, [998]),
+        (SHIPPED_FILE, [998]),
         ("return { operators = { 5, 6 } }\n", [5, 6, 998]),
         ("return { operators = {} }\n", [998]),
         ("-- operators = { 1 }\nreturn {\n  partitions = { 'a' },\n}\n", [998]),
@@ -34,10 +36,10 @@ def operators(text: str) -> list[int]:
         ("return {}\n", [998]),
     ],
 )
-def test_a_uid_is_added_once(text: str, wanted: list[int]) -> None:
+def test_a_uid_is_added_once(text: str, expected_uids: list[int]) -> None:
     new = with_operator(text, 998)
     assert new is not None
-    assert operators(new) == wanted
+    assert operators(new) == expected_uids
     assert with_operator(new, 998) == new
 
 

@@ -24,9 +24,9 @@ LINES = st.lists(
 @given(LINES)
 def test_a_call_that_is_taken_out_leaves_the_script_as_it_was(lines: list[str]) -> None:
     text = "".join(f"{line}\n" for line in lines)
-    once = with_call(text, PLUGIN)
-    assert without_call(once) == text
-    assert with_call(once, PLUGIN) == once
+    one_call = with_call(text, PLUGIN)
+    assert without_call(one_call) == text
+    assert with_call(one_call, PLUGIN) == one_call
 
 
 @pytest.mark.parametrize(
@@ -69,8 +69,8 @@ def test_the_package_stays_while_a_script_calls_it(tmp_path: Path, text: str, st
     prerm = Path(__file__).parents[2] / "debian" / "hops-slurm.prerm"
     (tmp_path / "job_submit.lua").write_text(text)
     code = prerm.read_text().replace("/etc/slurm", str(tmp_path))
-    done = subprocess.run(
+    result = subprocess.run(
         ["sh", "-c", code, "prerm", "remove"], capture_output=True, text=True, check=False
     )
-    assert bool(done.returncode) == stays
-    assert ("hopsctl setup --undo" in done.stderr) == stays
+    assert bool(result.returncode) == stays
+    assert ("hopsctl setup --undo" in result.stderr) == stays

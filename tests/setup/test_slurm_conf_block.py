@@ -18,7 +18,7 @@ from hopsd.setup.slurm_conf import (
     without_block,
 )
 
-WORKING = {"SelectType": "select/cons_tres", "GresTypes": "gpu"}
+WORKING_CONF = {"SelectType": "select/cons_tres", "GresTypes": "gpu"}
 LINES = st.lists(st.text(st.characters(exclude_characters="\r\n", exclude_categories=["Cs"])))
 KEYS = st.dictionaries(
     st.sampled_from(["jobsubmitplugins", "requeueexithold", "schedulerparameters", "prolog"]),
@@ -36,8 +36,8 @@ def test_a_block_that_is_taken_out_leaves_the_file_as_it_was(
 
 @given(LINES, KEYS)
 def test_writing_it_again_changes_nothing(lines: list[str], conf: dict[str, str]) -> None:
-    once = with_block("".join(f"{line}\n" for line in lines), required_lines(conf))
-    assert with_block(once, required_lines(conf)) == once
+    one_block = with_block("".join(f"{line}\n" for line in lines), required_lines(conf))
+    assert with_block(one_block, required_lines(conf)) == one_block
 
 
 def test_lists_of_the_site_are_continued() -> None:
@@ -59,9 +59,11 @@ def test_lists_of_the_site_are_continued() -> None:
 @pytest.mark.parametrize("value", ["0", "1"])
 def test_what_becomes_of_output_files_is_the_sites_choice(value: str) -> None:
     assert "JobFileAppend" not in required_lines({"jobfileappend": value})
-    told = [r for r in remarks({"jobfileappend": value}, WORKING) if "JobFileAppend" in r]
-    assert bool(told) == (value == "0")
-    assert [r for r in remarks({}, WORKING) if "JobFileAppend=1 keeps a job's output" in r]
+    output_remarks = [
+        r for r in remarks({"jobfileappend": value}, WORKING_CONF) if "JobFileAppend" in r
+    ]
+    assert bool(output_remarks) == (value == "0")
+    assert [r for r in remarks({}, WORKING_CONF) if "JobFileAppend=1 keeps a job's output" in r]
 
 
 def test_what_is_there_is_not_written_again() -> None:
@@ -74,8 +76,8 @@ def test_what_is_there_is_not_written_again() -> None:
         "jobfileappend": "1",
     }
     assert required_lines(conf) == {}
-    assert [r for r in remarks(conf, WORKING) if "/site/prolog" in r]
-    assert not [r for r in remarks(conf, WORKING) if "epilog" in r]
+    assert [r for r in remarks(conf, WORKING_CONF) if "/site/prolog" in r]
+    assert not [r for r in remarks(conf, WORKING_CONF) if "epilog" in r]
 
 
 def test_kill_wait_and_the_memory_of_jobs_are_the_sites() -> None:
@@ -97,14 +99,14 @@ def test_values_are_read_through_includes_and_past_the_block(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("running", "word"),
     [
-        (WORKING, None),
-        (WORKING | {"SelectType": "select/linear"}, "cons_tres"),
+        (WORKING_CONF, None),
+        (WORKING_CONF | {"SelectType": "select/linear"}, "cons_tres"),
         ({"SelectType": "select/cons_tres"}, "GresTypes"),
     ],
 )
 def test_a_slurm_without_gpus_is_refused(running: dict[str, str], word: str | None) -> None:
-    said = refusal(running)
-    assert said is None if word is None else word in str(said)
+    refusal_text = refusal(running)
+    assert refusal_text is None if word is None else word in str(refusal_text)
 
 
 def test_lines_are_in_force_when_slurmctld_has_each_item() -> None:

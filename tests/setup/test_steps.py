@@ -73,9 +73,9 @@ def test_a_call_by_the_sites_own_hand_is_left_to_it(machine: Machine) -> None:
 
 def test_slurm_conf_is_continued_and_comes_back_as_it_was(machine: Machine) -> None:
     path = machine.slurm_conf
-    written = [change for change in slurm(machine) if isinstance(change, Write)]
-    assert len(written) == 1
-    written[0].make()
+    writes = [change for change in slurm(machine) if isinstance(change, Write)]
+    assert len(writes) == 1
+    writes[0].make()
     assert path.read_text().startswith(OLD)
     assert "JobSubmitPlugins=all_partitions,lua\n" in path.read_text()
     assert "KillWait" not in path.read_text().removeprefix(OLD)

@@ -25,15 +25,15 @@ CLUSTER = cluster(n0=4, n1=4)
 def test_a_job_that_fits_nowhere_is_left_out_of_every_figure() -> None:
     """9 GPUs of 8, or 5 of servers with 4 where nothing can be spread."""
     load = workload([job(1, 900.0, 9), job(2, 4000.0, 4), job(3, 100.0, 5)], spread=None)
-    played, refused = admitted(CLUSTER, load, 360.0)
+    admitted_load, refused = admitted(CLUSTER, load, 360.0)
     assert refused == ["1", "3"]
-    assert [j.id for j in played.jobs] == ["2"]
-    summary = play("fifo", get("fifo"), CLUSTER, played, SimulationSettings(100.0)).summary
+    assert [j.id for j in admitted_load.jobs] == ["2"]
+    summary = play("fifo", get("fifo"), CLUSTER, admitted_load, SimulationSettings(100.0)).summary
     assert (summary.rounds, summary.avg_fragments, summary.max_latency_ratio) == (10, 0.0, 0.0)
 
 
 @pytest.mark.parametrize(
-    ("wrong", "told"),
+    ("wrong", "message"),
     [
         (job(1, 10.0, *range(1, 400)), "job '1' could not be submitted: the comment has"),
         (job(1, 10.0, 70_000), "job '1' could not be submitted: reqs='70000'"),
@@ -43,9 +43,9 @@ def test_a_job_that_fits_nowhere_is_left_out_of_every_figure() -> None:
     ],
 )
 def test_a_job_that_nobody_could_submit_or_wait_for_is_refused(
-    wrong: WorkloadJob, told: str
+    wrong: WorkloadJob, message: str
 ) -> None:
-    with pytest.raises(InputError, match=told):
+    with pytest.raises(InputError, match=message):
         admitted(CLUSTER, workload([job(0, 10.0, 1), wrong]), 360.0)
 
 
@@ -80,8 +80,8 @@ def test_every_workload_has_a_name_of_its_own_that_a_comment_may_carry(names: li
 
 def test_a_run_ends_however_slow_a_server_is() -> None:
     """As long after the last submission as the longest run that is accepted."""
-    late = workload([job(0, 10.0, 1), job(1, 10.0, 1, submit=9e5)])
-    assert horizon(late, 1.0) == 2e6
+    late_load = workload([job(0, 10.0, 1), job(1, 10.0, 1, submit=9e5)])
+    assert horizon(late_load, 1.0) == 2e6
     slow = workload([job(0, 10.0, 1)], factor={"n0": 1e-9, "n1": 1e-9})
     settings = SimulationSettings(1000.0, horizon=50_000.0)
     result = play("fifo", get("fifo"), CLUSTER, slow, settings)

@@ -38,16 +38,16 @@ def test_the_number_of_apps_present_is_remembered_over_a_job_s_life() -> None:
         job(4, 50.0, submit=400.0),
     ]
     settings = SimulationSettings(round_seconds=50.0)
-    seen: dict[tuple[float, str], float | None] = {}
+    app_counts: dict[tuple[float, str], float | None] = {}
 
-    def watch(snapshot: Snapshot, given: PlanSettings) -> Plan:
-        seen.update({(snapshot.now, j.id): j.contention for j in snapshot.jobs})
-        return get("fifo")(snapshot, given)
+    def watch(snapshot: Snapshot, plan_settings: PlanSettings) -> Plan:
+        app_counts.update({(snapshot.now, j.id): j.contention for j in snapshot.jobs})
+        return get("fifo")(snapshot, plan_settings)
 
     Simulation(cluster(n=4), workload(jobs), watch, settings).run()
-    assert seen[50.0, "1"] == 2.0
-    assert seen[200.0, "1"] == 1.5
-    assert seen[200.0, "2"] == 1.5
+    assert app_counts[50.0, "1"] == 2.0
+    assert app_counts[200.0, "1"] == 1.5
+    assert app_counts[200.0, "2"] == 1.5
 
 
 def test_what_ended_jobs_of_an_app_have_spent_is_remembered() -> None:
@@ -58,14 +58,14 @@ def test_what_ended_jobs_of_an_app_have_spent_is_remembered() -> None:
         replace(job(2, 300.0), app=app),
         replace(job(3, 300.0), app=app, user=UserName("v")),
     ]
-    seen: dict[tuple[float, str], float] = {}
+    app_seconds: dict[tuple[float, str], float] = {}
 
-    def watch(snapshot: Snapshot, given: PlanSettings) -> Plan:
-        seen.update({(snapshot.now, j.id): j.app_gpu_seconds for j in snapshot.jobs})
-        return get("fifo")(snapshot, given)
+    def watch(snapshot: Snapshot, plan_settings: PlanSettings) -> Plan:
+        app_seconds.update({(snapshot.now, j.id): j.app_gpu_seconds for j in snapshot.jobs})
+        return get("fifo")(snapshot, plan_settings)
 
     settings = SimulationSettings(round_seconds=50.0)
     Simulation(cluster(n=4), workload(jobs), watch, settings).run()
-    assert seen[50.0, "2"] == 0.0
-    assert seen[250.0, "2"] == 200.0
-    assert seen[250.0, "3"] == 0.0
+    assert app_seconds[50.0, "2"] == 0.0
+    assert app_seconds[250.0, "2"] == 200.0
+    assert app_seconds[250.0, "3"] == 0.0

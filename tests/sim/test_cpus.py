@@ -21,10 +21,10 @@ from hopsd.sim.study import play
 CLUSTER = Cluster((Server(NodeName("g"), A, 1), Server(NodeName("c"), CPU, 2)))
 
 
-def load(*willing: bool) -> Workload:
+def load(*cpu_flags: bool) -> Workload:
     """Jobs of 100 s on the GPU and 400 s on a CPU."""
     tables = {A: ThroughputTable({1: 4.0}), CPU: ThroughputTable({1: 1.0})}
-    jobs = [replace(job(i, 400.0), cpu=cpu) for i, cpu in enumerate(willing)]
+    jobs = [replace(job(i, 400.0), cpu=cpu) for i, cpu in enumerate(cpu_flags)]
     return Workload({NET: tables}, tuple(jobs))
 
 

@@ -22,10 +22,14 @@ from hopsd.sim.study import Result, play
 
 
 def run(
-    policy: str, where: Cluster, load: Workload, round_seconds: float = 100.0, restart: float = 10.0
+    policy: str,
+    servers: Cluster,
+    load: Workload,
+    round_seconds: float = 100.0,
+    restart: float = 10.0,
 ) -> Result:
     settings = SimulationSettings(round_seconds, cluster=ClusterSettings(restart))
-    return play(policy, get(policy), where, load, settings)
+    return play(policy, get(policy), servers, load, settings)
 
 
 def spans(result: Result) -> dict[str, tuple[float | None, float | None]]:
@@ -73,31 +77,33 @@ def test_who_runs_moves_up_to_a_faster_gpu_that_gets_idle(policy: str) -> None:
     assert end <= 1000.0 + 10.0 + (40_000.0 - 999.0) / 4.0
 
 
-@pytest.mark.parametrize(("own", "end"), [(None, 335.0), (200.0, 525.0), (1000.0, 1000.0)])
+@pytest.mark.parametrize(
+    ("restart_seconds", "end"), [(None, 335.0), (200.0, 525.0), (1000.0, 1000.0)]
+)
 def test_what_a_job_s_own_restart_takes_decides_whether_it_moves(
-    own: float | None, end: float
+    restart_seconds: float | None, end: float
 ) -> None:
     """At 100 the fast GPU gets idle, and the slow job has 900 s left, or 225 there after a restart
     of 10 s, of 200 s, or of so many that it stays.
     """
-    slow = replace(job(1, 1000.0, 1), restart_seconds=own)
+    slow = replace(job(1, 1000.0, 1), restart_seconds=restart_seconds)
     load = workload([slow, job(2, 400.0, 1)], a=1.0, b=4.0)
     result = run("srtf", cluster(a0=1, b0=1), load)
     assert spans(result) == {"1": (0.0, end), "2": (0.0, 100.0)}
 
 
 def test_policies_know_a_restart_time_once_the_job_has_reported() -> None:
-    told: list[dict[str, float]] = []
+    restart_times: list[dict[str, float]] = []
 
-    def watching(snapshot: Snapshot, settings: PlanSettings) -> Plan:
-        told.append({j.id: j.restart_seconds for j in snapshot.jobs})
+    def watch(snapshot: Snapshot, settings: PlanSettings) -> Plan:
+        restart_times.append({j.id: j.restart_seconds for j in snapshot.jobs})
         return get("fifo")(snapshot, settings)
 
     load = workload([replace(job(1, 250.0, 1), restart_seconds=7.0), job(2, 250.0, 1)])
     settings = SimulationSettings(100.0, cluster=ClusterSettings(10.0))
-    play("watching", watching, cluster(n0=2), load, settings)
-    assert told[0] == {"1": 0.0, "2": 0.0}
-    assert told[-1] == {"1": 7.0, "2": 10.0}
+    play("watching", watch, cluster(n0=2), load, settings)
+    assert restart_times[0] == {"1": 0.0, "2": 0.0}
+    assert restart_times[-1] == {"1": 7.0, "2": 10.0}
 
 
 def test_las_by_hand() -> None:
@@ -156,9 +162,9 @@ SMALL_JOBS = st.lists(
 """Samples, GPUs and seconds after the one before."""
 
 
-def arriving(drawn: Sequence[tuple[int, int, int]]) -> Workload:
-    submits = accumulate(after for _, _, after in drawn)
-    rows = zip(drawn, submits, strict=True)
+def workload_of_arrivals(arrivals: Sequence[tuple[int, int, int]]) -> Workload:
+    submits = accumulate(after for _, _, after in arrivals)
+    rows = zip(arrivals, submits, strict=True)
     return workload([
         job(i, float(samples), gpus, submit=float(submit))
         for i, ((samples, gpus, _), submit) in enumerate(rows)
@@ -168,11 +174,13 @@ def arriving(drawn: Sequence[tuple[int, int, int]]) -> Workload:
 @given(SMALL_JOBS)
 @settings(max_examples=40)
 def test_in_conservative_backfill_nobody_is_delayed_by_who_comes_later(
-    drawn: list[tuple[int, int, int]],
+    arrivals: list[tuple[int, int, int]],
 ) -> None:
-    load = arriving([(samples, min(gpus, 4), after) for samples, gpus, after in drawn])
+    load = workload_of_arrivals(
+        [(samples, min(gpus, 4), after) for samples, gpus, after in arrivals]
+    )
     whole = spans(run("slurm", cluster(n0=4), load))
-    for length in range(1, len(drawn)):
+    for length in range(1, len(arrivals)):
         first = run("slurm", cluster(n0=4), replace(load, jobs=load.jobs[:length]))
         assert spans(first).items() <= whole.items()
 
@@ -182,21 +190,21 @@ def test_in_conservative_backfill_nobody_is_delayed_by_who_comes_later(
 @given(SMALL_JOBS, st.lists(st.integers(0, 1500), max_size=2))
 @settings(max_examples=30)
 def test_a_steady_policy_asked_at_every_rounds_start_does_the_same(
-    policy: str, drawn: list[tuple[int, int, int]], lost: list[int]
+    policy: str, arrivals: list[tuple[int, int, int]], failure_times: list[int]
 ) -> None:
-    failures = [Failure(float(at), server=NodeName("b0"), seconds=130.0) for at in lost]
-    asked: list[float] = []
+    failures = [Failure(float(at), server=NodeName("b0"), seconds=130.0) for at in failure_times]
+    plan_times: list[float] = []
 
-    def always(snapshot: Snapshot, plan_settings: PlanSettings) -> Plan:
-        asked.append(snapshot.now)
+    def plan_always(snapshot: Snapshot, plan_settings: PlanSettings) -> Plan:
+        plan_times.append(snapshot.now)
         return get(policy)(snapshot, plan_settings)
 
-    where = cluster(n0=4, n1=4, b0=2)
+    servers = cluster(n0=4, n1=4, b0=2)
     rounds = SimulationSettings(50.0, cluster=ClusterSettings(10.0, 100.0))
-    ours = play(policy, get(policy), where, arriving(drawn), rounds, failures)
-    theirs = play(policy, always, where, arriving(drawn), rounds, failures)
+    ours = play(policy, get(policy), servers, workload_of_arrivals(arrivals), rounds, failures)
+    theirs = play(policy, plan_always, servers, workload_of_arrivals(arrivals), rounds, failures)
     assert ours.changes == theirs.changes
-    assert ours.plans <= len(asked)
+    assert ours.plans <= len(plan_times)
 
 
 def test_rigid_jobs_take_the_lower_median() -> None:
@@ -208,10 +216,10 @@ def test_hops_uses_an_idle_cluster_at_once_and_shares_it_at_the_next_round() -> 
     """One job takes all 4 GPUs; a second arrives at 10 and gets its share at 100."""
     load = workload([job(1, 1000.0, 2, 4), job(2, 100.0, 2, 4, submit=10.0)])
     result = run("hops", cluster(n0=4), load)
-    one, two = result.outcomes
-    assert one.first_start == 0.0
+    first_outcome, two = result.outcomes
+    assert first_outcome.first_start == 0.0
     assert two.first_start == 100.0
-    assert one.restarts >= 1
+    assert first_outcome.restarts >= 1
     assert {o.end is not None for o in result.outcomes} == {True}
 
 
@@ -260,8 +268,8 @@ def test_every_policy_ends_every_job_and_breaks_no_plan(policy: str) -> None:
     load = workload(jobs, a=1.0, b=2.5, spread=0.8, factor={"n0": 0.9, "b1": 1.05})
     result = run(policy, cluster(n0=4, n1=4, b0=4, b1=4), load)
     assert result.unfinished == []
-    pinned = [o for o, j in zip(result.outcomes, jobs, strict=True) if not j.preemptible]
-    assert {o.restarts for o in pinned} == {0}
+    pinned_outcomes = [o for o, j in zip(result.outcomes, jobs, strict=True) if not j.preemptible]
+    assert {o.restarts for o in pinned_outcomes} == {0}
 
 
 def test_the_same_inputs_give_the_same_run() -> None:
@@ -305,27 +313,27 @@ def test_a_server_that_fails_again_is_back_after_the_later_repair() -> None:
 
 def test_waiting_is_counted_alike_by_the_round_and_by_the_timeline() -> None:
     """The priority that a policy sees must be the latency ratio that the metrics report."""
-    seen: dict[JobId, float] = {}
+    waits: dict[JobId, float] = {}
 
-    def watching(snapshot: Snapshot, settings: PlanSettings) -> Plan:
-        seen.update({job.id: job.wait_seconds for job in snapshot.jobs})
+    def watch(snapshot: Snapshot, settings: PlanSettings) -> Plan:
+        waits.update({job.id: job.wait_seconds for job in snapshot.jobs})
         return get("srtf")(snapshot, settings)
 
     load = workload([job(i, 180.0 * (8 - i), 2, submit=11.0 * i) for i in range(8)])
-    result = play("srtf", watching, cluster(n0=4), load, SimulationSettings(60.0))
+    result = play("srtf", watch, cluster(n0=4), load, SimulationSettings(60.0))
     for outcome in result.outcomes:
-        assert seen[outcome.id] <= outcome.wait + 1e-6
+        assert waits[outcome.id] <= outcome.wait + 1e-6
     assert sum(o.restarts for o in result.outcomes) > 0
     last = max(result.outcomes, key=lambda o: o.end or 0.0)
     assert last.restarts > 0
-    assert seen[last.id] == pytest.approx(last.wait)
+    assert waits[last.id] == pytest.approx(last.wait)
 
 
 def test_a_scheduler_that_looks_every_30_seconds_sees_things_later() -> None:
     """The job of 40 s ends at 40; the next is started at the look at 60, or at once."""
     load = workload([job(1, 40.0, 1), job(2, 40.0, 1, submit=1.0)])
-    looking = SimulationSettings(100.0, refresh_seconds=30.0)
-    assert spans(play("fifo", get("fifo"), cluster(n0=1), load, looking))["2"] == (60.0, 100.0)
+    slow_looks = SimulationSettings(100.0, refresh_seconds=30.0)
+    assert spans(play("fifo", get("fifo"), cluster(n0=1), load, slow_looks))["2"] == (60.0, 100.0)
     assert spans(run("fifo", cluster(n0=1), load))["2"] == (40.0, 80.0)
 
 
@@ -337,8 +345,8 @@ def test_profiling_and_planning_count_where_asked() -> None:
 
     load = workload([job(1, 100.0, 1)])
     costs = ClusterSettings(10.0, profiling_seconds=25.0)
-    counted = SimulationSettings(1000.0, cluster=costs, count_planning=True)
-    assert spans(play("fifo", slow, cluster(n0=1), load, counted))["1"] == (0.0, 130.0)
+    with_planning = SimulationSettings(1000.0, cluster=costs, count_planning=True)
+    assert spans(play("fifo", slow, cluster(n0=1), load, with_planning))["1"] == (0.0, 130.0)
 
 
 def test_a_rounds_planning_time_is_that_of_its_first_plan() -> None:
@@ -346,15 +354,17 @@ def test_a_rounds_planning_time_is_that_of_its_first_plan() -> None:
 
     class Slower:
         every_first = True
-        asked = 0
+        plan_count = 0
 
         def __call__(self, snapshot: Snapshot, settings: PlanSettings) -> Plan:
-            self.asked += 1
-            return replace(get("fifo")(snapshot, settings), seconds={"total": float(self.asked)})
+            self.plan_count += 1
+            return replace(
+                get("fifo")(snapshot, settings), seconds={"total": float(self.plan_count)}
+            )
 
     load = workload([job(1, 100.0, 1), job(2, 100.0, 1)])
     result = play("slower", Slower(), cluster(n0=1), load, SimulationSettings(1000.0))
-    assert [made.seconds for made in result.first_plans] == [1.0]
+    assert [first_plan.seconds for first_plan in result.first_plans] == [1.0]
 
 
 @pytest.mark.parametrize("policy", ["las", "hops"])
@@ -371,8 +381,8 @@ def test_a_restart_longer_than_a_round_holds_up_nobody_who_stays() -> None:
     assert spans(run("fifo", cluster(n0=1), load, restart=1e6))["2"] == (500.0, 1000.0)
     failures = [Failure(200.0, job=JobId("1"))]
     rounds = SimulationSettings(100.0, cluster=ClusterSettings(20_000.0))
-    late = play("fifo", get("fifo"), cluster(n0=1), load, rounds, failures)
-    assert spans(late)["1"] == (0.0, 20_700.0)
+    delayed_result = play("fifo", get("fifo"), cluster(n0=1), load, rounds, failures)
+    assert spans(delayed_result)["1"] == (0.0, 20_700.0)
 
 
 @pytest.mark.parametrize("policy", ["fifo", "las"])
@@ -390,5 +400,5 @@ def test_a_simulation_learns_the_speeds_that_jobs_report() -> None:
     settings = SimulationSettings(100.0)
     simulation = Simulation(cluster(n0=4), load, get("hops"), settings, learns=Knowledge())
     assert simulation.run().finished == 2
-    known = simulation._store.known.records
-    assert {(r.gpus, r.nodes, r.per_gpu) for r in known} == {(2, 1, 1.0), (1, 1, 1.0)}
+    records = simulation._store.known.records
+    assert {(r.gpus, r.nodes, r.per_gpu) for r in records} == {(2, 1, 1.0), (1, 1, 1.0)}

@@ -37,8 +37,8 @@ def test_a_journaled_policy_is_asked_as_the_policy_is(
 def run(path: Path, *, resume: bool) -> tuple[Change, ...]:
     load = workload([job(i, 100.0 * (1 + i % 3), 1, 2, submit=20.0 * i) for i in range(8)])
     with journaled(get("srtf"), path, "run", resume=resume) as policy:
-        played = play("srtf", policy, cluster(n0=2, n1=1), load, SimulationSettings(50.0))
-    return played.changes
+        result = play("srtf", policy, cluster(n0=2, n1=1), load, SimulationSettings(50.0))
+    return result.changes
 
 
 @pytest.fixture(scope="module")
@@ -76,9 +76,9 @@ def test_plans_that_are_written_are_not_made_again(
 def test_a_plan_is_written_as_what_it_changes(whole: tuple[tuple[Change, ...], bytes]) -> None:
     """Thousands of running jobs would else be written again with each of a year's plans."""
     changes, journal = whole
-    written = [json.loads(line[9:])["changes"] for line in journal.splitlines()[1:]]
-    assert sum(map(len, written)) <= len(changes)
-    assert {} in written
+    changes_by_plan = [json.loads(line[9:])["changes"] for line in journal.splitlines()[1:]]
+    assert sum(map(len, changes_by_plan)) <= len(changes)
+    assert {} in changes_by_plan
 
 
 def test_the_journal_of_another_version_is_refused(tmp_path: Path) -> None:
@@ -97,8 +97,8 @@ def _refused(folder: Path) -> bool:
 
 
 def test_one_simulation_at_a_time_in_a_folder(tmp_path: Path) -> None:
-    with multiprocessing.get_context("spawn").Pool(1) as other:
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
         with alone(tmp_path / "out"):
-            assert other.apply(_refused, [tmp_path / "out"])
-            assert not other.apply(_refused, [tmp_path / "else"])
-        assert not other.apply(_refused, [tmp_path / "out"])
+            assert pool.apply(_refused, [tmp_path / "out"])
+            assert not pool.apply(_refused, [tmp_path / "else"])
+        assert not pool.apply(_refused, [tmp_path / "out"])

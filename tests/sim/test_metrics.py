@@ -29,12 +29,12 @@ def facts(job: str, submit: float, age: float = 100.0, gpus_max: int = 2) -> Job
         age * 1.5,
         age * 1.2,
         gpus_max,
-        rate=lambda where: 10.0 * where.gpus,
+        rate=lambda allocation: 10.0 * allocation.gpus,
     )
 
 
-def change(time: float, job: str, **where: int) -> Change:
-    return Change(time, JobId(job), Allocation.of(where))
+def change(time: float, job: str, **gpus_by_node: int) -> Change:
+    return Change(time, JobId(job), Allocation.of(gpus_by_node))
 
 
 def test_a_timeline_computed_by_hand() -> None:
@@ -129,8 +129,8 @@ def timelines(draw: st.DrawFn) -> tuple[list[Change], list[JobFacts], int]:
         moments = sorted(draw(st.sets(st.integers(submit, 200), min_size=2, max_size=8)))
         moments = moments[: len(moments) // 2 * 2]
         for i, moment in enumerate(moments):
-            where = {f"n{number}": 1} if i % 2 == 0 else {}
-            changes.append(Change(float(moment), JobId(str(number)), Allocation.of(where)))
+            gpus_by_node = {f"n{number}": 1} if i % 2 == 0 else {}
+            changes.append(Change(float(moment), JobId(str(number)), Allocation.of(gpus_by_node)))
     return sorted(changes, key=lambda c: c.time), jobs, count
 
 
@@ -152,8 +152,8 @@ def test_time_is_neither_lost_nor_counted_twice(
         present = sum(o.submit <= state.time < (o.end or math.inf) for o in outcomes)
         assert state.queued + state.running == present
     at, rate = throughput_over_time(changes, jobs)
-    held = sum(o.gpu_seconds_held for o in outcomes)
-    assert float((rate[:-1] * (at[1:] - at[:-1])).sum()) == pytest.approx(10.0 * held)
+    gpu_seconds = sum(o.gpu_seconds_held for o in outcomes)
+    assert float((rate[:-1] * (at[1:] - at[:-1])).sum()) == pytest.approx(10.0 * gpu_seconds)
 
 
 def test_a_job_that_waits_when_the_run_stops_has_not_ended() -> None:
@@ -161,5 +161,5 @@ def test_a_job_that_waits_when_the_run_stops_has_not_ended() -> None:
     jobs = [facts("a", 0.0), facts("b", 20.0)]
     a, _ = job_outcomes(changes, jobs, 2, {JobId("a"), JobId("b")})
     assert (a.end, a.ftf, a.wait) == (None, None, 0.0)
-    [state] = round_states(changes, jobs, 2, [60.0], unfinished={JobId("a"), JobId("b")})
+    [state] = round_states(changes, jobs, 2, [60.0], unfinished_jobs={JobId("a"), JobId("b")})
     assert (state.queued, state.running, state.fragments) == (1, 1, 0)

@@ -22,11 +22,15 @@ from hopsd.sim.presets import PRESETS, preset
 def test_sizes_of_sections_4_2_and_4_3(
     name: str, servers: int, gpus: int, types: int, jobs: int
 ) -> None:
-    made = preset(name).cluster()
-    assert (len(made.servers), made.gpus, len(made.gpus_by_type())) == (servers, gpus, types)
+    servers_of_preset = preset(name).cluster()
+    assert (
+        len(servers_of_preset.servers),
+        servers_of_preset.gpus,
+        len(servers_of_preset.gpus_by_type()),
+    ) == (servers, gpus, types)
     load = preset(name).workload(seed=1)
     assert len(load.jobs) == jobs
-    assert unplaceable(made, load) == []
+    assert unplaceable(servers_of_preset, load) == []
     assert load.jobs[0].submit == 0.0
     for job in load.jobs:
         assert 1 <= len(job.reqs) <= 8
@@ -65,30 +69,30 @@ TABLE_2 = {
 def test_the_job_mix_is_that_of_table_2(name: str) -> None:
     """Categories in the preset's shares, the models of one category alike often."""
     jobs = preset(name).workload(seed=5, jobs=4000).jobs
-    seen = Counter(str(job.workload) for job in jobs)
+    job_counts = Counter(str(job.workload) for job in jobs)
     assert {job.workload: job.batch_size for job in jobs} == {n: b for n, (_, b) in TABLE_2.items()}
     for category, share in preset(name).mix.items():
         models = [n for n, (c, _) in TABLE_2.items() if c == category]
         for model in models:
-            assert seen[model] / len(jobs) == pytest.approx(share / len(models), abs=0.016)
+            assert job_counts[model] / len(jobs) == pytest.approx(share / len(models), abs=0.016)
 
 
 def test_the_seed_alone_decides() -> None:
-    made = preset("paper-64")
-    assert made.workload(7) == made.workload(7)
-    assert made.workload(7) != made.workload(8)
+    paper_preset = preset("paper-64")
+    assert paper_preset.workload(7) == paper_preset.workload(7)
+    assert paper_preset.workload(7) != paper_preset.workload(8)
 
 
 def test_categories_have_the_gpu_hours_that_the_paper_names() -> None:
     """GPU hours on the mean type: samples / (one GPU's mean rate), which is age x mean size."""
-    made = preset("paper-512")
-    load = made.workload(seed=2)
-    hours = [f.gpu_seconds / 3600 for f in facts_of(made.cluster(), load)]
+    paper_preset = preset("paper-512")
+    load = paper_preset.workload(seed=2)
+    hours = [f.gpu_seconds / 3600 for f in facts_of(paper_preset.cluster(), load)]
     bounds = {"S": (0, 1.01), "M": (0.99, 10.1), "L": (9.9, 50.5), "XL": (49.5, 101.0)}
-    counted = Counter(
+    category_counts = Counter(
         next(c for c, (low, high) in bounds.items() if low <= h <= high) for h in hours
     )
-    assert counted["S"] > counted["L"] > counted["XL"] > 0
+    assert category_counts["S"] > category_counts["L"] > category_counts["XL"] > 0
     assert 512 * 7 < sum(hours) < 512 * 14
 
 
@@ -157,7 +161,7 @@ HEAD = "id,user,submit,gpus,seconds,reqs\n"
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         (HEAD + "1,u,0,2,100,\n1,u,5,2,100,\n", "job '1' is in the log twice"),
         (HEAD + ",u,0,2,100,\n", "has no id"),
@@ -170,8 +174,8 @@ HEAD = "id,user,submit,gpus,seconds,reqs\n"
         (HEAD + "x" * 200_000 + ",u,0,2,100,\n", "line 1: field larger"),
     ],
 )
-def test_a_csv_that_makes_no_sense_is_refused(text: str, told: str) -> None:
-    with pytest.raises(FormatError, match=told):
+def test_a_csv_that_makes_no_sense_is_refused(text: str, message: str) -> None:
+    with pytest.raises(FormatError, match=message):
         workload_of(plain(text), cluster(n0=8))
 
 

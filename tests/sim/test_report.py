@@ -48,41 +48,41 @@ addEventListener("load", () => {
 </script></body>"""
 
 
-def contended() -> Workload:
+def contended_workload() -> Workload:
     sizes = [(1, 2, 4), (2,), (4, 8), (1,), (6,)]
     jobs = [job(i, 700.0 * (1 + i % 4), *sizes[i % 5], submit=40.0 * i) for i in range(14)]
     return workload(jobs, a=1.0, b=2.0, spread=0.8)
 
 
 @pytest.fixture(scope="module")
-def seen(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+def page_view(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     browser = next((b for b in BROWSERS if shutil.which(b)), None)
     if browser is None:
         pytest.skip(f"none of {', '.join(BROWSERS)} is installed")
     folder = tmp_path_factory.mktemp("report")
-    load = contended()
+    load = contended_workload()
     settings = SimulationSettings(100.0)
     results = [play(p, get(p), CLUSTER, load, settings) for p in ("hops", "fifo")]
     page = folder / "report.html"
     write_report(results, CLUSTER, load, page, "true speeds")
     page.write_text(page.read_text().replace("</body>", LOOK))
     dom = _open(browser, page, folder)
-    found = re.search(r'data-seen="([^"]+)"', dom)
-    assert found, dom[:2000]
-    measured: dict[str, Any] = json.loads(unquote(found[1]))
+    match = re.search(r'data-seen="([^"]+)"', dom)
+    assert match, dom[:2000]
+    measured: dict[str, Any] = json.loads(unquote(match[1]))
     measured["moves"] = results[0].summary.restarts
     return measured
 
 
 def _open(browser: str, page: Path, folder: Path) -> str:
     sandbox = ["--no-sandbox"] if os.geteuid() == 0 else []
-    done = subprocess.run(
+    result = subprocess.run(
         [browser, "--headless=new", *sandbox, "--disable-gpu", "--disable-dev-shm-usage",
          f"--user-data-dir={folder / 'profile'}", "--window-size=1300,1600",
          "--virtual-time-budget=5000", "--dump-dom", page.as_uri()],
         capture_output=True, text=True, timeout=120, check=True,
     )  # fmt: skip
-    return done.stdout
+    return result.stdout
 
 
 def test_no_two_lines_of_a_plot_look_alike() -> None:
@@ -93,33 +93,33 @@ def test_no_two_lines_of_a_plot_look_alike() -> None:
 
 
 @pytest.mark.live
-def test_the_figures_stand_side_by_side(seen: dict[str, Any]) -> None:
-    assert seen["rows"][0] == ["", "hops", "fifo"]
-    labels = [row[0] for row in seen["rows"]]
+def test_the_figures_stand_side_by_side(page_view: dict[str, Any]) -> None:
+    assert page_view["rows"][0] == ["", "hops", "fifo"]
+    labels = [row[0] for row in page_view["rows"]]
     assert {"Makespan, h", "Largest latency ratio", "Fragments a round"} <= set(labels)
-    assert all(len(row) == 3 for row in seen["rows"])
+    assert all(len(row) == 3 for row in page_view["rows"])
 
 
 @pytest.mark.live
-def test_four_plots_are_drawn_and_nothing_is_fetched(seen: dict[str, Any]) -> None:
-    assert len(seen["plots"]) == 4
-    assert all(width > 300 and height > 150 for _, _, width, height in seen["plots"])
-    assert seen["lines"].count("hops") == seen["lines"].count("fifo") == 4
-    assert seen["requests"] == []
-    assert not seen["wide"]
+def test_four_plots_are_drawn_and_nothing_is_fetched(page_view: dict[str, Any]) -> None:
+    assert len(page_view["plots"]) == 4
+    assert all(width > 300 and height > 150 for _, _, width, height in page_view["plots"])
+    assert page_view["lines"].count("hops") == page_view["lines"].count("fifo") == 4
+    assert page_view["requests"] == []
+    assert not page_view["wide"]
 
 
 @pytest.mark.live
-def test_every_job_is_a_bar_on_its_server_and_no_two_overlap(seen: dict[str, Any]) -> None:
-    bars = seen["bars"]
+def test_every_job_is_a_bar_on_its_server_and_no_two_overlap(page_view: dict[str, Any]) -> None:
+    bars = page_view["bars"]
     assert {re.match(r"job (\d+)", bar["text"])[1] for bar in bars} == {  # type: ignore[index]
         str(i) for i in range(14)
     }
-    assert seen["moves"] > 0
+    assert page_view["moves"] > 0
     boxes = sorted((b["box"] for b in bars), key=lambda b: (round(b[1], 1), b[0]))
-    for one, other in itertools.pairwise(boxes):
-        if abs(one[1] - other[1]) < 0.5:
-            assert one[0] + one[2] <= other[0] + 0.6
-    tops = {word["text"]: word["box"][1] for word in seen["words"]}
+    for bar, next_bar in itertools.pairwise(boxes):
+        if abs(bar[1] - next_bar[1]) < 0.5:
+            assert bar[0] + bar[2] <= next_bar[0] + 0.6
+    tops = {word["text"]: word["box"][1] for word in page_view["words"]}
     assert tops["n0"] < tops["n1"] < tops["b0"]
     assert {"jobs waiting", "fragments"} <= tops.keys()

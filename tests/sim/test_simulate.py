@@ -56,14 +56,14 @@ def document(jobs: int = 12) -> dict[str, Any]:
 
 
 def simulate(
-    folder: Path, *more: str, jobs: int = 12, env: Mapping[str, str] | None = None
+    folder: Path, *options: str, jobs: int = 12, env: Mapping[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
     (folder / "cluster.json").write_text(json.dumps(CLUSTER))
     (folder / "workload.json").write_text(json.dumps(document(jobs)))
     return subprocess.run(
         [sys.executable, "-c", "from hopsd.ctl import main; main()", "simulate",
          "--cluster", str(folder / "cluster.json"), "--workload", str(folder / "workload.json"),
-         "--out", str(folder / "out"), "--round", "100", "--restart-cost", "7", *more],
+         "--out", str(folder / "out"), "--round", "100", "--restart-cost", "7", *options],
         capture_output=True, text=True, timeout=240, check=False, env=env,
     )  # fmt: skip
 
@@ -71,9 +71,9 @@ def simulate(
 @pytest.fixture(scope="module")
 def study(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], Path]:
     folder = tmp_path_factory.mktemp("study")
-    done = simulate(folder, "--json", *(f"--policy={p}" for p in POLICIES))
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout), folder / "out"
+    result = simulate(folder, "--json", *(f"--policy={p}" for p in POLICIES))
+    assert result.returncode == 0, result.stderr
+    return json.loads(result.stdout), folder / "out"
 
 
 def rate(placement: dict[str, int]) -> float:
@@ -96,9 +96,12 @@ def age(job: dict[str, Any]) -> float:
 
 
 def test_the_object_has_the_keys_of_the_format(study: tuple[dict[str, Any], Path]) -> None:
-    answer, out = study
+    answer, folder = study
     assert answer.keys() == {"policies", "jobs", "rounds"}
-    assert (answer["jobs"], answer["rounds"]) == (str(out / "jobs.csv"), str(out / "rounds.csv"))
+    assert (answer["jobs"], answer["rounds"]) == (
+        str(folder / "jobs.csv"),
+        str(folder / "rounds.csv"),
+    )
     assert list(answer["policies"]) == list(POLICIES)
     for figures in answer["policies"].values():
         assert list(figures) == [
@@ -108,7 +111,7 @@ def test_the_object_has_the_keys_of_the_format(study: tuple[dict[str, Any], Path
             "needless_restarts", "rounds", "solve_seconds",
             "proven_gap", "wall_seconds",
         ]  # fmt: skip
-    first_lines = [(out / n).read_text().splitlines()[0] for n in ("jobs.csv", "rounds.csv")]
+    first_lines = [(folder / n).read_text().splitlines()[0] for n in ("jobs.csv", "rounds.csv")]
     assert first_lines == [
         "policy,id,submit,first_start,end,wait,age,latency_ratio,ftf,restarts",
         "policy,time,queued,running,idle,fragments,throughput,solve_seconds,gap",
@@ -120,17 +123,17 @@ def test_every_figure_follows_from_the_timeline(
     study: tuple[dict[str, Any], Path], policy: str
 ) -> None:
     """Recomputed here from ``timeline.jsonl`` and the input documents, by other code."""
-    answer, out = study
+    answer, folder = study
     figures = answer["policies"][policy]
     jobs = {job["id"]: job for job in document()["jobs"]}
-    lines = [json.loads(line) for line in (out / "timeline.jsonl").read_text().splitlines()]
+    lines = [json.loads(line) for line in (folder / "timeline.jsonl").read_text().splitlines()]
     lines = [line for line in lines if line["policy"] == policy]
     assert lines == sorted(lines, key=lambda line: line["time"])
 
     now: dict[str, dict[str, int]] = {}
     since: dict[str, float] = {}
-    held: dict[str, float] = defaultdict(float)
-    done: dict[str, float] = defaultdict(float)
+    gpu_seconds_by_job: dict[str, float] = defaultdict(float)
+    samples_done: dict[str, float] = defaultdict(float)
     starts: dict[str, list[float]] = defaultdict(list)
     gpu_seconds, end = 0.0, {}
     by_instant: dict[float, dict[str, dict[str, int]]] = defaultdict(dict)
@@ -144,10 +147,10 @@ def test_every_figure_follows_from_the_timeline(
                 continue
             if before:
                 seconds = moment - since[job]
-                held[job] += seconds
+                gpu_seconds_by_job[job] += seconds
                 gpu_seconds += seconds * sum(before.values())
                 restart = 7.0 if len(starts[job]) > 1 else 0.0
-                done[job] += max(0.0, seconds - restart) * rate(before)
+                samples_done[job] += max(0.0, seconds - restart) * rate(before)
             if placement:
                 starts[job].append(moment)
                 since[job] = moment
@@ -161,9 +164,9 @@ def test_every_figure_follows_from_the_timeline(
         assert all(used[n["name"]] <= n["gpus"] for n in CLUSTER["nodes"])  # type: ignore[index]
 
     for job in jobs:
-        assert done[job] == pytest.approx(jobs[job]["samples"], rel=1e-9)
+        assert samples_done[job] == pytest.approx(jobs[job]["samples"], rel=1e-9)
     jct = np.array([end[j] - jobs[j]["submit"] for j in jobs])
-    wait = np.array([end[j] - jobs[j]["submit"] - held[j] for j in jobs])
+    wait = np.array([end[j] - jobs[j]["submit"] - gpu_seconds_by_job[j] for j in jobs])
     ratio = wait / np.array([age(job) for job in jobs.values()])
     makespan = max(end.values())
     assert figures["makespan_h"] == pytest.approx(makespan / 3600)
@@ -186,23 +189,24 @@ def test_every_figure_follows_from_the_timeline(
         idle_at_rounds.append(idle if waiting else 0)
     assert figures["rounds"] == len(idle_at_rounds)
     assert figures["avg_fragments"] == pytest.approx(np.mean(idle_at_rounds))
-    with (out / "rounds.csv").open() as file:
+    with (folder / "rounds.csv").open() as file:
         rows = [row for row in csv.DictReader(file) if row["policy"] == policy]
     assert [int(row["fragments"]) for row in rows] == idle_at_rounds
 
 
 def rho(jobs: dict[str, Any], end: dict[str, float]) -> dict[str, float]:
     """Finish-time fairness, the number of jobs present averaged second by second over a life."""
-    found = {}
+    rho_by_job = {}
     for job_id, job in jobs.items():
         start, stop = job["submit"], end[job_id]
-        shared = sum(
-            max(0.0, min(stop, end[other]) - max(start, jobs[other]["submit"])) for other in jobs
+        presence_seconds = sum(
+            max(0.0, min(stop, end[competitor]) - max(start, jobs[competitor]["submit"]))
+            for competitor in jobs
         )
-        share = min(16 / (shared / (stop - start)), max(job["reqs"]))
+        share = min(16 / (presence_seconds / (stop - start)), max(job["reqs"]))
         alone = job["samples"] / (20.0 * share)
-        found[job_id] = (stop - start) / alone
-    return found
+        rho_by_job[job_id] = (stop - start) / alone
+    return rho_by_job
 
 
 @pytest.mark.slow
@@ -211,15 +215,15 @@ def test_an_interrupted_run_goes_on_to_the_same_end(tmp_path: Path) -> None:
     whole = tmp_path / "whole"
     whole.mkdir()
     assert simulate(whole, "--policy=hops", jobs=60).returncode == 0
-    cut = tmp_path / "cut"
-    cut.mkdir()
-    journal = cut / "out" / "journal" / "hops.jsonl"
-    (cut / "out" / "journal").mkdir(parents=True)
-    (cut / "cluster.json").write_text(json.dumps(CLUSTER))
-    (cut / "workload.json").write_text(json.dumps(document(60)))
+    root = tmp_path / "cut"
+    root.mkdir()
+    journal = root / "out" / "journal" / "hops.jsonl"
+    (root / "out" / "journal").mkdir(parents=True)
+    (root / "cluster.json").write_text(json.dumps(CLUSTER))
+    (root / "workload.json").write_text(json.dumps(document(60)))
     command = [sys.executable, "-c", "from hopsd.ctl import main; main()", "simulate",
-               "--cluster", str(cut / "cluster.json"), "--workload", str(cut / "workload.json"),
-               "--out", str(cut / "out"), "--round", "100", "--restart-cost", "7",
+               "--cluster", str(root / "cluster.json"), "--workload", str(root / "workload.json"),
+               "--out", str(root / "out"), "--round", "100", "--restart-cost", "7",
                "--policy=hops"]  # fmt: skip
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as running:
         deadline = time.monotonic() + 60
@@ -231,22 +235,22 @@ def test_an_interrupted_run_goes_on_to_the_same_end(tmp_path: Path) -> None:
         _, stderr = running.communicate(timeout=60)
         assert running.returncode == 130, stderr
     assert b"--resume" in stderr
-    written = journal.read_text().count("\n")
-    assert simulate(cut, "--policy=hops", "--resume", jobs=60).returncode == 0
-    assert journal.read_text().count("\n") > written
-    timelines = [(f / "out" / "timeline.jsonl").read_text() for f in (whole, cut)]
+    line_count = journal.read_text().count("\n")
+    assert simulate(root, "--policy=hops", "--resume", jobs=60).returncode == 0
+    assert journal.read_text().count("\n") > line_count
+    timelines = [(f / "out" / "timeline.jsonl").read_text() for f in (whole, root)]
     assert timelines[0] == timelines[1]
 
 
 def test_a_journal_of_other_inputs_is_refused(tmp_path: Path) -> None:
     assert simulate(tmp_path, "--policy=fifo").returncode == 0
-    done = simulate(tmp_path, "--policy=fifo", "--resume", jobs=11)
-    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
-    assert "other inputs" in done.stderr
+    result = simulate(tmp_path, "--policy=fifo", "--resume", jobs=11)
+    assert (result.returncode, result.stderr.count("\n")) == (2, 1)
+    assert "other inputs" in result.stderr
 
 
 @pytest.mark.parametrize(
-    ("more", "message"),
+    ("options", "message"),
     [
         (["--policy=best"], "no policy 'best'"),
         (["--policy=fifo", "--jobs=3"], "go with generated"),
@@ -254,17 +258,17 @@ def test_a_journal_of_other_inputs_is_refused(tmp_path: Path) -> None:
         (["--policy=fifo", "--workload=philly:/nowhere"], "/nowhere"),
     ],
 )
-def test_bad_input_is_named_in_one_line(tmp_path: Path, more: list[str], message: str) -> None:
-    done = simulate(tmp_path, *more)
-    assert (done.returncode, done.stdout) == (2, "")
-    assert message in done.stderr
+def test_bad_input_is_named_in_one_line(tmp_path: Path, options: list[str], message: str) -> None:
+    result = simulate(tmp_path, *options)
+    assert (result.returncode, result.stdout) == (2, "")
+    assert message in result.stderr
 
 
 def test_an_output_that_cannot_be_written_is_told_in_one_line(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    done = simulate(tmp_path, "--policy=fifo", "--out", str(tmp_path / "file" / "out"))
-    assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr == f"hopsctl: {tmp_path / 'file' / 'out'}: Not a directory\n"
+    result = simulate(tmp_path, "--policy=fifo", "--out", str(tmp_path / "file" / "out"))
+    assert (result.returncode, result.stdout) == (1, "")
+    assert result.stderr == f"hopsctl: {tmp_path / 'file' / 'out'}: Not a directory\n"
 
 
 def test_names_of_any_language_in_any_locale(tmp_path: Path) -> None:
@@ -273,9 +277,9 @@ def test_names_of_any_language_in_any_locale(tmp_path: Path) -> None:
     rows = "id,user,submit,gpus,seconds\njöb✓,ü,0,1,10\n\x1b[31mred,u,0,99,10\n"
     log.write_text(rows, encoding="utf-8")
     ascii_only = {"LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"}
-    more = ("--policy=fifo", "--report", "--workload", f"csv:{log}")
-    done = simulate(tmp_path, *more, env={**os.environ, **ascii_only})
-    assert (done.returncode, "job \\x1b[31mred fits nowhere" in done.stderr) == (0, True)
+    options = ("--policy=fifo", "--report", "--workload", f"csv:{log}")
+    result = simulate(tmp_path, *options, env={**os.environ, **ascii_only})
+    assert (result.returncode, "job \\x1b[31mred fits nowhere" in result.stderr) == (0, True)
     assert "fifo,jöb✓,0.0" in (tmp_path / "out" / "jobs.csv").read_text(encoding="utf-8")
 
 
@@ -293,22 +297,22 @@ def test_failures_from_a_file(tmp_path: Path) -> None:
     """A lost server's jobs are preempted at that time, and nothing runs there until its end."""
     failures = {"failures": [{"at": 450, "node": "f0", "seconds": 300}, {"at": 500.5, "job": "1"}]}
     (tmp_path / "failures.json").write_text(json.dumps(failures))
-    done = simulate(tmp_path, "--policy=fifo", "--failures", str(tmp_path / "failures.json"))
-    assert done.returncode == 0, done.stderr
+    result = simulate(tmp_path, "--policy=fifo", "--failures", str(tmp_path / "failures.json"))
+    assert result.returncode == 0, result.stderr
     lines = (tmp_path / "out" / "timeline.jsonl").read_text().splitlines()
     changes = [json.loads(line) for line in lines]
     assert any(c["time"] == 450.0 and c["placement"] == {} for c in changes)
     assert not any("f0" in c["placement"] for c in changes if 450.0 <= c["time"] < 750.0)
     failures["failures"][0]["seconds"] = 1e300
     (tmp_path / "failures.json").write_text(json.dumps(failures))
-    done = simulate(tmp_path, "--policy=fifo", "--failures", str(tmp_path / "failures.json"))
-    assert (done.returncode, "failures[0].seconds: 1e+300" in done.stderr) == (2, True)
+    result = simulate(tmp_path, "--policy=fifo", "--failures", str(tmp_path / "failures.json"))
+    assert (result.returncode, "failures[0].seconds: 1e+300" in result.stderr) == (2, True)
     failures["failures"][0]["seconds"] = 300
     failures["failures"][1]["job"] = "99"
     (tmp_path / "failures.json").write_text(json.dumps(failures))
-    done = simulate(tmp_path, "--policy=fifo", "--failures", str(tmp_path / "failures.json"))
-    assert done.returncode == 2
-    assert "failures[1].job: '99', but it must be a job of the workload" in done.stderr
+    result = simulate(tmp_path, "--policy=fifo", "--failures", str(tmp_path / "failures.json"))
+    assert result.returncode == 2
+    assert "failures[1].job: '99', but it must be a job of the workload" in result.stderr
 
 
 @pytest.mark.slow
@@ -330,8 +334,8 @@ def test_the_weights_of_hops_plus_trade_the_short_job_for_the_long(tmp_path: Pat
             "--workload",
             str(tmp_path / "two.json"),
         )
-        done = simulate(tmp_path, "--policy=hops+", *weights, *scenario)
-        assert done.returncode == 0, done.stderr
+        result = simulate(tmp_path, "--policy=hops+", *weights, *scenario)
+        assert result.returncode == 0, result.stderr
         with (tmp_path / "out" / "jobs.csv").open(newline="") as file:
             return {row["id"]: float(row["end"]) for row in csv.DictReader(file)}
 
@@ -341,7 +345,7 @@ def test_the_weights_of_hops_plus_trade_the_short_job_for_the_long(tmp_path: Pat
 
 
 @pytest.mark.parametrize(
-    ("option", "value", "said"),
+    ("option", "value", "message"),
     [
         ("--alpha", "1.5", "1.5 is not in the range 0.0<=x<=1.0"),
         ("--filter", "nan", "nan is not a finite number"),
@@ -355,11 +359,11 @@ def test_the_weights_of_hops_plus_trade_the_short_job_for_the_long(tmp_path: Pat
         ("--seed", "-1", "-1 is not in the range x>=0"),
     ],
 )
-def test_a_knob_out_of_its_range_is_refused(option: str, value: str, said: str) -> None:
-    needed = ["--cluster", "c", "--workload", "w", "--out", "o", "--policy", "fifo"]
-    done = CliRunner().invoke(command, [*needed, option, value])
-    assert done.exit_code == 2
-    assert said in done.output
+def test_a_knob_out_of_its_range_is_refused(option: str, value: str, message: str) -> None:
+    required_options = ["--cluster", "c", "--workload", "w", "--out", "o", "--policy", "fifo"]
+    result = CliRunner().invoke(command, [*required_options, option, value])
+    assert result.exit_code == 2
+    assert message in result.output
 
 
 def test_a_failure_of_a_job_that_is_left_out_is_none(tmp_path: Path) -> None:
@@ -367,16 +371,16 @@ def test_a_failure_of_a_job_that_is_left_out_is_none(tmp_path: Path) -> None:
     load["jobs"][1]["reqs"] = [99]
     (tmp_path / "large.json").write_text(json.dumps(load))
     (tmp_path / "failures.json").write_text('{"failures": [{"at": 50, "job": "1"}]}')
-    done = simulate(tmp_path, "--policy=fifo", "--failures", str(tmp_path / "failures.json"),
+    result = simulate(tmp_path, "--policy=fifo", "--failures", str(tmp_path / "failures.json"),
                     "--workload", str(tmp_path / "large.json"))  # fmt: skip
-    assert done.stderr == "hopsctl: job 1 fits nowhere, even on an idle cluster: left out\n"
-    assert done.returncode == 0
+    assert result.stderr == "hopsctl: job 1 fits nowhere, even on an idle cluster: left out\n"
+    assert result.returncode == 0
 
 
 @pytest.mark.parametrize("option", ["--cluster", "--workload", "--failures"])
 def test_what_is_wrong_in_a_file_is_told_with_its_name(tmp_path: Path, option: str) -> None:
     wrong = tmp_path / "wrong.json"
     wrong.write_text('{"nodes": [], "jobs": [], "failures": []')
-    done = simulate(tmp_path, "--policy=fifo", option, str(wrong))
-    assert done.returncode == 2
-    assert done.stderr.startswith(f"hopsctl: {wrong}: not a JSON document: ")
+    result = simulate(tmp_path, "--policy=fifo", option, str(wrong))
+    assert result.returncode == 2
+    assert result.stderr.startswith(f"hopsctl: {wrong}: not a JSON document: ")

@@ -31,19 +31,27 @@ JOB = {"id": "1", "user": "u", "submit": 0, "workload": "w", "samples": 100, "re
 TABLE = {"a": {"aggregated": {"1": 10, "4": 10}, "distributed": {"2": 10}}}
 
 
-def document(across: object, **job: object) -> str:
-    return json.dumps({"throughput": {"w": TABLE}, "jobs": [{**JOB, **job}], "across": across})
+def document(factors: object, **job: object) -> str:
+    return json.dumps({"throughput": {"w": TABLE}, "jobs": [{**JOB, **job}], "across": factors})
 
 
 def test_switches_segments_and_factors_are_read() -> None:
     servers = read_cluster(CLUSTER)
     assert [server.leaf for server in servers.servers] == ["l0", "l0", "l1", "l1"]
-    made = read_workload(document({"w": {"1": 1, "2": 0.5}}, segment=2, per_node=4), servers)
-    asked = ScriptOptions(shape=ShapeRule.EVEN, per_node=4, segment=2)
-    assert made.jobs[0].options == asked
-    speeds = Speeds(servers, made)
-    within, over = Allocation.of({"n0": 4, "n1": 4}), Allocation.of({"n1": 4, "n2": 4})
-    assert speeds.rate(WorkloadName("w"), over) == speeds.rate(WorkloadName("w"), within) / 2
+    racked_workload = read_workload(
+        document({"w": {"1": 1, "2": 0.5}}, segment=2, per_node=4), servers
+    )
+    options = ScriptOptions(shape=ShapeRule.EVEN, per_node=4, segment=2)
+    assert racked_workload.jobs[0].options == options
+    speeds = Speeds(servers, racked_workload)
+    on_one_leaf, on_two_leaves = (
+        Allocation.of({"n0": 4, "n1": 4}),
+        Allocation.of({"n1": 4, "n2": 4}),
+    )
+    assert (
+        speeds.rate(WorkloadName("w"), on_two_leaves)
+        == speeds.rate(WorkloadName("w"), on_one_leaf) / 2
+    )
 
 
 def test_factors_of_an_unknown_workload_are_refused() -> None:

@@ -29,15 +29,15 @@ ROUND = 300.0
 
 
 def run(
-    where: Cluster,
+    servers: Cluster,
     load: Workload,
     switch: float,
     policy: str = "hare-dispatch",
     restart: float = 0.0,
 ) -> Result:
-    own = SimulationSettings(ROUND, cluster=ClusterSettings(restart))
-    turns = LaneSimulation(where, load, SCHEDULERS[policy], own, switch)
-    return result_of(policy, turns.run(), where, load)
+    settings = SimulationSettings(ROUND, cluster=ClusterSettings(restart))
+    turns = LaneSimulation(servers, load, SCHEDULERS[policy], settings, switch)
+    return result_of(policy, turns.run(), servers, load)
 
 
 def ends(result: Result) -> dict[str, float | None]:
@@ -62,15 +62,15 @@ def test_a_gpu_trains_another_job_while_a_round_waits_for_its_slow_task() -> Non
     """Tasks of 240 samples: 60 s on b, 240 s on a. In the rounds of one plan at a time b would be
     idle for three quarters of the first job's time.
     """
-    where, load = two(2 * 480.0, 720.0)
-    result = run(where, load, switch=0.0)
-    both = ends(result)
-    assert both["1"] is not None
-    assert both["2"] is not None
+    servers, load = two(2 * 480.0, 720.0)
+    result = run(servers, load, switch=0.0)
+    end_by_job = ends(result)
+    assert end_by_job["1"] is not None
+    assert end_by_job["2"] is not None
     # All work on b alone: (960 + 720) / 4 = 420 s; a takes part.
-    assert max(both["1"], both["2"]) <= 480.0
-    held = {o.id: o.gpu_seconds_held for o in result.outcomes}
-    assert sum(held.values()) <= 2 * 480.0
+    assert max(end_by_job["1"], end_by_job["2"]) <= 480.0
+    gpu_seconds = {o.id: o.gpu_seconds_held for o in result.outcomes}
+    assert sum(gpu_seconds.values()) <= 2 * 480.0
     assert any(o.restarts for o in result.outcomes)  # they have alternated
 
 
@@ -86,11 +86,11 @@ def test_a_job_comes_back_to_its_gpu_in_the_time_of_a_switch() -> None:
 
 
 def test_every_gpu_of_a_first_round_waits_for_its_process() -> None:
-    where, load = cluster(n0=4), workload([job(1, 2400.0, 4)])
-    own = SimulationSettings(ROUND, cluster=ClusterSettings(profiling_seconds=30.0))
-    turns = LaneSimulation(where, load, SCHEDULERS["hare-dispatch"], own, 0.0)
-    (seen,) = result_of("hare-dispatch", turns.run(), where, load).outcomes
-    assert (seen.end, seen.gpu_seconds_held, seen.restarts) == (630.0, 2520.0, 0)
+    servers, load = cluster(n0=4), workload([job(1, 2400.0, 4)])
+    settings = SimulationSettings(ROUND, cluster=ClusterSettings(profiling_seconds=30.0))
+    turns = LaneSimulation(servers, load, SCHEDULERS["hare-dispatch"], settings, 0.0)
+    (outcome,) = result_of("hare-dispatch", turns.run(), servers, load).outcomes
+    assert (outcome.end, outcome.gpu_seconds_held, outcome.restarts) == (630.0, 2520.0, 0)
 
 
 def test_a_first_round_on_two_servers_is_no_restart() -> None:
@@ -115,28 +115,32 @@ def test_no_switch_begins_before_the_plan_that_decides_it() -> None:
 
 def drawn_case(data: st.DataObject) -> tuple[Cluster, Workload, float, float]:
     """Servers of one type, jobs, a switch and a restart."""
-    where = cluster(**{f"n{n}": data.draw(st.integers(1, 3)) for n in range(2)})
+    servers = cluster(**{f"n{n}": data.draw(st.integers(1, 3)) for n in range(2)})
     jobs = [
-        job(n, data.draw(st.integers(30, 2000)), data.draw(st.integers(1, min(2, where.gpus))),
+        job(n, data.draw(st.integers(30, 2000)), data.draw(st.integers(1, min(2, servers.gpus))),
             submit=float(data.draw(st.integers(0, 500))))
         for n in range(data.draw(st.integers(1, 4)))
     ]  # fmt: skip
     costs = st.floats(0.5, 50.0)
-    return where, workload(jobs), data.draw(costs), data.draw(costs)
+    return servers, workload(jobs), data.draw(costs), data.draw(costs)
 
 
 @pytest.mark.parametrize("policy", sorted(SCHEDULERS))
 @given(data=st.data())
 @settings(max_examples=20)
 def test_what_happens_before_a_plan_does_not_depend_on_it(policy: str, data: st.DataObject) -> None:
-    where, load, switch, restart = drawn_case(data)
-    own = SimulationSettings(ROUND, cluster=ClusterSettings(restart))
-    whole = LaneSimulation(where, load, SCHEDULERS[policy], own, switch).run()
+    servers, load, switch, restart = drawn_case(data)
+    settings = SimulationSettings(ROUND, cluster=ClusterSettings(restart))
+    whole = LaneSimulation(servers, load, SCHEDULERS[policy], settings, switch).run()
     submits = {spec.id: spec.submit for spec in load.jobs}
     assert all(change.time >= submits[change.job] for change in whole.changes)
-    plan = data.draw(st.sampled_from([made.time for made in whole.plans]))
-    cut = LaneSimulation(where, load, SCHEDULERS[policy], replace(own, horizon=plan), switch).run()
-    assert [c for c in whole.changes if c.time < plan] == [c for c in cut.changes if c.time < plan]
+    plan = data.draw(st.sampled_from([scheduled_plan.time for scheduled_plan in whole.plans]))
+    partial = LaneSimulation(
+        servers, load, SCHEDULERS[policy], replace(settings, horizon=plan), switch
+    ).run()
+    assert [c for c in whole.changes if c.time < plan] == [
+        c for c in partial.changes if c.time < plan
+    ]
 
 
 @pytest.mark.parametrize("policy", sorted(SCHEDULERS))
@@ -145,14 +149,14 @@ def test_what_happens_before_a_plan_does_not_depend_on_it(policy: str, data: st.
 def test_gpus_are_held_for_training_and_whole_changes(
     policy: str, data: st.DataObject, *, switches: bool
 ) -> None:
-    where, load, switch, restart = drawn_case(data)
+    servers, load, switch, restart = drawn_case(data)
     switch, restart, cost = (switch, 0.0, switch) if switches else (0.0, restart, restart)
-    result = run(where, load, switch, policy, restart)
-    for spec, seen in zip(load.jobs, result.outcomes, strict=True):
-        changes = (seen.gpu_seconds_held - spec.samples) / cost
+    result = run(servers, load, switch, policy, restart)
+    for spec, outcome in zip(load.jobs, result.outcomes, strict=True):
+        changes = (outcome.gpu_seconds_held - spec.samples) / cost
         assert changes == pytest.approx(round(changes), abs=1e-6)
         assert round(changes) >= 0
-        assert switches or round(changes) < where.gpus
+        assert switches or round(changes) < servers.gpus
 
 
 @pytest.mark.parametrize("policy", sorted(SCHEDULERS))
@@ -167,13 +171,13 @@ def test_alone_a_job_fares_as_in_the_plain_simulation(
     policy: str, sizes: list[int], samples: int, submit: int, profiling: float
 ) -> None:
     """On as many GPUs as it needs."""
-    where = cluster(**{f"n{n}": gpus for n, gpus in enumerate(sizes)})
-    load = workload([job(1, samples, where.gpus, submit=submit)], spread=0.7)
-    own = SimulationSettings(ROUND, cluster=ClusterSettings(30.0, profiling_seconds=profiling))
-    turns = LaneSimulation(where, load, SCHEDULERS[policy], own, 0.0).run()
-    (here,) = result_of(policy, turns, where, load).outcomes
-    (there,) = play(policy, get(policy), where, load, own).outcomes
-    assert asdict(here) == pytest.approx(asdict(there))
+    servers = cluster(**{f"n{n}": gpus for n, gpus in enumerate(sizes)})
+    load = workload([job(1, samples, servers.gpus, submit=submit)], spread=0.7)
+    settings = SimulationSettings(ROUND, cluster=ClusterSettings(30.0, profiling_seconds=profiling))
+    turns = LaneSimulation(servers, load, SCHEDULERS[policy], settings, 0.0).run()
+    (lane_outcome,) = result_of(policy, turns, servers, load).outcomes
+    (plain_outcome,) = play(policy, get(policy), servers, load, settings).outcomes
+    assert asdict(lane_outcome) == pytest.approx(asdict(plain_outcome))
 
 
 @given(length=st.floats(1.0, 400.0), first=st.integers(0, 3000))
@@ -183,56 +187,58 @@ def test_alone_a_job_fares_as_in_the_plain_simulation(
 @settings(max_examples=30)
 def test_every_length_of_a_round_comes_to_its_end(length: float, first: int) -> None:
     """Also where a round's start, divided by the length, rounds to less than its number."""
-    seen = [-1.0]
+    last_time = [-1.0]
 
-    def advances(now: float, _ended: int, _jobs: int) -> None:
-        assert now > seen[-1]
-        seen.append(now)
+    def advances(now: float, _ended_jobs: int, _jobs: int) -> None:
+        assert now > last_time[-1]
+        last_time.append(now)
 
     load = workload([job(1, 10.0 * length, 1, submit=first * length)])
-    own = SimulationSettings(length)
-    made = LaneSimulation(
-        cluster(a0=1), load, SCHEDULERS["hare-dispatch"], own, 0.0, advances
+    settings = SimulationSettings(length)
+    simulation_end = LaneSimulation(
+        cluster(a0=1), load, SCHEDULERS["hare-dispatch"], settings, 0.0, advances
     ).run()
-    assert made.finished == 1
-    assert list(made.rounds) == [round(start / length) * length for start in made.rounds]
+    assert simulation_end.finished == 1
+    assert list(simulation_end.rounds) == [
+        round(start / length) * length for start in simulation_end.rounds
+    ]
 
 
 @pytest.mark.parametrize("policy", sorted(SCHEDULERS))
 @given(data=st.data())
 @settings(max_examples=25)
 def test_no_gpu_is_held_twice_and_all_is_trained(policy: str, data: st.DataObject) -> None:
-    where = cluster(a0=data.draw(st.integers(1, 3)), b0=data.draw(st.integers(1, 3)))
+    servers = cluster(a0=data.draw(st.integers(1, 3)), b0=data.draw(st.integers(1, 3)))
     jobs = [
         job(n, data.draw(st.integers(30, 2000)), data.draw(st.integers(1, 2)),
             submit=float(data.draw(st.integers(0, 500))))
         for n in range(data.draw(st.integers(1, 5)))
     ]  # fmt: skip
     load = workload(jobs, a=1.0, b=2.0)
-    own = SimulationSettings(ROUND, cluster=ClusterSettings(data.draw(st.floats(0.0, 50.0))))
-    if any(min(j.reqs) > max(s.gpus for s in where.servers) for j in jobs):
+    settings = SimulationSettings(ROUND, cluster=ClusterSettings(data.draw(st.floats(0.0, 50.0))))
+    if any(min(j.reqs) > max(s.gpus for s in servers.servers) for j in jobs):
         return
-    made = LaneSimulation(
-        where, load, SCHEDULERS[policy], own, data.draw(st.floats(0.0, 20.0))
+    turns = LaneSimulation(
+        servers, load, SCHEDULERS[policy], settings, data.draw(st.floats(0.0, 20.0))
     ).run()
-    assert made.finished == len(jobs)
-    used, held = Counter[str](), {}
-    times = sorted({change.time for change in made.changes})
+    assert turns.finished == len(jobs)
+    used, allocations = Counter[str](), {}
+    times = sorted({change.time for change in turns.changes})
     for time in times:
-        for change in (c for c in made.changes if c.time == time):
-            used.subtract(dict(held.get(change.job, ())))
-            held[change.job] = change.placement
+        for change in (c for c in turns.changes if c.time == time):
+            used.subtract(dict(allocations.get(change.job, ())))
+            allocations[change.job] = change.placement
             used.update(dict(change.placement))
-        assert all(0 <= used[s.name] <= s.gpus for s in where.servers)
-    result = result_of(policy, made, where, load)
-    for spec, seen in zip(jobs, result.outcomes, strict=True):
-        assert seen.end is not None
-        assert seen.end >= spec.submit + spec.samples / (2.0 * spec.reqs[0]) - 1e-6
-        assert seen.gpu_seconds_held >= spec.samples / 2.0 - 1e-6
+        assert all(0 <= used[s.name] <= s.gpus for s in servers.servers)
+    result = result_of(policy, turns, servers, load)
+    for spec, outcome in zip(jobs, result.outcomes, strict=True):
+        assert outcome.end is not None
+        assert outcome.end >= spec.submit + spec.samples / (2.0 * spec.reqs[0]) - 1e-6
+        assert outcome.gpu_seconds_held >= spec.samples / 2.0 - 1e-6
 
 
 @pytest.mark.parametrize(
-    ("changed", "says"),
+    ("changes", "says"),
     [
         ({"preemptible": False}, "may not be preempted"),
         ({"phase": 2}, "waits for others of its app"),
@@ -240,9 +246,9 @@ def test_no_gpu_is_held_twice_and_all_is_trained(policy: str, data: st.DataObjec
     ],
 )
 def test_jobs_whose_tasks_cannot_take_turns_are_named(
-    changed: dict[str, object], says: str
+    changes: dict[str, object], says: str
 ) -> None:
-    load = workload([replace(job(1, 60.0, 1), **changed)])  # type: ignore[arg-type]
+    load = workload([replace(job(1, 60.0, 1), **changes)])  # type: ignore[arg-type]
     with pytest.raises(InputError, match=f"job 1 .*{says}"):
         run(cluster(n0=1), load, switch=0.0)
 
@@ -261,10 +267,10 @@ def simulate(tmp_path: Path, *arguments: str) -> Outcome:
 
 
 def test_the_command(tmp_path: Path) -> None:
-    done = simulate(tmp_path, "--policy", "hare-eft", "--json")
-    assert done.exit_code == 0, done.output
-    told = json.loads(done.stdout)["policies"]["hare-eft"]
-    assert told["avg_jct_h"] > 0
+    result = simulate(tmp_path, "--policy", "hare-eft", "--json")
+    assert result.exit_code == 0, result.output
+    figures = json.loads(result.stdout)["policies"]["hare-eft"]
+    assert figures["avg_jct_h"] > 0
     assert (tmp_path / "out" / "jobs.csv").read_text().count("hare-eft") == 3
 
 
@@ -286,25 +292,28 @@ def test_what_does_not_go_with_it(tmp_path: Path, arguments: list[str], says: st
 def test_interrupted_it_does_not_point_to_what_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def interrupted(_: LaneSimulation) -> None:
+    def interrupt(_: LaneSimulation) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(LaneSimulation, "run", interrupted)
+    monkeypatch.setattr(LaneSimulation, "run", interrupt)
     monkeypatch.setattr("signal.signal", lambda *_: None)
-    left = simulate(tmp_path, "--policy", "hare")
-    assert left.exit_code == 130
-    assert "interrupted; the same command plays all of it again" in left.output
-    assert "--resume" not in left.output
+    result = simulate(tmp_path, "--policy", "hare")
+    assert result.exit_code == 130
+    assert "interrupted; the same command plays all of it again" in result.output
+    assert "--resume" not in result.output
 
 
 def test_jobs_that_never_ended_are_counted(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    where, load = cluster(n0=1), workload([job(1, 6000.0, 1), job(2, 6000.0, 1)])
-    own = SimulationSettings(ROUND, horizon=ROUND)
-    cut = result_of(
-        "hare", LaneSimulation(where, load, SCHEDULERS["hare"], own, 0.0).run(), where, load
+    servers, load = cluster(n0=1), workload([job(1, 6000.0, 1), job(2, 6000.0, 1)])
+    settings = SimulationSettings(ROUND, horizon=ROUND)
+    partial = result_of(
+        "hare",
+        LaneSimulation(servers, load, SCHEDULERS["hare"], settings, 0.0).run(),
+        servers,
+        load,
     )
     monkeypatch.setattr("signal.signal", lambda *_: None)
-    play_all(["hare"], lambda _: cut, None, tmp_path)
+    play_all(["hare"], lambda _: partial, None, tmp_path)
     assert "hare: 2 jobs never ended" in capsys.readouterr().err

@@ -29,10 +29,10 @@ def test_who_used_nothing_has_1_and_who_used_the_share_a_half() -> None:
 
 
 def test_what_each_got_is_counted_between_two_times() -> None:
-    here = Allocation(((NodeName("n0"), 2),))
+    allocation = Allocation(((NodeName("n0"), 2),))
     changes = [
-        Change(0.0, JobId("1"), here),
-        Change(50.0, JobId("2"), here),
+        Change(0.0, JobId("1"), allocation),
+        Change(50.0, JobId("2"), allocation),
         Change(80.0, JobId("1"), Allocation()),
     ]
     got = gpu_seconds(changes, {JobId("1"): ANN, JobId("2"): BEN}, 20.0, 100.0)

@@ -15,19 +15,19 @@ from hopsd.sim.cluster import BrokenPlanError, ClusterSettings, Failure, Virtual
 from hopsd.sim.metrics import holds_by_job
 
 
-def start(job_id: str, **where: int) -> Step:
-    return Step(JobId(job_id), StepKind.START, target=Allocation.of(where))
+def start(job_id: str, **gpus_by_node: int) -> Step:
+    return Step(JobId(job_id), StepKind.START, target=Allocation.of(gpus_by_node))
 
 
 def virtual(*jobs: object, failures: tuple[Failure, ...] = (), **gpus: int) -> VirtualCluster:
-    made = VirtualCluster(
+    virtual_cluster = VirtualCluster(
         cluster(**(gpus or {"n0": 4, "n1": 4})),
         workload(list(jobs)),  # type: ignore[arg-type]
         ClusterSettings(restart_seconds=30.0, checkpoint_seconds=100.0),
         failures,
     )
-    made.advance(0.0)
-    return made
+    virtual_cluster.advance(0.0)
+    return virtual_cluster
 
 
 def test_a_job_ends_exactly_when_its_samples_are_done() -> None:
@@ -79,8 +79,8 @@ def test_two_jobs_change_places_in_one_apply() -> None:
 PREEMPT = Step(JobId("1"), StepKind.PREEMPT)
 
 
-def move(job_id: str, **where: int) -> Step:
-    return Step(JobId(job_id), StepKind.MOVE, target=Allocation.of(where))
+def move(job_id: str, **gpus_by_node: int) -> Step:
+    return Step(JobId(job_id), StepKind.MOVE, target=Allocation.of(gpus_by_node))
 
 
 @pytest.mark.parametrize(
@@ -126,7 +126,7 @@ def test_a_failed_job_restarts_even_in_its_place() -> None:
 
 
 @pytest.mark.parametrize(
-    ("where", "message"),
+    ("gpus_by_node", "message"),
     [
         ({"n0": 3}, "give it one of"),
         ({"n0": 2, "n1": 2}, "which has 1"),
@@ -134,12 +134,12 @@ def test_a_failed_job_restarts_even_in_its_place() -> None:
     ],
 )
 def test_a_plan_that_no_cluster_could_carry_out_is_refused(
-    where: dict[str, int], message: str
+    gpus_by_node: dict[str, int], message: str
 ) -> None:
     port = virtual(job(1, 10.0, 4), job(2, 10.0, 3))
     port.apply([start("2", n0=3)])
     with pytest.raises(BrokenPlanError, match=message):
-        port.apply([start("1", **where)])
+        port.apply([start("1", **gpus_by_node)])
 
 
 def test_an_ended_job_is_gone_and_a_running_one_stays() -> None:

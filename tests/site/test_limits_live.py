@@ -30,26 +30,28 @@ def run_beside(site: Site, alices: int) -> tuple[float, float]:
         submit(site.cluster, script=SAVER, comment="hops:reqs=2", uid=uid_of(ALICE))
     if alices:
         site.hopsd.wait_for(lambda s: any(row["user"] == ALICE for row in s["running"]))
-    begun = time.time()
+    start_time = time.time()
     jobs = [
         submit(site.cluster, script=SAVER, comment="hops:reqs=2", uid=uid_of(BOB)) for _ in range(4)
     ]
     idle = used = 0.0
-    seen = begun
+    last_time = start_time
     first: dict[str, float] = {}
-    while seen < begun + SECONDS:
+    while last_time < start_time + SECONDS:
         time.sleep(0.2)
         now = time.time()
         read = site.cluster.read_jobs()
         running = gpus_of(read, BOB)
-        idle += (8 - running) * (now - seen)
-        used += running * (now - seen)
+        idle += (8 - running) * (now - last_time)
+        used += running * (now - last_time)
         assert gpus_of(read, ALICE) <= 2
-        seen = now
+        last_time = now
         for job in read:
             if job.id in jobs and job.start:
                 first.setdefault(job.id, job.start)
-    longest = max(first.values(), default=seen) - begun if len(first) == len(jobs) else SECONDS
+    longest = (
+        max(first.values(), default=last_time) - start_time if len(first) == len(jobs) else SECONDS
+    )
     return longest, idle / (idle + used)
 
 
@@ -92,14 +94,14 @@ def test_a_smaller_count_is_taken_where_the_larger_is_over_the_limit(site: Site)
     limit_alice(site)
     site.hopsd.start()
     job = submit(site.cluster, script=SAVER, comment="hops:reqs=1,2,4", uid=uid_of(ALICE))
-    other = submit(site.cluster, script=SAVER, comment="hops:reqs=4", uid=uid_of(ALICE))
+    large_job = submit(site.cluster, script=SAVER, comment="hops:reqs=4", uid=uid_of(ALICE))
     wait_until(lambda: state(site, job) is SlurmState.RUNNING)
-    found = site.hopsd.wait_for(lambda s: any(row["id"] == other for row in s["waiting"]))
+    status = site.hopsd.wait_for(lambda s: any(row["id"] == large_job for row in s["waiting"]))
     assert gpus_of(site.cluster.read_jobs(), ALICE) <= 2
-    [row] = [row for row in found["waiting"] if row["id"] == other]
+    [row] = [row for row in status["waiting"] if row["id"] == large_job]
     assert "QOS small" in row["reason"]
 
 
 def state(site: Site, job: JobId) -> SlurmState:
-    [found] = [j for j in site.cluster.read_jobs() if j.id == job]
-    return found.state
+    [job_reading] = [j for j in site.cluster.read_jobs() if j.id == job]
+    return job_reading.state

@@ -83,8 +83,10 @@ def test_no_way_of_saving_leaves_a_trace(cluster: AccountingCluster, tmp_path: P
         (StepKind.MOVE, places["move"]),
     ):
         outcomes = port.apply([Step(job, kind, target=place) for job in jobs.values()])
-        told = {way: next(o for o in outcomes if o.step.job == job) for way, job in jobs.items()}
-        assert {o.status for o in outcomes} == {OutcomeStatus.DONE}, told
+        outcome_by_way = {
+            way: next(o for o in outcomes if o.step.job == job) for way, job in jobs.items()
+        }
+        assert {o.status for o in outcomes} == {OutcomeStatus.DONE}, outcome_by_way
         wait_until(lambda: all((tmp_path / f"ready.{job}").exists() for job in jobs.values()))
     for job, _ in dependents.values():
         assert state(cluster, job) == "PENDING"

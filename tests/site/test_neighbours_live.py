@@ -42,27 +42,27 @@ def site(database: str) -> Iterator[Site]:
 
 
 def read(site: Site, job: JobId) -> JobReading:
-    [found] = [j for j in site.cluster.read_jobs() if j.id == job]
-    return found
+    [job_reading] = [j for j in site.cluster.read_jobs() if j.id == job]
+    return job_reading
 
 
 def nodes_of(site: Site, job: JobId) -> tuple[str, ...]:
     """Where it runs; none while it waits."""
-    found = read(site, job)
-    return found.allocation.nodes if found.state is SlurmState.RUNNING else ()
+    job_reading = read(site, job)
+    return job_reading.allocation.nodes if job_reading.state is SlurmState.RUNNING else ()
 
 
 def reason(site: Site, job: JobId) -> str:
-    found = site.hopsd.wait_for(lambda s: any(row["id"] == job for row in s["waiting"]))
-    [row] = [row for row in found["waiting"] if row["id"] == job]
+    status = site.hopsd.wait_for(lambda s: any(row["id"] == job for row in s["waiting"]))
+    [row] = [row for row in status["waiting"] if row["id"] == job]
     return str(row["reason"])
 
 
 def test_a_held_job_in_a_smaller_partition_makes_nobody_elses_impossible(site: Site) -> None:
     cluster = site.cluster
     submit(cluster, "--hold", "--partition=debug", comment="hops:reqs=4", uid=uid_of(BOB))
-    one = submit(cluster, "--partition=one", comment="hops:reqs=8", uid=uid_of(BOB))
-    assert "partition one, 1 node of one job: at most 4 GPUs" in reason(site, one)
+    small_partition_job = submit(cluster, "--partition=one", comment="hops:reqs=8", uid=uid_of(BOB))
+    assert "partition one, 1 node of one job: at most 4 GPUs" in reason(site, small_partition_job)
     twelve = submit(
         # Slurm tries debug first, which lacks two of the nodes.
         *(cluster, "--partition=debug,main"),
@@ -79,12 +79,12 @@ def test_a_held_job_in_a_smaller_partition_makes_nobody_elses_impossible(site: S
 
 def test_cores_and_memory_of_plain_jobs_are_left_to_them(site: Site) -> None:
     cluster, alice = site.cluster, uid_of(ALICE)
-    many = submit(
+    plain_job = submit(
         *(cluster, "--nodelist=n0", "--cpus-per-task=7", "--mem=500"), comment=None, uid=uid_of(BOB)
     )
     large = submit(cluster, "--nodelist=n1", "--mem=7000", comment=None, uid=uid_of(BOB))
     running = ("squeue", "--noheader", "--states=running", "--format=%A")
-    wait_until(lambda: set(cluster.run(*running).split()) == {large, many})
+    wait_until(lambda: set(cluster.run(*running).split()) == {large, plain_job})
     four = submit(cluster, "--mem=4000", script=SAVER, comment="hops:reqs=4", uid=alice)
     two = submit(
         *(cluster, "--gpus=2", "--cpus-per-gpu=3", "--mem-per-gpu=200"),
@@ -94,8 +94,8 @@ def test_cores_and_memory_of_plain_jobs_are_left_to_them(site: Site) -> None:
     )
     wait_until(lambda: all(nodes_of(site, job) for job in (four, two)))
     assert (nodes_of(site, four), nodes_of(site, two)) == (("n2",), ("n1",))
-    more = submit(cluster, "--mem=4000", script=SAVER, comment="hops:reqs=2", uid=alice)
-    assert "2 GPUs" in reason(site, more)
+    memory_job = submit(cluster, "--mem=4000", script=SAVER, comment="hops:reqs=2", uid=alice)
+    assert "2 GPUs" in reason(site, memory_job)
     status = site.hopsd.status()
     assert not [step for step in status["round"]["steps"] if step["status"] == "failed"]
 
@@ -109,6 +109,6 @@ def test_jobs_that_share_a_server_start_one_after_the_other(site: Site) -> None:
         for user in (ALICE, BOB)
     ]
     wait_until(lambda: all(nodes_of(site, job) for job in sixes))
-    held = [read(site, job).allocation.as_dict() for job in sixes]
-    assert sorted(held, key=min) == [{"n0": 4, "n1": 2}, {"n1": 2, "n2": 4}]
+    placements = [read(site, job).allocation.as_dict() for job in sixes]
+    assert sorted(placements, key=min) == [{"n0": 4, "n1": 2}, {"n1": 2, "n2": 4}]
     assert not [s for s in site.hopsd.status()["round"]["steps"] if s["status"] == "failed"]

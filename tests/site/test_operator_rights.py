@@ -21,8 +21,8 @@ pytestmark = pytest.mark.live
 
 
 def job_of(site: Site, job: str) -> JobReading:
-    [found] = [j for j in site.cluster.read_jobs() if j.id == job]
-    return found
+    [job_reading] = [j for j in site.cluster.read_jobs() if j.id == job]
+    return job_reading
 
 
 def ran(site: Site, job: str) -> bool:
@@ -31,7 +31,7 @@ def ran(site: Site, job: str) -> bool:
 
 def test_it_profiles_places_moves_and_gives_back(site: Site) -> None:
     cluster = site.cluster
-    site.hopsd.configure(profiling=True, more="time_limit_seconds = 2")
+    site.hopsd.configure(profiling=True, tables="time_limit_seconds = 2")
     site.hopsd.start()
     job = submit(cluster, script=SAVER, comment="hops:reqs=1,2,4", uid=uid_of(ALICE))
     site.hopsd.wait_for(lambda s: any(row["profiling"] for row in s["running"]), 40.0)
@@ -51,10 +51,10 @@ def hopsctl(
     """What it says, by the exit code on standard output or error."""
     program = "from hopsd.ctl import main; main()"
     command = [*python_of(user), "-c", program, *words]
-    where = ["--socket", str(site.hopsd.socket)] if socket else []
-    done = as_user(site.cluster, uid_of(user), *command, *where)
-    assert done.returncode == code, done.stderr
-    return done.stderr if code else done.stdout
+    socket_option = ["--socket", str(site.hopsd.socket)] if socket else []
+    result = as_user(site.cluster, uid_of(user), *command, *socket_option)
+    assert result.returncode == code, result.stderr
+    return result.stderr if code else result.stdout
 
 
 def test_another_operator_keeps_a_job_back(site: Site) -> None:
@@ -74,9 +74,9 @@ def test_what_the_account_lacks_is_told_by_name(site: Site) -> None:
     commands = site.cluster.commands()
     assert missing_rights(commands, uid_of(OPERATOR), OPERATOR) == []
     assert missing_rights(commands, 0, "root") == []
-    operator, named = missing_rights(commands, uid_of(ALICE), ALICE)
+    operator, advice = missing_rights(commands, uid_of(ALICE), ALICE)
     assert f"sacctmgr add user {ALICE} account=root adminlevel=operator" in operator
-    assert f"operators = {{ {uid_of(ALICE)} }}" in named
+    assert f"operators = {{ {uid_of(ALICE)} }}" in advice
     assert "may do in Slurm all" in hopsctl(
         site, "config", "check", str(site.hopsd.config), "--account", OPERATOR, socket=False
     )
@@ -92,11 +92,11 @@ def test_coordinators_give_their_accounts_jobs_back_where_the_site_wants_it(site
     )
     site.hopsd.start()
     mine = submit(cluster, "--hold", comment="hops:reqs=1", uid=uid_of(CAROL))
-    other = submit(cluster, "--hold", comment="hops:reqs=1", uid=uid_of(ALICE))
+    foreign_job = submit(cluster, "--hold", comment="hops:reqs=1", uid=uid_of(ALICE))
     site.hopsd.wait_for(lambda s: len(s["waiting"]) == 2)
-    assert "is for root" in hopsctl(site, "release", other, user=BOB, code=1)
+    assert "is for root" in hopsctl(site, "release", foreign_job, user=BOB, code=1)
     assert "is for root" in hopsctl(site, "pause", user=BOB, code=1)
     assert "is for root" in hopsctl(site, "release", mine, user=CAROL, code=1)
-    told = hopsctl(site, "release", mine, user=BOB)
-    assert told == f"job {mine}: given to plain Slurm\n"
+    output = hopsctl(site, "release", mine, user=BOB)
+    assert output == f"job {mine}: given to plain Slurm\n"
     assert job_of(site, mine).released

@@ -37,13 +37,13 @@ def site(database: str) -> Iterator[Site]:
 
 
 def ask_as(user: str, site: Site, command: str, **arguments: str) -> Any:
-    done = subprocess.run(
+    result = subprocess.run(
         [*python_of(user), "-c", ASKER, str(site.hopsd.socket),
          json.dumps({"command": command, **arguments})],
         user=uid_of(user), group=65534, extra_groups=[], env=dict(os.environ),
         capture_output=True, text=True, check=True,
     )  # fmt: skip
-    answer = json.loads(done.stdout)
+    answer = json.loads(result.stdout)
     assert "error" not in answer, answer
     return answer["data"]
 
@@ -64,16 +64,16 @@ def test_each_account_is_told_what_squeue_tells_it(site: Site) -> None:
     site.hopsd.wait_for(lambda s: len(s["running"]) == len(s["waiting"]) == 1)
     for user in (ALICE, BOB, CAROL, OPERATOR):
         status = ask_as(user, site, "status")
-        told = {row["id"] for row in status["running"] + status["waiting"]}
-        said = as_user(cluster, uid_of(user), "squeue", "--noheader", "--format=%A").stdout
-        assert told == set(said.split()), user
+        visible_jobs = {row["id"] for row in status["running"] + status["waiting"]}
+        squeue_output = as_user(cluster, uid_of(user), "squeue", "--noheader", "--format=%A").stdout
+        assert visible_jobs == set(squeue_output.split()), user
         expected = set(jobs.values()) if user == OPERATOR else {jobs.get(user)} - {None}
-        assert told == expected
-        held = {job for node in status["nodes"] for job in node["jobs"]}
-        assert held <= told
-        for other, job in jobs.items():
-            seen = user in (other, OPERATOR)
-            assert (f"of-{other}" in json.dumps(status)) is seen
-            explained = ask_as(user, site, "explain", job=job)
-            assert (explained["job"] is not None) is seen
-            assert (explained["history"]["record"] is not None) is seen
+        assert visible_jobs == expected
+        jobs_on_nodes = {job for node in status["nodes"] for job in node["jobs"]}
+        assert jobs_on_nodes <= visible_jobs
+        for owner, job in jobs.items():
+            is_visible = user in (owner, OPERATOR)
+            assert (f"of-{owner}" in json.dumps(status)) is is_visible
+            reply = ask_as(user, site, "explain", job=job)
+            assert (reply["job"] is not None) is is_visible
+            assert (reply["history"]["record"] is not None) is is_visible

@@ -29,16 +29,16 @@ IN_PROPORTION = {
 def refusal(site: Site, *options: str) -> str:
     """What sbatch says of its own; "": it takes the job."""
     command = ("sbatch", "--output=/dev/null", "--chdir=/", *options, f"--wrap={SAVER}")
-    done = as_user(site.cluster, uid_of(ALICE), *command)
-    lines = [line for line in done.stderr.splitlines() if "hops:" not in line]
-    assert (done.returncode == 0) == (not lines), done
+    result = as_user(site.cluster, uid_of(ALICE), *command)
+    lines = [line for line in result.stderr.splitlines() if "hops:" not in line]
+    assert (result.returncode == 0) == (not lines), result
     return "\n".join(lines)
 
 
 def gpus(site: Site, job: JobId) -> int:
     """That it runs on; 0 while it waits."""
-    [found] = [j for j in site.cluster.read_jobs() if j.id == job]
-    return found.allocation.gpus if found.state is SlurmState.RUNNING else 0
+    [job_reading] = [j for j in site.cluster.read_jobs() if j.id == job]
+    return job_reading.allocation.gpus if job_reading.state is SlurmState.RUNNING else 0
 
 
 def test_a_qos_that_denies_refuses_what_it_refuses_of_a_plain_job(site: Site) -> None:

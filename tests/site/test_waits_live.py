@@ -55,34 +55,34 @@ def site(database: str, tmp_path: Path) -> Iterator[Site]:
 def submit(site: Site, comment: str, text: str, *options: str) -> str:
     script = site.folder / f"job{time.monotonic_ns()}.sh"
     script.write_text(text)
-    done = subprocess.run(
+    result = subprocess.run(
         ["sbatch", "--parsable", f"--comment={comment}", "--output=/dev/null", *options, script],
         env={**os.environ, **site.cluster.env},
         capture_output=True,
         text=True,
         check=False,
     )
-    assert done.returncode == 0, done.stderr
-    return done.stdout.strip()
+    assert result.returncode == 0, result.stderr
+    return result.stdout.strip()
 
 
 def until(holds: Callable[[], bool], seconds: float) -> float:
-    begun = time.monotonic()
+    start_time = time.monotonic()
     while not holds():
-        assert time.monotonic() - begun < seconds, "not so in time"
+        assert time.monotonic() - start_time < seconds, "not so in time"
         time.sleep(0.3)
-    return time.monotonic() - begun
+    return time.monotonic() - start_time
 
 
 def state(site: Site, job: str) -> str:
-    said = site.cluster.run("squeue", "--noheader", "--states=all", "--format=%i %T")
-    return dict(line.split() for line in said.splitlines()).get(job, "GONE")
+    output = site.cluster.run("squeue", "--noheader", "--states=all", "--format=%i %T")
+    return dict(line.split() for line in output.splitlines()).get(job, "GONE")
 
 
-def recorded(site: Site, jobs: list[str]) -> set[str]:
+def jobs_in_sacct(site: Site, jobs: list[str]) -> set[str]:
     """Those of the jobs that slurmdbd has a row of."""
-    listed = "sacct", "--allocations", "--noheader", "--parsable2", "--format=JobID"
-    return set(site.cluster.run(*listed, f"--jobs={','.join(jobs)}").split())
+    sacct_command = "sacct", "--allocations", "--noheader", "--parsable2", "--format=JobID"
+    return set(site.cluster.run(*sacct_command, f"--jobs={','.join(jobs)}").split())
 
 
 def ticks(site: Site) -> list[float]:
@@ -98,7 +98,7 @@ def ticks(site: Site) -> list[float]:
 
 
 @contextmanager
-def stopped(pids: Sequence[int]) -> Iterator[None]:
+def pause_processes(pids: Sequence[int]) -> Iterator[None]:
     for pid in pids:
         os.kill(pid, signal.SIGSTOP)
     try:
@@ -122,33 +122,35 @@ def test_everything_that_a_tick_could_wait_for_at_once_stops_nobody(
     until(lambda: all(state(site, job) == "RUNNING" for job in long), 60.0)
     short = [submit(site, "hops:reqs=4", "#!/bin/bash\nsleep 2\n", "--time=1") for _ in range(2)]
     site.hopsd.wait_for(lambda status: "under_way" in json.dumps(status["round"]), 120.0)
-    others = [submit(site, "hops:reqs=1", "#!/bin/bash\nsleep 2\n", "--time=1") for _ in range(3)]
+    short_jobs = [
+        submit(site, "hops:reqs=1", "#!/bin/bash\nsleep 2\n", "--time=1") for _ in range(3)
+    ]
     # slurmctld refuses changes of jobs whose row in slurmdbd it does not know (22.05).
-    until(lambda: set(others) == recorded(site, others), 60.0)
+    until(lambda: set(short_jobs) == jobs_in_sacct(site, short_jobs), 60.0)
     time.sleep(1.0)  # slurmdbd's answer to slurmctld, which nothing shows
     pid = site.cluster.pid("slurmdbd")
     assert pid is not None
     reports = site.folder / "reports"
     reports.mkdir(exist_ok=True)
     with ExitStack() as hung:
-        hung.enter_context(stopped([pid]))
+        hung.enter_context(pause_processes([pid]))
         hung.enter_context(hanging_file_system(reports))
-        begun = time.time()
+        start_time = time.time()
         (tmp_path / "slow").touch()
         status = site.hopsd.status()
-        leaving = {s["job"] for s in status["round"]["steps"] if s["status"] == "under_way"}
-        stays = next(job for job in long if job not in leaving)
+        leaving_jobs = {s["job"] for s in status["round"]["steps"] if s["status"] == "under_way"}
+        stays = next(job for job in long if job not in leaving_jobs)
         site.cluster.run("scancel", "--signal=KILL", stays)
         site.cluster.run("scancel", stays)
-        with stopped(postgres.server.processes()):
+        with pause_processes(postgres.server.processes()):
             time.sleep(DATABASE_SECONDS)
-        time.sleep(max(0.0, WATCHED_SECONDS - (time.time() - begun)))
-    waited = until(
-        lambda: all(state(site, job) != "PENDING" for job in others), EPILOG_SECONDS + 90.0
+        time.sleep(max(0.0, WATCHED_SECONDS - (time.time() - start_time)))
+    wait = until(
+        lambda: all(state(site, job) != "PENDING" for job in short_jobs), EPILOG_SECONDS + 90.0
     )
-    seen = [at for at in ticks(site) if at >= begun]
-    longest = max(after - before for before, after in pairwise([begun, *seen]))
-    print(f"longest gap {longest:.1f} s in {len(seen)} ticks; others waited {waited:.1f} s")
+    tick_times = [at for at in ticks(site) if at >= start_time]
+    longest = max(after - before for before, after in pairwise([start_time, *tick_times]))
+    print(f"longest gap {longest:.1f} s in {len(tick_times)} ticks; others waited {wait:.1f} s")
     assert longest <= MAX_GAP_SECONDS
     assert any(state(site, job) == "RUNNING" for job in long)  # their graces last
     assert short

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hopsd.slurm.command import SlurmCommands
 
 
-class Canned(SlurmCommands):
+class CannedCommands(SlurmCommands):
     """Answers given in advance: nodes' text, and squeue's JSON."""
 
     nodes = "NodeName=n0 CPUTot=8 Gres=gpu:a:2 State=IDLE Partitions=main"

@@ -61,7 +61,7 @@ def statuses(outcomes: Sequence[StepOutcome]) -> list[OutcomeStatus]:
 def assert_runs_as_planned(port: SlurmPort, outcomes: Sequence[StepOutcome]) -> None:
     """Every outcome is DONE with its target, and Slurm says the same, GPU by GPU."""
     jobs = {job.id: job for job in port.read().jobs}
-    taken: set[tuple[str, int]] = set()
+    used_gpus: set[tuple[str, int]] = set()
     for outcome in outcomes:
         assert outcome.status is OutcomeStatus.DONE, outcome
         assert outcome.actual == outcome.step.target
@@ -69,5 +69,5 @@ def assert_runs_as_planned(port: SlurmPort, outcomes: Sequence[StepOutcome]) -> 
         assert job.allocation == outcome.step.target
         indices = {(node, i) for node, ids in job.gpu_indices.items() for i in ids}
         assert len(indices) == job.allocation.gpus
-        assert taken.isdisjoint(indices)
-        taken |= indices
+        assert used_gpus.isdisjoint(indices)
+        used_gpus |= indices

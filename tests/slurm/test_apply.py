@@ -118,13 +118,13 @@ def test_what_ended_in_its_grace_is_never_requeued(slurm: FakeSlurm, state: Slur
 
 
 @pytest.mark.parametrize(
-    ("ended", "back"),
+    ("end_fields", "back"),
     [({"exit_signal": 10}, True), ({"exit_code": 138}, True), ({"exit_code": 1}, False)],
 )
 def test_what_died_of_our_signal_is_put_back_later_too(
-    slurm: FakeSlurm, ended: dict[str, int], back: bool
+    slurm: FakeSlurm, end_fields: dict[str, int], back: bool
 ) -> None:
-    job = slurm.add(1, state=SlurmState.FAILED, hold=Hold.NONE, **ended)
+    job = slurm.add(1, state=SlurmState.FAILED, hold=Hold.NONE, **end_fields)
     [outcome] = port(slurm).apply([Step(job, StepKind.REQUEUE)])
     assert (outcome.status is OutcomeStatus.DONE) == back
     assert (slurm.table[job].state is SlurmState.PENDING) == back
@@ -133,11 +133,11 @@ def test_what_died_of_our_signal_is_put_back_later_too(
 def test_what_completes_between_look_and_requeue_is_not_run_again(slurm: FakeSlurm) -> None:
     requeue = slurm.requeue_hold
 
-    def late(job: JobId, *, ended: bool = False) -> None:
+    def requeue_late(job: JobId, *, ended: bool = False) -> None:
         slurm.change(job, state=SlurmState.COMPLETED, allocation=Allocation())
         requeue(job, ended=ended)
 
-    slurm.requeue_hold = late  # type: ignore[method-assign]
+    slurm.requeue_hold = requeue_late  # type: ignore[method-assign]
     job = slurm.running(1, n0=2)
     assert statuses(port(slurm).apply([move(job, n1=2)])) == [OutcomeStatus.GONE]
     assert slurm.table[job].state is SlurmState.COMPLETED
@@ -152,10 +152,14 @@ def test_who_lost_the_lead_asks_nothing_more(slurm: FakeSlurm) -> None:
         if leads < 0:
             raise NotLeaderError("another hopsd has led since")
 
-    fenced = FencedAdapter(slurm, assure)
+    fenced_adapter = FencedAdapter(slurm, assure)
     settings = ApplySettings(grace_seconds=10.0, poll_seconds=0.5)
     port = SlurmPort(
-        fenced, settings, clock=lambda: slurm.now, monotonic=lambda: slurm.now, sleep=slurm.sleep
+        fenced_adapter,
+        settings,
+        clock=lambda: slurm.now,
+        monotonic=lambda: slurm.now,
+        sleep=slurm.sleep,
     )
     jobs = [slurm.running(i, n0=2) for i in range(2)]
     with pytest.raises(NotLeaderError):
@@ -163,10 +167,10 @@ def test_who_lost_the_lead_asks_nothing_more(slurm: FakeSlurm) -> None:
     assert slurm.writes() == ["signal", "signal", "requeue_hold"]
 
 
-@pytest.mark.parametrize("ended", [{"exit_signal": 10}, {"exit_code": 138}])
-def test_what_our_signal_killed_is_requeued(slurm: FakeSlurm, ended: dict[str, int]) -> None:
+@pytest.mark.parametrize("end_fields", [{"exit_signal": 10}, {"exit_code": 138}])
+def test_what_our_signal_killed_is_requeued(slurm: FakeSlurm, end_fields: dict[str, int]) -> None:
     slurm.on_signal = lambda job: replace(
-        job, state=SlurmState.FAILED, allocation=Allocation(), **ended
+        job, state=SlurmState.FAILED, allocation=Allocation(), **end_fields
     )
     job = slurm.running(1, n0=2)
     [outcome] = port(slurm).apply([move(job, n1=2)])
@@ -192,9 +196,11 @@ def test_what_our_signal_killed_is_requeued_though_it_ends_after_its_grace(
     assert outcome.actual.as_dict() == {"n1": 2}
 
 
-def cleans_up(slurm: FakeSlurm, job: JobReading, seconds: float, **ended: object) -> JobReading:
+def cleans_up(
+    slurm: FakeSlurm, job: JobReading, seconds: float, **end_fields: object
+) -> JobReading:
     """``job`` as its run is over; how it ended is told after so many ``seconds``."""
-    slurm.later.append((slurm.now + seconds, lambda: slurm.change(job.id, **ended)))
+    slurm.later.append((slurm.now + seconds, lambda: slurm.change(job.id, **end_fields)))
     return replace(job, state=SlurmState.COMPLETING, allocation=Allocation())
 
 
@@ -210,10 +216,10 @@ def test_what_completes_after_its_grace_is_not_run_again(slurm: FakeSlurm) -> No
 def test_a_job_that_cleans_up_is_put_back_if_our_signal_killed_it(
     slurm: FakeSlurm, died: bool
 ) -> None:
-    ended = SlurmState.FAILED if died else SlurmState.COMPLETED
+    end_state = SlurmState.FAILED if died else SlurmState.COMPLETED
     job = slurm.running(1, n0=2)
     signal = 10 if died else 0
-    slurm.table[job] = cleans_up(slurm, slurm.table[job], 3.0, state=ended, exit_signal=signal)
+    slurm.table[job] = cleans_up(slurm, slurm.table[job], 3.0, state=end_state, exit_signal=signal)
     [outcome] = port(slurm).apply([Step(job, StepKind.REQUEUE)])
     assert outcome.status is (OutcomeStatus.DONE if died else OutcomeStatus.GONE)
     assert slurm.writes() == (["requeue_hold"] if died else [])
@@ -229,19 +235,19 @@ def test_restart_rests_into_the_next_second(slurm: FakeSlurm) -> None:
 
 def test_a_job_that_goes_to_other_hosts_need_not_rest(slurm: FakeSlurm) -> None:
     job = slurm.running(1, n0=2)
-    there = Allocation.of({"n1": 2})
-    step = Step(job, StepKind.MOVE, current=slurm.table[job].allocation, target=there)
+    target = Allocation.of({"n1": 2})
+    step = Step(job, StepKind.MOVE, current=slurm.table[job].allocation, target=target)
     [outcome] = port(slurm).apply([step])
     assert slurm.released_at[job] == outcome.vacated
 
 
 def test_uneven_job_waits_for_all_others_of_its_nodes(slurm: FakeSlurm) -> None:
-    uneven, first, second = slurm.add(1), slurm.add(2), slurm.add(3)
-    steps = [start(uneven, n0=2, n1=4), start(first, n0=6), start(second, n1=1)]
+    uneven_job, first, second = slurm.add(1), slurm.add(2), slurm.add(3)
+    steps = [start(uneven_job, n0=2, n1=4), start(first, n0=6), start(second, n1=1)]
     outcomes = port(slurm).apply(steps)
     assert statuses(outcomes) == [OutcomeStatus.DONE] * 3
-    releases = [about for what, about in slurm.calls if what == "release"]
-    assert releases == [(first, second), (uneven,)]
+    releases = [subject for operation, subject in slurm.calls if operation == "release"]
+    assert releases == [(first, second), (uneven_job,)]
 
 
 def test_who_comes_after_one_that_does_not_start_is_put_off(slurm: FakeSlurm) -> None:
@@ -299,15 +305,15 @@ def test_job_that_does_not_start_is_held(slurm: FakeSlurm) -> None:
 
 @pytest.mark.parametrize("reason", ["QOSMaxGRESPerUser", "AssocMaxJobsLimit", "PartitionConfig"])
 def test_one_that_slurm_says_will_wait_is_taken_back_at_once(slurm: FakeSlurm, reason: str) -> None:
-    run, delayed, quick = slurm._run, slurm.add(1), slurm.add(2)
+    run, delayed_job, quick = slurm._run, slurm.add(1), slurm.add(2)
 
     def later(job: JobId) -> None:
         run(job) if job == quick else slurm.change(job, reason=reason)
 
     slurm._run = later  # type: ignore[method-assign]
-    outcomes = port(slurm).apply([start(delayed, n0=2), start(quick, n1=2)])
+    outcomes = port(slurm).apply([start(delayed_job, n0=2), start(quick, n1=2)])
     assert statuses(outcomes) == [OutcomeStatus.FAILED, OutcomeStatus.DONE]
-    assert slurm.table[delayed].hold is Hold.HOPS
+    assert slurm.table[delayed_job].hold is Hold.HOPS
     assert slurm.now < 1005.0
 
 
@@ -318,21 +324,21 @@ def test_a_reason_that_passes_with_the_next_cycle_is_waited_for(
     slurm: FakeSlurm, reason: str, partition: str
 ) -> None:
     """Slurm gives the first to all that ask for the nodes of a job that it passed over."""
-    run, over, innocent = slurm._run, slurm.add(1), slurm.add(2, partition=partition)
+    run, limited_job, innocent = slurm._run, slurm.add(1), slurm.add(2, partition=partition)
 
     def cycle(job: JobId) -> None:
-        slurm.change(job, reason="AssocGrpGRES" if job == over else reason)
+        slurm.change(job, reason="AssocGrpGRES" if job == limited_job else reason)
         if job == innocent:
             slurm.later.append((slurm.now + 3.0, lambda: run(job)))
 
     slurm._run = cycle  # type: ignore[method-assign]
-    outcomes = port(slurm).apply([start(over, n0=2), start(innocent, n0=2)])
+    outcomes = port(slurm).apply([start(limited_job, n0=2), start(innocent, n0=2)])
     assert statuses(outcomes) == [OutcomeStatus.FAILED, OutcomeStatus.DONE]
     assert slurm.now < 1008.0
 
 
 def test_one_whose_gpus_went_to_a_plain_job_is_not_waited_for(slurm: FakeSlurm) -> None:
-    late, cleaning = slurm.add(1), slurm.add(2)
+    late_job, cleaning_job = slurm.add(1), slurm.add(2)
     slurm.running(3, n2=8)
     place = slurm.place
 
@@ -342,19 +348,19 @@ def test_one_whose_gpus_went_to_a_plain_job_is_not_waited_for(slurm: FakeSlurm) 
 
     def cleans_up(job: JobId) -> None:
         """Its GPUs are free only when another has left them."""
-        if job == cleaning:
+        if job == cleaning_job:
             slurm.later.append((slurm.now + 15.0, lambda: run(job)))
         else:
             slurm.change(job, reason="Resources")
 
     run, slurm.place, slurm._run = slurm._run, quicker, cleans_up  # type: ignore[method-assign]
-    outcomes = port(slurm).apply([start(late, n0=2)])
+    outcomes = port(slurm).apply([start(late_job, n0=2)])
     assert statuses(outcomes) == [OutcomeStatus.FAILED]
     assert "Slurm gave nothing in place of {n0:2}" in outcomes[0].error
-    assert slurm.table[late].hold is Hold.HOPS
+    assert slurm.table[late_job].hold is Hold.HOPS
     assert slurm.now < 1010.0
     slurm.place = place  # type: ignore[method-assign]
-    assert statuses(port(slurm).apply([start(cleaning, n1=2)])) == [OutcomeStatus.DONE]
+    assert statuses(port(slurm).apply([start(cleaning_job, n1=2)])) == [OutcomeStatus.DONE]
 
 
 def test_a_job_is_placed_in_those_of_its_partitions_that_hold_its_nodes(slurm: FakeSlurm) -> None:
@@ -362,18 +368,18 @@ def test_a_job_is_placed_in_those_of_its_partitions_that_hold_its_nodes(slurm: F
         replace(node, partitions=("main", "short") if node.name == "n0" else ("main",))
         for node in slurm.nodes
     )
-    place, asked = slurm.place, {}
+    place, partitions_by_job = slurm.place, {}
 
-    def noted(placement: Placement) -> None:
-        asked[placement.job] = (placement.partition, placement.comment)
+    def note_place(placement: Placement) -> None:
+        partitions_by_job[placement.job] = (placement.partition, placement.comment)
         place(placement)
 
-    slurm.place = noted  # type: ignore[method-assign]
+    slurm.place = note_place  # type: ignore[method-assign]
     wide, narrow = slurm.add(1, partition="short,main"), slurm.add(2, partition="short,main")
     full = slurm.add(4, partition="short,main")
     steps = [start(wide, n0=2, n1=2), start(narrow, n0=2), start(slurm.add(3), n2=1)]
     port(slurm).apply([*steps, replace(start(full, n0=2), partition="main")])
-    assert asked == {
+    assert partitions_by_job == {
         full: ("main", "hops:reqs=1 #hops-partitions=short,main>main"),
         wide: ("main", "hops:reqs=1 #hops-partitions=short,main>main"),
         narrow: ("short,main", None),
@@ -383,12 +389,12 @@ def test_a_job_is_placed_in_those_of_its_partitions_that_hold_its_nodes(slurm: F
 
 def test_one_that_does_not_start_keeps_no_other_from_it(slurm: FakeSlurm) -> None:
     """An uneven shape starts after the even ones of its nodes, not after those of others."""
-    run, stuck, even, uneven = slurm._run, slurm.add(1), slurm.add(2), slurm.add(3)
+    run, stuck, even, uneven_job = slurm._run, slurm.add(1), slurm.add(2), slurm.add(3)
     slurm._run = lambda job: None if job == stuck else run(job)  # type: ignore[method-assign]
-    steps = [start(stuck, n2=8), start(even, n0=6), start(uneven, n0=2, n1=4)]
+    steps = [start(stuck, n2=8), start(even, n0=6), start(uneven_job, n0=2, n1=4)]
     outcomes = port(slurm).apply(steps)
     assert statuses(outcomes) == [OutcomeStatus.PUT_OFF, OutcomeStatus.DONE, OutcomeStatus.DONE]
-    assert slurm.released_at[uneven] < 1005.0
+    assert slurm.released_at[uneven_job] < 1005.0
 
 
 def test_jobs_that_do_not_start_share_one_time_out(slurm: FakeSlurm) -> None:
@@ -407,12 +413,12 @@ def test_a_run_requeued_before_it_is_read_back_is_told_and_not_waited_for(
 ) -> None:
     run = slurm._run
 
-    def requeued(job: JobId) -> None:
+    def requeue_at_start(job: JobId) -> None:
         run(job)
         slurm.change(job, state=SlurmState.PENDING, allocation=Allocation(), restarts=1)
         slurm.change(job, begin=slurm.now + 120.0, reason="BeginTime")
 
-    slurm._run = requeued  # type: ignore[method-assign]
+    slurm._run = requeue_at_start  # type: ignore[method-assign]
     job = slurm.add(1)
     [outcome] = port(slurm).apply([start(job, n0=2)])
     assert outcome.status is OutcomeStatus.FAILED
@@ -424,11 +430,11 @@ def test_a_run_requeued_before_it_is_read_back_is_told_and_not_waited_for(
 def test_what_is_suspended_as_soon_as_it_starts_has_started(slurm: FakeSlurm) -> None:
     run = slurm._run
 
-    def suspended(job: JobId) -> None:
+    def suspend_at_start(job: JobId) -> None:
         run(job)
         slurm.change(job, state=SlurmState.SUSPENDED)
 
-    slurm._run = suspended  # type: ignore[method-assign]
+    slurm._run = suspend_at_start  # type: ignore[method-assign]
     assert statuses(port(slurm).apply([start(slurm.add(1), n0=2)])) == [OutcomeStatus.DONE]
 
 
@@ -484,17 +490,17 @@ def test_other_resources_are_given_back(slurm: FakeSlurm) -> None:
 
 
 def test_no_answer_ends_the_apply(slurm: FakeSlurm) -> None:
-    def away(job: JobId, *, ended: bool = False) -> None:
+    def fail(job: JobId, *, ended: bool = False) -> None:
         raise SlurmUnavailableError("away")
 
-    slurm.requeue_hold = away  # type: ignore[method-assign]
+    slurm.requeue_hold = fail  # type: ignore[method-assign]
     with pytest.raises(SlurmUnavailableError):
         port(slurm).apply([preempt(slurm.running(1, n0=2))])
 
 
 def test_release_gives_a_held_job_back(slurm: FakeSlurm) -> None:
     job = slurm.add(1)
-    slurm.placed[job] = Allocation.of({"n0": 2})
+    slurm.placements[job] = Allocation.of({"n0": 2})
     [outcome] = port(slurm).apply([Step(job, StepKind.RELEASE, gpus=2)])
     assert outcome.status is OutcomeStatus.DONE
     assert slurm.calls == [("unpin", job), ("release", (job,))]
@@ -511,22 +517,22 @@ def test_release_keeps_a_job_that_slurm_could_start_from_starting_half_unpinned(
     slurm: FakeSlurm,
 ) -> None:
     job = slurm.add(1, hold=Hold.NONE)
-    slurm.placed[job] = Allocation.of({"n0": 2})
+    slurm.placements[job] = Allocation.of({"n0": 2})
     port(slurm).apply([Step(job, StepKind.RELEASE, gpus=2)])
     assert slurm.writes() == ["hold", "unpin", "release"]
 
 
 @pytest.mark.parametrize(
-    ("begin", "kept"),
+    ("begin", "expected_begin"),
     [(0.0, 0.0), (USER_HOLD_BEGIN, 0.0), (5000.0, 5000.0)],
     ids=["none", "the mark of a hold", "the user's"],
 )
 def test_a_hold_keeps_the_begin_time_that_the_user_wants(
-    slurm: FakeSlurm, begin: float, kept: float
+    slurm: FakeSlurm, begin: float, expected_begin: float
 ) -> None:
     job = slurm.add(1, hold=Hold.NONE, begin=begin)
     port(slurm).apply([hold(job)])
-    assert (slurm.table[job].hold, slurm.table[job].begin) == (Hold.HOPS, kept)
+    assert (slurm.table[job].hold, slurm.table[job].begin) == (Hold.HOPS, expected_begin)
 
 
 def test_shadow_only_looks(slurm: FakeSlurm) -> None:
@@ -551,15 +557,15 @@ def test_outcomes_tell_the_truth_and_a_second_time_changes_nothing(
     """Any mixture of starts, moves and preemptions, possible or not."""
     slurm = FakeSlurm()
     steps = []
-    for number, (now, then) in enumerate(wishes):
+    for number, (now, target) in enumerate(wishes):
         fits = all(usable_gpus(slurm.read())[node] >= gpus for node, gpus in now)
         if now and fits:
             job = slurm.running(number, **now.as_dict())
-            kind = StepKind.MOVE if then else StepKind.PREEMPT
+            kind = StepKind.MOVE if target else StepKind.PREEMPT
         else:
             job = slurm.add(number)
-            kind = StepKind.START if then else StepKind.HOLD
-        steps.append(Step(job, kind, target=then))
+            kind = StepKind.START if target else StepKind.HOLD
+        steps.append(Step(job, kind, target=target))
     outcomes = port(slurm).apply(steps)
     assert [outcome.step for outcome in outcomes] == steps
     assert all(gpus >= 0 for gpus in usable_gpus(slurm.read()).values())
@@ -570,10 +576,10 @@ def test_outcomes_tell_the_truth_and_a_second_time_changes_nothing(
         if outcome.status is OutcomeStatus.DONE:
             assert job.allocation == outcome.step.target
         assert outcome.status is not OutcomeStatus.FAILED or outcome.error
-    missed = (OutcomeStatus.FAILED, OutcomeStatus.PUT_OFF)
-    done = [o.step for o in outcomes if o.status not in missed]
+    unsuccessful = (OutcomeStatus.FAILED, OutcomeStatus.PUT_OFF)
+    successful_steps = [o.step for o in outcomes if o.status not in unsuccessful]
     slurm.calls.clear()
-    assert set(statuses(port(slurm).apply(done))) <= {OutcomeStatus.UNCHANGED}
+    assert set(statuses(port(slurm).apply(successful_steps))) <= {OutcomeStatus.UNCHANGED}
     assert not slurm.calls
 
 
@@ -581,22 +587,24 @@ def test_thousands_are_released_in_parts_and_a_refusal_is_of_one_job(slurm: Fake
     """One command for all of them took longer than a command may."""
     slurm.nodes = tuple(NodeReading(NodeName(f"n{i}"), GpuType("t"), 8, 32) for i in range(150))
     jobs = [slurm.add(i) for i in range(1000)]
-    held = jobs[450]
+    person_held = jobs[450]
     release = slurm.release
 
-    def a_person_is_faster(some: Sequence[JobId]) -> None:
-        if held in some:
-            slurm.change(held, hold=Hold.USER)
-            slurm.asked("release", tuple(some))
-            raise SlurmError(f"access denied for job {held}")
-        release(some)
+    def a_person_is_faster(released_ids: Sequence[JobId]) -> None:
+        if person_held in released_ids:
+            slurm.change(person_held, hold=Hold.USER)
+            slurm.asked("release", tuple(released_ids))
+            raise SlurmError(f"access denied for job {person_held}")
+        release(released_ids)
 
     slurm.release = a_person_is_faster  # type: ignore[method-assign]
     outcomes = port(slurm).apply([start(job, **{f"n{int(job) // 8}": 1}) for job in jobs])
-    assert [o.step.job for o in outcomes if o.status is not OutcomeStatus.DONE] == [held]
-    asked = [about for what, about in slurm.calls if what == "release"]
-    assert all(len(some) <= 50 for some in asked if isinstance(some, tuple))
-    assert slurm.table[held].hold is Hold.USER
+    assert [o.step.job for o in outcomes if o.status is not OutcomeStatus.DONE] == [person_held]
+    release_subjects = [subject for operation, subject in slurm.calls if operation == "release"]
+    assert all(
+        len(subject_ids) <= 50 for subject_ids in release_subjects if isinstance(subject_ids, tuple)
+    )
+    assert slurm.table[person_held].hold is Hold.USER
 
 
 def wide(slurm: FakeSlurm, nodes: int) -> None:
@@ -633,14 +641,14 @@ def test_what_slurm_is_too_busy_for_is_left_as_it_is(slurm: FakeSlurm) -> None:
     jobs = [slurm.add(i) for i in range(4000)]
     in_turn(slurm, 0.1)
     outcomes = port(slurm).apply([start(job, **{f"n{int(job) // 8}": 1}) for job in jobs])
-    done = statuses(outcomes).count(OutcomeStatus.DONE)
-    assert 600 <= done < 1500
-    assert statuses(outcomes) == [OutcomeStatus.DONE] * done + [OutcomeStatus.PUT_OFF] * (
-        4000 - done
+    done_count = statuses(outcomes).count(OutcomeStatus.DONE)
+    assert 600 <= done_count < 1500
+    assert statuses(outcomes) == [OutcomeStatus.DONE] * done_count + [OutcomeStatus.PUT_OFF] * (
+        4000 - done_count
     )
     assert slurm.now < 1000.0 + 2 * RELEASING_SECONDS + 10.0
-    assert slurm.placed.keys() == set(jobs[:done])
-    assert all(slurm.table[job].hold is Hold.HOPS for job in jobs[done:])
+    assert slurm.placements.keys() == set(jobs[:done_count])
+    assert all(slurm.table[job].hold is Hold.HOPS for job in jobs[done_count:])
 
 
 def test_what_a_slow_slurm_has_not_looked_at_is_not_blamed(slurm: FakeSlurm) -> None:
@@ -652,21 +660,21 @@ def test_what_a_slow_slurm_has_not_looked_at_is_not_blamed(slurm: FakeSlurm) -> 
     ran = slurm._run
     slurm._run = lambda job: None if job == "200" else ran(job)  # type: ignore[method-assign]
     steps = [start(job, **{f"n{int(job) // 8}": 1}) for job in [JobId("200"), *jobs]]
-    first, *others = port(slurm).apply(steps)
+    first, *later_outcomes = port(slurm).apply(steps)
     assert first.status is OutcomeStatus.FAILED
-    assert set(statuses(others)) == {OutcomeStatus.DONE, OutcomeStatus.PUT_OFF}
+    assert set(statuses(later_outcomes)) == {OutcomeStatus.DONE, OutcomeStatus.PUT_OFF}
     assert all(slurm.table[job].allocation or slurm.table[job].hold is Hold.HOPS for job in jobs)
 
 
 def test_who_was_made_to_leave_is_not_put_off(slurm: FakeSlurm) -> None:
     """Its move would have cost it its GPUs until the next plan."""
     wide(slurm, 500)
-    moved = [slurm.running(i, **{f"n{i}": 8}) for i in range(8)]
+    moving_jobs = [slurm.running(i, **{f"n{i}": 8}) for i in range(8)]
     jobs = [slurm.add(100 + i) for i in range(2000)]
     in_turn(slurm, 0.1)
     steps = [start(job, **{f"n{10 + i // 8}": 1}) for i, job in enumerate(jobs)]
     steps += [start(slurm.add(5000 + i), **{f"n{i // 8}": 1}) for i in range(64)]
-    steps += [move(job, **{f"n{400 + i}": 8}) for i, job in enumerate(moved)]
+    steps += [move(job, **{f"n{400 + i}": 8}) for i, job in enumerate(moving_jobs)]
     outcomes = port(slurm).apply(steps)
     assert statuses(outcomes)[-8:] == [OutcomeStatus.DONE] * 8
     assert OutcomeStatus.PUT_OFF in statuses(outcomes)
@@ -747,11 +755,11 @@ def test_one_slow_answer_does_not_make_it_blind(slurm: FakeSlurm) -> None:
 
     def hiccup() -> Sequence[JobReading]:
         nonlocal slow
-        seen = jobs()
+        jobs_read = jobs()
         if "signal" in slurm.writes():
             slurm.sleep(slow)
             slow = 0.05
-        return seen
+        return jobs_read
 
     slurm.jobs = hiccup  # type: ignore[method-assign]
     slurm.on_signal = lambda job: cleans_up(
@@ -816,11 +824,11 @@ def test_nodes_are_not_read_for_jobs_that_slurm_has_not_looked_at(slurm: FakeSlu
     slurm.begins = {job: 20.0}
     read, nodes_read = slurm.read, []
 
-    def counted() -> Reading:
+    def count_read() -> Reading:
         nodes_read.append(slurm.now)
         return read()
 
-    slurm.read = counted  # type: ignore[method-assign]
+    slurm.read = count_read  # type: ignore[method-assign]
     assert statuses(port(slurm).apply([start(job, n0=1)])) == [OutcomeStatus.DONE]
     assert len(nodes_read) == 1
 
@@ -891,7 +899,7 @@ def test_a_short_run_is_told_as_started(slurm: FakeSlurm) -> None:
 
 def test_many_holds_before_a_start_do_not_make_it_stale(slurm: FakeSlurm) -> None:
     """A node drains meanwhile: the start was released on it."""
-    held = [slurm.add(i, hold=Hold.NONE) for i in range(100)]
+    held_jobs = [slurm.add(i, hold=Hold.NONE) for i in range(100)]
     job = slurm.add(200)
     quick = slurm.hold
 
@@ -904,7 +912,7 @@ def test_many_holds_before_a_start_do_not_make_it_stale(slurm: FakeSlurm) -> Non
 
     slurm.hold = slow  # type: ignore[method-assign]
     slurm.later.append((1005.0, drain))
-    port(slurm).apply([*map(hold, held), start(job, n0=2)])
+    port(slurm).apply([*map(hold, held_jobs), start(job, n0=2)])
     assert "release" not in slurm.writes()
 
 
@@ -925,13 +933,13 @@ def test_steps_that_start_nothing_need_no_nodes(slurm: FakeSlurm) -> None:
     assert statuses(outcomes) == [OutcomeStatus.DONE]
 
 
-@pytest.mark.parametrize("seen", [None, SlurmState.RUNNING])
-def test_a_glance_decides_nothing(slurm: FakeSlurm, seen: SlurmState | None) -> None:
+@pytest.mark.parametrize("state", [None, SlurmState.RUNNING])
+def test_a_glance_decides_nothing(slurm: FakeSlurm, state: SlurmState | None) -> None:
     job = slurm.add(1)
     slurm.begins = {job: 5.0}
 
     def wrong(jobs: Collection[JobId]) -> Mapping[JobId, JobReading]:
-        return {j: replace(slurm.table[j], state=seen) for j in jobs if seen is not None}
+        return {j: replace(slurm.table[j], state=state) for j in jobs if state is not None}
 
     slurm.glance = wrong  # type: ignore[method-assign]
     outcomes = port(slurm).apply([start(job, n0=1)])
@@ -956,24 +964,24 @@ def test_an_uneven_job_that_is_first_in_the_queue_is_not_put_off(slurm: FakeSlur
     in_turn(slurm, 0.1)
     steps = [start(slurm.add(1), n0=8, n1=2)]
     steps += [start(slurm.add(100 + i), **{f"n{10 + i // 8}": 1}) for i in range(3000)]
-    first, *others = statuses(port(slurm).apply(steps))
+    first, *later_statuses = statuses(port(slurm).apply(steps))
     assert first is OutcomeStatus.DONE
-    assert OutcomeStatus.PUT_OFF in others
+    assert OutcomeStatus.PUT_OFF in later_statuses
 
 
 def test_who_was_stopped_to_move_restarts_before_anyone_starts(slurm: FakeSlurm) -> None:
     """They are last in the queue; new jobs on the nodes that others left kept them waiting."""
     wide(slurm, 500)
-    moved = [slurm.running(i, **{f"n{i}": 8}) for i in range(8)]
+    moving_jobs = [slurm.running(i, **{f"n{i}": 8}) for i in range(8)]
     steps = [preempt(slurm.running(10000 + i, **{f"n{10 + i}": 8})) for i in range(250)]
     steps += [start(slurm.add(100 + i), **{f"n{10 + i // 8}": 1}) for i in range(2000)]
-    steps += [move(job, **{f"n{400 + i}": 8}) for i, job in enumerate(moved)]
+    steps += [move(job, **{f"n{400 + i}": 8}) for i, job in enumerate(moving_jobs)]
     in_turn(slurm, 0.1)
     outcomes = port(slurm).apply(steps)
     assert statuses(outcomes)[-8:] == [OutcomeStatus.DONE] * 8
     assert all(o.started - (o.vacated or 0.0) < 5.0 for o in outcomes[-8:])
-    begun = [o.started for o in outcomes if o.step.kind is StepKind.START and o.started]
-    assert min(begun) >= max(o.started for o in outcomes[-8:])
+    start_times = [o.started for o in outcomes if o.step.kind is StepKind.START and o.started]
+    assert min(start_times) >= max(o.started for o in outcomes[-8:])
     assert slurm.now < 1010.0 + VACATED_SECONDS + 2 * RELEASING_SECONDS
 
 
@@ -981,13 +989,13 @@ def test_who_was_stopped_to_move_is_not_put_off_behind_what_does_not_start(
     slurm: FakeSlurm,
 ) -> None:
     wide(slurm, 500)
-    moved = [slurm.running(i, **{f"n{i}": 8}) for i in range(4)]
+    moving_jobs = [slurm.running(i, **{f"n{i}": 8}) for i in range(4)]
     jobs = [slurm.add(100 + i, reason="Priority") for i in range(420)]
     ran = slurm._run
     slurm._run = lambda job: None if job in jobs else ran(job)  # type: ignore[method-assign]
     steps = [preempt(slurm.running(10000 + i, **{f"n{10 + i}": 8})) for i in range(60)]
     steps += [start(job, **{f"n{10 + i // 8}": 1}) for i, job in enumerate(jobs)]
-    steps += [move(job, **{f"n{400 + i}": 8}) for i, job in enumerate(moved)]
+    steps += [move(job, **{f"n{400 + i}": 8}) for i, job in enumerate(moving_jobs)]
     assert statuses(port(slurm).apply(steps))[-4:] == [OutcomeStatus.DONE] * 4
 
 
@@ -1008,17 +1016,17 @@ def passed_over(slurm: FakeSlurm, bad: JobId) -> list[Step]:
     ran = slurm._run
     slurm._run = lambda job: None if job == bad else ran(job)  # type: ignore[method-assign]
     numbers = range(1000, 1900)
-    others = [start(slurm.add(i), **{f"n{10 + (i - 1000) // 8}": 1}) for i in numbers]
-    return [start(bad, n0=8), *others]
+    later_starts = [start(slurm.add(i), **{f"n{10 + (i - 1000) // 8}": 1}) for i in numbers]
+    return [start(bad, n0=8), *later_starts]
 
 
 def test_what_slurm_never_looks_at_fails_the_second_time(slurm: FakeSlurm) -> None:
     """It was put off by each plan, for ever, and its GPUs stayed idle."""
     bad, site = slurm.add(1), port(slurm)
-    found = []
+    outcome_statuses = []
     for _ in range(2):
-        found += statuses(site.apply(passed_over(slurm, bad)))[:1]
-    assert found == [OutcomeStatus.PUT_OFF, OutcomeStatus.FAILED]
+        outcome_statuses += statuses(site.apply(passed_over(slurm, bad)))[:1]
+    assert outcome_statuses == [OutcomeStatus.PUT_OFF, OutcomeStatus.FAILED]
 
 
 def test_a_hold_that_is_refused_is_told(slurm: FakeSlurm) -> None:
@@ -1030,22 +1038,22 @@ def test_a_hold_that_is_refused_is_told(slurm: FakeSlurm) -> None:
     assert "hold refused" in first.error
 
 
-@pytest.mark.parametrize("ended", [False, True], ids=["started", "cancelled"])
-def test_what_is_quicker_than_its_hold_is_told_as_it_is(slurm: FakeSlurm, ended: bool) -> None:
+@pytest.mark.parametrize("has_ended", [False, True], ids=["started", "cancelled"])
+def test_what_is_quicker_than_its_hold_is_told_as_it_is(slurm: FakeSlurm, has_ended: bool) -> None:
     """A job that began just as it was to be held again was FAILED, and ran as planned."""
     job, run = slurm.add(1), slurm._run
     slurm.begins = {job: 1e9}
 
-    def late(job: JobId, begin: float = 0.0) -> None:
-        if ended:
+    def hold_late(job: JobId, begin: float = 0.0) -> None:
+        if has_ended:
             slurm.change(job, state=SlurmState.CANCELLED, hold=Hold.NONE)
         else:
             run(job)
         raise SlurmError("Job is no longer pending execution")
 
-    slurm.hold = late  # type: ignore[method-assign]
+    slurm.hold = hold_late  # type: ignore[method-assign]
     [outcome] = port(slurm).apply([start(job, n0=2)])
-    assert outcome.status is (OutcomeStatus.GONE if ended else OutcomeStatus.DONE)
+    assert outcome.status is (OutcomeStatus.GONE if has_ended else OutcomeStatus.DONE)
     assert outcome.actual == slurm.table[job].allocation
 
 
@@ -1077,18 +1085,18 @@ def test_a_job_is_released_soon_after_it_is_placed(slurm: FakeSlurm, seconds: fl
     """The submit plugin tells a hold in between for a minute; and the first ones start early. No
     more is released after its bound, also where Slurm takes long for each."""
     wide(slurm, 500)
-    placed: dict[JobId, float] = {}
+    placed_at: dict[JobId, float] = {}
     lags = []
     place, release = slurm.place, slurm.release
 
     def slow_place(placement: Placement) -> None:
         slurm.sleep(seconds)
-        placed[placement.job] = slurm.now
+        placed_at[placement.job] = slurm.now
         place(placement)
 
     def slow_release(jobs: Sequence[JobId]) -> None:
         slurm.sleep(seconds * len(jobs))
-        lags.extend(slurm.now - placed[job] for job in jobs)
+        lags.extend(slurm.now - placed_at[job] for job in jobs)
         release(jobs)
 
     slurm.place, slurm.release = slow_place, slow_release  # type: ignore[method-assign]

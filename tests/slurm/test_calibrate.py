@@ -36,21 +36,23 @@ def test_exact_times_give_the_bandwidth_back(
     sizes: list[float], bandwidth: float, nodes: int, gpus: int
 ) -> None:
     ring = (gpus - 1) / gpus if nodes == 1 else 1.0
-    found = fit(Transfer(n, gpus, nodes, n * ring / bandwidth) for n in sizes)
-    assert found.bandwidth == pytest.approx(bandwidth)
-    assert found.explained == pytest.approx(1.0)
-    assert all(abs(found.residual(t)) < 1e-9 for t in found.transfers)
+    bandwidth_fit = fit(Transfer(n, gpus, nodes, n * ring / bandwidth) for n in sizes)
+    assert bandwidth_fit.bandwidth == pytest.approx(bandwidth)
+    assert bandwidth_fit.explained == pytest.approx(1.0)
+    assert all(abs(bandwidth_fit.residual(t)) < 1e-9 for t in bandwidth_fit.transfers)
 
 
 @given(st.lists(st.floats(1e-3, 1.0), min_size=2, max_size=5), st.floats(0.9, 1.1))
-def test_no_other_bandwidth_misses_by_less(seconds: list[float], other: float) -> None:
+def test_no_other_bandwidth_misses_by_less(seconds: list[float], factor: float) -> None:
     transfers = [Transfer(1e6 * (i + 1), 2, 1, s) for i, s in enumerate(seconds)]
-    found = fit(transfers)
+    bandwidth_fit = fit(transfers)
 
-    def missed(bandwidth: float) -> float:
+    def squared_error(bandwidth: float) -> float:
         return sum((t.seconds - t.share / bandwidth) ** 2 for t in transfers)
 
-    assert missed(found.bandwidth) <= missed(found.bandwidth * other) * (1 + 1e-9)
+    assert squared_error(bandwidth_fit.bandwidth) <= squared_error(
+        bandwidth_fit.bandwidth * factor
+    ) * (1 + 1e-9)
 
 
 def test_nothing_measured_is_no_fit() -> None:
@@ -61,8 +63,8 @@ def test_nothing_measured_is_no_fit() -> None:
 def test_what_there_is_to_measure() -> None:
     a, v = GpuType("a100"), GpuType("v100")
     nodes = tuple(
-        NodeReading(NodeName(name), kind, gpus, 8, foreign_gpus=held, usable=usable)
-        for name, kind, gpus, held, usable in [
+        NodeReading(NodeName(name), kind, gpus, 8, foreign_gpus=foreign_gpus, usable=usable)
+        for name, kind, gpus, foreign_gpus, usable in [
             ("n0", a, 8, 8, True),
             ("n1", a, 8, 0, True),
             ("n2", a, 4, 0, False),
@@ -79,7 +81,7 @@ def test_what_there_is_to_measure() -> None:
 
 
 @pytest.mark.parametrize(
-    ("leaves", "net", "across"),
+    ("leaves", "net", "nodes_across"),
     [
         ("aabb", ["n0", "n1"], ["n0", "n2"]),
         ("abab", ["n0", "n2"], ["n0", "n1"]),
@@ -88,19 +90,19 @@ def test_what_there_is_to_measure() -> None:
     ],
 )
 def test_servers_of_one_leaf_switch_and_of_two_are_measured(
-    leaves: str, net: list[str], across: list[str]
+    leaves: str, net: list[str], nodes_across: list[str]
 ) -> None:
     a = GpuType("a100")
     nodes = tuple(
         NodeReading(NodeName(f"n{i}"), a, 8, 8, switches=("core", leaf))
         for i, leaf in enumerate(leaves)
     )
-    found = shapes(Reading(0.0, nodes, ()), a)
-    assert found.net == [Allocation.of(dict.fromkeys(net, 1))]
-    assert found.across == [Allocation.of(dict.fromkeys(across, 1)) for _ in across[:1]]
+    pairs = shapes(Reading(0.0, nodes, ()), a)
+    assert pairs.net == [Allocation.of(dict.fromkeys(net, 1))]
+    assert pairs.across == [Allocation.of(dict.fromkeys(nodes_across, 1)) for _ in nodes_across[:1]]
 
 
-class Here(SlurmCommands):
+class LocalSrun(SlurmCommands):
     """In place of srun: its program, on this machine and in the current folder."""
 
     def run(self, *arguments: str) -> str:
@@ -117,7 +119,7 @@ def test_root_runs_no_code_of_the_folder_it_is_in(
     (tmp_path / "json.py").write_text("open('caught', 'w')\n")
     monkeypatch.chdir(tmp_path)
     with pytest.raises(SlurmError):
-        measure(Here(), Site(sys.executable), Allocation.of({"n1": 2}), [1000])
+        measure(LocalSrun(), Site(sys.executable), Allocation.of({"n1": 2}), [1000])
     assert not (tmp_path / "caught").exists()
 
 
@@ -154,9 +156,9 @@ def test_measured_fitted_and_stored(
     )
     command = ["--config", str(config), "--python", sys.executable]
     command += ["--sizes", "200000", "--sizes", "2000000"]
-    done = CliRunner().invoke(calibrate, [*command, "--json"], catch_exceptions=False)
-    assert done.exit_code == 0, done.output
-    first, second = json.loads(done.output)
+    result = CliRunner().invoke(calibrate, [*command, "--json"], catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    first, second = json.loads(result.output)
     assert (first["gpu_type"], first["backend"]) == ("rtx3090", "gloo")
     assert [(t["gpus"], t["nodes"]) for t in first["b_link"]["transfers"]] == [(2, 1)] * 2
     assert [(t["gpus"], t["nodes"]) for t in first["b_net"]["transfers"]] == [(2, 2)] * 2
@@ -164,11 +166,11 @@ def test_measured_fitted_and_stored(
     assert second["b_across"] is None
     assert (second["gpu_type"], second["b_link"], second["b_net"]) == ("v100", None, None)
     with PostgresStore(database) as store:
-        (stored,) = store.knowledge().bandwidth
-        assert stored.gpu_type == "rtx3090"
-        assert stored.b_link == first["b_link"]["bandwidth"] > 1e6
-        assert stored.b_net == first["b_net"]["bandwidth"] > 1e6
-        assert stored.b_across == first["b_across"]["bandwidth"] > 1e6
+        (bandwidth,) = store.knowledge().bandwidth
+        assert bandwidth.gpu_type == "rtx3090"
+        assert bandwidth.b_link == first["b_link"]["bandwidth"] > 1e6
+        assert bandwidth.b_net == first["b_net"]["bandwidth"] > 1e6
+        assert bandwidth.b_across == first["b_across"]["bandwidth"] > 1e6
         records = store.knowledge().records
         assert {(r.gpu_type, r.gpus, r.nodes) for r in records} == {
             ("rtx3090", 1, 1),
@@ -181,13 +183,13 @@ def test_measured_fitted_and_stored(
     ]
     assert speeds == {"rtx3090": 1.0, "v100": pytest.approx(prod(ratios) ** 0.5)}
 
-    more = ["--type", "rtx3090", "--dry-run"]
-    shown = CliRunner().invoke(calibrate, [*command, *more], catch_exceptions=False)
-    assert "b_across" in shown.output
-    assert "not stored" in shown.output
-    assert "the configuration overrides them: b_link 7e+09" in shown.output
+    options = ["--type", "rtx3090", "--dry-run"]
+    dry_run = CliRunner().invoke(calibrate, [*command, *options], catch_exceptions=False)
+    assert "b_across" in dry_run.output
+    assert "not stored" in dry_run.output
+    assert "the configuration overrides them: b_link 7e+09" in dry_run.output
     with PostgresStore(database) as store:
-        assert store.knowledge().bandwidth == (stored,)
+        assert store.knowledge().bandwidth == (bandwidth,)
 
 
 @pytest.mark.live

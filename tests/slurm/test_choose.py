@@ -45,7 +45,7 @@ def pyslurm_of(monkeypatch: pytest.MonkeyPatch) -> Callable[[tuple[int, ...] | N
 
 
 @pytest.mark.parametrize(
-    ("name", "installed", "chosen", "why"),
+    ("name", "pyslurm_version", "expected_port", "reason"),
     [
         (PortName.AUTO, (25, 11, 3), "pyslurm", "fits Slurm 25.11"),
         (PortName.AUTO, (26, 5, 0), "scontrol", "built for Slurm 26.05: install the one for 25.11"),
@@ -59,21 +59,21 @@ def pyslurm_of(monkeypatch: pytest.MonkeyPatch) -> Callable[[tuple[int, ...] | N
 def test_choice(
     pyslurm_of: Callable[[tuple[int, ...] | None], None],
     name: PortName,
-    installed: tuple[int, ...] | None,
-    chosen: str,
-    why: str,
+    pyslurm_version: tuple[int, ...] | None,
+    expected_port: str,
+    reason: str,
 ) -> None:
-    pyslurm_of(installed)
+    pyslurm_of(pyslurm_version)
     port, sentence = choose.choose_port(SlurmConfig(port=name), Site())
-    assert port.name == chosen
-    assert why in sentence
+    assert port.name == expected_port
+    assert reason in sentence
 
 
-@pytest.mark.parametrize("installed", [(24, 11, 5), None])
+@pytest.mark.parametrize("pyslurm_version", [(24, 11, 5), None])
 def test_demanded_but_unfit(
-    pyslurm_of: Callable[[tuple[int, ...] | None], None], installed: tuple[int, ...] | None
+    pyslurm_of: Callable[[tuple[int, ...] | None], None], pyslurm_version: tuple[int, ...] | None
 ) -> None:
-    pyslurm_of(installed)
+    pyslurm_of(pyslurm_version)
     with pytest.raises(SlurmError, match="pyslurm"):
         choose.choose_port(SlurmConfig(port=PortName.PYSLURM), Site())
 

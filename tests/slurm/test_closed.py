@@ -21,7 +21,7 @@ from hopsd.slurm.apply import SlurmPort
 from hopsd.slurm.parse import barred, closed_partitions, node_readings, records
 from hopsd.slurm.scontrol import ScontrolAdapter
 
-CLOSED = {"a": "DOWN", "b": "INACTIVE"}
+CLOSED_PARTITIONS = {"a": "DOWN", "b": "INACTIVE"}
 NODE = "NodeName=n0 CPUTot=8 Gres=gpu:t:2 State=IDLE Partitions="
 
 
@@ -34,7 +34,7 @@ def test_a_partition_that_drains_still_starts_what_waits() -> None:
 
 
 @pytest.mark.parametrize(
-    ("partition", "told"),
+    ("partition", "reason"),
     [
         ("main", ""),
         ("a", "partition a is DOWN: Slurm starts none of its jobs"),
@@ -43,32 +43,32 @@ def test_a_partition_that_drains_still_starts_what_waits() -> None:
     ],
 )
 def test_a_job_is_kept_back_only_where_all_its_partitions_are_closed(
-    partition: str, told: str
+    partition: str, reason: str
 ) -> None:
-    assert barred(partition, CLOSED) == told
+    assert barred(partition, CLOSED_PARTITIONS) == reason
 
 
 @pytest.mark.parametrize(
-    ("within", "open_", "usable"),
+    ("partitions", "open_", "usable"),
     [("main", ("main",), True), ("a,main", ("main",), True), ("a,b", (), False)],
 )
 def test_a_node_takes_jobs_of_its_open_partitions_alone(
-    within: str, open_: tuple[str, ...], usable: bool
+    partitions: str, open_: tuple[str, ...], usable: bool
 ) -> None:
-    ((node,), _) = node_readings(records(NODE + within), (), CLOSED)
+    ((node,), _) = node_readings(records(NODE + partitions), (), CLOSED_PARTITIONS)
     assert (node.partitions, node.usable) == (open_, usable)
 
 
 @pytest.mark.parametrize(
-    ("configured", "open_", "usable"), [("a", (), False), ("main", ("main",), True)]
+    ("partition", "open_", "usable"), [("a", (), False), ("main", ("main",), True)]
 )
 def test_a_node_takes_no_jobs_of_partitions_that_are_not_hopsds(
-    configured: str, open_: tuple[str, ...], usable: bool
+    partition: str, open_: tuple[str, ...], usable: bool
 ) -> None:
     """A job moved to another one would not be seen any more."""
-    ((node,), _) = node_readings(records(NODE + "a,c,main"), (configured,), CLOSED)
+    ((node,), _) = node_readings(records(NODE + "a,c,main"), (partition,), CLOSED_PARTITIONS)
     assert (node.partitions, node.usable) == (open_, usable)
-    assert not node_readings(records(NODE + "c"), (configured,), CLOSED)[0]
+    assert not node_readings(records(NODE + "c"), (partition,), CLOSED_PARTITIONS)[0]
 
 
 @pytest.mark.live
@@ -78,17 +78,22 @@ def test_while_a_partition_is_down_its_jobs_wait_and_run_on(cluster: PrivateClus
     assert_runs_as_planned(port, port.apply([start(runs, n0=2)]))
     cluster.run("scontrol", "update", "partitionname=main", "state=down")
     try:
-        seen = observe(port, MemoryStore(), 8)
+        observation = observe(port, MemoryStore(), 8)
     finally:
         cluster.run("scontrol", "update", "partitionname=main", "state=up")
-    assert seen.errors[waits].code is ReasonCode.HELD
-    assert seen.errors[waits].text == "partition main is DOWN: Slurm starts none of its jobs"
+    assert observation.errors[waits].code is ReasonCode.HELD
+    assert observation.errors[waits].text == "partition main is DOWN: Slurm starts none of its jobs"
     info = RoundInfo(first=True, seconds=60.0)
-    built = build_snapshot(
-        seen.reading, seen.records, seen.comments, Knowledge(), info, SnapshotSettings()
+    build = build_snapshot(
+        observation.reading,
+        observation.records,
+        observation.comments,
+        Knowledge(),
+        info,
+        SnapshotSettings(),
     )
-    assert runs in built.pinned
-    assert not built.snapshot.nodes
+    assert runs in build.pinned
+    assert not build.snapshot.nodes
     assert waits in observe(port, MemoryStore(), 8).comments
 
 

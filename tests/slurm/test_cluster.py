@@ -16,14 +16,14 @@ SMALL = [NodeSpec("rtx3090", gpus=2, cpus=4), NodeSpec("v100", gpus=1, cpus=4)]
 
 def processes_of(cluster: PrivateCluster) -> list[str]:
     """Living processes whose environment names the cluster's configuration."""
-    found = []
+    command_names = []
     for path in Path("/proc").glob("[0-9]*"):
         try:
             if f"SLURM_CONF={cluster.conf}".encode() in (path / "environ").read_bytes():
-                found.append((path / "comm").read_text().strip())
+                command_names.append((path / "comm").read_text().strip())
         except OSError:
             continue
-    return found
+    return command_names
 
 
 @pytest.mark.live
@@ -40,10 +40,12 @@ def test_nothing_stays() -> None:
 @pytest.mark.live
 def test_failure_at_the_start_stops_what_ran(tmp_path: Path) -> None:
     skip_without_slurm()
-    broken = PrivateCluster(tmp_path, nodes=SMALL, extra_conf=["SelectType=select/unheard_of"])
-    with pytest.raises(ClusterError, match=r"did not start(.|\n)*unheard_of"), broken:
+    broken_cluster = PrivateCluster(
+        tmp_path, nodes=SMALL, extra_conf=["SelectType=select/unheard_of"]
+    )
+    with pytest.raises(ClusterError, match=r"did not start(.|\n)*unheard_of"), broken_cluster:
         pass
-    assert processes_of(broken) == []
+    assert processes_of(broken_cluster) == []
 
 
 @pytest.mark.live
@@ -67,11 +69,11 @@ def test_missing_programs_are_named_with_their_packages(
         pass
 
 
-@pytest.mark.parametrize(("there", "real"), [(4, True), (2, True), (1, False), (0, False)])
+@pytest.mark.parametrize(("device_count", "real"), [(4, True), (2, True), (1, False), (0, False)])
 def test_real_gpus_fill_the_first_node(
-    monkeypatch: pytest.MonkeyPatch, there: int, real: bool
+    monkeypatch: pytest.MonkeyPatch, device_count: int, real: bool
 ) -> None:
-    names = [f"/dev/nvidia{i}" for i in range(there)]
+    names = [f"/dev/nvidia{i}" for i in range(device_count)]
     monkeypatch.setattr(Path, "exists", lambda path: str(path) in names)
     first, second = on_real_gpus([NodeSpec("h200", gpus=2), NodeSpec("h200", gpus=2)])
     assert first.devices == (("/dev/nvidia0", "/dev/nvidia1") if real else ())

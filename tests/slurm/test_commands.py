@@ -8,7 +8,7 @@ import sys
 import time
 
 import pytest
-from canned import Canned
+from canned import CannedCommands
 
 from hopsd.errors import SlurmError, SlurmUnavailableError
 from hopsd.slurm.ask import slurm_conf
@@ -16,7 +16,7 @@ from hopsd.slurm.command import SlurmCommands
 from hopsd.slurm.scontrol import ScontrolAdapter
 
 
-def said(monkeypatch: pytest.MonkeyPatch, returncode: int, stderr: str) -> None:
+def fail_with(monkeypatch: pytest.MonkeyPatch, returncode: int, stderr: str) -> None:
     def run(command: list[str], **_: object) -> subprocess.CompletedProcess[bytes]:
         return subprocess.CompletedProcess(command, returncode, b"", stderr.encode())
 
@@ -39,19 +39,19 @@ def said(monkeypatch: pytest.MonkeyPatch, returncode: int, stderr: str) -> None:
     ],
 )
 def test_kinds_of_failure(monkeypatch: pytest.MonkeyPatch, stderr: str, error: str) -> None:
-    said(monkeypatch, 1, stderr)
-    with pytest.raises(SlurmError, match="scontrol hold 1") as raised:
+    fail_with(monkeypatch, 1, stderr)
+    with pytest.raises(SlurmError, match="scontrol hold 1") as error_info:
         SlurmCommands().run("scontrol", "hold", "1")
-    assert isinstance(raised.value, SlurmUnavailableError) == (error == "away")
-    assert stderr in str(raised.value)
+    assert isinstance(error_info.value, SlurmUnavailableError) == (error == "away")
+    assert stderr in str(error_info.value)
 
 
 def test_an_error_names_the_command_and_not_its_options(monkeypatch: pytest.MonkeyPatch) -> None:
     """It is told to a job's user as why the job waits."""
-    said(monkeypatch, 1, "Requested nodes are busy")
-    with pytest.raises(SlurmError) as raised:
+    fail_with(monkeypatch, 1, "Requested nodes are busy")
+    with pytest.raises(SlurmError) as error_info:
         SlurmCommands().run("scontrol", "update", "jobid=7", "reqnodelist=n1", "starttime=now")
-    assert str(raised.value) == "scontrol update: Requested nodes are busy"
+    assert str(error_info.value) == "scontrol update: Requested nodes are busy"
 
 
 def test_arguments_are_not_a_shells() -> None:
@@ -84,13 +84,13 @@ def test_a_command_is_stopped_at_what_it_says() -> None:
         "-c",
         "echo a line >&2; echo Job is in transitional state, retrying >&2; sleep 60",
     )
-    begun = time.monotonic()
+    start_time = time.monotonic()
     SlurmCommands().run_until("transitional state", *shell)
-    assert time.monotonic() - begun < 30.0
+    assert time.monotonic() - start_time < 30.0
 
 
 @pytest.mark.parametrize(
-    ("script", "error", "told"),
+    ("script", "error", "message"),
     [
         ("exit 0", None, ""),
         ("echo Access denied >&2; exit 1", SlurmError, "sh: Access denied"),
@@ -99,10 +99,10 @@ def test_a_command_is_stopped_at_what_it_says() -> None:
     ],
 )
 def test_a_command_that_does_not_say_it(
-    script: str, error: type[SlurmError] | None, told: str
+    script: str, error: type[SlurmError] | None, message: str
 ) -> None:
     commands = SlurmCommands(1.0 if "sleep" in script else 30.0)
-    with contextlib.nullcontext() if error is None else pytest.raises(error, match=told):
+    with contextlib.nullcontext() if error is None else pytest.raises(error, match=message):
         commands.run_until("transitional state", "sh", "-c", script)
 
 
@@ -113,7 +113,7 @@ def test_no_such_command() -> None:
 
 @pytest.mark.parametrize("answer", ["", "not json", "[]", "{}"])
 def test_unknown_answer_is_an_error(answer: str) -> None:
-    commands = Canned()
+    commands = CannedCommands()
     object.__setattr__(commands, "jobs", answer)
     with pytest.raises(SlurmError, match="squeue --json"):
         ScontrolAdapter(commands).read()
@@ -122,14 +122,14 @@ def test_unknown_answer_is_an_error(answer: str) -> None:
 @pytest.mark.parametrize("state", ["UNKNOWN", "UNKNOWN*"])
 def test_half_heard_of_cluster_is_no_reading(state: str) -> None:
     """Else all jobs would be planned onto the nodes that slurmctld knows already."""
-    commands = Canned()
+    commands = CannedCommands()
     assert ScontrolAdapter(commands).read().nodes[0].usable
     text = f"{commands.nodes}\nNodeName=n1 CPUTot=8 Gres=gpu:a:2 State={state} Partitions=main"
     object.__setattr__(commands, "nodes", text)
     with pytest.raises(SlurmUnavailableError, match="n1"):
         ScontrolAdapter(commands).read()
-    drained = text.replace(f"State={state}", "State=UNKNOWN+DRAIN")
-    object.__setattr__(commands, "nodes", drained)
+    draining_nodes = text.replace(f"State={state}", "State=UNKNOWN+DRAIN")
+    object.__setattr__(commands, "nodes", draining_nodes)
     assert [node.usable for node in ScontrolAdapter(commands).read().nodes] == [True, False]
 
 
@@ -140,9 +140,11 @@ def test_a_node_that_does_not_register_is_waited_for_and_then_left_out(
     """A job that is put there starts without a GPU; for ever, nobody else would start either."""
     seconds = 0.0
     monkeypatch.setattr(time, "monotonic", lambda: seconds)
-    commands = Canned()
-    lost = f"NodeName=n1 CPUTot=8 Gres=gpu:a:2 State={state} Partitions=main SlurmdStartTime=None"
-    object.__setattr__(commands, "nodes", f"{commands.nodes}\n{lost}")
+    commands = CannedCommands()
+    absent_node = (
+        f"NodeName=n1 CPUTot=8 Gres=gpu:a:2 State={state} Partitions=main SlurmdStartTime=None"
+    )
+    object.__setattr__(commands, "nodes", f"{commands.nodes}\n{absent_node}")
     adapter = ScontrolAdapter(commands)
     with pytest.raises(SlurmUnavailableError, match="n1"):
         adapter.read()

@@ -26,23 +26,23 @@ def cluster() -> Iterator[PrivateCluster]:
         pytest.skip("Slurm before 25.11 has no expedited requeue")
     nodes = [NodeSpec("a100", gpus=2), NodeSpec("a100", gpus=2)]
     conf = ["SlurmctldParameters=enable_expedited_requeue"]
-    with running_cluster(nodes=nodes, extra_conf=conf) as made:
-        yield made
+    with running_cluster(nodes=nodes, extra_conf=conf) as private_cluster:
+        yield private_cluster
 
 
 def test_the_job_waits_for_hops_to_place_it_elsewhere(cluster: PrivateCluster) -> None:
     """Slurm alone would keep the lost node for the job, and start it there without hops' hold."""
-    done = as_user(
+    result = as_user(
         cluster, None, "sbatch", "--parsable", "--output=/dev/null", "--requeue=expedite",
         "--comment=hops:reqs=2", "--wrap=sleep 600",
     )  # fmt: skip
-    assert "ignored, since hops chooses GPUs and nodes: --requeue=expedite" in done.stderr
-    job = JobId(done.stdout.strip())
+    assert "ignored, since hops chooses GPUs and nodes: --requeue=expedite" in result.stderr
+    job = JobId(result.stdout.strip())
     port = SlurmPort(ScontrolAdapter(cluster.commands()), ApplySettings())
 
     def reading() -> JobReading:
-        (found,) = [each for each in port.read().jobs if each.id == job]
-        return found
+        (job_reading,) = [candidate for candidate in port.read().jobs if candidate.id == job]
+        return job_reading
 
     def start(node: str) -> None:
         (outcome,) = port.apply([Step(job, StepKind.START, target=Allocation.of({node: 2}))])

@@ -40,14 +40,14 @@ JOB = JobReading(
 def test_the_shares_never_exceed_what_there_is(
     counts: Mapping[GpuType, int], cores: int, memory: int, data: st.DataObject
 ) -> None:
-    found = parts(replace(NODE, idle_cores=cores, idle_memory_mb=memory), counts)
-    free = {node.name: data.draw(st.integers(-1, node.gpus)) for node in found}
-    shared = with_idle_shares(found, free)
-    assert sum(node.cores for node in shared) <= 64
-    assert sum(node.memory_mb or 0 for node in shared) <= 512_000
-    assert sum(node.idle_cores or 0 for node in shared) <= cores
-    assert sum(node.idle_memory_mb or 0 for node in shared) <= memory
-    assert all((node.idle_cores or 0) <= node.cores for node in shared)
+    node_parts = parts(replace(NODE, idle_cores=cores, idle_memory_mb=memory), counts)
+    free = {node.name: data.draw(st.integers(-1, node.gpus)) for node in node_parts}
+    parts_with_shares = with_idle_shares(node_parts, free)
+    assert sum(node.cores for node in parts_with_shares) <= 64
+    assert sum(node.memory_mb or 0 for node in parts_with_shares) <= 512_000
+    assert sum(node.idle_cores or 0 for node in parts_with_shares) <= cores
+    assert sum(node.idle_memory_mb or 0 for node in parts_with_shares) <= memory
+    assert all((node.idle_cores or 0) <= node.cores for node in parts_with_shares)
 
 
 def test_what_one_type_leaves_another_may_have() -> None:
@@ -76,7 +76,7 @@ def test_gpus_with_and_without_a_type_are_not_used() -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "by_type", "names"),
+    ("options", "by_type", "names"),
     [
         (NO_OPTIONS, False, ["n0/1g.10gb", "n0/a100", "n1"]),
         (NO_OPTIONS, True, ["n1"]),
@@ -85,15 +85,15 @@ def test_gpus_with_and_without_a_type_are_not_used() -> None:
         (ScriptOptions(nodes=frozenset({NodeName("n0")})), False, ["n0/1g.10gb", "n0/a100"]),
     ],
 )
-def test_who_may_have_them(asked: ScriptOptions, by_type: bool, names: list[str]) -> None:
+def test_who_may_have_them(options: ScriptOptions, by_type: bool, names: list[str]) -> None:
     nodes = [*(replace(node, by_type=by_type) for node in MIXED), PLAIN]
-    assert [n.name for n in allowed_nodes(replace(JOB, options=asked), nodes)] == names
+    assert [n.name for n in allowed_nodes(replace(JOB, options=options), nodes)] == names
     kept_out = replace(JOB, excluded=frozenset({NodeName("n0")}))
     assert [n.name for n in allowed_nodes(kept_out, nodes)] == ["n1"]
 
 
 @pytest.mark.parametrize(
-    ("asked", "by_type", "told"),
+    ("options", "by_type", "prefix"),
     [
         (NO_OPTIONS, True, "not on n0/1g.10gb, n0/a100: before Slurm 23.11"),
         (NO_OPTIONS, False, ""),
@@ -102,18 +102,18 @@ def test_who_may_have_them(asked: ScriptOptions, by_type: bool, names: list[str]
     ],
 )
 def test_who_names_no_type_is_told_of_the_nodes_that_ask_for_one(
-    asked: ScriptOptions, by_type: bool, told: str
+    options: ScriptOptions, by_type: bool, prefix: str
 ) -> None:
     nodes = [*(replace(node, by_type=by_type) for node in MIXED), PLAIN]
-    note = NodesNotes(nodes).for_job(replace(JOB, options=asked))
-    assert note.startswith(told)
-    assert bool(note) == bool(told)
+    note = NodesNotes(nodes).for_job(replace(JOB, options=options))
+    assert note.startswith(prefix)
+    assert bool(note) == bool(prefix)
 
 
 def test_a_named_node_that_slurm_does_not_have_is_told() -> None:
     notes = NodesNotes([PLAIN])
-    chosen = ScriptOptions(nodes=frozenset({NodeName("n1"), NodeName("n7"), NodeName("gone")}))
-    assert notes.for_job(replace(JOB, options=chosen)) == "--nodelist: Slurm has no node gone, n7"
+    options = ScriptOptions(nodes=frozenset({NodeName("n1"), NodeName("n7"), NodeName("gone")}))
+    assert notes.for_job(replace(JOB, options=options)) == "--nodelist: Slurm has no node gone, n7"
     assert notes.for_job(replace(JOB, options=ScriptOptions(nodes=frozenset({PLAIN.name})))) == ""
     assert notes.for_job(JOB) == ""
 
@@ -126,12 +126,12 @@ def test_slurm_is_asked_for_the_type_after_the_last_one_is_cleared() -> None:
         placement = requests.placement(job, Allocation.of(gpus))
         return placement.reset, update_arguments(placement, (24, 11))
 
-    reset, asked = words(JOB, **{"n0/1g.10gb": 2})
+    reset, request = words(JOB, **{"n0/1g.10gb": 2})
     assert reset
-    assert {"reqnodelist=n0", "tresPerNode=gres:gpu:1g.10gb:2"} <= set(asked)
+    assert {"reqnodelist=n0", "tresPerNode=gres:gpu:1g.10gb:2"} <= set(request)
     assert "tresPerNode=" in reset_arguments((24, 11))
-    reset, asked = words(JOB, n1=2)
+    reset, request = words(JOB, n1=2)
     assert reset
-    assert "tresPerNode=gres:gpu:2" in asked
+    assert "tresPerNode=gres:gpu:2" in request
     assert not words(replace(JOB, options=ScriptOptions(gpu_type=V)), n1=2)[0]
     assert {host_of(node.name) for node in reading.nodes} == {"n0", "n1"}

@@ -21,7 +21,7 @@ NodeName=n0 Name=gpu Type=a100 File={FOUR}
 NodeName=n0 Name=gpu Type=1g.10gb File=/dev/urandom,/dev/tty,/dev/ptmx
 NodeName=n1 Name=gpu Type=v100 File={FOUR}
 """
-BIG, SLICE, OTHER = NodeName("n0/a100"), NodeName("n0/1g.10gb"), NodeName("n1")
+BIG, SLICE, OTHER_NODE = NodeName("n0/a100"), NodeName("n0/1g.10gb"), NodeName("n1")
 
 
 def test_each_type_is_a_node_of_its_own() -> None:
@@ -32,9 +32,11 @@ def test_each_type_is_a_node_of_its_own() -> None:
         def carry_out(*steps: Step) -> None:
             for outcome in port.apply(list(steps)):
                 assert outcome.status is OutcomeStatus.DONE, outcome.error
-                found = reading(adapter, outcome.step.job)
-                assert found.allocation == outcome.step.target
-                assert sum(map(len, found.gpu_indices.values())) == found.allocation.gpus
+                job_reading = reading(adapter, outcome.step.job)
+                assert job_reading.allocation == outcome.step.target
+                assert (
+                    sum(map(len, job_reading.gpu_indices.values())) == job_reading.allocation.gpus
+                )
 
         # Slurm gives one that names no type GPUs of both, as many as it wants.
         submit(cluster, "--gres=gpu:5", "--nodelist=n0", script=SLEEPER, comment=None)
@@ -43,19 +45,19 @@ def test_each_type_is_a_node_of_its_own() -> None:
         assert [(n.name, n.gpus, n.foreign_gpus) for n in nodes.values()] == [
             (SLICE, 3, 1),
             (BIG, 4, 4),
-            (OTHER, 4, 0),
+            (OTHER_NODE, 4, 0),
         ]
         assert all(node.usable for node in nodes.values())
         clean(cluster)
-        typed = submit(cluster, "--gres=gpu:1g.10gb:1", script=SLEEPER)
-        carry_out(start(typed, **{SLICE: 2}))
+        slice_job = submit(cluster, "--gres=gpu:1g.10gb:1", script=SLEEPER)
+        carry_out(start(slice_job, **{SLICE: 2}))
         big = submit(cluster, "--gres=gpu:a100:1", script=SLEEPER)
-        carry_out(start(big, **{BIG: 3}), move(typed, **{SLICE: 1}))
+        carry_out(start(big, **{BIG: 3}), move(slice_job, **{SLICE: 1}))
         free = submit(cluster, script=SLEEPER)
-        carry_out(start(free, **{OTHER: 2}))
+        carry_out(start(free, **{OTHER_NODE: 2}))
         if not nodes[BIG].by_type:
             carry_out(move(free, **{SLICE: 2}))
             carry_out(move(free, **{BIG: 1}))
-            carry_out(move(free, **{OTHER: 3}))
+            carry_out(move(free, **{OTHER_NODE: 3}))
         assert reading(adapter, big).allocation == Allocation.of({BIG: 3})
         clean(cluster)

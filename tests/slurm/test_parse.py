@@ -13,7 +13,7 @@ from hopsd.model.reading import USER_HOLD_BEGIN, Hold, SlurmState
 from hopsd.model.script_options import ScriptOptions
 from hopsd.slurm import parse
 from hopsd.slurm.parse import (
-    glanced,
+    glance_readings,
     gpus_in,
     is_hops_job,
     isolated_reading,
@@ -89,8 +89,8 @@ def test_a_running_job(job: dict[str, Any]) -> None:
 
 
 def test_what_the_submit_plugin_asks_for_in_total_is_in_no_placements_way() -> None:
-    submitted = {**OLD, "job_state": "PENDING", "required_nodes": "", "nodes": ""}
-    assert not job_reading(submitted, ORDER, NONE_KNOWN).per_job_gpus
+    pending_record = {**OLD, "job_state": "PENDING", "required_nodes": "", "nodes": ""}
+    assert not job_reading(pending_record, ORDER, NONE_KNOWN).per_job_gpus
 
 
 def test_a_job_placed_in_one_of_its_partitions_still_asks_for_all() -> None:
@@ -109,10 +109,10 @@ def test_a_job_placed_with_a_shorter_time_limit_still_asks_for_its_own() -> None
         job = {**OLD, "job_state": state, "comment": comment, "time_limit": minutes}
         return job_reading(job, ORDER, NONE_KNOWN).time_limit_seconds
 
-    shortened = "hops:reqs=1 #hops-time=120>45"
-    assert limit(45, shortened) == 7200
-    assert limit(45, shortened, "RUNNING") == 2700
-    assert limit(60, shortened) == 3600  # its owner has changed it since
+    comment = "hops:reqs=1 #hops-time=120>45"
+    assert limit(45, comment) == 7200
+    assert limit(45, comment, "RUNNING") == 2700
+    assert limit(60, comment) == 3600  # its owner has changed it since
     assert limit(45, "hops:reqs=1 #hops-time=0>45") is None
     assert limit(45, "hops:reqs=1 #hops-time=many>45") == 2700
 
@@ -198,16 +198,18 @@ def test_heterogeneous_jobs_are_not_ours() -> None:
 def test_a_job_whose_options_make_the_parser_raise_is_set_aside(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def broken(_: str) -> None:
+    def raise_error(_: str) -> None:
         raise ValueError("planted")
 
     waits = {**OLD, "job_state": "PENDING", "priority": 0, "nodes": "", "gres_detail": []}
     for job in (OLD, waits):
         sound = isolated_reading(job, ORDER, NONE_KNOWN)
         assert sound == job_reading(job, ORDER, NONE_KNOWN)
-        with monkeypatch.context() as patched:
-            patched.setattr(
-                parse, "read_script_options", lambda said: broken(said) if said else ScriptOptions()
+        with monkeypatch.context() as context:
+            context.setattr(
+                parse,
+                "read_script_options",
+                lambda text: raise_error(text) if text else ScriptOptions(),
             )
             read = isolated_reading({**job, "admin_comment": "hops:asks|x"}, ORDER, NONE_KNOWN)
         assert read.allocation == sound.allocation
@@ -224,8 +226,8 @@ def test_answer_without_ids_is_an_error() -> None:
 
 def test_nodes() -> None:
     text = "\n".join(
-        f"NodeName={name} CPUTot=64 {gres} State={state} Partitions=main,big {rest}"
-        for name, gres, state, rest in [
+        f"NodeName={name} CPUTot=64 {gres} State={state} Partitions=main,big {extra_fields}"
+        for name, gres, state, extra_fields in [
             ("n2", "Gres=gpu:a100:4(S:0)", "IDLE", ""),
             ("n10", "Gres=gpu:a100:4", "MIXED+DRAIN", "Reason=State=IDLE"),
             ("cpu1", "Gres=(null)", "IDLE", ""),
@@ -280,18 +282,22 @@ def test_a_glance() -> None:
 9|9|N/A|PENDING|17|0|2026-11-23T10:00:00|2026-11-23T10:00:00|Nodes required for job are DOWN, or|
 10|10|N/A|COMPLETING|0|0|2026-11-23T10:00:00|2026-11-23T10:00:00|NonZeroExitCode|
 """
-    seen = glanced(text, [JobId(job) for job in ("7", "8", "9", "17_4", "11")])
-    assert seen.keys() == {"7", "8", "17_4"}
-    assert {job.hold for job in seen.values()} == {Hold.NONE, Hold.HOPS}
-    job = seen[JobId("7")]
+    states_by_job = glance_readings(text, [JobId(job) for job in ("7", "8", "9", "17_4", "11")])
+    assert states_by_job.keys() == {"7", "8", "17_4"}
+    assert {job.hold for job in states_by_job.values()} == {Hold.NONE, Hold.HOPS}
+    job = states_by_job[JobId("7")]
     assert (job.state, job.reason, job.hold) == (SlurmState.PENDING, "Resources", Hold.NONE)
     assert (job.restarts, job.begin) == (2, 0.0)
-    assert seen[JobId("8")].hold is Hold.HOPS
-    assert seen[JobId("17_4")].state is SlurmState.RUNNING
+    assert states_by_job[JobId("8")].hold is Hold.HOPS
+    assert states_by_job[JobId("17_4")].state is SlurmState.RUNNING
 
 
 def test_a_job_that_slurm_could_not_launch_says_so() -> None:
-    held = OLD | {"job_state": "PENDING", "priority": 0, "nodes": "", "gres_detail": []}
-    for description, failed in [("launch failed requeued held", True), ("", False), (None, False)]:
-        reading = job_reading(held | {"state_description": description}, ORDER, NONE_KNOWN)
-        assert reading.launch_failed is failed
+    held_record = OLD | {"job_state": "PENDING", "priority": 0, "nodes": "", "gres_detail": []}
+    for description, has_failed in [
+        ("launch failed requeued held", True),
+        ("", False),
+        (None, False),
+    ]:
+        reading = job_reading(held_record | {"state_description": description}, ORDER, NONE_KNOWN)
+        assert reading.launch_failed is has_failed

@@ -43,7 +43,7 @@ def test_even_shapes(cluster: PrivateCluster, port: SlurmPort) -> None:
 
 
 @pytest.mark.parametrize(
-    ("others", "uneven"),
+    ("placements_beside", "uneven_placement"),
     [
         ([{"n0": 6}, {"n2": 1}], {"n0": 2, "n2": 4}),
         ([{"n0": 1}], {"n0": 7, "n1": 1}),
@@ -55,11 +55,13 @@ def test_even_shapes(cluster: PrivateCluster, port: SlurmPort) -> None:
 def test_uneven_shape_beside_others(
     cluster: PrivateCluster,
     port: SlurmPort,
-    others: list[dict[str, int]],
-    uneven: dict[str, int],
+    placements_beside: list[dict[str, int]],
+    uneven_placement: dict[str, int],
 ) -> None:
     """The uneven job comes first in the plan, and others must run before it can."""
-    steps = [start(submit(cluster), **uneven)] + [start(submit(cluster), **o) for o in others]
+    steps = [start(submit(cluster), **uneven_placement)] + [
+        start(submit(cluster), **o) for o in placements_beside
+    ]
     assert_runs_as_planned(port, port.apply(steps))
 
 
@@ -119,17 +121,17 @@ def test_shape_that_slurm_would_not_give_is_never_released(
 def test_taken_gpus_are_not_waited_for(cluster: PrivateCluster, port: SlurmPort) -> None:
     foreign = submit(cluster, "--gres=gpu:6", "--nodelist=n0", comment=None)
     wait_until(lambda: port.read().nodes[0].foreign_gpus == 6)
-    job, other = submit(cluster), submit(cluster)
-    outcomes = port.apply([start(job, n0=4), start(other, n0=2)])
+    job, competitor = submit(cluster), submit(cluster)
+    outcomes = port.apply([start(job, n0=4), start(competitor, n0=2)])
     assert statuses(outcomes) == [OutcomeStatus.FAILED, OutcomeStatus.DONE]
     assert "not free" in outcomes[0].error
     assert foreign not in {j.id for j in port.read().jobs}
 
 
 def test_outcomes_come_in_the_order_of_the_steps(cluster: PrivateCluster, port: SlurmPort) -> None:
-    first, gone, third = submit(cluster), submit(cluster), submit(cluster)
-    cluster.run("scancel", gone)
-    steps = [start(third, n0=8, n1=1), preempt(gone), start(first, n2=1), hold(third)]
+    first, cancelled_job, third = submit(cluster), submit(cluster), submit(cluster)
+    cluster.run("scancel", cancelled_job)
+    steps = [start(third, n0=8, n1=1), preempt(cancelled_job), start(first, n2=1), hold(third)]
     outcomes = port.apply([steps[0], steps[1], steps[2]])
     assert [o.step for o in outcomes] == steps[:3]
     assert statuses(outcomes) == [OutcomeStatus.DONE, OutcomeStatus.GONE, OutcomeStatus.DONE]
@@ -143,11 +145,11 @@ def test_what_there_is_no_time_for_stays_held_and_starts_with_the_next_plan(
     with monkeypatch.context() as patch:
         patch.setattr("hopsd.slurm.apply.RELEASING_SECONDS", 0.0)
         outcomes = port.apply(steps)
-    done, put_off = OutcomeStatus.DONE, OutcomeStatus.PUT_OFF
-    assert statuses(outcomes) == [done, done, put_off, put_off]
+    success, put_off = OutcomeStatus.DONE, OutcomeStatus.PUT_OFF
+    assert statuses(outcomes) == [success, success, put_off, put_off]
     jobs = {job.id: job for job in cluster.read_jobs()}
     assert all(jobs[step.job].hold is Hold.HOPS for step in steps[2:])
-    assert statuses(port.apply(steps[2:])) == [done, done]
+    assert statuses(port.apply(steps[2:])) == [success, success]
 
 
 def test_unknown_job_is_gone(port: SlurmPort) -> None:

@@ -40,7 +40,7 @@ def test_a_node_that_is_switched_off_is_given_to_a_job_and_woken(saving: Private
     saving.start_slurmd("n1", fresh_boot=True)
     wait_until(
         lambda: node_states(saving)["n1"] == "mixed",
-        told=lambda: "".join(saving.run("scontrol", "show", kind) for kind in ("node", "job")),
+        describe=lambda: "".join(saving.run("scontrol", "show", kind) for kind in ("node", "job")),
     )
     assert reading(port, job).state is SlurmState.RUNNING
     assert reading(port, job).allocation.as_dict() == {"n1": 2}

@@ -35,9 +35,9 @@ def test_the_job_learns_how_many_iterations_to_measure(
     (outcome,) = port.apply([profile(job, n0=1)])
     assert (outcome.status, outcome.error) == (OutcomeStatus.DONE, "")
     assert reading(port, job).profiling
-    said = tmp_path / "said"
-    wait_until(lambda: said.exists() and bool(said.read_text()))
-    assert said.read_text() == "20-1\n"
+    environment_file = tmp_path / "said"
+    wait_until(lambda: environment_file.exists() and bool(environment_file.read_text()))
+    assert environment_file.read_text() == "20-1\n"
 
 
 def test_runs_with_the_same_comment_follow_one_another(
@@ -54,10 +54,10 @@ def test_what_ended_goes_back_once_and_runs_again_only_when_placed(
     cluster: PrivateCluster, port: SlurmPort, code: int
 ) -> None:
     """Exit code 0, too: `train.py | tee log` ends with it, whatever happened on one GPU."""
-    ended = SlurmState.FAILED if code else SlurmState.COMPLETED
+    end_state = SlurmState.FAILED if code else SlurmState.COMPLETED
     job = submit(cluster, script=f"sleep 2; exit {code}")
     port.apply([profile(job, n0=1)])
-    wait_until(lambda: reading(port, job).state is ended)
+    wait_until(lambda: reading(port, job).state is end_state)
     assert reading(port, job).ended_in_profile
     assert statuses(port.apply([put_back(job)])) == [OutcomeStatus.DONE]
     wait_until(lambda: reading(port, job).state is SlurmState.PENDING)
@@ -65,7 +65,7 @@ def test_what_ended_goes_back_once_and_runs_again_only_when_placed(
     assert (back.hold, back.restarts) == (Hold.HOPS, 1)
     assert statuses(port.apply([put_back(job)])) == [OutcomeStatus.UNCHANGED]
     port.apply([Step(job, StepKind.START, target=Allocation.of({"n1": 2}))])
-    wait_until(lambda: reading(port, job).state is ended)
+    wait_until(lambda: reading(port, job).state is end_state)
     assert not reading(port, job).ended_in_profile
     assert statuses(port.apply([put_back(job)])) == [OutcomeStatus.GONE]
 

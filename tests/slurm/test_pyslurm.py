@@ -44,22 +44,22 @@ def test_one_node_needs_no_command(
     pyslurm.place(Placement(job, Allocation.of({"n1": 3}), comment="hops:reqs=1 #hops-x #hops-y"))
     pyslurm.hold(job)
     monkeypatch.undo()
-    found = reading(pyslurm, job)
-    assert (found.hold, found.marks) == (Hold.HOPS, "#hops-x #hops-y")
+    job_reading = reading(pyslurm, job)
+    assert (job_reading.hold, job_reading.marks) == (Hold.HOPS, "#hops-x #hops-y")
     pyslurm.place(Placement(job, Allocation.of({"n1": 3}), comment="hops:reqs=1"))
     assert reading(pyslurm, job).marks == ""
 
 
 def test_refusals_carry_slurms_words(cluster: PrivateCluster, pyslurm: PyslurmAdapter) -> None:
-    job, nobody = submit(cluster), JobId("999999")
+    job, unknown_job = submit(cluster), JobId("999999")
     with pytest.raises(SlurmError, match="update 999999: Invalid job id"):
-        pyslurm.hold(nobody)
+        pyslurm.hold(unknown_job)
     pyslurm.place(Placement(job, Allocation.of({"n0": 1})))
     with pytest.raises(SlurmError, match="Invalid job id"):
-        pyslurm.release([nobody, job])
+        pyslurm.release([unknown_job, job])
     assert reading(pyslurm, job).hold is Hold.NONE  # one refusal keeps none of the others
     with pytest.raises(SlurmError, match="Invalid job id"):
-        pyslurm.place(Placement(nobody, Allocation.of({"n0": 1})))
+        pyslurm.place(Placement(unknown_job, Allocation.of({"n0": 1})))
     with pytest.raises(SlurmError, match="SIGNOTHING"):
         pyslurm.signal(job, "NOTHING", SignalScope.BATCH)
 
@@ -96,9 +96,9 @@ def test_it_reads_what_the_commands_read(pyslurm: PyslurmAdapter) -> None:
     nodes = [NodeSpec("a100", features=("hbm", "ib"), gres=("VRAM:40G",))]
     with running_cluster(nodes=nodes, extra_conf=["GresTypes=gpu,VRAM"]) as cluster:
         adapters = [make_adapter("pyslurm", cluster), ScontrolAdapter(cluster.commands())]
-        asked = ["--constraint=hbm&ib", "--mem=2G", "--time=9", "--ntasks-per-node=2"]
+        options = ["--constraint=hbm&ib", "--mem=2G", "--time=9", "--ntasks-per-node=2"]
         for gres, comment in (("gpu:2", "hops:reqs=2"), ("gpu:1,VRAM:12G", None)):
-            job = submit(cluster, f"--gres={gres}", *asked, comment=comment)
+            job = submit(cluster, f"--gres={gres}", *options, comment=comment)
             by_pyslurm, by_commands = (adapter.read() for adapter in adapters)
             assert by_pyslurm.nodes == by_commands.nodes
             assert by_pyslurm.jobs == by_commands.jobs

@@ -88,7 +88,7 @@ class Site:
         return SlurmPort(self.adapter, SETTINGS)
 
     @property
-    def uneven(self) -> bool:
+    def allows_uneven(self) -> bool:
         """Whether Slurm gives uneven counts on nodes of several leaves."""
         return not self.blocks
 
@@ -131,7 +131,7 @@ def test_slurm_starts_jobs_on_named_nodes_of_several_racks(
     leaves = {int(node[1:]) // 2 for node in place}
     if len(leaves) > 1 and not site.several:
         pytest.skip("this Slurm takes no named nodes of several blocks")
-    if len(set(place.values())) > 1 and not site.uneven:
+    if len(set(place.values())) > 1 and not site.allows_uneven:
         pytest.skip("topology/block takes equal counts alone")
     job = submit(site.cluster, "--comment=hops:reqs=1-24")
     assert_runs_as_planned(site.port, site.port.apply([start(job, **place)]))
@@ -190,15 +190,15 @@ def run_all(site: Site, wishes: list[Wish]) -> list[str]:
     port, store = site.port, MemoryStore()
     window: RoundWindow | None = None
 
-    def over() -> bool:
+    def are_finished() -> bool:
         nonlocal window
         window = run_round(port, store, get("hops"), SETTINGS_OF_ROUND, window).window
         return site.cluster.run("squeue", "--noheader") == ""
 
-    wait_until(over)
+    wait_until(are_finished)
     return [path.read_text() for path in paths]
 
 
 def nodes_and_address(output: str) -> tuple[list[str], str]:
-    named, address = output.split()[:2]
-    return node_names(named.partition("=")[2]), address
+    node_list, address = output.split()[:2]
+    return node_names(node_list.partition("=")[2]), address

@@ -80,20 +80,28 @@ def test_odd_names_stay_names(cluster: PrivateCluster, adapter: Adapter, name: s
 def test_a_glance_tells_what_a_reading_does(
     cluster: PrivateCluster, adapter: Adapter, port: SlurmPort
 ) -> None:
-    runs, requeued, waits, kept = (submit(cluster, uid=NOBODY) for _ in range(4))
+    runs, requeued_job, waits, user_held_job = (submit(cluster, uid=NOBODY) for _ in range(4))
     later = submit(cluster, "--begin=now+1hour", uid=NOBODY)
     array = submit(cluster, "--array=0-1", uid=NOBODY)
     task = JobId(f"{array}_1")
-    port.apply([start(job, n0=1) for job in (runs, requeued, task)])
-    assert as_user(cluster, NOBODY, "scontrol", "hold", kept).returncode == 0
-    adapter.requeue_hold(requeued)
-    wait_until(lambda: reading(adapter, requeued).state is SlurmState.PENDING)
-    jobs = [runs, requeued, waits, kept, later, task]
+    port.apply([start(job, n0=1) for job in (runs, requeued_job, task)])
+    assert as_user(cluster, NOBODY, "scontrol", "hold", user_held_job).returncode == 0
+    adapter.requeue_hold(requeued_job)
+    wait_until(lambda: reading(adapter, requeued_job).state is SlurmState.PENDING)
+    jobs = [runs, requeued_job, waits, user_held_job, later, task]
     read = {job.id: _glimpse(job) for job in adapter.read().jobs if job.id in jobs}
-    seen = adapter.glance(jobs)
-    assert seen.keys() >= {runs, waits, kept, later, task}  # Slurm describes why one was requeued
-    assert {job: _glimpse(each) for job, each in seen.items()} == {job: read[job] for job in seen}
-    assert read[kept][2] is Hold.USER
+    states_by_job = adapter.glance(jobs)
+    assert states_by_job.keys() >= {
+        runs,
+        waits,
+        user_held_job,
+        later,
+        task,
+    }  # Slurm describes why one was requeued
+    assert {job: _glimpse(item) for job, item in states_by_job.items()} == {
+        job: read[job] for job in states_by_job
+    }
+    assert read[user_held_job][2] is Hold.USER
 
 
 def _glimpse(job: JobReading) -> tuple[object, ...]:
@@ -177,16 +185,20 @@ def test_ended_jobs_stay_readable(cluster: PrivateCluster, port: SlurmPort) -> N
     port.apply([start(good, n0=1), start(bad, n1=1)])
     wait_until(lambda: all(reading(port, j).state.finished for j in (good, bad)))
     assert reading(port, good).state is SlurmState.COMPLETED
-    ended = reading(port, bad)
-    assert (ended.state, ended.exit_code, ended.exit_signal) == (SlurmState.FAILED, 7, 0)
-    assert ended.start <= ended.end <= time.time()
-    assert not ended.allocation
+    ended_reading = reading(port, bad)
+    assert (ended_reading.state, ended_reading.exit_code, ended_reading.exit_signal) == (
+        SlurmState.FAILED,
+        7,
+        0,
+    )
+    assert ended_reading.start <= ended_reading.end <= time.time()
+    assert not ended_reading.allocation
 
 
 def test_partitions(cluster: PrivateCluster) -> None:
     job = submit(cluster)
-    other = ScontrolAdapter(cluster.commands(), partitions=["other"]).read()
-    assert (other.nodes, other.jobs) == ((), ())
+    other_partition = ScontrolAdapter(cluster.commands(), partitions=["other"]).read()
+    assert (other_partition.nodes, other_partition.jobs) == ((), ())
     read = ScontrolAdapter(cluster.commands(), partitions=["x", "main"]).read()
     assert len(read.nodes) == 6
     assert job in {j.id for j in read.jobs}
@@ -195,25 +207,25 @@ def test_partitions(cluster: PrivateCluster) -> None:
 def test_controller_stopped_killed_and_back(cluster: PrivateCluster, port: SlurmPort) -> None:
     job = submit(cluster)
     port.apply([start(job, n0=2)])
-    started = time.time()
-    held = submit(cluster)
+    restart_time = time.time()
+    held_job = submit(cluster)
     state = cluster.directory / "state" / "job_state"
 
-    def saved() -> bool:
+    def is_saved() -> bool:
         """slurmctld saves after a change, but may take one in the second of a save for saved."""
-        cluster.run("scontrol", "update", f"jobid={held}", "name=changed")
+        cluster.run("scontrol", "update", f"jobid={held_job}", "name=changed")
         with contextlib.suppress(FileNotFoundError):  # between its removal and the new one's name
-            return state.stat().st_mtime > started
+            return state.stat().st_mtime > restart_time
         return False
 
-    wait_until(saved)  # what it had not saved is lost
+    wait_until(is_saved)  # what it had not saved is lost
     cluster.stop_slurmctld(signal_number=signal.SIGKILL)
-    away = SlurmPort(ScontrolAdapter(cluster.commands(timeout_seconds=1.0)), SETTINGS)
+    unavailable_port = SlurmPort(ScontrolAdapter(cluster.commands(timeout_seconds=1.0)), SETTINGS)
     try:
         with pytest.raises(SlurmUnavailableError):
-            away.read()
+            unavailable_port.read()
         with pytest.raises(SlurmUnavailableError):
-            away.apply([start(held, n1=1)])
+            unavailable_port.apply([start(held_job, n1=1)])
     finally:
         cluster.start_slurmctld()
         cluster.wait_for_nodes()
@@ -227,5 +239,5 @@ def test_controller_stopped_killed_and_back(cluster: PrivateCluster, port: Slurm
 
     wait_until(readable)
     assert reading(port, job).allocation.as_dict() == {"n0": 2}
-    assert reading(port, held).hold is Hold.HOPS
-    assert statuses(port.apply([start(held, n1=1)])) == [OutcomeStatus.DONE]
+    assert reading(port, held_job).hold is Hold.HOPS
+    assert statuses(port.apply([start(held_job, n1=1)])) == [OutcomeStatus.DONE]

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from canned import Canned
+from canned import CannedCommands
 
 from hopsd.errors import SlurmUnavailableError
 from hopsd.model.ids import JobId, UserName
@@ -68,15 +68,15 @@ class Site:
     def has(self, job: str, script: bytes) -> None:
         (self._folder / job).write_bytes(script)
 
-    def away(self, *, is_away: bool) -> None:
-        self.mark("away", on=is_away)
+    def set_away(self, *, is_away: bool) -> None:
+        self.mark("away", is_set=is_away)
 
-    def mark(self, what: str, *, on: bool) -> None:
-        mark = self._folder / what
-        mark.touch() if on else mark.unlink()
+    def mark(self, state: str, *, is_set: bool) -> None:
+        mark = self._folder / state
+        mark.touch() if is_set else mark.unlink()
 
     @property
-    def asked(self) -> list[str]:
+    def script_calls(self) -> list[str]:
         return self._log.read_text().split()
 
 
@@ -94,7 +94,7 @@ def test_each_is_asked_about_once(site: Site) -> None:
     assert first["3"] == ""
     assert first["1"] != first["2"]
     assert site.scripts.for_jobs(jobs, learn=True) == first
-    assert site.asked == ["1", "2", "3"]
+    assert site.script_calls == ["1", "2", "3"]
 
 
 def test_what_a_busy_slurm_has_no_time_for_is_read_at_the_next_look(site: Site) -> None:
@@ -106,15 +106,15 @@ def test_what_a_busy_slurm_has_no_time_for_is_read_at_the_next_look(site: Site) 
     looks = [list(site.scripts.for_jobs(jobs, learn=True).values()) for _ in range(3)]
     assert [look.index(None) for look in looks[:2]] == [2, 4]
     assert None not in looks[2]
-    assert site.asked == ["1", "2", "3", "4", "5"]
+    assert site.script_calls == ["1", "2", "3", "4", "5"]
 
 
 def test_while_slurm_is_away_no_script_counts_as_empty(site: Site) -> None:
     site.has("1", b"#!/bin/sh\n")
-    site.away(is_away=True)
+    site.set_away(is_away=True)
     with pytest.raises(SlurmUnavailableError):
         site.scripts.for_jobs([JOB], learn=True)
-    site.away(is_away=False)
+    site.set_away(is_away=False)
     assert len(site.scripts.for_jobs([JOB], learn=True)["1"]) == 12
 
 
@@ -122,10 +122,10 @@ def test_while_slurm_is_away_no_script_counts_as_empty(site: Site) -> None:
 def test_a_script_that_could_not_be_written_is_asked_about_again(site: Site, trouble: str) -> None:
     """A full disk would give all jobs the same hash, for as long as they live."""
     site.has("1", b"#!/bin/sh\n")
-    site.mark(trouble, on=True)
+    site.mark(trouble, is_set=True)
     with pytest.raises(SlurmUnavailableError, match="batch scripts cannot be read"):
         site.scripts.for_jobs([JOB], learn=True)
-    site.mark(trouble, on=False)
+    site.mark(trouble, is_set=False)
     assert len(site.scripts.for_jobs([JOB], learn=True)["1"]) == 12
 
 
@@ -141,12 +141,12 @@ def test_who_ended_is_read_first_and_who_runs_last(site: Site) -> None:
     site.scripts.for_jobs(
         [replace(JOB, id=JobId(j), state=s) for j, s in states.items()], learn=True
     )
-    assert site.asked == ["3", "2", "1"]
+    assert site.script_calls == ["3", "2", "1"]
 
 
 def test_while_steps_are_applied_no_script_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each look at the jobs took ten seconds more, for which jobs that move were stopped."""
-    commands = Canned()
+    commands = CannedCommands()
     job = {"job_id": 1, "comment": "hops:reqs=1", "job_state": "PENDING", "partition": "main"}
     object.__setattr__(commands, "jobs", json.dumps({"jobs": [job]}))
     read: list[str] = []

@@ -71,8 +71,8 @@ class Session(ScontrolSession):
 
 @pytest.fixture
 def session(tmp_path: Path) -> Iterator[Session]:
-    with closing(Session(tmp_path)) as started:
-        yield started
+    with closing(Session(tmp_path)) as scontrol_session:
+        yield scontrol_session
 
 
 def test_one_process_carries_out_all_and_ends(session: Session) -> None:
@@ -141,12 +141,12 @@ def test_an_answer_cannot_pretend_to_be_the_end_of_another(session: Session) -> 
 
 
 @pytest.mark.parametrize(
-    ("word", "told"), [("away", "Connection refused"), ("dies", "Segmentation fault")]
+    ("word", "message"), [("away", "Connection refused"), ("dies", "Segmentation fault")]
 )
 def test_slurm_away_ends_it_and_the_next_request_starts_anew(
-    session: Session, word: str, told: str
+    session: Session, word: str, message: str
 ) -> None:
-    with pytest.raises(SlurmUnavailableError, match=f"scontrol update {word}: .*{told}"):
+    with pytest.raises(SlurmUnavailableError, match=f"scontrol update {word}: .*{message}"):
         session.run("update", word)
     session.run("update", "jobid=2")
     assert session.log.count("begun") == 2

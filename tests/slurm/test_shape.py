@@ -12,7 +12,7 @@ from hopsd.model.allocation import Allocation
 from hopsd.model.ids import JobId, NodeName
 from hopsd.model.script_options import ScriptOptions
 from hopsd.slurm.adapter import Placement
-from hopsd.slurm.shape import filled, fits, update_arguments
+from hopsd.slurm.shape import fill_nodes, fits, update_arguments
 
 NODES = [NodeName(f"n{i}") for i in range(4)]
 FREE = st.lists(st.integers(0, 8), min_size=1, max_size=4)
@@ -21,30 +21,32 @@ FREE = st.lists(st.integers(0, 8), min_size=1, max_size=4)
 @given(FREE, st.integers(1, 32))
 def test_filled_gives_all_or_nothing(free: list[int], gpus: int) -> None:
     nodes = NODES[: len(free)]
-    there = dict(zip(nodes, free, strict=True))
-    given_gpus = filled(there, nodes, gpus)
+    free_gpus = dict(zip(nodes, free, strict=True))
+    given_gpus = fill_nodes(free_gpus, nodes, gpus)
     possible = min(free) >= 1 and len(free) <= gpus <= sum(free)
     assert (given_gpus is not None) == possible
     if given_gpus is not None:
         assert given_gpus.gpus == gpus
         assert set(given_gpus.nodes) == set(nodes)
-        assert fits(there, given_gpus)
+        assert fits(free_gpus, given_gpus)
 
 
 @given(FREE, st.integers(1, 32))
 def test_filled_takes_the_most_from_the_first(free: list[int], gpus: int) -> None:
     """No other way to spread the GPUs is lexicographically larger: found by trying all."""
     nodes = NODES[: len(free)]
-    found = filled(dict(zip(nodes, free, strict=True)), nodes, gpus)
-    taken = None if found is None else tuple(found.on(node) for node in nodes)
-    assert taken == max(_ways(free, gpus), default=None)
+    allocation = fill_nodes(dict(zip(nodes, free, strict=True)), nodes, gpus)
+    gpus_by_node = None if allocation is None else tuple(allocation.on(node) for node in nodes)
+    assert gpus_by_node == max(_ways(free, gpus), default=None)
 
 
 def _ways(free: list[int], gpus: int) -> list[tuple[int, ...]]:
     if len(free) == 1:
         return [(gpus,)] if 1 <= gpus <= free[0] else []
     return [
-        (first, *rest) for first in range(1, free[0] + 1) for rest in _ways(free[1:], gpus - first)
+        (first, *rest_of_way)
+        for first in range(1, free[0] + 1)
+        for rest_of_way in _ways(free[1:], gpus - first)
     ]
 
 
@@ -60,9 +62,9 @@ def test_every_request_names_nodes_and_their_count(
     assert words["reqnodelist"].split(",") == sorted(gpus)
     assert int(words["numnodes"]) == int(words["numtasks"]) == len(gpus)
     assert words["starttime"] == "now"
-    asked = words["tresPerNode"] or words["tresPerJob"]
+    gpu_request = words["tresPerNode"] or words["tresPerJob"]
     assert not (words["tresPerNode"] and words["tresPerJob"])
-    count = int(asked.removeprefix("gres:gpu:"))
+    count = int(gpu_request.removeprefix("gres:gpu:"))
     assert count * (len(gpus) if words["tresPerNode"] else 1) == allocation.gpus
 
 
@@ -73,10 +75,10 @@ def test_other_gres_are_taken_for_gpus_where_cores_are_asked_for_by_gpu(
     release: tuple[int, int], by_gpu: bool
 ) -> None:
     """24.11 wants a core for each byte of VRAM:20G."""
-    asked = ScriptOptions(gres="VRAM:20G")
+    options = ScriptOptions(gres="VRAM:20G")
     for gpus in ({"n0": 2}, {"n0": 2, "n1": 1}):
         allocation = Allocation.of({NodeName(node): count for node, count in gpus.items()})
-        words = update_arguments(Placement(JobId("7"), allocation, options=asked), release)
+        words = update_arguments(Placement(JobId("7"), allocation, options=options), release)
         assert any(word.startswith("cpusPerTres=gres:gpu") for word in words) == by_gpu
         assert any(word.startswith("numcpus=") for word in words) != by_gpu
 

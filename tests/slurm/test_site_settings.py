@@ -40,12 +40,12 @@ def test_a_partitions_own_defaults_come_before_the_sites() -> None:
 
 
 def test_partitions_for_groups_are_closed_to_others() -> None:
-    only = partition_groups(records(PARTITIONS))
-    assert only == {"big": {"lab", "chem"}}
-    told = closed_groups("big", only, lambda: frozenset({"phys"}))
-    assert told == "partition big is for the groups chem, lab"
-    assert closed_groups("big", only, lambda: frozenset({"lab"})) == ""
-    assert closed_groups("big,main", only, frozenset) == ""
+    groups_by_partition = partition_groups(records(PARTITIONS))
+    assert groups_by_partition == {"big": {"lab", "chem"}}
+    reason = closed_groups("big", groups_by_partition, lambda: frozenset({"phys"}))
+    assert reason == "partition big is for the groups chem, lab"
+    assert closed_groups("big", groups_by_partition, lambda: frozenset({"lab"})) == ""
+    assert closed_groups("big,main", groups_by_partition, frozenset) == ""
     assert "root" in groups_of("root")
     assert groups_of("nobody that is here") == set()
 
@@ -58,8 +58,8 @@ def test_licences_are_read_of_the_site_and_of_jobs() -> None:
 
 
 def test_what_a_job_holds_is_read_by_kind() -> None:
-    held = tres("cpu=4,mem=1.50G,node=1,billing=9,gres/gpu=2,gres/gpu:a100=2,license/x=1")
-    assert held == {
+    usage = tres("cpu=4,mem=1.50G,node=1,billing=9,gres/gpu=2,gres/gpu:a100=2,license/x=1")
+    assert usage == {
         Kind.CPUS: 4,
         Kind.MEMORY: 1536,
         Kind.NODES: 1,

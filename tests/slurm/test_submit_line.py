@@ -47,15 +47,15 @@ def test_it_is_the_last_one_before_the_script(line: str, option: str) -> None:
 def test_its_value_is_read_as_the_submit_plugin_reads_it(
     option: str, signal: tuple[str, bool, int | None]
 ) -> None:
-    asked = with_signal(NO_OPTIONS, option)
-    assert (asked.signal, asked.signal_steps, asked.signal_seconds) == signal
+    options = with_signal(NO_OPTIONS, option)
+    assert (options.signal, options.signal_steps, options.signal_seconds) == signal
 
 
 def test_it_replaces_the_one_of_the_script() -> None:
     assert with_signal(ScriptOptions(signal="TERM", signal_steps=True), "B:USR1@7").signal == "USR1"
 
 
-def accounting(
+def fake_sacct(
     monkeypatch: pytest.MonkeyPatch, lines: dict[str, str] | None
 ) -> tuple[SlurmCommands, list[str]]:
     """Stands for sacct, and what it was asked for; ``lines`` None: slurmdbd does not answer."""
@@ -87,8 +87,8 @@ def a_job(job: str, state: SlurmState = SlurmState.RUNNING) -> JobReading:
 
 
 def test_each_running_job_is_asked_about_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    known = {"1": "sbatch --signal=USR2@9 t.sh", "2": "sbatch t.sh"}
-    commands, questions = accounting(monkeypatch, known)
+    known_lines = {"1": "sbatch --signal=USR2@9 t.sh", "2": "sbatch t.sh"}
+    commands, questions = fake_sacct(monkeypatch, known_lines)
     lines = SubmitLines(commands, lambda: True)
     jobs = [a_job("1"), a_job("2"), a_job("3", SlurmState.PENDING)]
     for _ in range(2):
@@ -97,11 +97,11 @@ def test_each_running_job_is_asked_about_once(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_what_slurm_shows_is_not_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    commands, questions = accounting(monkeypatch, {})
+    commands, questions = fake_sacct(monkeypatch, {})
     line = "sbatch --signal=INT@9 t.sh"
-    shown = submit_lines([{"job_id": 1, "submit_line": line}, {"job_id": 2}])
+    known_lines = submit_lines([{"job_id": 1, "submit_line": line}, {"job_id": 2}])
     lines = SubmitLines(commands, lambda: True)
-    assert [job.options.signal for job in lines.applied([a_job("1")], shown)] == ["INT"]
+    assert [job.options.signal for job in lines.applied([a_job("1")], known_lines)] == ["INT"]
     assert questions == []
 
 
@@ -109,7 +109,7 @@ def test_without_slurmdbd_or_its_answer_the_jobs_are_as_they_were(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     now = [0.0]
-    commands, questions = accounting(monkeypatch, None)
+    commands, questions = fake_sacct(monkeypatch, None)
     lines = SubmitLines(commands, lambda: True, lambda: now[0])
     for now[0] in (0.0, 30.0, 61.0):
         assert lines.applied([a_job("1")], {}) == [a_job("1")]

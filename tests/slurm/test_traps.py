@@ -106,10 +106,10 @@ def test_requeue_moves_submit_and_begin(cluster: PrivateCluster, port: SlurmPort
     port.apply([start(job, n0=1)])
     time.sleep(1.0)
     port.apply([preempt(job)])
-    said = cluster.run("squeue", "--noheader", "--format=%V %S", "--job", job).split()
-    submitted, begins = (time.mktime(time.strptime(t, "%Y-%m-%dT%H:%M:%S")) for t in said)
+    times = cluster.run("squeue", "--noheader", "--format=%V %S", "--job", job).split()
+    submit_time, begins = (time.mktime(time.strptime(t, "%Y-%m-%dT%H:%M:%S")) for t in times)
     after = reading(port, job)
-    assert begins - submitted >= 120  # Slurm would wait for two minutes
+    assert begins - submit_time >= 120  # Slurm would wait for two minutes
     assert after.begin == 0.0
     assert after.submit > first.submit
     assert SETTINGS.start_timeout_seconds < 120
@@ -140,8 +140,8 @@ def test_node_count_left_out(bare: PrivateCluster) -> None:
     wait_until(lambda: reading(port, job).state is SlurmState.RUNNING)
     nodes = set(reading(port, job).allocation.nodes)
     assert nodes == ({"n0"} if slurm_release() >= (24, 11) else {"n0", "n2"})
-    planned = submit(bare, "--hold")
-    assert_runs_as_planned(port, port.apply([start(planned, n1=1, n2=1)]))
+    planned_job = submit(bare, "--hold")
+    assert_runs_as_planned(port, port.apply([start(planned_job, n1=1, n2=1)]))
 
 
 @pytest.mark.parametrize(
@@ -173,7 +173,7 @@ def test_plugin_makes_pinned_shapes_placeable(cluster: PrivateCluster, port: Slu
 def test_foreign_job_that_is_faster(cluster: PrivateCluster, adapter: Adapter) -> None:
     """What Slurm gives differs from the plan: then nothing is recorded, and the job is held."""
 
-    class Late:
+    class DelayedAdapter:
         """Another job takes GPUs between the look and the release."""
 
         name = adapter.name
@@ -194,7 +194,7 @@ def test_foreign_job_that_is_faster(cluster: PrivateCluster, adapter: Adapter) -
             adapter.release(jobs)
 
     job = submit(cluster)
-    [outcome] = SlurmPort(Late(), SETTINGS).apply([start(job, n0=8, n1=2)])
+    [outcome] = SlurmPort(DelayedAdapter(), SETTINGS).apply([start(job, n0=8, n1=2)])
     assert outcome.status is OutcomeStatus.FAILED
     assert "n0:4" in outcome.error
     assert not outcome.actual
@@ -217,7 +217,7 @@ def test_job_that_cannot_start_is_held_again(cluster: PrivateCluster, adapter: A
     assert_runs_as_planned(port, port.apply([start(job, n1=1)]))
 
 
-BROKEN = """
+BROKEN_SCRIPT = """
 function slurm_job_submit(job, partitions, uid)
   job.name = "half changed"
   local nothing = nil
@@ -231,7 +231,7 @@ return slurm.SUCCESS
 def test_lua_error_lets_a_job_through_or_refuses_it(tmp_path: Path) -> None:
     """Up to 24.11, half changed and not held; hops holds what it finds so. 26.05 refuses it."""
     script = tmp_path / "job_submit.lua"
-    script.write_text(BROKEN)
+    script.write_text(BROKEN_SCRIPT)
     with running_cluster(nodes=[NodeSpec("v100")] * 2, job_submit_lua=script) as cluster:
         if slurm_release() >= (26, 5):
             refused = as_user(cluster, None, "sbatch", "--comment=hops:reqs=1", "--wrap=true")
@@ -241,10 +241,10 @@ def test_lua_error_lets_a_job_through_or_refuses_it(tmp_path: Path) -> None:
             return
         port = SlurmPort(make_adapter("scontrol", cluster), SETTINGS)
         job = submit(cluster, "--begin=now+1hour")
-        found = reading(port, job)
-        assert (found.name, found.hold) == ("half changed", Hold.NONE)
+        job_reading = reading(port, job)
+        assert (job_reading.name, job_reading.hold) == ("half changed", Hold.NONE)
         assert statuses(port.apply([hold(job)])) == [OutcomeStatus.DONE]
-        assert (reading(port, job).hold, reading(port, job).begin) == (Hold.HOPS, found.begin)
+        assert (reading(port, job).hold, reading(port, job).begin) == (Hold.HOPS, job_reading.begin)
 
 
 def test_defect_in_the_plugin_refuses(tmp_path: Path) -> None:

@@ -41,7 +41,7 @@ def traces(cluster: PrivateCluster) -> Path:
     return folder
 
 
-def started(cluster: PrivateCluster, port: SlurmPort, job: JobId, **gpus: int) -> JobId:
+def start_and_wait(cluster: PrivateCluster, port: SlurmPort, job: JobId, **gpus: int) -> JobId:
     """Runs, and is past its traps: before, a signal would end the script as if it had none."""
     assert_runs_as_planned(port, port.apply([start(job, **gpus)]))
     wait_until(lambda: sleeps(cluster, job))
@@ -60,7 +60,7 @@ def sleeps(cluster: PrivateCluster, job: JobId) -> bool:
 
 def test_saves_and_leaves_by_itself(cluster: PrivateCluster, port: SlurmPort, traces: Path) -> None:
     saver = f"trap 'sleep 1; echo saved > {traces}/saved; exit 85' USR1; sleep 600 & wait"
-    job = started(cluster, port, submit(cluster, script=saver), n0=2)
+    job = start_and_wait(cluster, port, submit(cluster, script=saver), n0=2)
     [outcome] = port.apply([preempt(job)])
     after = reading(port, job)
     assert outcome.status is OutcomeStatus.DONE
@@ -73,7 +73,7 @@ def test_saves_and_leaves_by_itself(cluster: PrivateCluster, port: SlurmPort, tr
 def test_grace_ends_with_a_requeue(cluster: PrivateCluster, adapter: Adapter) -> None:
     """A job that saves and goes on is not stopped before its grace is over."""
     port = SlurmPort(adapter, replace(SETTINGS, grace_seconds=2.0))
-    job = started(cluster, port, submit(cluster, script=IGNORES_SIGNAL), n0=2)
+    job = start_and_wait(cluster, port, submit(cluster, script=IGNORES_SIGNAL), n0=2)
     [outcome] = port.apply([preempt(job)])
     after = reading(port, job)
     assert outcome.status is OutcomeStatus.DONE
@@ -94,7 +94,7 @@ def test_all_share_one_grace_and_swap_places(cluster: PrivateCluster, adapter: A
 
 def test_job_killed_by_our_signal_is_kept(cluster: PrivateCluster, port: SlurmPort) -> None:
     """Its script asked for the signal and does not handle it: that ended it, not the job itself."""
-    job = started(cluster, port, submit(cluster, script="sleep 600"), n0=2)
+    job = start_and_wait(cluster, port, submit(cluster, script="sleep 600"), n0=2)
     cluster.run("scontrol", "update", f"jobid={job}", "admincomment=hops:asks|signal:batch:USR1")
     assert_runs_as_planned(port, port.apply([move(job, n1=2)]))
 
@@ -105,7 +105,7 @@ def test_job_that_its_signal_would_end_is_moved_without_it(
 ) -> None:
     handler = f"trap 'touch {traces}/ended; exit 0' USR1; " if "ends" in asks else ""
     script = f"echo run >> {traces}/runs; {handler}sleep 600 & wait"
-    job = started(cluster, port, submit(cluster, script=script), n0=2)
+    job = start_and_wait(cluster, port, submit(cluster, script=script), n0=2)
     words = f"hops:asks|signal:batch:USR1:10|{asks}"
     cluster.run("scontrol", "update", f"jobid={job}", f"admincomment={words}")
     assert_runs_as_planned(port, port.apply([move(job, n1=2)]))
@@ -119,7 +119,7 @@ def test_job_that_ends_in_its_grace_is_left_alone(
 ) -> None:
     """requeuehold would run a completed job again. Here the script's text does not show its end."""
     script = f"echo run >> {traces}/runs; trap 'exit {code}' USR1; sleep 600 & wait"
-    job = started(cluster, port, submit(cluster, script=script), n0=2)
+    job = start_and_wait(cluster, port, submit(cluster, script=script), n0=2)
     cluster.run("scontrol", "update", f"jobid={job}", "admincomment=hops:asks|traps:USR1")
     [outcome] = port.apply([move(job, n1=2)])
     assert outcome.status is OutcomeStatus.GONE
@@ -130,7 +130,7 @@ def test_job_that_ends_in_its_grace_is_left_alone(
 
 
 def test_steps_for_ended_jobs_change_nothing(cluster: PrivateCluster, port: SlurmPort) -> None:
-    job = started(cluster, port, submit(cluster), n0=1)
+    job = start_and_wait(cluster, port, submit(cluster), n0=1)
     cluster.run("scancel", "--signal=KILL", "--full", job)
     wait_until(lambda: reading(port, job).state.finished)
     outcomes = [port.apply([step])[0] for step in (move(job, n1=1), preempt(job), hold(job))]
@@ -140,7 +140,7 @@ def test_steps_for_ended_jobs_change_nothing(cluster: PrivateCluster, port: Slur
 
 def test_no_requeue_job_runs_on(cluster: PrivateCluster, port: SlurmPort) -> None:
     job = submit(cluster, "--no-requeue", comment="hops:reqs=1,2;preempt=no", script=SLEEPER)
-    started(cluster, port, job, n0=2)
+    start_and_wait(cluster, port, job, n0=2)
     outcomes = port.apply([move(job, n1=2)])
     assert statuses(outcomes) == [OutcomeStatus.FAILED]
     assert "--no-requeue" in outcomes[0].error
@@ -150,10 +150,10 @@ def test_no_requeue_job_runs_on(cluster: PrivateCluster, port: SlurmPort) -> Non
 
 def test_signal_for_the_steps_too(cluster: PrivateCluster, adapter: Adapter, traces: Path) -> None:
     port = SlurmPort(adapter, replace(SETTINGS, signal_scope=SignalScope.ALL))
-    trapped = f"trap 'echo task > {traces}/task; exit 0' USR1; touch {traces}/trapped"
-    task = f"trap 'touch {traces}/up' USR2; {trapped}; while :; do sleep 600 & wait; done"
+    trap_line = f"trap 'echo task > {traces}/task; exit 0' USR1; touch {traces}/trapped"
+    task = f"trap 'touch {traces}/up' USR2; {trap_line}; while :; do sleep 600 & wait; done"
     script = f"trap 'wait; exit 85' USR1; srun bash -c \"{task}\" & wait; wait"
-    job = started(cluster, port, submit(cluster, script=script), n0=2)
+    job = start_and_wait(cluster, port, submit(cluster, script=script), n0=2)
     wait_until((traces / "trapped").exists)
     takes_signals(cluster, job, traces / "up")
     [outcome] = port.apply([preempt(job)])
@@ -164,29 +164,29 @@ def test_signal_for_the_steps_too(cluster: PrivateCluster, adapter: Adapter, tra
 def test_other_signal(cluster: PrivateCluster, adapter: Adapter, traces: Path) -> None:
     port = SlurmPort(adapter, replace(SETTINGS, checkpoint_signal="USR2"))
     script = f"trap 'touch {traces}/saved; exit 85' USR2; sleep 600 & wait"
-    job = started(cluster, port, submit(cluster, script=script), n0=1)
+    job = start_and_wait(cluster, port, submit(cluster, script=script), n0=1)
     [outcome] = port.apply([preempt(job)])
     assert outcome.status is OutcomeStatus.DONE
     assert (traces / "saved").exists()
 
 
 def test_preempting_twice_changes_nothing(cluster: PrivateCluster, port: SlurmPort) -> None:
-    job = started(cluster, port, submit(cluster), n0=2)
+    job = start_and_wait(cluster, port, submit(cluster), n0=2)
     assert statuses(port.apply([preempt(job)])) == [OutcomeStatus.DONE]
     before = reading(port, job)
     assert statuses(port.apply([preempt(job)])) == [OutcomeStatus.UNCHANGED]
     assert reading(port, job) == before
 
 
-def takes_signals(cluster: PrivateCluster, job: JobId, up: Path) -> None:
+def takes_signals(cluster: PrivateCluster, job: JobId, ready_file: Path) -> None:
     """Its step does: Slurm drops what comes while it is still starting the step's tasks."""
 
-    def tried() -> bool:
+    def is_signalled() -> bool:
         with contextlib.suppress(SlurmError):
             cluster.run("scancel", "--signal=USR2", job)
-        return up.exists()
+        return ready_file.exists()
 
-    wait_until(tried)
+    wait_until(is_signalled)
 
 
 @pytest.mark.parametrize("kind", ["batch:USR2", "steps:TERM"])
@@ -197,9 +197,9 @@ def test_a_script_gets_the_signal_that_it_asked_for(
     handler = f"trap 'echo {name} > {traces}/got; exit 85' {name}; touch {traces}/trapped"
     script = f"{handler}; sleep 600 & wait"
     if scope == "steps":
-        probed = f"trap 'touch {traces}/up' USR2; {handler}; while :; do sleep 600 & wait; done"
-        script = f'srun bash -c "{probed}"; exit 85'
-    job = started(cluster, port, submit(cluster, script=script), n0=2)
+        trap_line = f"trap 'touch {traces}/up' USR2; {handler}; while :; do sleep 600 & wait; done"
+        script = f'srun bash -c "{trap_line}"; exit 85'
+    job = start_and_wait(cluster, port, submit(cluster, script=script), n0=2)
     wait_until((traces / "trapped").exists)
     if scope == "steps":
         takes_signals(cluster, job, traces / "up")
@@ -212,7 +212,7 @@ def test_a_script_gets_the_signal_that_it_asked_for(
 
 def test_a_script_gets_the_time_that_it_asked_for(cluster: PrivateCluster, port: SlurmPort) -> None:
     """It ignores the signal, so the time runs out: its own, not the site's 20 s."""
-    job = started(cluster, port, submit(cluster, script=IGNORES_SIGNAL), n0=2)
+    job = start_and_wait(cluster, port, submit(cluster, script=IGNORES_SIGNAL), n0=2)
     words = "admincomment=hops:asks|signal:batch:USR1:2"
     cluster.run("scontrol", "update", f"jobid={job}", words)
     [outcome] = port.apply([preempt(job)])
@@ -222,17 +222,17 @@ def test_a_script_gets_the_time_that_it_asked_for(cluster: PrivateCluster, port:
 
 def test_a_script_without_a_trap_does_not_fail(cluster: PrivateCluster, port: SlurmPort) -> None:
     """A job that fails strands those that wait for its success, before it can be requeued."""
-    job = started(cluster, port, submit(cluster, script="sleep 600"), n0=2)
+    job = start_and_wait(cluster, port, submit(cluster, script="sleep 600"), n0=2)
     child = submit(cluster, f"--dependency=afterok:{job}", comment=None)
     assert_runs_as_planned(port, port.apply([move(job, n1=2)]))
-    told = cluster.run("scontrol", "show", "job", child)
-    assert f"afterok:{job}(unfulfilled)" in told
+    job_details = cluster.run("scontrol", "show", "job", child)
+    assert f"afterok:{job}(unfulfilled)" in job_details
 
 
 def test_a_script_that_requeues_itself_is_moved(cluster: PrivateCluster, port: SlurmPort) -> None:
     """As submitit and Lightning do: they save, have Slurm requeue the job, and end well."""
     script = "trap 'scontrol requeue $SLURM_JOB_ID; exit 0' USR1; sleep 600 & wait"
-    job = started(cluster, port, submit(cluster, script=script), n0=2)
+    job = start_and_wait(cluster, port, submit(cluster, script=script), n0=2)
     assert_runs_as_planned(port, port.apply([move(job, n1=2)]))
 
 
@@ -244,7 +244,7 @@ def test_a_signal_for_the_steps_ends_no_job(
     dependents started, and its short run was learnt.
     """
     script = f'srun bash -c "{handler} sleep 600 & wait"; exit 0'
-    job = started(cluster, port, submit(cluster, script=script), n0=2)
+    job = start_and_wait(cluster, port, submit(cluster, script=script), n0=2)
     child = submit(cluster, f"--dependency=afterok:{job}", comment=None)
     words = "admincomment=hops:asks|signal:steps:USR1:3"
     cluster.run("scontrol", "update", f"jobid={job}", words)

@@ -41,10 +41,11 @@ def _job(
     i: int, nodes: list[Node], rng: np.random.Generator, decades: float, *, factors: bool
 ) -> Job:
     sizes = sorted(set(rng.integers(1, 13, rng.integers(1, 5)).tolist()))
-    one = float(rng.uniform(10, 100))
+    single_gpu = float(rng.uniform(10, 100))
     tables = {
         GpuType(t): ThroughputTable(
-            {1: one * speed, 8: 0.9 * one * speed}, {2: one * speed / rng.uniform(1.05, 2.0)}
+            {1: single_gpu * speed, 8: 0.9 * single_gpu * speed},
+            {2: single_gpu * speed / rng.uniform(1.05, 2.0)},
         )
         for t, speed in (("a", 1.0), ("b", float(rng.uniform(0.3, 0.9))))
     }
@@ -61,7 +62,7 @@ def _job(
     )
 
 
-def ruled(asked: Snapshot, seed: int) -> Snapshot:
+def with_rules(instance: Snapshot, seed: int) -> Snapshot:
     """The same under rules: shapes, cores, memory, nodes, servers for oneself, and limits."""
     rng = np.random.default_rng((seed, 1))
     nodes = tuple(
@@ -72,16 +73,16 @@ def ruled(asked: Snapshot, seed: int) -> Snapshot:
             memory_mb=64_000.0 * node.gpus,
             idle_memory_mb=float(rng.choice([0.7, 1.0])) * 64_000 * node.idle,
         )
-        for node in asked.nodes
+        for node in instance.nodes
     )
     names = [node.name for node in nodes]
     jobs = []
-    for job in asked.jobs:
+    for job in instance.jobs:
         shape = ShapeRule(rng.choice(["any", "even", "node"]))
         per_node = int(rng.choice([1, 2, 4])) if shape is ShapeRule.EVEN else None
-        some = frozenset(name for name in names if rng.random() < 0.7)
+        name_subset = frozenset(name for name in names if rng.random() < 0.7)
         rules = Rules(
-            nodes=some if rng.random() < 0.2 else None,
+            nodes=name_subset if rng.random() < 0.2 else None,
             shape=shape,
             per_node=per_node if rng.random() < 0.5 else None,
             exclusive=bool(rng.random() < 0.1),
@@ -96,4 +97,4 @@ def ruled(asked: Snapshot, seed: int) -> Snapshot:
         Limit("QOS few, u", frozenset(ids[::2]), gpus=None, count=3),
         Limit("account", frozenset(ids[1::2]), gpus=12, count=6),
     )
-    return replace(asked, nodes=nodes, jobs=tuple(jobs), limits=limits)
+    return replace(instance, nodes=nodes, jobs=tuple(jobs), limits=limits)

@@ -22,17 +22,17 @@ T = TypeVar("T")
 
 
 def program_of(snapshot: Snapshot, lam: float = 1.0) -> Program:
-    chosen = candidates(snapshot, PlanSettings(lam=lam))
+    queue = candidates(snapshot, PlanSettings(lam=lam))
     columns = generate(
-        chosen.jobs,
-        chosen.available,
-        chosen.sensitivity,
+        queue.jobs,
+        queue.available,
+        queue.sensitivity,
         sigma=1.4,
         keep_present=snapshot.round.first,
-        allowances=chosen.allowances,
+        allowances=queue.allowances,
     )
-    priorities = [chosen.priority[job.id] for job in chosen.jobs]
-    return build(columns, priorities, lam, np.ones(len(chosen.jobs)))
+    priorities = [queue.priority[job.id] for job in queue.jobs]
+    return build(columns, priorities, lam, np.ones(len(queue.jobs)))
 
 
 def assert_holds(snapshot: Snapshot, plan: Plan) -> None:
@@ -43,12 +43,12 @@ def assert_holds(snapshot: Snapshot, plan: Plan) -> None:
         for job in snapshot.jobs:
             for name, gpus in job.running if job.preemptible else ():
                 free[name] += gpus
-    taken: Counter[str] = Counter()
+    gpus_in_use: Counter[str] = Counter()
     for job_id, allocation in plan.placements.items():
         assert allocation.gpus in jobs[job_id].reqs
-        taken.update(dict(allocation))
-    assert all(taken[name] <= gpus for name, gpus in free.items())
-    assert set(taken) <= set(free)
+        gpus_in_use.update(dict(allocation))
+    assert all(gpus_in_use[name] <= gpus for name, gpus in free.items())
+    assert set(gpus_in_use) <= set(free)
     assert plan.objective <= plan.upper_bound
 
 
@@ -66,9 +66,9 @@ def in_time(run: Callable[[], T], seconds: float) -> T:
 
 def usable(program: Program, choice: np.ndarray) -> list[int]:
     """Jobs without a column for which one fits on what the choice leaves idle."""
-    left = program.capacity - program.taken(choice)
+    free_capacity = program.capacity - program.taken(choice)
     columns = program.configurations
-    fits = program.fits(left)
+    fits = program.fits(free_capacity)
     return [
         job
         for job in np.flatnonzero(choice < 0).tolist()
@@ -92,7 +92,7 @@ def best_value(program: Program) -> float:
     return -float(answer.fun) * float(program.value.max())
 
 
-class Answering:
+class AnsweringChild:
     """A child that is killed after some records."""
 
     def __init__(self, *records: bytes) -> None:

@@ -26,10 +26,10 @@ from hopsd.solver.solve import solve
 
 pytestmark = pytest.mark.slow  # solvers that hang are waited for
 
-Broken = Callable[[Model], Answer]
+Defect = Callable[[Model], Answer]
 
 
-def raising(_: Model) -> Answer:
+def raise_error(_: Model) -> Answer:
     raise RuntimeError("segmentation fault, as it were")
 
 
@@ -54,13 +54,13 @@ def too_short(_: Model) -> Answer:
 
 
 @pytest.mark.parametrize(
-    "broken", [raising, silent, fractional, over_allocating, not_numbers, too_short]
+    "corrupt", [raise_error, silent, fractional, over_allocating, not_numbers, too_short]
 )
 @pytest.mark.parametrize("seed", range(3))
-def test_nonsense_from_the_solver_changes_no_plan_for_the_worse(broken: Broken, seed: int) -> None:
+def test_nonsense_from_the_solver_changes_no_plan_for_the_worse(corrupt: Defect, seed: int) -> None:
     program = program_of(snapshot(seed))
 
-    solution = solve(program, 0.0, 60.0, solver=lambda model, *_: broken(model))
+    solution = solve(program, 0.0, 60.0, solver=lambda model, *_: corrupt(model))
     assert program.feasible(solution.choice)
     assert not usable(program, solution.choice)
     best = solve(program, 0.0, 20.0)
@@ -69,17 +69,17 @@ def test_nonsense_from_the_solver_changes_no_plan_for_the_worse(broken: Broken, 
 
 
 @pytest.mark.parametrize(
-    "broken", [raising, silent, fractional, over_allocating, not_numbers, too_short]
+    "corrupt", [raise_error, silent, fractional, over_allocating, not_numbers, too_short]
 )
 def test_a_solver_that_never_answers_with_a_solution_is_said(
-    broken: Broken, caplog: pytest.LogCaptureFixture
+    corrupt: Defect, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Also where the plan is proven without it."""
     program = program_of(snapshot(0))
-    solution = solve(program, 0.0, 60.0, solver=lambda model, *_: broken(model))
+    solution = solve(program, 0.0, 60.0, solver=lambda model, *_: corrupt(model))
     assert "the solver gave no usable answer" in caplog.text
-    proven = program.scaled_objective(solution.choice) >= solution.bound * (1 - CBC_TOLERANCE)
-    assert solution.status is (PlanStatus.OPTIMAL if proven else PlanStatus.FALLBACK)
+    is_optimal = program.scaled_objective(solution.choice) >= solution.bound * (1 - CBC_TOLERANCE)
+    assert solution.status is (PlanStatus.OPTIMAL if is_optimal else PlanStatus.FALLBACK)
 
 
 def test_a_solver_that_never_answers_keeps_no_other_way_from_a_proven_plan(
@@ -107,14 +107,14 @@ def test_a_broken_cbc_leaves_the_best_plan_in_hand_in_time(
 ) -> None:
     path = _script(tmp_path / "cbc", body) if body else str(tmp_path / "nothing")
     monkeypatch.setattr(cbc, "binary", lambda: path)
-    asked = snapshot(1)
+    instance = snapshot(1)
     settings = PlanSettings(gap=0.0, time_limit_seconds=5.0)
-    made = in_time(lambda: plan(asked, settings), 5.0 * 1.2)
-    assert_holds(asked, made)
-    assert made.placements
+    result = in_time(lambda: plan(instance, settings), 5.0 * 1.2)
+    assert_holds(instance, result)
+    assert result.placements
     assert "the solver gave no usable answer" in caplog.text
-    assert made.status in {PlanStatus.FALLBACK, PlanStatus.OPTIMAL}
-    assert 0.0 <= made.gap < 0.5
+    assert result.status in {PlanStatus.FALLBACK, PlanStatus.OPTIMAL}
+    assert 0.0 <= result.gap < 0.5
 
 
 def test_cbc_without_an_integer_solution_answers_nothing() -> None:

@@ -29,7 +29,12 @@ class Standstill:
         self.calls = 0
 
     def __call__(
-        self, model: Model, start: Floats | None, gap: float, left: float, nodes: int | None = None
+        self,
+        model: Model,
+        start: Floats | None,
+        gap: float,
+        seconds_left: float,
+        nodes: int | None = None,
     ) -> Answer:
         self.calls += 1
         sleep(self.seconds)
@@ -39,31 +44,31 @@ class Standstill:
 def test_counted_effort_does_not_depend_on_the_clock() -> None:
     """The gap of 0 is never proven: effort alone ends the search."""
     program = program_of(snapshot(3, servers=24, jobs=60))
-    fast, slow, more = Standstill(), Standstill(0.02), Standstill()
+    fast, slow, further_solver = Standstill(), Standstill(0.02), Standstill()
     first = solve(program, 0.0, 600.0, turns=0, solver=fast)
     second = solve(program, 0.0, 600.0, turns=0, solver=slow)
     assert np.array_equal(first.choice, second.choice)
     assert first.bound == second.bound
     assert fast.calls == slow.calls
-    further = solve(program, 0.0, 600.0, turns=2, solver=more)
-    assert more.calls > fast.calls
+    further = solve(program, 0.0, 600.0, turns=2, solver=further_solver)
+    assert further_solver.calls > fast.calls
     assert further.bound <= first.bound
 
 
-def started(asked: Snapshot) -> Snapshot:
+def next_round(instance: Snapshot) -> Snapshot:
     """The next round: the jobs run where a poor plan put them, and lose something by a move."""
-    made = plan(asked, PlanSettings(gap=0.3, effort=0))
-    held: Counter[str] = Counter()
-    for allocation in made.placements.values():
-        held.update(dict(allocation))
+    first_plan = plan(instance, PlanSettings(gap=0.3, effort=0))
+    gpus_in_use: Counter[str] = Counter()
+    for allocation in first_plan.placements.values():
+        gpus_in_use.update(dict(allocation))
     return replace(
-        asked,
-        nodes=tuple(replace(n, idle=n.idle - held[n.name]) for n in asked.nodes),
+        instance,
+        nodes=tuple(replace(n, idle=n.idle - gpus_in_use[n.name]) for n in instance.nodes),
         jobs=tuple(
-            replace(j, running=made.placements[j.id], restart_seconds=180.0)
-            if j.id in made.placements
+            replace(j, running=first_plan.placements[j.id], restart_seconds=180.0)
+            if j.id in first_plan.placements
             else j
-            for j in asked.jobs
+            for j in instance.jobs
         ),
         round=RoundInfo(first=True, seconds=1800.0),
     )
@@ -71,33 +76,33 @@ def started(asked: Snapshot) -> Snapshot:
 
 def test_a_class_program_is_solved_only_where_few_run(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its second of CPU was half of a further round's plan, which ended with the same gap."""
-    solved = []
+    solver_calls = []
 
-    def counted(*given: Any) -> Any:
-        solved.append(given)
-        return class_program(*given)
+    def count_calls(*arguments: Any) -> Any:
+        solver_calls.append(arguments)
+        return class_program(*arguments)
 
-    monkeypatch.setattr(large, "class_program", counted)
-    asked = snapshot(0, servers=64, jobs=90, factors=False)
-    idle = tuple(replace(node, gpus=8, idle=8) for node in asked.nodes)
+    monkeypatch.setattr(large, "class_program", count_calls)
+    instance = snapshot(0, servers=64, jobs=90, factors=False)
+    idle = tuple(replace(node, gpus=8, idle=8) for node in instance.nodes)
     even = tuple(
         replace(job, reqs=tuple(r for r in (1, 2, 4, 8) if r <= max(job.reqs)))
-        for job in asked.jobs
+        for job in instance.jobs
     )
-    cold = replace(asked, nodes=idle, jobs=even)
+    cold = replace(instance, nodes=idle, jobs=even)
     plan(cold, PlanSettings(gap=0.0, effort=0))
-    assert solved
-    warm = started(cold)
-    solved.clear()
+    assert solver_calls
+    warm = next_round(cold)
+    solver_calls.clear()
     plan(warm, PlanSettings(gap=0.0, effort=0))
-    assert not solved
+    assert not solver_calls
 
 
 @pytest.mark.parametrize("seed", range(4))
 def test_a_plan_is_no_worse_than_leaving_everything_as_it_runs(seed: int) -> None:
-    asked = started(snapshot(seed, servers=8, jobs=20))
-    made = plan(asked, PlanSettings(gap=1.0, effort=0))
-    stay = program_of(asked)
+    instance = next_round(snapshot(seed, servers=8, jobs=20))
+    new_plan = plan(instance, PlanSettings(gap=1.0, effort=0))
+    stay = program_of(instance)
     stays = stay.configurations.present
     assert stay.feasible(stays)
-    assert made.objective >= stay.unscaled(stay.scaled_objective(stays)) * (1 - 1e-9)
+    assert new_plan.objective >= stay.unscaled(stay.scaled_objective(stays)) * (1 - 1e-9)

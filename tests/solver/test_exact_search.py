@@ -22,15 +22,15 @@ def _steps(program: Program) -> int:
     steps = 0
     for first, last in pairwise(columns.start.tolist()):
         steps += len(states) * (last - first)
-        reached = set(states)
+        reached_states = set(states)
         for state in states:
             for column in range(first, last):
-                left = list(state)
+                free_gpus = list(state)
                 for server, gpus in columns.shapes.parts(int(columns.shape[column])):
-                    left[server] -= gpus
-                if min(left) >= 0:
-                    reached.add(tuple(left))
-        states = reached
+                    free_gpus[server] -= gpus
+                if min(free_gpus) >= 0:
+                    reached_states.add(tuple(free_gpus))
+        states = reached_states
     return steps
 
 
@@ -43,14 +43,14 @@ def test_it_gives_up_where_it_would_take_too_many_steps_and_nowhere_else(
     whole = solve_exactly(program)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("hopsd.solver.exact._STEPS_MAX", limit)
-        found = solve_exactly(program)
+        solution = solve_exactly(program)
     alone = np.count_nonzero(np.diff(program.configurations.start)) == 1
     if _steps(program) > limit and not alone:
-        assert found is None
+        assert solution is None
     else:
-        assert found is not None
+        assert solution is not None
         assert whole is not None
-        assert found.tolist() == whole.tolist()
+        assert solution.tolist() == whole.tolist()
 
 
 @settings(max_examples=60)
@@ -59,8 +59,8 @@ def test_one_job_is_placed_where_the_search_puts_it(seed: int, servers: int) -> 
     program = program_of(snapshot(seed, servers=servers, jobs=1))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("hopsd.solver.exact._alone", lambda _: None)
-        searched = solve_exactly(program)
-    found = solve_exactly(program)
-    assert searched is not None
-    assert found is not None
-    assert found.tolist() == searched.tolist()
+        exact_choice = solve_exactly(program)
+    solution = solve_exactly(program)
+    assert exact_choice is not None
+    assert solution is not None
+    assert solution.tolist() == exact_choice.tolist()

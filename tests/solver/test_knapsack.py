@@ -45,31 +45,34 @@ def hard(seed: int, jobs: int) -> Items:
     return Items(job, kind, size, cost, np.array([128, 128, 128, 64, 64]))
 
 
-def within(items: Items, columns: np.ndarray) -> bool:
+def is_within(items: Items, columns: np.ndarray) -> bool:
     used = np.bincount(items.kind[columns], items.size[columns], len(items.capacity))
-    once = len(set(items.job[columns].tolist())) == len(columns)
-    return once and bool(np.all(used <= items.capacity))
+    is_single = len(set(items.job[columns].tolist())) == len(columns)
+    return is_single and bool(np.all(used <= items.capacity))
 
 
 def exhaustive(items: Items) -> float:
-    own = [[None, *np.flatnonzero(items.job == j)] for j in range(items.jobs)]
-    picks = (np.array([c for c in pick if c is not None], dtype=np.int64) for pick in product(*own))
-    return min(float(items.cost[pick].sum()) for pick in picks if within(items, pick))
+    options_by_job = [[None, *np.flatnonzero(items.job == j)] for j in range(items.jobs)]
+    picks = (
+        np.array([c for c in pick if c is not None], dtype=np.int64)
+        for pick in product(*options_by_job)
+    )
+    return min(float(items.cost[pick].sum()) for pick in picks if is_within(items, pick))
 
 
-def check(items: Items, found: Selection, optimum: float) -> None:
-    assert within(items, found.columns)
-    assert found.cost == pytest.approx(float(items.cost[found.columns].sum()), abs=1e-9)
-    assert found.bound <= optimum + 1e-9
-    assert found.cost >= optimum - 1e-9
+def check(items: Items, selection: Selection, optimum: float) -> None:
+    assert is_within(items, selection.columns)
+    assert selection.cost == pytest.approx(float(items.cost[selection.columns].sum()), abs=1e-9)
+    assert selection.bound <= optimum + 1e-9
+    assert selection.cost >= optimum - 1e-9
 
 
 @settings(max_examples=150, deadline=None)
 @given(programs())
 def test_the_least_cost_is_found_and_proven(items: Items) -> None:
-    found = choose(items, GAP, 60.0)
-    check(items, found, exhaustive(items))
-    assert found.cost - found.bound <= GAP * abs(found.cost) + 1e-9
+    selection = choose(items, GAP, 60.0)
+    check(items, selection, exhaustive(items))
+    assert selection.cost - selection.bound <= GAP * abs(selection.cost) + 1e-9
 
 
 def test_a_cost_below_the_tolerance_of_the_relaxation_counts() -> None:
@@ -96,26 +99,26 @@ def test_a_search_that_is_too_narrow_does_not_claim_a_proof(seed: int, width: in
 def test_little_memory_costs_no_exactness(items: Items) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(state_space, "CELLS_MAX", 0)
-        found = choose(items, GAP, 60.0)
-    check(items, found, exhaustive(items))
-    assert found.cost - found.bound <= GAP * abs(found.cost) + 1e-9
+        selection = choose(items, GAP, 60.0)
+    check(items, selection, exhaustive(items))
+    assert selection.cost - selection.bound <= GAP * abs(selection.cost) + 1e-9
 
 
 @pytest.mark.parametrize(("seed", "jobs"), [(0, 40), (1, 70), (2, 120)])
 def test_512_gpus_are_proven_to_the_gap_and_alike_every_time(seed: int, jobs: int) -> None:
     items = hard(seed, jobs)
-    found, again = choose(items, GAP, 600.0), choose(items, GAP, 600.0)
-    assert within(items, found.columns)
-    assert found.cost - found.bound <= GAP * abs(found.cost) + 1e-9
-    assert found.columns.tolist() == again.columns.tolist()
+    selection, second_selection = choose(items, GAP, 600.0), choose(items, GAP, 600.0)
+    assert is_within(items, selection.columns)
+    assert selection.cost - selection.bound <= GAP * abs(selection.cost) + 1e-9
+    assert selection.columns.tolist() == second_selection.columns.tolist()
 
 
 def test_without_time_the_bound_is_that_of_the_relaxation() -> None:
     items = hard(3, 40)
-    hasty, proven = choose(items, GAP, 0.0), choose(items, GAP, 600.0)
-    assert within(items, hasty.columns)
-    assert hasty.bound <= proven.bound + 1e-9
-    assert hasty.cost >= proven.bound - 1e-9
+    hasty, proof = choose(items, GAP, 0.0), choose(items, GAP, 600.0)
+    assert is_within(items, hasty.columns)
+    assert hasty.bound <= proof.bound + 1e-9
+    assert hasty.cost >= proof.bound - 1e-9
 
 
 def test_nothing_to_choose_from() -> None:

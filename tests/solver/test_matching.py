@@ -17,11 +17,11 @@ GPU, CPU = 0, 1
 
 def test_the_example_of_section_3_1() -> None:
     """Jobs 2 and 3 on the GPU in that order, job 1 on the CPU: 17 in all."""
-    found = match(Queues.of([[3, 4], [4, 6], [5, 10]], [GPU, CPU]))
-    assert found.cost == 17
-    assert found.machine.tolist() == [CPU, GPU, GPU]
-    assert found.place.tolist() == [1, 2, 1]
-    assert [found.first(GPU), found.first(CPU)] == [1, 0]
+    schedule = match(Queues.of([[3, 4], [4, 6], [5, 10]], [GPU, CPU]))
+    assert schedule.cost == 17
+    assert schedule.machine.tolist() == [CPU, GPU, GPU]
+    assert schedule.place.tolist() == [1, 2, 1]
+    assert [schedule.first(GPU), schedule.first(CPU)] == [1, 0]
 
 
 @pytest.mark.parametrize(
@@ -55,8 +55,8 @@ def exhaustive(
         total = -sum(arrival)
         for machine in set(choice):
             end = ready[machine]
-            own = [seconds[j][kind[machine]] for j, c in enumerate(choice) if c == machine]
-            for run in sorted(own):
+            run_seconds = [seconds[j][kind[machine]] for j, c in enumerate(choice) if c == machine]
+            for run in sorted(run_seconds):
                 end += run
                 total += end
         best = min(best, total)
@@ -85,12 +85,12 @@ def test_no_schedule_has_less_completion_time(
     case: tuple[list[list[float]], list[int], list[float], list[float]],
 ) -> None:
     seconds, kind, ready, arrival = case
-    found = match(Queues.of(seconds, kind, ready, arrival))
-    assert found.cost == pytest.approx(exhaustive(seconds, kind, ready, arrival))
-    taken = list(zip(found.machine.tolist(), found.place.tolist(), strict=True))
-    assert len(set(taken)) == len(taken)
-    for machine, place in taken:
-        assert place == 1 or (machine, place - 1) in taken, "a queue without a gap"
+    schedule = match(Queues.of(seconds, kind, ready, arrival))
+    assert schedule.cost == pytest.approx(exhaustive(seconds, kind, ready, arrival))
+    positions = list(zip(schedule.machine.tolist(), schedule.place.tolist(), strict=True))
+    assert len(set(positions)) == len(positions)
+    for machine, place in positions:
+        assert place == 1 or (machine, place - 1) in positions, "a queue without a gap"
 
 
 @given(st.lists(st.integers(0, 4).map(float), min_size=1, max_size=8), st.integers(1, 6))
@@ -98,17 +98,17 @@ def test_a_position_is_left_out_where_enough_others_are_as_good(
     ready: list[float], jobs: int
 ) -> None:
     ranks, places = positions(np.array(ready), jobs)
-    kept = set(zip(ranks.tolist(), places.tolist(), strict=True))
+    kept_positions = set(zip(ranks.tolist(), places.tolist(), strict=True))
     times = sorted(ready)
-    every = [(r, k) for r in range(len(times)) for k in range(1, jobs + 1)]
-    for rank, place in every:
+    all_positions = [(r, k) for r in range(len(times)) for k in range(1, jobs + 1)]
+    for rank, place in all_positions:
         better = [
             (r, k)
-            for r, k in every
+            for r, k in all_positions
             if k <= place and times[r] <= times[rank] and (k < place or r < rank)
         ]
-        assert ((rank, place) in kept) == (len(better) < jobs)
-    assert len(kept) >= jobs
+        assert ((rank, place) in kept_positions) == (len(better) < jobs)
+    assert len(kept_positions) >= jobs
 
 
 def test_many_equal_machines_cost_as_many_positions_as_jobs() -> None:

@@ -20,22 +20,22 @@ from hopsd.solver.exact import solve_exactly
 from hopsd.solver.search.greedy import greedy_by_weight
 from hopsd.solver.solve import solve
 
-FEW = settings(max_examples=15, deadline=None)
+FEW_EXAMPLES = settings(max_examples=15, deadline=None)
 SEEDS = st.integers(0, 10**6)
 
 
-@FEW
+@FEW_EXAMPLES
 @given(SEEDS, st.booleans(), st.sampled_from([0.0, 3.0, 12.0]), st.sampled_from([0.0, 1.0, 50.0]))
 def test_never_over_allocated_and_always_a_bound(
     seed: int, first: bool, decades: float, lam: float
 ) -> None:
-    asked = snapshot(seed, servers=8, jobs=16, first=first, decades=decades)
-    made = plan(asked, PlanSettings(lam=lam))
-    assert_holds(asked, made)
-    assert 0.0 <= made.gap < 1.0
+    instance = snapshot(seed, servers=8, jobs=16, first=first, decades=decades)
+    result = plan(instance, PlanSettings(lam=lam))
+    assert_holds(instance, result)
+    assert 0.0 <= result.gap < 1.0
 
 
-@FEW
+@FEW_EXAMPLES
 @given(SEEDS, st.booleans())
 @example(532385, False)  # a light job moves, and leaves GPUs to heavier ones that had none
 def test_no_idle_gpu_that_a_candidate_could_use(seed: int, first: bool) -> None:
@@ -45,7 +45,7 @@ def test_no_idle_gpu_that_a_candidate_could_use(seed: int, first: bool) -> None:
     assert not usable(program, solution.choice)
 
 
-@FEW
+@FEW_EXAMPLES
 @given(SEEDS, st.lists(st.floats(0.0, 1e3), min_size=18, max_size=18))
 def test_any_prices_prove_a_bound(seed: int, prices: list[float]) -> None:
     program = program_of(snapshot(seed, servers=6, jobs=5))
@@ -73,15 +73,15 @@ def test_the_large_way_meets_the_exact_one(seed: int, monkeypatch: pytest.Monkey
 def test_the_large_way_is_never_above_the_optimum_nor_its_bound_below(
     priorities: str, lam: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked = snapshot(int(lam), servers=4, jobs=6, decades=12.0)
-    jobs = list(asked.jobs)
+    instance = snapshot(int(lam), servers=4, jobs=6, decades=12.0)
+    jobs = list(instance.jobs)
     if priorities in ("equal", "zero"):
         jobs = [replace(job, priority=float(priorities == "equal")) for job in jobs]
     elif priorities == "one zero":
         jobs[0] = replace(jobs[0], priority=0.0)
     else:
         jobs[0] = replace(jobs[0], reqs=(5_000,))
-    program = program_of(replace(asked, jobs=tuple(jobs)), lam)
+    program = program_of(replace(instance, jobs=tuple(jobs)), lam)
     best = solve_exactly(program)
     assert best is not None
     monkeypatch.setattr("hopsd.solver.solve.solve_exactly", lambda _: None)
@@ -92,26 +92,31 @@ def test_the_large_way_is_never_above_the_optimum_nor_its_bound_below(
     assert solution.status is PlanStatus.OPTIMAL or value >= 0.99 * solution.bound
 
 
-def _reversed(asked: Snapshot) -> Snapshot:
-    return replace(asked, jobs=asked.jobs[::-1])
+def _reverse_jobs(instance: Snapshot) -> Snapshot:
+    return replace(instance, jobs=instance.jobs[::-1])
 
 
 @pytest.mark.parametrize("seed", range(3))
 def test_same_input_same_plan_in_any_order(seed: int) -> None:
-    asked = snapshot(seed, servers=24, jobs=60)
+    instance = snapshot(seed, servers=24, jobs=60)
     limits = PlanSettings(time_limit_seconds=60.0)
-    one, again, other = (plan(s, limits) for s in (asked, asked, _reversed(asked)))
-    for made in (again, other):
-        assert made.placements == one.placements
-        assert (made.objective, made.upper_bound) == (one.objective, one.upper_bound)
+    first_plan, second_plan, reversed_plan = (
+        plan(s, limits) for s in (instance, instance, _reverse_jobs(instance))
+    )
+    for later_plan in (second_plan, reversed_plan):
+        assert later_plan.placements == first_plan.placements
+        assert (later_plan.objective, later_plan.upper_bound) == (
+            first_plan.objective,
+            first_plan.upper_bound,
+        )
 
 
 @pytest.mark.parametrize("decades", [4.0, 12.0])
 @pytest.mark.parametrize("seed", range(3))
 def test_light_jobs_are_not_lost_in_the_gap(seed: int, decades: float) -> None:
     """In every band of weight the plan is as good as the same jobs planned by themselves."""
-    asked = snapshot(seed, servers=16, jobs=60, decades=decades)
-    program = program_of(asked)
+    instance = snapshot(seed, servers=16, jobs=60, decades=decades)
+    program = program_of(instance)
     solution = solve(program, 0.01, 30.0)
     assert not usable(program, solution.choice)
     log_weight = program.log_weight()
@@ -122,8 +127,8 @@ def test_light_jobs_are_not_lost_in_the_gap(seed: int, decades: float) -> None:
 def _assert_band_is_good(program: Program, choice: np.ndarray, light: np.ndarray) -> None:
     """Against the greedy plan of the band on what the heavier jobs leave."""
     heavy_only = np.where(light, -1, choice)
-    left = program.capacity - program.taken(heavy_only)
-    part = replace(program, capacity=left)
+    free_capacity = program.capacity - program.taken(heavy_only)
+    part = replace(program, capacity=free_capacity)
     rivals = greedy_by_weight(part)
     ours = np.where(light, choice, -1)
     theirs = np.where(light, rivals, -1)
@@ -133,19 +138,19 @@ def _assert_band_is_good(program: Program, choice: np.ndarray, light: np.ndarray
 @pytest.mark.parametrize("seed", range(3))
 def test_applied_and_planned_again_nothing_moves(seed: int) -> None:
     """With a restart cost, a plan whose jobs run where it put them is its own best answer."""
-    asked = snapshot(seed, servers=5, jobs=7)
-    made = plan(asked, PlanSettings(gap=0.0))
-    idle = {node.name: node.idle for node in asked.nodes}
+    instance = snapshot(seed, servers=5, jobs=7)
+    first_plan = plan(instance, PlanSettings(gap=0.0))
+    idle = {node.name: node.idle for node in instance.nodes}
     jobs = []
-    for job in asked.jobs:
-        held = made.placements.get(job.id)
-        for name, gpus in held or ():
+    for job in instance.jobs:
+        allocation = first_plan.placements.get(job.id)
+        for name, gpus in allocation or ():
             idle[name] -= gpus
-        jobs.append(replace(job, running=held, restart_seconds=60.0) if held else job)
-    nodes = tuple(replace(node, idle=idle[node.name]) for node in asked.nodes)
-    again = plan(replace(asked, nodes=nodes, jobs=tuple(jobs)), PlanSettings(gap=0.0))
-    assert made.status is PlanStatus.OPTIMAL
-    assert again.placements == made.placements
+        jobs.append(replace(job, running=allocation, restart_seconds=60.0) if allocation else job)
+    nodes = tuple(replace(node, idle=idle[node.name]) for node in instance.nodes)
+    second_plan = plan(replace(instance, nodes=nodes, jobs=tuple(jobs)), PlanSettings(gap=0.0))
+    assert first_plan.status is PlanStatus.OPTIMAL
+    assert second_plan.placements == first_plan.placements
 
 
 @pytest.mark.parametrize("turns", [0, None])
@@ -159,8 +164,8 @@ def test_planned_again_from_the_last_plan_within_the_gap(
     """
     monkeypatch.setattr("hopsd.solver.bound.dual_prices._MANY_COLUMNS", 0)
     monkeypatch.setattr("hopsd.solver.weight_classes.LARGE", 0)
-    asked = _a_round_later(snapshot(seed, servers=5, jobs=7, decades=4.0 * (seed % 2)), seed)
-    program = program_of(asked)
+    instance = _a_round_later(snapshot(seed, servers=5, jobs=7, decades=4.0 * (seed % 2)), seed)
+    program = program_of(instance)
     present = program.configurations.present
     assert np.any(present >= 0)
     best = solve_exactly(program)
@@ -178,79 +183,82 @@ def test_planned_again_from_the_last_plan_within_the_gap(
     assert turns == 0 or solution.status is not PlanStatus.TIME_LIMIT
 
 
-def _a_round_later(asked: Snapshot, seed: int) -> Snapshot:
+def _a_round_later(instance: Snapshot, seed: int) -> Snapshot:
     """Where the plan put them, jobs run; one has ended, and priorities are others."""
     rng = np.random.default_rng(seed)
-    made = plan(asked, PlanSettings())
-    ended = sorted(made.placements)[0]
-    running = {job: at for job, at in made.placements.items() if job != ended}
-    idle = {node.name: node.idle for node in asked.nodes}
+    first_plan = plan(instance, PlanSettings())
+    ended_job = sorted(first_plan.placements)[0]
+    running = {job: at for job, at in first_plan.placements.items() if job != ended_job}
+    idle = {node.name: node.idle for node in instance.nodes}
     for at in running.values():
         for name, gpus in at:
             idle[name] -= gpus
     return replace(
-        asked,
-        nodes=tuple(replace(node, idle=idle[node.name]) for node in asked.nodes),
+        instance,
+        nodes=tuple(replace(node, idle=idle[node.name]) for node in instance.nodes),
         jobs=tuple(
             replace(
                 job,
                 running=running.get(job.id, job.running),
                 priority=(job.priority or 1.0) * float(rng.choice([1.0, 1.0, 1.5])),
             )
-            for job in asked.jobs
-            if job.id != ended
+            for job in instance.jobs
+            if job.id != ended_job
         ),
     )
 
 
 def test_a_later_plan_leaves_running_jobs_alone() -> None:
-    asked = snapshot(0, servers=12, jobs=30)
-    made = plan(asked, PlanSettings())
-    idle = {node.name: node.idle for node in asked.nodes}
-    for allocation in made.placements.values():
+    instance = snapshot(0, servers=12, jobs=30)
+    first_plan = plan(instance, PlanSettings())
+    idle = {node.name: node.idle for node in instance.nodes}
+    for allocation in first_plan.placements.values():
         for name, gpus in allocation:
             idle[name] -= gpus
-    ended = next(iter(made.placements))
-    for name, gpus in made.placements[ended]:
+    ended_job = next(iter(first_plan.placements))
+    for name, gpus in first_plan.placements[ended_job]:
         idle[name] += gpus
     later = replace(
-        asked,
+        instance,
         round=RoundInfo(first=False, seconds=900.0),
-        nodes=tuple(replace(node, idle=idle[node.name]) for node in asked.nodes),
+        nodes=tuple(replace(node, idle=idle[node.name]) for node in instance.nodes),
         jobs=tuple(
-            replace(job, running=made.placements[job.id]) if job.id in made.placements else job
-            for job in asked.jobs
-            if job.id != ended
+            replace(job, running=first_plan.placements[job.id])
+            if job.id in first_plan.placements
+            else job
+            for job in instance.jobs
+            if job.id != ended_job
         ),
     )
     second = plan(later, PlanSettings())
     assert_holds(later, second)
-    assert not set(second.placements) & set(made.placements)
+    assert not set(second.placements) & set(first_plan.placements)
 
 
 def test_spread_placements_fill_every_server_but_the_last() -> None:
-    found = 0
+    spread_count = 0
     for seed in range(8):
-        asked = snapshot(seed, servers=12, jobs=20)
-        idle = {node.name: node.idle for node in asked.nodes}
-        order = [node.name for node in asked.nodes]
-        for allocation in plan(asked, PlanSettings()).placements.values():
+        instance = snapshot(seed, servers=12, jobs=20)
+        idle = {node.name: node.idle for node in instance.nodes}
+        order = [node.name for node in instance.nodes]
+        for allocation in plan(instance, PlanSettings()).placements.values():
             if allocation.spread:
-                found += 1
-                *filled, _ = sorted(allocation, key=lambda part: order.index(part[0]))
-                assert all(gpus == idle[name] for name, gpus in filled)
-    assert found > 5
+                spread_count += 1
+                *full_parts, _ = sorted(allocation, key=lambda part: order.index(part[0]))
+                assert all(gpus == idle[name] for name, gpus in full_parts)
+    assert spread_count > 5
 
 
 @pytest.mark.parametrize("seed", range(3))
 def test_a_large_lambda_is_greedy_by_priority_at_scale(seed: int) -> None:
     """Weights a factor 3^50 apart: no job loses gain for any number of lighter ones."""
-    asked = snapshot(seed, servers=16, jobs=40)
-    order = np.random.default_rng(seed).permutation(len(asked.jobs))
+    instance = snapshot(seed, servers=16, jobs=40)
+    order = np.random.default_rng(seed).permutation(len(instance.jobs))
     jobs = [
-        replace(job, priority=3.0 ** int(rank)) for job, rank in zip(asked.jobs, order, strict=True)
+        replace(job, priority=3.0 ** int(rank))
+        for job, rank in zip(instance.jobs, order, strict=True)
     ]
-    program = program_of(replace(asked, jobs=tuple(jobs)), lam=50.0)
+    program = program_of(replace(instance, jobs=tuple(jobs)), lam=50.0)
     solution = solve(program, 0.01, 30.0)
     heaviest = program.by_weight()
     ours, greedy = (

@@ -14,11 +14,11 @@ from hopsd.model.plan import Plan, PlanSettings, Snapshot
 from hopsd.policies.hops.policy import plan
 
 
-def check_racks(snapshot: Snapshot, made: Plan) -> None:
+def check_racks(snapshot: Snapshot, rack_plan: Plan) -> None:
     at = {node.name: i for i, node in enumerate(snapshot.nodes)}
     levels = Levels.of(snapshot.nodes)
     rules = {job.id: job.rules for job in snapshot.jobs}
-    for job, place in made.placements.items():
+    for job, place in rack_plan.placements.items():
         servers = [at[name] for name in place.nodes]
         leaves = [snapshot.nodes[server].leaf for server in servers]
         assert keeps_racks(rules[job], leaves, levels.at(np.array(servers)))
@@ -27,23 +27,26 @@ def check_racks(snapshot: Snapshot, made: Plan) -> None:
 @pytest.mark.parametrize(("nodes", "seed"), [(64, 0), (64, 2), (288, 1), (576, 3), (1152, 0)])
 def test_every_job_of_an_exact_packing_is_placed(nodes: int, seed: int) -> None:
     snapshot = planted_snapshot(nodes, seed)
-    made = plan(snapshot, PlanSettings(time_limit_seconds=60.0))
-    assert len(made.placements) == len(snapshot.jobs)
-    assert made.gap == 0.0
-    check_racks(snapshot, made)
+    packing_plan = plan(snapshot, PlanSettings(time_limit_seconds=60.0))
+    assert len(packing_plan.placements) == len(snapshot.jobs)
+    assert packing_plan.gap == 0.0
+    check_racks(snapshot, packing_plan)
 
 
 def test_a_best_fit_leaves_jobs_out_of_such_packings() -> None:
-    made = [planted_snapshot(288, seed) for seed in range(3)]
-    placed = [best_fit(one, one.jobs, largest=True) for one in made]
-    assert any(len(some) < len(one.jobs) for some, one in zip(placed, made, strict=True))
+    snapshots = [planted_snapshot(288, seed) for seed in range(3)]
+    placed_jobs = [best_fit(packing, packing.jobs, largest=True) for packing in snapshots]
+    assert any(
+        len(placed_part) < len(packing.jobs)
+        for placed_part, packing in zip(placed_jobs, snapshots, strict=True)
+    )
 
 
 def test_a_third_of_the_jobs_bound_to_racks_are_planned_within_the_gap() -> None:
     snapshot = mixed_snapshot(1000, 1 / 3, seed=0)
-    made = plan(snapshot, PlanSettings(gap=0.01, time_limit_seconds=60.0))
-    assert made.gap <= 0.01
-    check_racks(snapshot, made)
+    rack_plan = plan(snapshot, PlanSettings(gap=0.01, time_limit_seconds=60.0))
+    assert rack_plan.gap <= 0.01
+    check_racks(snapshot, rack_plan)
 
 
 @pytest.mark.parametrize(("seed", "idle"), [(0, 0.8), (1, 0.8), (0, 1.0), (0, 0.5), (1, 0.5)])
@@ -51,16 +54,18 @@ def test_limits_cores_and_memory_beside_racks_are_planned_within_the_gap(
     seed: int, idle: float
 ) -> None:
     snapshot = demanding_snapshot(600, 1 / 3, seed, idle)
-    made = plan(snapshot, PlanSettings(gap=0.01, time_limit_seconds=300.0))
-    assert made.gap <= 0.01
-    check_racks(snapshot, made)
+    rack_plan = plan(snapshot, PlanSettings(gap=0.01, time_limit_seconds=300.0))
+    assert rack_plan.gap <= 0.01
+    check_racks(snapshot, rack_plan)
 
 
 def test_the_same_plan_for_the_same_snapshot() -> None:
     settings = PlanSettings(gap=0.02, time_limit_seconds=60.0)
-    one, other = (plan(mixed_snapshot(600, 0.5, seed=1, idle=0.8), settings) for _ in range(2))
-    assert one.placements == other.placements
-    assert one.upper_bound == other.upper_bound
+    first_plan, second_plan = (
+        plan(mixed_snapshot(600, 0.5, seed=1, idle=0.8), settings) for _ in range(2)
+    )
+    assert first_plan.placements == second_plan.placements
+    assert first_plan.upper_bound == second_plan.upper_bound
 
 
 def test_spread_and_consolidated_segments_are_planned_within_the_gap() -> None:
@@ -80,19 +85,19 @@ def test_spread_and_consolidated_segments_are_planned_within_the_gap() -> None:
         for at, job in enumerate(snapshot.jobs)
     ]
     snapshot = replace(snapshot, jobs=tuple(jobs))
-    made = plan(snapshot, PlanSettings(gap=0.01, time_limit_seconds=60.0))
-    assert made.gap <= 0.01
-    check_racks(snapshot, made)
+    rack_plan = plan(snapshot, PlanSettings(gap=0.01, time_limit_seconds=60.0))
+    assert rack_plan.gap <= 0.01
+    check_racks(snapshot, rack_plan)
     assert any(
-        job.rules.spread_segments and len(made.placements[job.id].nodes) > job.rules.segment
+        job.rules.spread_segments and len(rack_plan.placements[job.id].nodes) > job.rules.segment
         for job in jobs
-        if job.rules.segment is not None and job.id in made.placements
+        if job.rules.segment is not None and job.id in rack_plan.placements
     )
 
 
-@pytest.mark.parametrize(("across", "leaves"), [({1: 1.0, 2: 0.8}, 1), ({}, 2)])
+@pytest.mark.parametrize(("speed_across", "leaves"), [({1: 1.0, 2: 0.8}, 1), ({}, 2)])
 def test_a_job_without_options_is_kept_within_a_leaf_where_that_is_faster(
-    across: dict[int, float], leaves: int
+    speed_across: dict[int, float], leaves: int
 ) -> None:
     """The two idle nodes of one leaf are the second and the third: without a reason, the first."""
     snapshot = mixed_snapshot(16, 0.0, seed=0)
@@ -100,7 +105,7 @@ def test_a_job_without_options_is_kept_within_a_leaf_where_that_is_faster(
         replace(node, switches=("core", leaf))
         for node, leaf in zip(snapshot.nodes, "abbc", strict=True)
     )
-    job = replace(snapshot.jobs[0], reqs=(8,), across=across)
-    made = plan(replace(snapshot, nodes=nodes, jobs=(job,)), PlanSettings())
-    of = {node.name: node.leaf for node in nodes}
-    assert len({of[name] for name in made.placements[job.id].nodes}) == leaves
+    job = replace(snapshot.jobs[0], reqs=(8,), across=speed_across)
+    rack_plan = plan(replace(snapshot, nodes=nodes, jobs=(job,)), PlanSettings())
+    leaf_of = {node.name: node.leaf for node in nodes}
+    assert len({leaf_of[name] for name in rack_plan.placements[job.id].nodes}) == leaves

@@ -28,9 +28,9 @@ def busy_cpus() -> Iterator[None]:
 @pytest.mark.parametrize("seconds", [2.0, 4.0])
 def test_the_limit_holds_under_load(seconds: float) -> None:
     """A gap of 0 is out of reach for 1,000 GPUs: only the limit ends the search."""
-    asked = snapshot(0, servers=130, jobs=400)
+    instance = snapshot(0, servers=130, jobs=400)
     settings = PlanSettings(gap=0.0, time_limit_seconds=seconds)
-    made = in_time(lambda: plan(asked, settings), seconds * 1.2)
-    assert_holds(asked, made)
-    assert made.placements
-    assert made.gap < 0.25
+    result = in_time(lambda: plan(instance, settings), seconds * 1.2)
+    assert_holds(instance, result)
+    assert result.placements
+    assert result.gap < 0.25

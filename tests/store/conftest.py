@@ -16,36 +16,36 @@ from hopsd.store.leader import Leader
 from hopsd.store.postgres import PostgresStore
 
 SERVERS = ["machine_postgres", "wheel_postgres"]
-LEADING = "leading"
+LEADING_STORE = "leading"
 
 
 @pytest.fixture(params=SERVERS)
 def databases(request: pytest.FixtureRequest) -> Databases:
-    found = request.getfixturevalue(request.param)
-    assert isinstance(found, Databases)
-    return found
+    fixture_value = request.getfixturevalue(request.param)
+    assert isinstance(fixture_value, Databases)
+    return fixture_value
 
 
-class Leading(PostgresStore):
+class LeadingStore(PostgresStore):
     """The store of a hopsd that leads: what it remembers of jobs is what is in the database."""
 
     def __init__(self, dsn: str, leader: Leader) -> None:
-        self._other = PostgresStore(dsn)
+        self._second_store = PostgresStore(dsn)
         super().__init__(dsn, leader=leader)
 
     def jobs(self) -> Mapping[JobId, JobRecord]:
-        known = super().jobs()
-        assert known == self._other.jobs()
-        return known
+        records = super().jobs()
+        assert records == self._second_store.jobs()
+        return records
 
     def close(self) -> None:
         super().close()
-        self._other.close()
+        self._second_store.close()
 
 
 @contextmanager
-def leading_store(dsn: str) -> Iterator[Leading]:
-    with closing(Leader(dsn)) as leader, Leading(dsn, leader) as store:
+def leading_store(dsn: str) -> Iterator[LeadingStore]:
+    with closing(Leader(dsn)) as leader, LeadingStore(dsn, leader) as store:
         leader.acquire()
         store.jobs()
         yield store
@@ -54,14 +54,14 @@ def leading_store(dsn: str) -> Iterator[Leading]:
 @pytest.fixture(
     params=[
         "memory",
-        *(pytest.param(server, marks=pytest.mark.live) for server in (*SERVERS, LEADING)),
+        *(pytest.param(server, marks=pytest.mark.live) for server in (*SERVERS, LEADING_STORE)),
     ]
 )
 def store(request: pytest.FixtureRequest) -> Iterator[History]:
     if request.param == "memory":
         yield MemoryStore()
         return
-    if request.param == LEADING:
+    if request.param == LEADING_STORE:
         with leading_store(request.getfixturevalue("wheel_postgres").new()) as store:
             yield store
         return

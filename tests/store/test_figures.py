@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from fixtures_postgres import Databases, connected_store
-from values import ended, job, running
+from values import ended_job, job, running
 
 from hopsd.model.allocation import Allocation
 from hopsd.model.ids import GpuType, JobId, UserName
@@ -23,8 +23,8 @@ A, B = GpuType("a"), GpuType("b")
 
 def test_use_is_added_up_by_hour_and_day(store: History) -> None:
     store.add_gpu_use([GpuUse(0.0, A, hops=1.0), GpuUse(3600.0, A, idle=2.0)])
-    more = GpuUse(3600.0, A, idle=3.0, down=1.0, rack_fragmented=5.0)
-    store.add_gpu_use([more, GpuUse(3600.0, B, plain=4.0)])
+    second_use = GpuUse(3600.0, A, idle=3.0, down=1.0, rack_fragmented=5.0)
+    store.add_gpu_use([second_use, GpuUse(3600.0, B, plain=4.0)])
     store.add_gpu_use([])
     a = GpuUse(3600.0, A, idle=5.0, down=1.0, rack_fragmented=5.0)
     second = (a, GpuUse(3600.0, B, plain=4.0))
@@ -51,7 +51,7 @@ def test_the_diary_keeps_the_first_plan_and_goes_with_its_job(full: PostgresStor
     assert [row["id"] for row in older] == ["1"]
     assert full.diary(0.0, 1000.0, 9, (first["submit"], "1")) == []
     assert [row["id"] for row in full.diary(0.0, 200.0, 10)] == ["1"]
-    full.save_jobs([ended("1", 500.0)])
+    full.save_jobs([ended_job("1", 500.0)])
     assert full.prune(500.5 + DAY_SECONDS, 1.0)["diary"] == 1
 
 
@@ -67,44 +67,52 @@ def test_figures_of_a_period(full: PostgresStore) -> None:
     lab: dict[str, Any] = {"account": "lab", "age_seconds": 100.0}
     bob: dict[str, Any] = {"user": UserName("bob\x1b[31m"), "account": "phys"}
     ran = [
-        ended("1", 1000.0, wait_seconds=50.0, run_seconds=100.0, attained_gpu_seconds=100.0, **lab),
-        ended("2", 1100.0, wait_seconds=10.0, run_seconds=100.0, attained_gpu_seconds=300.0, **lab),
-        ended("3", 1200.0, wait_seconds=400.0, run_seconds=4.0, attained_gpu_seconds=32.0, **bob),
+        ended_job(
+            "1", 1000.0, wait_seconds=50.0, run_seconds=100.0, attained_gpu_seconds=100.0, **lab
+        ),
+        ended_job(
+            "2", 1100.0, wait_seconds=10.0, run_seconds=100.0, attained_gpu_seconds=300.0, **lab
+        ),
+        ended_job(
+            "3", 1200.0, wait_seconds=400.0, run_seconds=4.0, attained_gpu_seconds=32.0, **bob
+        ),
     ]
-    out = [
-        ended("4", 3000.0, wait_seconds=1.0, run_seconds=1.0),  # later
-        ended("5", 1000.0, wait_seconds=1.0, run_seconds=0.0),  # never ran
-        ended("6", 1000.0, wait_seconds=1.0, run_seconds=9.0, comment=""),  # from the accounting
+    outside_jobs = [
+        ended_job("4", 3000.0, wait_seconds=1.0, run_seconds=1.0),  # later
+        ended_job("5", 1000.0, wait_seconds=1.0, run_seconds=0.0),  # never ran
+        ended_job(
+            "6", 1000.0, wait_seconds=1.0, run_seconds=9.0, comment=""
+        ),  # from the accounting
         job("7"),
     ]
-    full.save_jobs([*ran, *out])
-    told = full.figures(500.0, 2000.0, 30.0, None)
-    assert told["first"] == 100.0
-    rows = {(row["by"], row["name"]): row for row in told["waits"]}
+    full.save_jobs([*ran, *outside_jobs])
+    figures = full.figures(500.0, 2000.0, 30.0, None)
+    assert figures["first"] == 100.0
+    rows = {(row["by"], row["name"]): row for row in figures["waits"]}
     assert set(rows) == {("all", ""), ("hops", ""), ("size", "1"), ("size", "4"), ("size", "8"),
                          ("user", "alice"), ("user", "bob\x1b[31m"), ("account", "lab"),
                          ("account", "phys")}  # fmt: skip
-    every = rows["all", ""]
-    assert (every["jobs"], every["gpu_seconds"]) == (3, 432.0)
-    assert every["mean_wait"] == pytest.approx(fmean([50.0, 10.0, 400.0]))
-    assert every["median_wait"] == median([50.0, 10.0, 400.0])
-    assert every["mean_ratio"] == pytest.approx(fmean([0.5, 0.1, 100.0]))
-    assert every["mean_slowdown"] == pytest.approx(fmean([1.5, 1.1, 40.4]))
+    totals = rows["all", ""]
+    assert (totals["jobs"], totals["gpu_seconds"]) == (3, 432.0)
+    assert totals["mean_wait"] == pytest.approx(fmean([50.0, 10.0, 400.0]))
+    assert totals["median_wait"] == median([50.0, 10.0, 400.0])
+    assert totals["mean_ratio"] == pytest.approx(fmean([0.5, 0.1, 100.0]))
+    assert totals["mean_slowdown"] == pytest.approx(fmean([1.5, 1.1, 40.4]))
     assert rows["account", "lab"]["mean_wait"] == 30.0
-    assert told["ratios"] == [0, 1, 0, 1, 0, 0, 0, 1]
-    own = full.figures(500.0, 2000.0, 30.0, UserName("alice"))
-    assert {row["name"] for row in own["waits"] if row["by"] == "user"} == {"alice"}
-    nothing = full.figures(5000.0, 6000.0, 30.0, None)
-    assert (nothing["waits"], sum(nothing["ratios"])) == ([], 0)
+    assert figures["ratios"] == [0, 1, 0, 1, 0, 0, 0, 1]
+    figures_of_user = full.figures(500.0, 2000.0, 30.0, UserName("alice"))
+    assert {row["name"] for row in figures_of_user["waits"] if row["by"] == "user"} == {"alice"}
+    empty_figures = full.figures(5000.0, 6000.0, 30.0, None)
+    assert (empty_figures["waits"], sum(empty_figures["ratios"])) == ([], 0)
 
 
 def test_sizes_are_powers_of_two(full: PostgresStore) -> None:
     gpus = (1, 2, 3, 4, 5, 8, 9, 64, 65, 4096, 4097, 65536)
     full.save_jobs(
-        ended(str(n), 400.0, run_seconds=7.0, attained_gpu_seconds=7.0 * n) for n in gpus
+        ended_job(str(n), 400.0, run_seconds=7.0, attained_gpu_seconds=7.0 * n) for n in gpus
     )
-    told = full.figures(0.0, 1000.0, 30.0, None)["waits"]
-    sizes = {int(row["name"]): row["jobs"] for row in told if row["by"] == "size"}
+    waits = full.figures(0.0, 1000.0, 30.0, None)["waits"]
+    sizes = {int(row["name"]): row["jobs"] for row in waits if row["by"] == "size"}
     assert sizes == Counter(1 << (n - 1).bit_length() for n in gpus)
 
 
@@ -113,12 +121,12 @@ def test_what_the_gpu_hours_of_jobs_went_into(full: PostgresStore) -> None:
     full.save_jobs([running("1", {"n0": 1}, since=110.0, profiling=True)])
     full.save_jobs([running("1", {"n0": 2}, since=200.0)])
     full.save_jobs([running("1", {"n1": 4, "n2": 2}, since=300.0, restart_seconds=20.0)])
-    full.save_jobs([ended("1", 400.0, restart_seconds=20.0, run_seconds=200.0)])
-    spent = full.figures(150.0, 1000.0, 30.0, None)["spent"]
-    assert spent["profiling"] == 50.0  # from 150 on
-    assert spent["profile_runs"] == 0  # it began before
-    assert spent["training"] == 100 * 2 + 100 * 6
-    assert (spent["restarts"], spent["restarting"]) == (1, 20 * 6)
+    full.save_jobs([ended_job("1", 400.0, restart_seconds=20.0, run_seconds=200.0)])
+    spending = full.figures(150.0, 1000.0, 30.0, None)["spent"]
+    assert spending["profiling"] == 50.0  # from 150 on
+    assert spending["profile_runs"] == 0  # it began before
+    assert spending["training"] == 100 * 2 + 100 * 6
+    assert (spending["restarts"], spending["restarting"]) == (1, 20 * 6)
     assert full.figures(100.0, 1000.0, 30.0, None)["spent"]["profile_runs"] == 1
     assert full.figures(0.0, 50.0, 30.0, None)["spent"]["training"] == 0
     # What lasts ends with the period.
@@ -128,25 +136,32 @@ def test_what_the_gpu_hours_of_jobs_went_into(full: PostgresStore) -> None:
 
 def test_what_a_shadow_saw_is_none_of_the_jobs_of_hops(full: PostgresStore) -> None:
     ran = {"run_seconds": 10.0, "attained_gpu_seconds": 20.0}
-    full.save_jobs([ended("1", 400.0, submit=100.0, **ran), ended("2", 900.0, submit=500.0, **ran)])
+    full.save_jobs(
+        [ended_job("1", 400.0, submit=100.0, **ran), ended_job("2", 900.0, submit=500.0, **ran)]
+    )
     full.save_diary([DiaryEntry(JobId("1"), 100.0, 2)])
     full.save_jobs([running("3", {"n0": 4}, since=110.0, submit=100.0)])
-    full.save_jobs([ended("3", 210.0, submit=100.0, **ran)])
+    full.save_jobs([ended_job("3", 210.0, submit=100.0, **ran)])
     full.save_diary([DiaryEntry(JobId("3"), 100.0, 4)])
     shadow = full.figures(0.0, 1000.0, 30.0, None, shadow=True)
     jobs = {row["by"]: row["jobs"] for row in shadow["waits"]}
     assert (jobs["all"], jobs["hops"], sum(shadow["ratios"])) == (3, 1, 3)
     assert shadow["spent"]["training"] == 400.0
-    told = full.figures(0.0, 1000.0, 30.0, None)
-    jobs = {row["by"]: row["jobs"] for row in told["waits"]}
-    assert (jobs["all"], jobs["hops"], told["slurm_jobs"], sum(told["ratios"])) == (1, 1, 2, 1)
-    assert told["spent"]["training"] == 0.0
+    figures = full.figures(0.0, 1000.0, 30.0, None)
+    jobs = {row["by"]: row["jobs"] for row in figures["waits"]}
+    assert (jobs["all"], jobs["hops"], figures["slurm_jobs"], sum(figures["ratios"])) == (
+        1,
+        1,
+        2,
+        1,
+    )
+    assert figures["spent"]["training"] == 0.0
     full.save_diary([DiaryEntry(JobId("2"), 500.0, 2)])
     assert full.figures(0.0, 1000.0, 30.0, None)["waits"] == []
 
 
 def test_what_a_shadow_saw_is_before_the_first_job_of_hops(full: PostgresStore) -> None:
-    full.save_jobs([ended("1", 400.0, submit=100.0), ended("2", 900.0, submit=500.0)])
+    full.save_jobs([ended_job("1", 400.0, submit=100.0), ended_job("2", 900.0, submit=500.0)])
     assert full.figures(0.0, 1000.0, 30.0, None)["first"] == 100.0
     full.save_diary([DiaryEntry(JobId("1"), 100.0, 2)])
     assert full.figures(0.0, 1000.0, 30.0, None)["first"] == 500.0

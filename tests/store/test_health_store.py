@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 from fixtures_postgres import Databases, connected_store
-from values import ended, running
+from values import ended_job, running
 
 from hopsd.model.ids import GpuType, JobId, NodeName, UserName, WorkloadName
 from hopsd.model.knowledge import ThroughputRecord
@@ -69,8 +69,8 @@ def test_a_single_gpus_report_names_it(full: PostgresStore) -> None:
 
 def test_a_run_over_several_nodes_reports_once(full: PostgresStore) -> None:
     full.save_jobs([running("1", {"n0": 2, "n1": 2}, since=200.0)])
-    both = [replace(RECORD, node=NodeName(n), gpus=4, nodes=2) for n in ("n0", "n1")]
-    full.add_throughput(both)
+    reports_of_nodes = [replace(RECORD, node=NodeName(n), gpus=4, nodes=2) for n in ("n0", "n1")]
+    full.add_throughput(reports_of_nodes)
     speeds = full.health(0.0)[0]
     assert [(s.job, s.nodes) for s in speeds] == [("1", {"n0": 2, "n1": 2})]
 
@@ -78,7 +78,7 @@ def test_a_run_over_several_nodes_reports_once(full: PostgresStore) -> None:
 def test_an_end_is_of_the_nodes_that_the_job_had_last(full: PostgresStore) -> None:
     full.save_jobs([running("1", {"n0": 2}, since=200.0)])
     full.save_jobs([running("1", {"n1": 2}, since=400.0)])
-    full.save_jobs([ended("1", 500.0, state=SlurmState.NODE_FAIL)])
+    full.save_jobs([ended_job("1", 500.0, state=SlurmState.NODE_FAIL)])
     ends = full.health(0.0)[1]
     assert [(e.at, e.job, e.nodes, e.state) for e in ends] == [(500.0, "1", {"n1": 2}, "NODE_FAIL")]
 
@@ -92,6 +92,6 @@ def test_a_run_that_could_not_be_launched_is_of_the_nodes_that_it_had_then(
     full.save_jobs([running("1", {"n1": 2}, since=400.0)])
     ends = full.health(0.0)[1]
     assert [(e.at, e.nodes, e.state) for e in ends] == [(203.0, {"n0": 2}, "LAUNCH_FAILED")]
-    full.save_jobs([ended("1", 500.0)])
+    full.save_jobs([ended_job("1", 500.0)])
     assert [e.state for e in full.health(0.0)[1]] == ["COMPLETED", "LAUNCH_FAILED"]
     assert [e.state for e in full.health(300.0)[1]] == ["COMPLETED"]

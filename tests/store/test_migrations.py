@@ -22,7 +22,7 @@ NAMES = tuple(sorted(path.stem for path in folder().glob("*.sql") if "rollback" 
 
 @pytest.fixture
 def dsn(databases: Databases) -> str:
-    return databases.new(migrated=False)
+    return databases.new(with_tables=False)
 
 
 def objects(dsn: str) -> set[str]:
@@ -99,23 +99,26 @@ def test_a_lock_left_by_a_killed_migration_does_not_stop_the_next(dsn: str) -> N
 
 def test_an_owner_of_the_schema_alone_can_migrate_and_work(databases: Databases) -> None:
     """Neither superuser nor owner of the database: docs/configuration.md grants no more."""
-    dsn = databases.new(migrated=False)
+    dsn = databases.new(with_tables=False)
     with psycopg.connect(dsn, autocommit=True) as admin:
         admin.execute("DROP ROLE IF EXISTS hopsd")
         admin.execute("CREATE ROLE hopsd LOGIN")
         admin.execute("CREATE SCHEMA hops AUTHORIZATION hopsd")
-    least = dsn.replace("user=hops", "user=hopsd")
-    assert migrate(least) == NAMES
-    with PostgresStore(least) as store:
+    owner_dsn = dsn.replace("user=hops", "user=hopsd")
+    assert migrate(owner_dsn) == NAMES
+    with PostgresStore(owner_dsn) as store:
         store.save_jobs([job("1")])
         store.begin_plan(plan_record())
         assert store.prune(0.0, 1.0)["jobs"] == 0
-    with psycopg.connect(least) as connection, pytest.raises(psycopg.errors.InsufficientPrivilege):
+    with (
+        psycopg.connect(owner_dsn) as connection,
+        pytest.raises(psycopg.errors.InsufficientPrivilege),
+    ):
         connection.execute("CREATE TABLE public.other ()")
 
 
 def test_a_role_without_rights_is_told_what_to_do(databases: Databases) -> None:
-    dsn = databases.new(migrated=False)
+    dsn = databases.new(with_tables=False)
     with psycopg.connect(dsn, autocommit=True) as admin:
         admin.execute("DROP ROLE IF EXISTS stranger")
         admin.execute("CREATE ROLE stranger LOGIN")
@@ -149,12 +152,12 @@ def run(*args: str) -> Result:
 def test_the_command_tells_what_it_does(dsn: str, tmp_path: Path) -> None:
     path = tmp_path / "hopsd.toml"
     path.write_text(f'[database]\ndsn = "{dsn}"\n')
-    configured = ["--config", str(path)]
-    missing = run(*configured, "--check")
+    options = ["--config", str(path)]
+    missing = run(*options, "--check")
     assert missing.exit_code == 1
     assert missing.output.splitlines() == [f"to apply: {name}" for name in NAMES]
-    done = run(*configured)
-    assert (done.exit_code, done.output) == (0, "".join(f"applied: {name}\n" for name in NAMES))
+    result = run(*options)
+    assert (result.exit_code, result.output) == (0, "".join(f"applied: {name}\n" for name in NAMES))
     assert (run("--dsn", dsn, "--check").exit_code, run("--dsn", dsn).output) == (0, "up to date\n")
     assert run("--dsn", dsn, "--back", "1").output == f"rolled back: {NAMES[-1]}\n"
     assert run("--dsn", dsn, "--back", "0").exit_code == 2

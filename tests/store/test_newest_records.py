@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import closing
 
 import pytest
-from conftest import Leading, leading_store
+from conftest import LeadingStore, leading_store
 from fixtures_postgres import Databases
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -27,7 +27,7 @@ def dsn(wheel_postgres: Databases) -> str:
 
 
 @pytest.fixture
-def store(dsn: str) -> Iterator[Leading]:
+def store(dsn: str) -> Iterator[LeadingStore]:
     with leading_store(dsn) as store:
         yield store
 
@@ -54,20 +54,23 @@ RECORDS = st.builds(
 def test_it_remembers_what_is_stored(
     dsn: str, monkeypatch: pytest.MonkeyPatch, steps: list[list[ThroughputRecord] | str]
 ) -> None:
-    with monkeypatch.context() as patched, leading_store(dsn) as store:
-        patched.setattr(throughput, "NEWEST", 3)
-        with PostgresStore(dsn) as other:
+    with monkeypatch.context() as context, leading_store(dsn) as store:
+        context.setattr(throughput, "NEWEST", 3)
+        with PostgresStore(dsn) as reader:
             for step in steps:
                 if isinstance(step, str):
                     store.prune(25.0, 5.0 / 86_400.0)
                 else:
                     store.add_throughput(step)
-                kept, stored = store.knowledge().records, other.knowledge().records
-                assert sorted(kept, key=repr) == sorted(stored, key=repr)
-                assert [r.at for r in kept] == [r.at for r in stored]
+                known_records, stored_records = (
+                    store.knowledge().records,
+                    reader.knowledge().records,
+                )
+                assert sorted(known_records, key=repr) == sorted(stored_records, key=repr)
+                assert [r.at for r in known_records] == [r.at for r in stored_records]
 
 
-def test_records_are_read_once(store: Leading, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_records_are_read_once(store: LeadingStore, monkeypatch: pytest.MonkeyPatch) -> None:
     """Reading 120,000 at every plan took 1.1 s."""
     store.add_throughput([record(10.0)])
     first = store.knowledge().records
@@ -81,11 +84,11 @@ def test_records_are_read_once(store: Leading, monkeypatch: pytest.MonkeyPatch) 
     assert [r.at for r in store.knowledge().records] == [10.0, 20.0]
 
 
-def test_what_hopsctl_calibrate_adds_is_seen(store: Leading, dsn: str) -> None:
+def test_what_hopsctl_calibrate_adds_is_seen(store: LeadingStore, dsn: str) -> None:
     store.add_throughput([record(10.0)])
     assert len(store.knowledge().records) == 1
-    with PostgresStore(dsn) as other:
-        other.add_throughput([record(5.0)])
+    with PostgresStore(dsn) as calibrating_store:
+        calibrating_store.add_throughput([record(5.0)])
     assert [r.at for r in store.knowledge().records] == [5.0, 10.0]
 
 
@@ -95,9 +98,9 @@ def test_after_another_has_led_they_are_read_again(dsn: str) -> None:
         store.add_throughput([record(10.0)])
         assert len(store.knowledge().records) == 1
         leader.close()
-        with closing(Leader(dsn)) as second, PostgresStore(dsn, leader=second) as other:
+        with closing(Leader(dsn)) as second, PostgresStore(dsn, leader=second) as second_store:
             second.acquire()
-            other.add_throughput([record(20.0)])
+            second_store.add_throughput([record(20.0)])
         with pytest.raises(NotLeaderError):
             store.add_throughput([record(30.0)])
         leader.acquire()

@@ -9,12 +9,12 @@ from itertools import count
 
 import psycopg
 import pytest
-from conftest import Leading, leading_store
+from conftest import LeadingStore, leading_store
 from fixtures_postgres import Databases
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from memory_store import MemoryStore
-from values import ended, job, plan_record, running
+from values import ended_job, job, plan_record, running
 
 from hopsd.errors import NotLeaderError, StoreError
 from hopsd.model.allocation import Allocation
@@ -34,22 +34,22 @@ def dsn(wheel_postgres: Databases) -> str:
 
 
 @pytest.fixture
-def store(dsn: str) -> Iterator[Leading]:
+def store(dsn: str) -> Iterator[LeadingStore]:
     with leading_store(dsn) as store:
         yield store
 
 
 def test_of_jobs_that_nothing_happened_to_only_the_figures_are_written(
-    store: Leading, monkeypatch: pytest.MonkeyPatch
+    store: LeadingStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole: list[JobId] = []
-    replaced = jobs._replace
+    replace_records = jobs._replace
 
-    def counted(connection: jobs.Connection, records: dict[JobId, JobRecord]) -> None:
+    def count_records(connection: jobs.Connection, records: dict[JobId, JobRecord]) -> None:
         whole.extend(records)
-        replaced(connection, records)
+        replace_records(connection, records)
 
-    monkeypatch.setattr(jobs, "_replace", counted)
+    monkeypatch.setattr(jobs, "_replace", count_records)
     first = [job(str(number)) for number in range(50)]
     store.save_jobs(first)
     assert len(whole) == 50
@@ -61,27 +61,27 @@ def test_of_jobs_that_nothing_happened_to_only_the_figures_are_written(
 
 
 def test_what_another_leader_wrote_is_read(dsn: str) -> None:
-    with leading_store(dsn) as store, closing(Leader(dsn)) as other:
+    with leading_store(dsn) as store, closing(Leader(dsn)) as second_leader:
         store.save_jobs([job("1"), job("2")])
         assert store._leader is not None
         store._leader.close()
-        other.acquire()
-        with PostgresStore(dsn, leader=other) as late:
-            late.save_jobs([ended("1", 200.0), job("3")])
+        second_leader.acquire()
+        with PostgresStore(dsn, leader=second_leader) as second_store:
+            second_store.save_jobs([ended_job("1", 200.0), job("3")])
         with pytest.raises(NotLeaderError):
             store.save_jobs([job("1", seen=300.0)])
-        other.close()
+        second_leader.close()
         store._leader.acquire()
         assert set(store.jobs()) == {"2", "3"}
 
 
 def test_a_restored_database_is_read_although_it_counts_its_epochs_anew(
-    dsn: str, store: Leading
+    dsn: str, store: LeadingStore
 ) -> None:
     store.save_jobs([job("1")])
-    with psycopg.connect(dsn) as restored:
-        restored.execute("UPDATE leadership SET epoch = epoch - 1")
-        restored.execute("UPDATE jobs SET name = 'older'")
+    with psycopg.connect(dsn) as connection:
+        connection.execute("UPDATE leadership SET epoch = epoch - 1")
+        connection.execute("UPDATE jobs SET name = 'older'")
     leader = store._leader
     assert leader is not None
     leader.close()
@@ -91,28 +91,28 @@ def test_a_restored_database_is_read_although_it_counts_its_epochs_anew(
     assert store.jobs() == {"1": job("1", seen=150.0)}
 
 
-def test_a_vacated_placement_that_the_job_is_seen_in_again_goes_on(store: Leading) -> None:
-    one = JobId("1")
+def test_a_vacated_placement_that_the_job_is_seen_in_again_goes_on(store: LeadingStore) -> None:
+    preempted_job = JobId("1")
     store.save_jobs([running("1", {"n0": 2}, 150.0)])
-    step = Step(one, StepKind.PREEMPT, Allocation.of({"n0": 2}))
-    plan = store.begin_plan(plan_record(None, step, made=190.0))
+    step = Step(preempted_job, StepKind.PREEMPT, Allocation.of({"n0": 2}))
+    plan = store.begin_plan(plan_record(None, step, time=190.0))
     store.finish_plan(plan, [StepOutcome(step, OutcomeStatus.DONE, vacated=200.0)], 200.0)
     store.jobs()
     store.save_jobs([running("1", {"n0": 2}, 150.0, seen=210.0)])
-    assert [(p.start, p.end) for p in store.placements(one)] == [(150.0, None)]
+    assert [(p.start, p.end) for p in store.placements(preempted_job)] == [(150.0, None)]
 
 
-def test_after_a_refused_write_the_records_are_read_again(store: Leading) -> None:
+def test_after_a_refused_write_the_records_are_read_again(store: LeadingStore) -> None:
     store.save_jobs([job("1")])
     with pytest.raises(StoreError):
         store.save_jobs([job("1", seen=150.0), job("2", restarts=2**40)])
     assert store.jobs() == {"1": job("1")}
 
 
-def test_records_that_somebody_deleted_are_written_whole(dsn: str, store: Leading) -> None:
+def test_records_that_somebody_deleted_are_written_whole(dsn: str, store: LeadingStore) -> None:
     store.save_jobs([job("1"), job("2")])
     with PostgresStore(dsn) as operator:
-        operator.save_jobs([ended("2", 150.0)])
+        operator.save_jobs([ended_job("2", 150.0)])
     store.save_jobs([job("1", seen=160.0), job("2", seen=160.0)])
     with PostgresStore(dsn) as reader:
         assert reader.jobs()[JobId("1")].seen == 160.0
@@ -126,21 +126,21 @@ NODES = st.sampled_from([{}, {"n0": 2}, {"n1": 2}])
 @st.composite
 def looks(draw: st.DrawFn) -> list[object]:
     """Records as they come one after the other, and now and then what a plan did to a job."""
-    made: list[object] = []
-    now, left = 200.0, list(JOBS)
+    history_of_looks: list[object] = []
+    now, unstarted_jobs = 200.0, list(JOBS)
     for _ in range(draw(st.integers(1, 8))):
-        if not left:
+        if not unstarted_jobs:
             break
         now += draw(st.integers(1, 9)) + 0.5
-        name, nodes = draw(st.sampled_from(left)), draw(NODES)
+        name, nodes = draw(st.sampled_from(unstarted_jobs)), draw(NODES)
         if draw(st.integers(0, 4)) == 0:
-            made.append((name, now))
+            history_of_looks.append((name, now))
             continue
         record = running(name, nodes, 150.0) if nodes else job(name)
         ends = draw(st.integers(0, 6)) == 0
         if ends:
-            left.remove(name)
-        made.append(
+            unstarted_jobs.remove(name)
+        history_of_looks.append(
             replace(
                 record,
                 seen=now,
@@ -149,7 +149,7 @@ def looks(draw: st.DrawFn) -> list[object]:
                 end=now if ends else None,
             )
         )
-    return made
+    return history_of_looks
 
 
 @settings(
@@ -159,21 +159,21 @@ def looks(draw: st.DrawFn) -> list[object]:
 )
 @given(given_looks=looks())
 def test_records_and_placements_are_those_of_a_store_that_writes_everything(
-    store: Leading, given_looks: list[object]
+    store: LeadingStore, given_looks: list[object]
 ) -> None:
     number, plain = next(EXAMPLES), MemoryStore()
-    for each in (store, plain):
+    for compared_store in (store, plain):
         for look in given_looks:
-            each.jobs()
+            compared_store.jobs()
             if isinstance(look, JobRecord):
-                each.save_jobs([replace(look, id=JobId(f"{number}/{look.id}"))])
+                compared_store.save_jobs([replace(look, id=JobId(f"{number}/{look.id}"))])
             elif isinstance(look, tuple):
                 name, at = look
                 step = Step(JobId(f"{number}/{name}"), StepKind.PREEMPT, Allocation.of({"n0": 2}))
-                plan = each.begin_plan(plan_record(None, step, made=at))
-                done = StepOutcome(step, OutcomeStatus.DONE, vacated=at)
-                each.finish_plan(plan, [done], at)
+                plan = compared_store.begin_plan(plan_record(None, step, time=at))
+                outcome = StepOutcome(step, OutcomeStatus.DONE, vacated=at)
+                compared_store.finish_plan(plan, [outcome], at)
     for name in JOBS:
-        own = JobId(f"{number}/{name}")
-        assert store.jobs().get(own) == plain.jobs().get(own)
-        assert store.placements(own) == plain.placements(own)
+        job_id = JobId(f"{number}/{name}")
+        assert store.jobs().get(job_id) == plain.jobs().get(job_id)
+        assert store.placements(job_id) == plain.placements(job_id)

@@ -96,15 +96,15 @@ def test_a_postgresql_that_hangs_costs_one_short_time_out(
         store.save_jobs([job("1")])
         ask = leader.assure if led else store.unfinished_plan
         with hung(server):
-            begun = time.monotonic()
+            start_time = time.monotonic()
             with pytest.raises((StoreUnavailableError, NotLeaderError)):
                 ask()
-            first = time.monotonic() - begun
+            first = time.monotonic() - start_time
             assert first < 8.0
             for _ in range(50):
                 with pytest.raises(StoreUnavailableError, match="PostgreSQL does not answer"):
                     leader.acquire() if led else store.unfinished_plan()
-            assert time.monotonic() - begun < first + 1.0
+            assert time.monotonic() - start_time < first + 1.0
         deadline = time.monotonic() + 60.0
         while True:
             try:
@@ -130,8 +130,11 @@ def test_a_database_that_takes_no_writes_is_away_and_nobodys_job_to_blame(
 ) -> None:
     with psycopg.connect(dsn, autocommit=True) as admin:
         admin.execute("ALTER DATABASE hops SET default_transaction_read_only = on")
-    with PostgresStore(dsn) as late, pytest.raises(StoreUnavailableError, match="takes no writes"):
-        late.save_jobs([job("1")])
+    with (
+        PostgresStore(dsn) as read_only_store,
+        pytest.raises(StoreUnavailableError, match="takes no writes"),
+    ):
+        read_only_store.save_jobs([job("1")])
     assert not store.jobs()
 
 
@@ -160,7 +163,7 @@ def test_a_restart_within_a_call_writes_all_or_nothing(
     server: EmbeddedPostgres, store: PostgresStore
 ) -> None:
     """Whatever the moment of the kill: every save that returned is whole, others left nothing."""
-    saved: list[int] = []
+    saves: list[int] = []
     stop = threading.Event()
 
     def save() -> None:
@@ -172,14 +175,14 @@ def test_a_restart_within_a_call_writes_all_or_nothing(
                 store.save_jobs(batch)
             except StoreUnavailableError:
                 continue
-            saved.append(number)
+            saves.append(number)
 
     writer = threading.Thread(target=save)
     writer.start()
     try:
         for kill in range(4):
-            done = len(saved)
-            while len(saved) == done:
+            save_count = len(saves)
+            while len(saves) == save_count:
                 time.sleep(0.01)
             time.sleep(0.005 * kill)
             server.kill()
@@ -187,10 +190,10 @@ def test_a_restart_within_a_call_writes_all_or_nothing(
     finally:
         stop.set()
         writer.join()
-    seen = {record.seen for record in store.jobs().values()}
-    assert len(saved) >= 4
-    assert len(seen) == 1
-    assert seen.pop() >= saved[-1]
+    times = {record.seen for record in store.jobs().values()}
+    assert len(saves) >= 4
+    assert len(times) == 1
+    assert times.pop() >= saves[-1]
 
 
 def test_a_store_made_while_postgresql_is_away_works_once_it_is_there(
@@ -268,69 +271,69 @@ def test_nobody_leads_without_postgresql(server: EmbeddedPostgres, dsn: str) -> 
 
 
 def test_a_plan_is_not_begun_once_the_lead_is_lost(server: EmbeddedPostgres, dsn: str) -> None:
-    leader, other = Leader(dsn), Leader(dsn)
+    leader, second_leader = Leader(dsn), Leader(dsn)
     with PostgresStore(dsn, leader=leader) as store:
         with pytest.raises(NotLeaderError):
             store.begin_plan(plan_record())
         leader.acquire()
-        store.begin_plan(plan_record(made=100.0))
+        store.begin_plan(plan_record(time=100.0))
         server.restart()
-        other.acquire()
+        second_leader.acquire()
         with pytest.raises(NotLeaderError):
-            store.begin_plan(plan_record(made=130.0))
-        left = store.unfinished_plan()
-    assert left is not None
-    assert left[1].made == 100.0
-    other.close()
+            store.begin_plan(plan_record(time=130.0))
+        unfinished_plan = store.unfinished_plan()
+    assert unfinished_plan is not None
+    assert unfinished_plan[1].made == 100.0
+    second_leader.close()
 
 
 def test_who_led_before_writes_nothing_more(server: EmbeddedPostgres, dsn: str) -> None:
     """Stopped in the middle of a plan, continued after another one led."""
-    leader, other = Leader(dsn), Leader(dsn)
+    leader, second_leader = Leader(dsn), Leader(dsn)
     with (
-        PostgresStore(dsn, leader=leader) as late,
-        PostgresStore(dsn, leader=other) as store,
+        PostgresStore(dsn, leader=leader) as stale_store,
+        PostgresStore(dsn, leader=second_leader) as store,
         closing(leader),
-        closing(other),
+        closing(second_leader),
     ):
         leader.acquire()
-        plan = late.begin_plan(plan_record())
+        plan = stale_store.begin_plan(plan_record())
         _end_session_of_leader(server)
-        other.acquire()
-        done, failed = (
+        second_leader.acquire()
+        success, failure = (
             StepOutcome(STEP, status) for status in (OutcomeStatus.DONE, OutcomeStatus.FAILED)
         )
-        store.finish_plan(plan, [done], finished=120.0)
+        store.finish_plan(plan, [success], finished=120.0)
         for write in (
-            lambda: late.finish_plan(plan, [failed], finished=130.0),
-            lambda: late.save_jobs([job("1")]),
-            lambda: late.add_event("defect", "told too late"),
-            lambda: late.end_release_requests(()),
+            lambda: stale_store.finish_plan(plan, [failure], finished=130.0),
+            lambda: stale_store.save_jobs([job("1")]),
+            lambda: stale_store.add_event("defect", "told too late"),
+            lambda: stale_store.end_release_requests(()),
         ):
             with pytest.raises(NotLeaderError, match="has led since"):
                 write()
-        assert store.outcomes(plan) == (done,)
+        assert store.outcomes(plan) == (success,)
         assert not store.jobs()
 
 
 def test_the_lock_of_a_process_that_does_nothing_any_more_ends(dsn: str) -> None:
-    frozen, other = Leader(dsn, lease_seconds=0.5), Leader(dsn)
-    with closing(frozen), closing(other):
-        frozen.acquire()
+    frozen_leader, second_leader = Leader(dsn, lease_seconds=0.5), Leader(dsn)
+    with closing(frozen_leader), closing(second_leader):
+        frozen_leader.acquire()
         time.sleep(1.0)
         with pytest.raises(NotLeaderError):
-            other.acquire()  # it beats
-        frozen._beating.set()  # as SIGSTOP would
+            second_leader.acquire()  # it beats
+        frozen_leader._beating.set()  # as SIGSTOP would
         deadline = time.monotonic() + 60.0
         while True:
             try:
-                other.acquire()
+                second_leader.acquire()
                 break
             except NotLeaderError:
                 assert time.monotonic() < deadline
                 time.sleep(0.05)
         with pytest.raises(NotLeaderError, match="was lost"):
-            frozen.assure()
+            frozen_leader.assure()
 
 
 def test_a_process_that_stops_in_a_transaction_holds_its_locks_no_longer_than_the_lead(
@@ -362,5 +365,5 @@ def test_a_dsn_that_is_none_is_told() -> None:
 
 def test_text_that_postgresql_cannot_hold_is_replaced(store: PostgresStore) -> None:
     store.save_jobs([job("1", name="a\0b\udcff", comment="ü")])
-    saved = store.jobs()[JobId("1")]
-    assert (saved.name, saved.comment) == ("a\ufffdb?", "ü")
+    record = store.jobs()[JobId("1")]
+    assert (record.name, record.comment) == ("a\ufffdb?", "ü")

@@ -17,7 +17,7 @@ from hopsd.model.step import OutcomeStatus, Step, StepKind, StepOutcome
 from hopsd.store.port import PlanRecord
 
 
-def job(job_id: str = "1", **more: Any) -> JobRecord:
+def job(job_id: str = "1", **fields: Any) -> JobRecord:
     """A waiting job that was submitted at 100."""
     record: dict[str, Any] = {
         "id": JobId(job_id),
@@ -29,25 +29,25 @@ def job(job_id: str = "1", **more: Any) -> JobRecord:
         "seen": 110.0,
         "state": SlurmState.PENDING,
     }
-    return JobRecord(**(record | more))
+    return JobRecord(**(record | fields))
 
 
-def running(job_id: str, nodes: dict[str, int], since: float, **more: Any) -> JobRecord:
+def running(job_id: str, nodes: dict[str, int], since: float, **fields: Any) -> JobRecord:
     return job(
         job_id,
         **{"state": SlurmState.RUNNING, "seen": since + 1.0}
         | {"allocation": Allocation.of(nodes), "allocation_since": since}
-        | more,
+        | fields,
     )
 
 
-def ended(job_id: str, end: float, **more: Any) -> JobRecord:
-    return job(job_id, **{"state": SlurmState.COMPLETED, "seen": end, "end": end} | more)
+def ended_job(job_id: str, end: float, **fields: Any) -> JobRecord:
+    return job(job_id, **{"state": SlurmState.COMPLETED, "seen": end, "end": end} | fields)
 
 
-def plan_record(plan: Plan | None = None, *steps: Step, made: float = 100.0) -> PlanRecord:
+def plan_record(plan: Plan | None = None, *steps: Step, time: float = 100.0) -> PlanRecord:
     """A plan of the round that began at 100 and lasts 60 s."""
-    return PlanRecord(100.0, 160.0, made == 100.0, made, plan or Plan({}), steps)
+    return PlanRecord(100.0, 160.0, time == 100.0, time, plan or Plan({}), steps)
 
 
 def waiting(**codes: ReasonCode) -> Plan:

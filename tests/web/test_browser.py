@@ -73,16 +73,16 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WebSite]:
     (folder / "reports").mkdir()
     comments = ("hops:reqs=2", "hops:reqs=32", *["hops:reqs=1"] * 24)
     jobs = [job(number, comment) for number, comment in enumerate(comments, start=1)]
-    made = WebSite(folder, Rig(folder / "reports", *jobs), on_port=True)
-    made.rig.tick(2)
-    yield made
-    made.close()
+    web_site = WebSite(folder, Rig(folder / "reports", *jobs), on_port=True)
+    web_site.rig.tick(2)
+    yield web_site
+    web_site.close()
 
 
 @pytest.fixture(scope="module")
 def driver() -> Iterator[Any]:
-    with chromium() as made:
-        yield made
+    with chromium() as browser:
+        yield browser
 
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
@@ -131,12 +131,14 @@ def test_a_keyboard_is_enough(site: WebSite, driver: Any) -> None:
 def test_the_page_renews_itself_and_keeps_the_readers_place(site: WebSite, driver: Any) -> None:
     view(driver, 1200, 800)
     driver.get(f"{site.url}/jobs")
-    told = "return document.getElementById('state').textContent"  # the element itself is renewed
-    before = driver.execute_script(told)
+    state_script = (
+        "return document.getElementById('state').textContent"  # the element itself is renewed
+    )
+    before = driver.execute_script(state_script)
     driver.execute_script("window.here = true; document.querySelector('main .chip').focus()")
     at = driver.switch_to.active_element.get_attribute("href")
     site.rig.tick()
-    WebDriverWait(driver, 90).until(lambda d: d.execute_script(told) != before)
+    WebDriverWait(driver, 90).until(lambda d: d.execute_script(state_script) != before)
     assert driver.execute_script("return window.here")  # the same page, not loaded again
     assert driver.switch_to.active_element.get_attribute("href") == at
 

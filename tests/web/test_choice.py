@@ -11,12 +11,12 @@ from hopsd.web.choice import Choice
 from hopsd.web.links import links
 
 
-def row(job: str, **more: Any) -> dict[str, Any]:
+def row(job: str, **fields: Any) -> dict[str, Any]:
     return {
         "id": job, "user": "ann", "name": "net", "partition": "gpu", "workload": "w",
         "reason": None, "placement": {}, "reqs": [1], "since": None, "wait_seconds": 0.0,
         "latency_ratio": None, "predicted": None, "restarts": 0, "samples": None,
-        "samples_done": 0.0, **more,
+        "samples_done": 0.0, **fields,
     }  # fmt: skip
 
 

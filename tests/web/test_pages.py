@@ -49,18 +49,18 @@ ME = pwd.getpwuid(os.getuid()).pw_name
 def rig(folder: Path, **changes: object) -> Rig:
     (folder / "reports").mkdir(exist_ok=True)
     jobs = [job(1, "hops:reqs=2"), job(2, "hops:reqs=32"), job(3, "hops:reqs=8,16")]
-    return Rig(folder / "reports", *(replace(each, **changes) for each in jobs))
+    return Rig(folder / "reports", *(replace(job_reading, **changes) for job_reading in jobs))
 
 
 @pytest.fixture
 def site(tmp_path: Path) -> Iterator[WebSite]:
-    made = WebSite(tmp_path, rig(tmp_path), user_header="X-Remote-User")
-    made.rig.tick()
-    yield made
-    made.close()
+    web_site = WebSite(tmp_path, rig(tmp_path), user_header="X-Remote-User")
+    web_site.rig.tick()
+    yield web_site
+    web_site.close()
 
 
-class Checked(HTMLParser):
+class CheckedPage(HTMLParser):
     """Raises at a tag that is closed wrongly; gathers tags, their attributes and ids."""
 
     VOID = ("meta", "link", "input", "br", "img")
@@ -96,7 +96,7 @@ def words(page: Page) -> str:
 def test_pages_are_well_formed_and_bring_nothing_from_outside(site: WebSite, path: str) -> None:
     page = site.get(path)
     assert page.status == 200
-    for tag, attributes in Checked(page.text).tags:
+    for tag, attributes in CheckedPage(page.text).tags:
         assert "style" not in attributes
         assert not any(name.startswith("on") for name in attributes)
         for name in ("href", "src", "action"):
@@ -117,9 +117,9 @@ def test_the_cluster_shows_each_gpu(site: WebSite) -> None:
 
 def test_the_queue_says_why_in_its_order(site: WebSite) -> None:
     page = site.get("/jobs")
-    told = words(page)
+    page_words = words(page)
     for row in site.rig.controller.document["waiting"]:
-        assert row["reason"][1:] in told
+        assert row["reason"][1:] in page_words
     order = [row["id"] for row in site.rig.controller.document["waiting"]]
     places = [page.text.index(f'href="/jobs/{number}"') for number in order]
     assert places == sorted(places)
@@ -141,35 +141,35 @@ def test_jobs_show_when_they_start_and_end(tmp_path: Path) -> None:
         time.sleep(0.01)
     site.rig.tick()
     document = site.rig.controller.document
-    told, page = words(site.get("/jobs")), site.get("/jobs").text
-    assert "Starts in" in told
-    assert "Ends in" in told
+    page_words, page = words(site.get("/jobs")), site.get("/jobs").text
+    assert "Starts in" in page_words
+    assert "Ends in" in page_words
     assert 'data-name="ends in"' in page
     assert 'data-name="done"' in page
     row = next(row for row in document["running"] if row["predicted"])
     low, high = (
         duration(max(0.0, row["predicted"][k] - document["time"])) for k in ("low", "high")
     )
-    assert f"{low} to {high}" in told
+    assert f"{low} to {high}" in page_words
     assert f"{low} to {high}" in words(site.get(f"/jobs/{row['id']}"))
 
 
 def test_a_long_queue_is_cut_and_can_be_shown_whole(tmp_path: Path) -> None:
     (tmp_path / "reports").mkdir()
     jobs = [job(number, "hops:reqs=64") for number in range(1, ROWS + 8)]
-    made = WebSite(tmp_path, Rig(tmp_path / "reports", *jobs))
-    made.rig.tick()
-    assert "and 7 more: show all" in words(made.get("/jobs"))
-    assert f'href="/jobs/{ROWS + 7}"' in made.get("/jobs?all=1").text
-    made.close()
+    web_site = WebSite(tmp_path, Rig(tmp_path / "reports", *jobs))
+    web_site.rig.tick()
+    assert "and 7 more: show all" in words(web_site.get("/jobs"))
+    assert f'href="/jobs/{ROWS + 7}"' in web_site.get("/jobs?all=1").text
+    web_site.close()
 
 
 def test_a_jobs_page_has_its_placements_and_what_was_weighed(site: WebSite) -> None:
     site.rig.tick()
     running = site.rig.controller.document["running"][0]["id"]
-    told = words(site.get(f"/jobs/{running}"))
+    page_words = words(site.get(f"/jobs/{running}"))
     for text in ("Where it ran", "What was weighed", "restarts", "sensitivity to spreading"):
-        assert text in told
+        assert text in page_words
     waits = words(site.get("/jobs/2"))
     assert "Waits:" in waits
     assert "Why it waited" in waits
@@ -186,37 +186,42 @@ def test_speeds_are_measured_against_expected(site: WebSite) -> None:
             {"kind": "gpus", "count": 8, "per_gpu": 7.0, "source": "", "type": None},
         ],
     }  # fmt: skip
-    one, two = drawing.speeds([kind], row, [{"name": "n0", "gpu_type": "a100"}])
-    assert (one.gpus, one.rate, one.measured, one.now) == (1, 10.0, None, False)
+    first_speed, two = drawing.speeds([kind], row, [{"name": "n0", "gpu_type": "a100"}])
+    assert (first_speed.gpus, first_speed.rate, first_speed.measured, first_speed.now) == (
+        1,
+        10.0,
+        None,
+        False,
+    )
     assert (two.gpus, two.rate, two.low, two.high) == (2, 18.0, 16.0, 20.0)
     assert (two.measured, two.records, two.now) == (19.0, 3, True)
     assert two.from_x < two.x < two.measured_x < two.to_x <= 1000.0
 
 
 def test_plans_are_there_with_bound_and_time(site: WebSite) -> None:
-    told = words(site.get("/plans"))
+    page_words = words(site.get("/plans"))
     plan = site.answers.plans(1)[0]
-    assert f"{plan.seconds:.2f} s" in told
-    assert plan.status.value.replace("_", " ") in told
+    assert f"{plan.seconds:.2f} s" in page_words
+    assert plan.status.value.replace("_", " ") in page_words
 
 
 def test_what_would_change_if_a_node_were_emptied(site: WebSite) -> None:
     before = site.rig.controller.document
     page = site.get("/what-if?drain=n0")
     assert page.status == 200, words(page)
-    Checked(page.text)
+    CheckedPage(page.text)
     assert "GPUs 8 now 16" in words(page)
     assert site.rig.controller.document is before
 
 
 def test_what_would_change_with_other_counts(site: WebSite) -> None:
-    told = words(site.get("/what-if?job=2&reqs=1,2"))
-    assert "Job 2 with 1,2 GPUs" in told
-    assert re.search(r"2 ann . n\d .[12]", told)
+    page_words = words(site.get("/what-if?job=2&reqs=1,2"))
+    assert "Job 2 with 1,2 GPUs" in page_words
+    assert re.search(r"2 ann . n\d .[12]", page_words)
 
 
 @pytest.mark.parametrize(
-    ("query", "said"),
+    ("query", "message"),
     [
         ("drain=n9", "give a usable one"),
         ("job=2&reqs=x", "reqs"),
@@ -225,10 +230,10 @@ def test_what_would_change_with_other_counts(site: WebSite) -> None:
         ("job=99&reqs=1", "give one of the page"),
     ],
 )
-def test_a_question_that_is_none_is_refused(site: WebSite, query: str, said: str) -> None:
+def test_a_question_that_is_none_is_refused(site: WebSite, query: str, message: str) -> None:
     page = site.get(f"/what-if?{query}")
     assert page.status == 400
-    assert said in words(page)
+    assert message in words(page)
 
 
 @pytest.mark.parametrize(
@@ -265,15 +270,15 @@ def test_who_may_not_see_jobs_or_nodes_learns_nothing_of_them(site: WebSite) -> 
 
 
 def test_no_text_of_a_user_gets_through(tmp_path: Path) -> None:
-    made = WebSite(tmp_path, rig(tmp_path, name=EVIL, user=UserName(EVIL)))
-    made.rig.tick()
-    made.rig.store.add_event("drift", EVIL, job=JobId("1"), time=made.rig.port.now)
+    web_site = WebSite(tmp_path, rig(tmp_path, name=EVIL, user=UserName(EVIL)))
+    web_site.rig.tick()
+    web_site.rig.store.add_event("drift", EVIL, job=JobId("1"), time=web_site.rig.port.now)
     for path in (*PATHS, f"/jobs?user={EVIL.replace(' ', '%20')}", "/jobs/%3Cscript%3E"):
-        page = made.get(path)
+        page = web_site.get(path)
         assert "<script>alert" not in page.text
         assert "<img" not in page.text
-        Checked(page.text)
-    made.close()
+        CheckedPage(page.text)
+    web_site.close()
 
 
 def test_headers_protect_every_answer(site: WebSite) -> None:
@@ -302,8 +307,8 @@ def test_what_is_not_there_is_said(site: WebSite) -> None:
 
 def test_nothing_is_sent_twice_while_nothing_changed(site: WebSite) -> None:
     first = site.get("/jobs")
-    again = site.get("/jobs", If_None_Match=first.headers["ETag"])
-    assert (again.status, again.text) == (304, "")
+    unchanged_reply = site.get("/jobs", If_None_Match=first.headers["ETag"])
+    assert (unchanged_reply.status, unchanged_reply.text) == (304, "")
     site.rig.tick()
     assert site.get("/jobs", If_None_Match=first.headers["ETag"]).status == 200
 
@@ -330,17 +335,17 @@ def test_the_proxy_says_on_the_socket_who_reads(site: WebSite) -> None:
 
 
 def test_a_port_believes_no_header_and_no_other_name(tmp_path: Path) -> None:
-    made = WebSite(
+    web_site = WebSite(
         tmp_path, rig(tmp_path), on_port=True, user_header="X-Remote-User", names=("gpu.site",)
     )
-    made.slurm.privacy = Privacy(frozenset({Private.JOBS}))
-    made.rig.tick()
-    assert 'href="/jobs/' not in made.get("/jobs", X_Remote_User=ME).text
+    web_site.slurm.privacy = Privacy(frozenset({Private.JOBS}))
+    web_site.rig.tick()
+    assert 'href="/jobs/' not in web_site.get("/jobs", X_Remote_User=ME).text
     for name in ("localhost:8080", "127.0.0.1", "GPU.site", "[::1]:99"):
-        assert made.get("/", Host=name).status == 200
+        assert web_site.get("/", Host=name).status == 200
     for name in ("evil.example", "localhost.evil.example:80", "[::1].evil.example", ""):
-        assert made.get("/", Host=name).status == 421
-    made.close()
+        assert web_site.get("/", Host=name).status == 421
+    web_site.close()
 
 
 def test_a_defect_is_one_page_and_not_the_readers(
@@ -357,45 +362,45 @@ def test_a_defect_is_one_page_and_not_the_readers(
 
 
 def test_what_cannot_be_listened_on_stops_nothing(tmp_path: Path) -> None:
-    made = WebSite(tmp_path, rig(tmp_path))
+    web_site = WebSite(tmp_path, rig(tmp_path))
     listen = ListenAddress(str(tmp_path / "none" / "w.sock"))
     for config in (WebConfig(listen=listen), Config().web):
-        Web(config, made.answers).close()
-    made.close()
+        Web(config, web_site.answers).close()
+    web_site.close()
 
 
 def test_before_the_first_tick_there_are_pages(tmp_path: Path) -> None:
-    made = WebSite(tmp_path, rig(tmp_path))
+    web_site = WebSite(tmp_path, rig(tmp_path))
     for path in ("/", "/jobs", "/plans"):
-        assert made.get(path).status == 200
-    made.close()
+        assert web_site.get(path).status == 200
+    web_site.close()
 
 
 def test_one_readers_questions_are_answered_one_by_one(
     site: WebSite, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Else one reader has the processor and the connections to PostgreSQL that a round needs."""
-    answering: queue.Queue[None] = queue.Queue()
+    answer_starts: queue.Queue[None] = queue.Queue()
     go_on = threading.Event()
 
     def slow(_: int) -> tuple[PlanSummary, ...]:
-        answering.put(None)
+        answer_starts.put(None)
         assert go_on.wait(60.0)
         return ()
 
     monkeypatch.setattr(site.answers, "plans", slow)
     with ThreadPoolExecutor(OPEN_QUESTIONS + 1) as readers:
-        asked = [
+        replies = [
             readers.submit(site.get, "/plans", X_Remote_User=ME) for _ in range(OPEN_QUESTIONS + 1)
         ]
-        answering.get(timeout=60.0)
-        refused = next(as_completed(asked, timeout=60.0))
+        answer_starts.get(timeout=60.0)
+        refused = next(as_completed(replies, timeout=60.0))
         assert refused.result().status == 429
         assert "ask again later" in words(refused.result())
         assert site.get("/", X_Remote_User="nobody").status == 200
-        assert answering.empty()
+        assert answer_starts.empty()
         go_on.set()
-    assert sorted(page.result().status for page in asked) == [200] * OPEN_QUESTIONS + [429]
+    assert sorted(page.result().status for page in replies) == [200] * OPEN_QUESTIONS + [429]
 
 
 def large_answers(site: WebSite, monkeypatch: pytest.MonkeyPatch, size: int) -> None:
@@ -474,7 +479,7 @@ def test_one_account_that_reads_nothing_keeps_no_other_account_out(
 def test_jobs_are_filtered_and_sorted(site: WebSite) -> None:
     assert 'href="/jobs/2"' not in site.get("/jobs?word=no-such-text").text
     page = site.get("/jobs?sort=-gpus")
-    Checked(page.text)
+    CheckedPage(page.text)
     rows = [(row["id"], sum(row["placement"].values())) for row in site.answers.document["running"]]
     places = [
         page.text.index(f'href="/jobs/{job}"') for job, _ in sorted(rows, key=lambda r: -r[1])
@@ -507,38 +512,41 @@ def test_programs_get_errors_as_json(site: WebSite, path: str) -> None:
 
 
 def test_a_node_with_two_types_has_a_page_for_each(tmp_path: Path) -> None:
-    made = WebSite(tmp_path, rig(tmp_path))
-    made.rig.tick()
-    document = made.rig.controller.document
+    web_site = WebSite(tmp_path, rig(tmp_path))
+    web_site.rig.tick()
+    document = web_site.rig.controller.document
     document["nodes"][0]["name"] = "n0/a100"
-    (address,) = re.findall(r'href="(/nodes/n0[^"]+)"', made.get("/").text)
-    page = made.get(address)
+    (address,) = re.findall(r'href="(/nodes/n0[^"]+)"', web_site.get("/").text)
+    page = web_site.get(address)
     assert page.status == 200
     assert "Node n0/a100" in words(page)
-    made.close()
+    web_site.close()
 
 
 def test_a_nodes_page_has_its_jobs_and_links(tmp_path: Path) -> None:
-    made = WebSite(tmp_path, rig(tmp_path), node_links=("Load https://g.site/d?node={node}",))
-    made.rig.tick()
-    row = made.rig.controller.document["running"][0]
+    web_site = WebSite(tmp_path, rig(tmp_path), node_links=("Load https://g.site/d?node={node}",))
+    web_site.rig.tick()
+    row = web_site.rig.controller.document["running"][0]
     node = next(iter(row["placement"]))
-    page = made.get(f"/nodes/{node}")
+    page = web_site.get(f"/nodes/{node}")
     assert f'href="/jobs/{row["id"]}"' in page.text
     assert f'href="https://g.site/d?node={node}"' in page.text
-    assert made.get("/nodes/n99").status == 404
-    assert 'href="/nodes/n0"' in made.get("/").text
-    made.slurm.privacy = Privacy(frozenset({Private.NODES}))
-    assert made.get(f"/nodes/{node}").status == 404
-    made.close()
+    assert web_site.get("/nodes/n99").status == 404
+    assert 'href="/nodes/n0"' in web_site.get("/").text
+    web_site.slurm.privacy = Privacy(frozenset({Private.NODES}))
+    assert web_site.get(f"/nodes/{node}").status == 404
+    web_site.close()
 
 
 def test_finished_jobs_are_ones_own_where_others_are_private(site: WebSite) -> None:
     record = next(iter(site.rig.store.jobs().values()))
     now = site.rig.port.now
-    done = replace(record, state=SlurmState.COMPLETED, end=now)
+    finished_record = replace(record, state=SlurmState.COMPLETED, end=now)
     site.rig.store.save_jobs(
-        [replace(done, id=JobId("50")), replace(done, id=JobId("51"), user=UserName(ME))]
+        [
+            replace(finished_record, id=JobId("50")),
+            replace(finished_record, id=JobId("51"), user=UserName(ME)),
+        ]
     )
     assert 'href="/jobs/50"' in site.get("/finished").text
     mine = site.get("/finished", X_Remote_User=ME).text
@@ -560,6 +568,6 @@ def test_history_has_use_queue_and_waits(site: WebSite) -> None:
     assert site.get("/history?over=month").status == 200
     assert site.get("/history?over=year").status == 400
     site.slurm.privacy = Privacy(frozenset({Private.USAGE}))
-    hidden = site.get("/history")
-    assert "not shown to you" in words(hidden)
-    assert "h200" not in hidden.text
+    page_of_others = site.get("/history")
+    assert "not shown to you" in words(page_of_others)
+    assert "h200" not in page_of_others.text

@@ -7,7 +7,7 @@ from accelerate.utils import set_seed
 from torch.optim.lr_scheduler import LinearLR
 from torch.utils.data import DataLoader
 
-from bench.elastic.ways.common import EPOCHS, Numbered, Run, network, optimizer
+from bench.elastic.ways.common import EPOCHS, NumberedSamples, Run, network, optimizer
 
 MODULES = ("torch._dynamo", "accelerate.accelerator")
 
@@ -15,7 +15,7 @@ MODULES = ("torch._dynamo", "accelerate.accelerator")
 def train(run: Run) -> None:
     accelerator = Accelerator(cpu=True, project_dir=str(run.folder))
     set_seed(1)
-    data = DataLoader(Numbered(), batch_size=run.batch, shuffle=True)
+    data = DataLoader(NumberedSamples(), batch_size=run.batch, shuffle=True)
     model = network()
     steps = optimizer(model)
     schedule = LinearLR(steps, 1.0, 0.1, total_iters=EPOCHS * len(data))

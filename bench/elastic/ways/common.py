@@ -15,7 +15,7 @@ from torch.utils.data import Dataset
 SAMPLES, GLOBAL_BATCH, EPOCHS = 144, 12, 3
 """12 is a multiple of 1 to 4 ranks: each of them may have begun a training."""
 
-UNEVEN = 139
+UNEVEN_SAMPLES = 139
 """Samples of which an epoch's last step has 7: not as many on each rank."""
 
 FEATURES, CLASSES = 8, 4
@@ -30,7 +30,7 @@ def labels(ids: Tensor) -> Tensor:
     return (features(ids)[:, :2].sum(1) * 2).round().long() % CLASSES
 
 
-class Numbered(Dataset[Any]):
+class NumberedSamples(Dataset[Any]):
     """Samples with their numbers: (number, features, label)."""
 
     def __init__(self, length: int = SAMPLES) -> None:
@@ -68,9 +68,9 @@ class Run:
     _loss: float = 0.0
     _kept: list[Any] = field(default_factory=list)
 
-    def loss(self, scores: Tensor, wanted: Tensor, ids: Any) -> Tensor:
+    def loss(self, scores: Tensor, labels: Tensor, ids: Any) -> Tensor:
         """The mean over a micro-batch, which is noted."""
-        loss = cross_entropy(scores, wanted)
+        loss = cross_entropy(scores, labels)
         self._ids += [int(sample) for sample in ids]
         self._loss += float(loss.detach()) * len(ids)
         return loss

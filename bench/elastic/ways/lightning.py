@@ -12,7 +12,14 @@ from lightning.pytorch.callbacks import ModelCheckpoint
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
-from bench.elastic.ways.common import EPOCHS, UNEVEN, Numbered, Run, network, optimizer
+from bench.elastic.ways.common import (
+    EPOCHS,
+    UNEVEN_SAMPLES,
+    NumberedSamples,
+    Run,
+    network,
+    optimizer,
+)
 
 MODULES = ("torch._dynamo", "lightning.pytorch")
 
@@ -35,12 +42,16 @@ class Module(lightning.LightningModule):  # type: ignore[misc]
 
 
 def train(run: Run) -> None:
-    fit(run, network(), DataLoader(Numbered(UNEVEN), batch_size=run.batch, shuffle=True))
+    fit(
+        run,
+        network(),
+        DataLoader(NumberedSamples(UNEVEN_SAMPLES), batch_size=run.batch, shuffle=True),
+    )
 
 
 def fit(run: Run, body: nn.Module, loader: DataLoader[Any]) -> None:
     logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
-    out = run.folder / "out"
+    output_folder = run.folder / "out"
     trainer = lightning.Trainer(
         accelerator="cpu",
         devices=run.ranks,
@@ -48,12 +59,12 @@ def fit(run: Run, body: nn.Module, loader: DataLoader[Any]) -> None:
         max_epochs=EPOCHS,
         logger=False,
         callbacks=[
-            ModelCheckpoint(out, every_n_train_steps=6, save_last=True),
-            ModelCheckpoint(out / "epochs", save_last=True),
+            ModelCheckpoint(output_folder, every_n_train_steps=6, save_last=True),
+            ModelCheckpoint(output_folder / "epochs", save_last=True),
         ],
         enable_progress_bar=False,
         enable_model_summary=False,
-        default_root_dir=out,
+        default_root_dir=output_folder,
         plugins=[TorchElasticEnvironment()],
     )
     module = Module(run, body)

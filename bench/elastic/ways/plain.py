@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from bench.elastic.ways.common import (
     EPOCHS,
     GLOBAL_BATCH,
-    Numbered,
+    NumberedSamples,
     Run,
     network,
     optimizer,
@@ -26,7 +26,7 @@ MODULES = (
 
 def train(run: Run) -> None:
     run.join()
-    loop(run, Numbered(), network())
+    loop(run, NumberedSamples(), network())
 
 
 def loop(run: Run, dataset: Any, model: nn.Module, **options: Any) -> None:
@@ -41,10 +41,10 @@ def loop(run: Run, dataset: Any, model: nn.Module, **options: Any) -> None:
         return {name: part.state_dict() for name, part in states.items()}
 
     checkpoint = hops_profiler.Checkpoint(run.folder / "run.pt", state, every=0.02)
-    if saved := checkpoint.load():
-        model.load_state_dict(saved["model"])
-        steps.load_state_dict(saved["optimizer"])
-        loader.load_state_dict(saved["data"])
+    if checkpoint_state := checkpoint.load():
+        model.load_state_dict(checkpoint_state["model"])
+        steps.load_state_dict(checkpoint_state["optimizer"])
+        loader.load_state_dict(checkpoint_state["data"])
     for step in loader.steps():
         for (ids, inputs, targets), weight in step:
             (run.loss(_flat(model(inputs)), targets.flatten(), ids) * weight).backward()

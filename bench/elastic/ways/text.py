@@ -18,7 +18,7 @@ MODULES = plain.MODULES
 BLOCK, LETTERS = 8, 27
 
 
-class Packed(IterableDataset[Any]):
+class PackedBlocks(IterableDataset[Any]):
     """(number of the block's first token, tokens, the tokens that follow each), in blocks across
     the lines' ends; what is left of the text at its end is no block.
     """
@@ -52,12 +52,12 @@ class Packed(IterableDataset[Any]):
 
 
 def prepare(folder: Path, samples: int = SAMPLES) -> None:
-    letters = torch.randint(0, LETTERS, (samples * BLOCK,), generator=_seeded()).tolist()
+    letters = torch.randint(0, LETTERS, (samples * BLOCK,), generator=_generator()).tolist()
     text = bytes(96 + letter if letter else 10 for letter in letters)
     (folder / "text").write_bytes(text + b"\n")
 
 
-def _seeded() -> torch.Generator:
+def _generator() -> torch.Generator:
     return torch.Generator().manual_seed(3)
 
 
@@ -68,4 +68,4 @@ def network() -> nn.Module:
 
 def train(run: Run) -> None:
     run.join()
-    plain.loop(run, Packed(run.folder / "text"), network())
+    plain.loop(run, PackedBlocks(run.folder / "text"), network())

@@ -12,8 +12,8 @@ from transformers.trainer_utils import get_last_checkpoint
 from bench.elastic.ways.common import (
     EPOCHS,
     GLOBAL_BATCH,
-    UNEVEN,
-    Numbered,
+    UNEVEN_SAMPLES,
+    NumberedSamples,
     Run,
     network,
     optimizer,
@@ -22,16 +22,16 @@ from bench.elastic.ways.common import (
 MODULES = ("torch._dynamo", "transformers.trainer")
 
 
-STEPS = -(-UNEVEN // GLOBAL_BATCH)
+STEPS = -(-UNEVEN_SAMPLES // GLOBAL_BATCH)
 """Of an epoch."""
 
 
 class Rows(Dataset[Any]):
     def __init__(self) -> None:
-        self._samples = Numbered(UNEVEN)
+        self._samples = NumberedSamples(UNEVEN_SAMPLES)
 
     def __len__(self) -> int:
-        return UNEVEN
+        return UNEVEN_SAMPLES
 
     def __getitem__(self, index: int) -> dict[str, Any]:
         number, inputs, label = self._samples[index]

@@ -6,13 +6,13 @@ from pathlib import Path
 from typing import Any
 
 from bench.elastic.ways import trainer, webdataset
-from bench.elastic.ways.common import EPOCHS, UNEVEN, Run
+from bench.elastic.ways.common import EPOCHS, UNEVEN_SAMPLES, Run
 
 MODULES = trainer.MODULES
 
 
 def prepare(folder: Path) -> None:
-    webdataset.prepare(folder, UNEVEN)
+    webdataset.prepare(folder, UNEVEN_SAMPLES)
 
 
 def train(run: Run) -> None:
@@ -21,5 +21,5 @@ def train(run: Run) -> None:
 
 
 def _decode(samples: list[tuple[str, bytes]]) -> dict[str, Any]:
-    ids, rows, wanted = webdataset.decode(samples)
-    return {"x": rows, "labels": wanted, "ids": ids}
+    ids, rows, labels = webdataset.decode(samples)
+    return {"x": rows, "labels": labels, "ids": ids}

@@ -35,11 +35,11 @@ def call_before(owner, method, callback):
 
 def each_step(samples, kind=torch.optim.Adam):
     """Clock each step of the first optimizer of this kind that steps."""
-    leading = []
+    first_optimizer = []
 
     def on_step(optimizer, *_):
-        leading or leading.append(optimizer)
-        if leading[0] is optimizer:
+        first_optimizer or first_optimizer.append(optimizer)
+        if first_optimizer[0] is optimizer:
             hand_clock.step(samples)
 
     call_after(kind, "step", on_step)

@@ -279,7 +279,7 @@ def deepxde():
         return deepxde.grad.hessian(y, x) + 2
 
     domain = deepxde.geometry.Interval(-1, 1)
-    edge = deepxde.icbc.DirichletBC(domain, lambda x: 0, lambda x, on: on)
+    edge = deepxde.icbc.DirichletBC(domain, lambda x: 0, lambda x, on_boundary: on_boundary)
     data = deepxde.data.PDE(domain, equation, edge, num_domain=100, num_boundary=2, num_test=50)
     model = deepxde.Model(data, deepxde.nn.FNN([1, 32, 32, 1], "tanh", "Glorot uniform"))
     model.compile("adam", lr=1e-3)

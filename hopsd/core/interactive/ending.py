@@ -25,7 +25,7 @@ class Notice:
 class Endings:
     """Which sessions were warned, and when. A hopsd that starts warns anew."""
 
-    _warned: dict[tuple[JobId, float], float] = field(default_factory=dict)
+    _warning_times: dict[tuple[JobId, float], float] = field(default_factory=dict)
 
     def notices(
         self,
@@ -35,26 +35,28 @@ class Endings:
         settings: EndingSettings,
     ) -> list[Notice]:
         """``idle_seconds``: of jobs that do nothing with what they hold."""
-        notices, warned = [], {}
+        notices, warning_times = [], {}
         for job in jobs:
             if job.state is not SlurmState.RUNNING or not is_session(job.comment):
                 continue
-            why = _why(job, idle_seconds.get(job.id, 0.0), now, settings)
-            if why is None:
+            reason = _end_reason(job, idle_seconds.get(job.id, 0.0), now, settings)
+            if reason is None:
                 continue
             key = job.id, job.start
-            since = self._warned.get(key)
-            warned[key] = now if since is None else since
+            since = self._warning_times.get(key)
+            warning_times[key] = now if since is None else since
             if since is None:
-                text = f"hops ends this session at {clock(now + settings.warning_seconds)}: {why}"
+                text = (
+                    f"hops ends this session at {clock(now + settings.warning_seconds)}: {reason}"
+                )
                 notices.append(Notice(job, ends=False, text=text))
             elif now - since >= settings.warning_seconds:
-                notices.append(Notice(job, ends=True, text=f"hops ended the session: {why}"))
-        self._warned = warned
+                notices.append(Notice(job, ends=True, text=f"hops ended the session: {reason}"))
+        self._warning_times = warning_times
         return notices
 
 
-def _why(job: JobReading, idle: float, now: float, settings: EndingSettings) -> str | None:
+def _end_reason(job: JobReading, idle: float, now: float, settings: EndingSettings) -> str | None:
     """Why the session is to end; None: it may go on."""
     if settings.idle_seconds and idle >= settings.idle_seconds:
         return (

@@ -51,16 +51,16 @@ class Room:
     """The GPUs that sessions may take, as they are taken one session after the other."""
 
     def __init__(
-        self, snapshot: Snapshot, movable: Sequence[Job], proven: frozenset[JobId]
+        self, snapshot: Snapshot, movable: Sequence[Job], proven_jobs: frozenset[JobId]
     ) -> None:
-        """``movable``: the running jobs that may give up GPUs; ``proven``: those that were seen to
+        """``movable``: jobs that may give up GPUs; ``proven_jobs``: those that were seen to
         save, or to train on after a restart.
         """
         further = RoundInfo(first=False, seconds=snapshot.round.seconds)
         self._snapshot = replace(snapshot, round=further)
         self._nodes = {node.name: node for node in snapshot.nodes}
         self._movable = {job.id: job for job in movable}
-        self._proven = proven
+        self._proven_jobs = proven_jobs
         self.concessions: dict[JobId, Concession] = {}
         self.placements: dict[JobId, Allocation] = {}
         self._jobs = {job.id: job for job in snapshot.jobs}
@@ -97,7 +97,7 @@ class Room:
                 if len(allocation.nodes) < count:
                     gpus_by_node[name], taken_concessions = gpus_per_node, total
                 elif ledger.may(session, allocation):
-                    cost = sum(one.cost for one in total.values())
+                    cost = sum(concession.cost for concession in total.values())
                     if best is None or cost < best[0]:
                         best = cost, allocation, total, ledger
                     break
@@ -119,9 +119,9 @@ class Room:
                 node, gpus_per_node - self._idle[node.name], may_move=may_move
             )
             if concessions is not None:
-                cost = sum(one.cost for one in concessions.values())
+                cost = sum(concession.cost for concession in concessions.values())
                 offers.append((cost, self._idle[node.name], position, node.name, concessions))
-        for _, _, _, name, concessions in sorted(offers, key=lambda one: one[:3]):
+        for _, _, _, name, concessions in sorted(offers, key=lambda concession: concession[:3]):
             yield name, concessions
 
     def _concessions(
@@ -144,10 +144,10 @@ class Room:
 
         for option in sorted(options, key=cost_of_each):
             smaller = concessions.get(option.job.id)
-            more = option.freed(node.name) - (smaller.freed(node.name) if smaller else 0)
-            if more > 0:
+            extra_gpus = option.freed(node.name) - (smaller.freed(node.name) if smaller else 0)
+            if extra_gpus > 0:
                 concessions[option.job.id] = option
-                shortage -= more
+                shortage -= extra_gpus
                 if shortage <= 0:
                     return concessions
         return None
@@ -166,7 +166,7 @@ class Room:
         cost = running_gpus * job.restart_seconds + max(0, freed_gpus - shortage) * IDLE_SECONDS
         if not target:
             cost += running_gpus * STOP_COST
-        return cost if job.id in self._proven else cost + UNPROVEN_COST
+        return cost if job.id in self._proven_jobs else cost + UNPROVEN_COST
 
     def _take(
         self,
@@ -194,10 +194,10 @@ class Room:
         sessions placed so far.
         """
         snapshot = self._snapshot
-        staying = [job for job in staying_jobs(snapshot) if job.id not in concessions]
-        moving = [concession.job for concession in concessions.values()]
-        available = AvailableResources.beside(snapshot.nodes, moving, staying)
-        ledger = Ledger(available, allowances(snapshot.limits, staying))
+        unaffected_jobs = [job for job in staying_jobs(snapshot) if job.id not in concessions]
+        moving_jobs = [concession.job for concession in concessions.values()]
+        available = AvailableResources.beside(snapshot.nodes, moving_jobs, unaffected_jobs)
+        ledger = Ledger(available, allowances(snapshot.limits, unaffected_jobs))
         for concession in concessions.values():
             if concession.target:
                 ledger.take(concession.job, concession.target)

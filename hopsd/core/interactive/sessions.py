@@ -11,7 +11,7 @@ from functools import lru_cache
 from hopsd.core.interactive.room import Room
 from hopsd.core.interactive.settings import SessionSettings
 from hopsd.core.queue.competing import competes, idle_gpus
-from hopsd.core.queue.history import OCCUPYING
+from hopsd.core.queue.history import OCCUPYING_STATES
 from hopsd.core.queue.profiling import ClusterView
 from hopsd.core.queue.reallocation import with_allocations
 from hopsd.core.submission.comment import parse
@@ -69,7 +69,9 @@ class SessionPlan:
         }
         if not unfit:
             return self
-        placements = {job: given for job, given in self.placements.items() if job not in unfit}
+        placements = {
+            job: allocation for job, allocation in self.placements.items() if job not in unfit
+        }
         return replace(self, placements=placements, waiting={**self.waiting, **unfit})
 
 
@@ -93,8 +95,8 @@ def plan_sessions(snapshot: Snapshot, view: ClusterView, settings: SessionSettin
         return SessionPlan(snapshot)
     waiting = [j for j in snapshot.jobs if j.id in sessions and competes(j, first=False)]
     waiting.sort(key=lambda job: (job.submit, job_order(job.id)))
-    proven = _proven(snapshot, view.records)
-    room = Room(snapshot, [job for job in snapshot.jobs if _may_move(job)], proven)
+    proven_jobs = _proven_jobs(snapshot, view.records)
+    room = Room(snapshot, [job for job in snapshot.jobs if _may_move(job)], proven_jobs)
     quota = _Quota(snapshot, view, settings)
     refused: dict[JobId, Reason] = {}
     for job in waiting:
@@ -127,7 +129,7 @@ def plan_sessions(snapshot: Snapshot, view: ClusterView, settings: SessionSettin
         ),
     )
     if settings.reserve:
-        row = _reserve(remaining, sessions, proven, settings.reserve)
+        row = _reserve(remaining, sessions, proven_jobs, settings.reserve)
         remaining = replace(remaining, limits=(*remaining.limits, row))
     causes = {job: concession.cause for job, concession in concessions.items() if job in placements}
     notes = {job.id: _NOTE for job in snapshot.jobs if job.id in sessions and job.running}
@@ -138,7 +140,7 @@ def _may_move(job: Job) -> bool:
     return bool(job.running) and competes(job, first=True)
 
 
-def _proven(snapshot: Snapshot, records: Mapping[JobId, JobRecord]) -> frozenset[JobId]:
+def _proven_jobs(snapshot: Snapshot, records: Mapping[JobId, JobRecord]) -> frozenset[JobId]:
     """The jobs that may move and, or another job of their workload and user, were seen to save or
     to train on after a restart: they leave within seconds.
     """
@@ -164,11 +166,11 @@ def _capacity(snapshot: Snapshot) -> int:
 
 
 def _reserve(
-    snapshot: Snapshot, sessions: AbstractSet[JobId], proven: AbstractSet[JobId], reserve: int
+    snapshot: Snapshot, sessions: AbstractSet[JobId], proven_jobs: AbstractSet[JobId], reserve: int
 ) -> Limit:
     """Jobs that do not leave within seconds hold at most what sessions and the reserve leave."""
     session_gpus = sum(job.running.gpus for job in snapshot.jobs if job.id in sessions)
-    slow = frozenset(job.id for job in snapshot.jobs) - sessions - proven
+    slow = frozenset(job.id for job in snapshot.jobs) - sessions - proven_jobs
     return Limit(
         f"the reserve of {count_of(reserve, 'GPUs')} for sessions, which jobs get that were seen to"
         " save",
@@ -182,11 +184,11 @@ class _Quota:
 
     def __init__(self, snapshot: Snapshot, view: ClusterView, settings: SessionSettings) -> None:
         self._settings = settings
-        self._most = max(1, int(settings.share * _capacity(snapshot)))
-        self._held: Counter[UserName] = Counter()
+        self._max_gpus = max(1, int(settings.share * _capacity(snapshot)))
+        self._held_gpus: Counter[UserName] = Counter()
         for job in view.reading.jobs:
-            if job.state in OCCUPYING and is_session(job.comment):
-                self._held[job.user] += job.allocation.gpus
+            if job.state in OCCUPYING_STATES and is_session(job.comment):
+                self._held_gpus[job.user] += job.allocation.gpus
 
     def refusal(self, job: Job) -> Reason | None:
         """Why the session may not have its GPUs now; None: it may."""
@@ -198,20 +200,22 @@ class _Quota:
                 " without interactive"
             )
             return Reason(ReasonCode.NO_CONFIGURATION, text)
-        if (session_gpus := self._held[job.user]) + gpus > limit:
+        if (session_gpus := self._held_gpus[job.user]) + gpus > limit:
             text = f"your sessions have {session_gpus} of the {limit} GPUs that one user's may have"
             return Reason(ReasonCode.LIMIT, f"{text}: end one of them (scancel)")
-        if gpus > self._most:
+        if gpus > self._max_gpus:
             text = (
-                f"it asks for {count_of(gpus, 'GPUs')}, and all sessions may have {self._most}"
+                f"it asks for {count_of(gpus, 'GPUs')}, and all sessions may have {self._max_gpus}"
                 " ([interactive] share): ask for fewer, or submit it with sbatch, without"
                 " interactive"
             )
             return Reason(ReasonCode.NO_CONFIGURATION, text)
-        if (session_gpus := self._held.total()) + gpus > self._most:
-            text = f"all sessions have {session_gpus} of the {self._most} GPUs that they may have"
+        if (session_gpus := self._held_gpus.total()) + gpus > self._max_gpus:
+            text = (
+                f"all sessions have {session_gpus} of the {self._max_gpus} GPUs that they may have"
+            )
             return Reason(ReasonCode.LIMIT, f"{text}: it starts when one ends")
         return None
 
     def take(self, job: Job) -> None:
-        self._held[job.user] += job.reqs[0]
+        self._held_gpus[job.user] += job.reqs[0]

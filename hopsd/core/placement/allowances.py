@@ -35,9 +35,9 @@ class Allowance:
         )
 
 
-def allowances(limits: Iterable[Limit], staying: Sequence[Job]) -> tuple[Allowance, ...]:
-    """One allowance per limit, given the running jobs that are ``staying``."""
-    gpus = {job.id: job.running.gpus for job in staying if job.running}
+def allowances(limits: Iterable[Limit], staying_jobs: Sequence[Job]) -> tuple[Allowance, ...]:
+    """One allowance per limit, given the running jobs that stay."""
+    gpus = {job.id: job.running.gpus for job in staying_jobs if job.running}
     result = []
     for limit in limits:
         ids = tuple(sorted((job for job in limit.jobs if job in gpus), key=job_order))

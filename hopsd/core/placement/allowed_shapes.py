@@ -105,5 +105,5 @@ def may_spread(job: Job, gpu_type: GpuType, largest: int, rho: float | None, sig
     if rules.max_nodes == 1:
         return False
     smallest = min(job.reqs)
-    demanded = rules.per_node is not None and rules.per_node < smallest
-    return rho <= sigma or smallest > largest or demanded
+    is_demanded = rules.per_node is not None and rules.per_node < smallest
+    return rho <= sigma or smallest > largest or is_demanded

@@ -79,16 +79,16 @@ class AvailableResources:
 
     @classmethod
     def beside(
-        cls, nodes: Sequence[Node], moving: Iterable[Job], staying: Iterable[Job]
+        cls, nodes: Sequence[Node], moving_jobs: Iterable[Job], staying_jobs: Iterable[Job]
     ) -> AvailableResources:
-        """What is idle now or held by running jobs that are ``moving``; the others stay."""
+        """What is idle now or held by the running ``moving_jobs``; ``staying_jobs`` keep theirs."""
         occupancy = _Occupancy(nodes)
-        for job in staying:
+        for job in staying_jobs:
             occupancy.stays(job)
-        for job in moving:
+        for job in moving_jobs:
             occupancy.moves(job)
         total_cores, total_memory = _totals(nodes)
-        for i in occupancy.emptied:
+        for i in occupancy.emptied_nodes:
             occupancy.cores[i] = max(occupancy.cores[i], total_cores[i] - occupancy.kept_cores[i])
             occupancy.memory[i] = max(
                 occupancy.memory[i], total_memory[i] - occupancy.kept_memory[i]
@@ -127,7 +127,7 @@ class AvailableResources:
 def _gpus_by_cores(rules: Rules, cores: Ints) -> Ints:
     cores_per_gpu = exact(rules.cores_per_gpu)
     return (
-        fitting(cores, Fraction(0), cores_per_gpu)
+        count_fits(cores, Fraction(0), cores_per_gpu)
         if cores_per_gpu
         else np.full(len(cores), UNLIMITED)
     )
@@ -138,10 +138,10 @@ def _gpus_by_memory(rules: Rules, memory: Ints) -> Ints:
     base = exact(rules.memory_mb_per_node) * MEMORY_UNIT
     if not memory_per_gpu:
         return np.where(memory >= min(ceil(base), UNLIMITED), UNLIMITED, 0)
-    return fitting(memory, base, memory_per_gpu)
+    return count_fits(memory, base, memory_per_gpu)
 
 
-def fitting(idle: Ints, base: Fraction, per_gpu: Fraction) -> Ints:
+def count_fits(idle: Ints, base: Fraction, per_gpu: Fraction) -> Ints:
     """How often ``per_gpu`` (> 0) fits into ``idle`` - ``base`` (nodes,), up to ``UNLIMITED``."""
     scale, used = base.denominator * per_gpu.denominator, base.numerator * per_gpu.denominator
     unit = per_gpu.numerator * base.denominator
@@ -161,7 +161,7 @@ class _Occupancy:
         self.cores, self.memory = _idle(nodes)
         self.closed = np.zeros(len(nodes), dtype=np.bool_)
         self.kept_cores, self.kept_memory = np.zeros_like(self.cores), np.zeros_like(self.cores)
-        self.emptied: set[int] = set()
+        self.emptied_nodes: set[int] = set()
 
     def stays(self, job: Job) -> None:
         for i, _, cores, memory in self._parts(job):
@@ -175,7 +175,7 @@ class _Occupancy:
             self.cores[i] += cores
             self.memory[i] += memory
             if job.rules.exclusive:
-                self.emptied.add(i)
+                self.emptied_nodes.add(i)
 
     def _parts(self, job: Job) -> Iterator[tuple[int, int, int, int]]:
         """Node, GPUs, cores and memory of the job's allocation, on nodes of the snapshot."""

@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 from hopsd.core.placement.demands import Demands
 from hopsd.core.placement.rack_sets import RackFamily
-from hopsd.core.placement.segments import Segments, Unwritten
+from hopsd.core.placement.segments import Segments, UnwrittenSegments
 from hopsd.core.placement.shapes import Shapes
 from hopsd.model.arrays import Bools, Floats, Ints
 
@@ -95,11 +95,11 @@ class Configurations:
         share, length = segments.share, segments.columns
         return replace(
             self,
-            shape=cast(npt.NDArray[np.int32], Unwritten(length, segments.shapes_of)),
-            throughput=cast(Floats, Unwritten(length, segments.throughput_of)),
+            shape=cast(npt.NDArray[np.int32], UnwrittenSegments(length, segments.shapes_of)),
+            throughput=cast(Floats, UnwrittenSegments(length, segments.throughput_of)),
             share=None
             if share is None
-            else cast(npt.NDArray[np.int32], Unwritten(length, segments.shares_of)),
+            else cast(npt.NDArray[np.int32], UnwrittenSegments(length, segments.shares_of)),
             segments=segments,
         )
 
@@ -171,7 +171,7 @@ class Configurations:
                 return positions
             return columns + shift[new.find(columns)]
 
-        numbers = cast(Ints, Unwritten(new.columns, before))
+        numbers = cast(Ints, UnwrittenSegments(new.columns, before))
         new_index = np.where(selection, np.cumsum(selection) - 1, -1)
         segment = new_index[old.find(np.maximum(self.present, 0))]
         stays = (self.present >= 0) & (segment >= 0)

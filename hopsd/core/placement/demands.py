@@ -28,7 +28,7 @@ class Demands:
         return len(self.start) - 1
 
     @staticmethod
-    def joined(parts: Iterable[Demands]) -> Demands:
+    def concatenate(parts: Iterable[Demands]) -> Demands:
         """The items of all parts, concatenated."""
         parts = list(parts)
         empty = np.zeros(0, dtype=np.int64)

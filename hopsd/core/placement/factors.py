@@ -32,13 +32,13 @@ class Factors:
         self._matrix = np.array(list(row_numbers))
         self._at = {i: job.server_factor_at for i, job in enumerate(jobs) if job.server_factor_at}
         self._index = {name: i for i, name in enumerate(names)}
-        self._across = {
+        self._leaf_tables = {
             i: (tuple(sorted(job.across.items())), job) for i, job in enumerate(jobs) if job.across
         }
         self.leaf = leaf_numbers(nodes)
         kinds: dict[object, int] = {}
         uniform = [
-            (row, id(self._at.get(i)), self._across[i][0] if i in self._across else None)
+            (row, id(self._at.get(i)), self._leaf_tables[i][0] if i in self._leaf_tables else None)
             for i, row in enumerate(self._row.tolist())
         ]
         self._kind = np.array(
@@ -52,7 +52,7 @@ class Factors:
         size of the shapes. A server's factor for the shape takes precedence over its mean.
         """
         factors = self.slowest(jobs, servers, (gpus, servers.shape[1]))
-        if self._across:
+        if self._leaf_tables:
             factors *= self.across(jobs, leaves_of(self.leaf, servers))
         return factors
 
@@ -61,9 +61,9 @@ class Factors:
         leaf_factors = np.ones((len(jobs), len(leaves)))
         counts, inverse = np.unique(leaves, return_inverse=True)
         cache: dict[object, Floats] = {}
-        for row, number in enumerate(jobs.tolist()) if self._across else ():
-            if number in self._across:
-                table, job = self._across[number]
+        for row, number in enumerate(jobs.tolist()) if self._leaf_tables else ():
+            if number in self._leaf_tables:
+                table, job = self._leaf_tables[number]
                 if table not in cache:
                     factors = np.array([across_leaves(job, n) for n in counts.tolist()])
                     cache[table] = factors[inverse.ravel()]

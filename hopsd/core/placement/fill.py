@@ -14,25 +14,25 @@ def as_filled(program: Program, choice: Ints) -> Ints:
     A job takes them in place of as many GPUs of its last server, which is as fast. Where it runs
     now, it stays.
     """
-    columns, filled = program.configurations, choice.copy()
+    columns, filled_choice = program.configurations, choice.copy()
     sizes = columns.shapes.sizes()
     remaining = program.capacity - program.taken(choice)
-    uneven = []
+    uneven_jobs = []
     for job in np.flatnonzero((choice >= 0) & (choice != columns.present)).tolist():
         parts = columns.shapes.parts(int(columns.shape[choice[job]]))
         if len({gpus for _, gpus in parts}) > 1:
-            uneven.append((parts[0][0], job))
+            uneven_jobs.append((parts[0][0], job))
     # In node order: what a job no longer takes of its last server may be another's first.
-    for server, job in sorted(uneven):
+    for server, job in sorted(uneven_jobs):
         if remaining[server] <= 0:
             continue
-        idle = remaining + program.taken(filled[job : job + 1])
-        for column in _fullest_first(program, sizes, job, int(filled[job])):
+        idle = remaining + program.taken(filled_choice[job : job + 1])
+        for column in _fullest_first(program, sizes, job, int(filled_choice[job])):
             residual = idle - program.taken(np.array([column]))
             if np.all(residual >= 0):
-                filled[job], remaining = column, residual
+                filled_choice[job], remaining = column, residual
                 break
-    return filled
+    return filled_choice
 
 
 def _fullest_first(program: Program, sizes: Ints, job: int, column: int) -> list[int]:

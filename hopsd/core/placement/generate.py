@@ -76,7 +76,7 @@ def generate(
     rows = ServerRows(available, jobs)
     classes = _JobClasses(jobs, available, rows)
     leaves = leaf_numbers(nodes)
-    consolidated = any(job.rules.consolidate_segments for job in jobs)
+    has_segments = any(job.rules.consolidate_segments for job in jobs)
     blocks: dict[_Key, _Block] = {}
     slid_above: dict[GpuType, float] = {}
     pool = np.zeros(len(nodes), dtype=np.int64)
@@ -86,7 +86,7 @@ def generate(
         largest = max(nodes[i].gpus for i in servers)
         slides = slide and len(servers) <= SLID_SERVERS_MAX and classes.alike(servers, available)
         slid_above[gpu_type] = largest if slides else inf
-        levels = Levels.of([nodes[i] for i in servers]) if consolidated else NO_LEVELS
+        levels = Levels.of([nodes[i] for i in servers]) if has_segments else NO_LEVELS
         spreaders = _may_spread(jobs, gpu_type, largest, sensitivity, sigma)
         for job_class in range(len(classes.rules)):
             type_blocks = _blocks_of_type(
@@ -106,8 +106,8 @@ def generate(
             }
     factors = Factors(jobs, nodes)
     presents = _presents(jobs, available, classes, slid_above) if keep_present else []
-    filled = _fill(jobs, blocks, factors, presents, pool, classes, rows)
-    return with_limits(filled, jobs, allowances)
+    filled_configurations = _fill(jobs, blocks, factors, presents, pool, classes, rows)
+    return with_limits(filled_configurations, jobs, allowances)
 
 
 class _JobClasses:
@@ -301,8 +301,8 @@ def _fill(
         columns_of[present.job] += place is None
     start = np.concatenate([[0], np.cumsum(columns_of)])
     sets = sum(factors.kinds_of(block.jobs) for block in blocks.values())
-    shared = int(start[-1]) > WRITTEN_MAX and int(start[-1]) >= _SHARED * sets
-    lines = _Segments() if shared else _ColumnBuilder(int(start[-1]))
+    shares_columns = int(start[-1]) > WRITTEN_MAX and int(start[-1]) >= _SHARED * sets
+    lines = _Segments() if shares_columns else _ColumnBuilder(int(start[-1]))
     cursor, first_shape, first_column = start[:-1].copy(), 0, {}
     demands = []
     for key, block in blocks.items():
@@ -337,7 +337,7 @@ def _fill(
             join([*(block.shapes for block in blocks.values()), *own_shapes]),
             pool,
             factors.mean(),
-            Demands.joined([*demands, *items.demands]),
+            Demands.concatenate([*demands, *items.demands]),
             rows.capacity,
             rows.server,
             leaf=factors.leaf,
@@ -388,8 +388,8 @@ def _family(
     leaf_factors = factors.across(members, leaves)
     on_server = factors.slowest(members, eligible.servers[:, None], (size, count))
     examples = block.shapes.servers[example]
-    listed = factors.slowest(members, examples, (size, count))
-    listed *= factors.across(members, leaves_of(factors.leaf, examples))
+    slowness = factors.slowest(members, examples, (size, count))
+    slowness *= factors.across(members, leaves_of(factors.leaf, examples))
     slowest, parts = np.full(len(members), inf), None
     if even:
         for position, servers in enumerate(can_span(rule, count, eligible, leaves).T):
@@ -408,7 +408,7 @@ def _family(
         block.shapes,
         leaves,
         example,
-        on_server.max(axis=1)[:, None] * leaf_factors / listed,
+        on_server.max(axis=1)[:, None] * leaf_factors / slowness,
         eligible,
         items.of(eligible.servers, gives, job_class, rules),
         parts,

@@ -36,10 +36,10 @@ class Ledger:
         self._type = [node.gpu_type for node in available.nodes]
         self._leaf = [node.leaf for node in available.nodes]
         self._nodes = available.nodes
-        self._left = np.stack([available.gpus, available.cores, available.memory]).astype(np.int64)
+        self._free = np.stack([available.gpus, available.cores, available.memory]).astype(np.int64)
         self._used: set[int] = set()
-        self._closed: set[int] = set()
-        self._held = [(0, 0) for _ in allowances]
+        self._closed_nodes: set[int] = set()
+        self._use_of_limits = [(0, 0) for _ in allowances]
 
     def may(self, job: Job, allocation: Allocation) -> bool:
         """Whether the job's rules, its limits and the other placements allow the allocation.
@@ -62,14 +62,14 @@ class Ledger:
             enough = gpus <= usable[i] and rules.enough(self._type[i], allocation.gpus)
             if not stays and not enough:
                 return False
-            if i in self._closed or (rules.exclusive and i in self._used):
+            if i in self._closed_nodes or (rules.exclusive and i in self._used):
                 return False
-        places, amounts = self._taken(job, allocation)
-        if np.any(amounts > self._left[:, places]):
+        places, amounts = self._amounts(job, allocation)
+        if np.any(amounts > self._free[:, places]):
             return False
         return all(
             allowance.leaves(gpus + allowance.limit.taken(job.id, allocation.gpus), count + 1)
-            for allowance, (gpus, count) in zip(self._allowances, self._held, strict=True)
+            for allowance, (gpus, count) in zip(self._allowances, self._use_of_limits, strict=True)
             if job.id in allowance.limit.jobs
         )
 
@@ -83,26 +83,29 @@ class Ledger:
 
     def take(self, job: Job, allocation: Allocation) -> None:
         """Record the job's allocation as taken."""
-        places, amounts = self._taken(job, allocation)
-        self._left[:, places] -= amounts
+        places, amounts = self._amounts(job, allocation)
+        self._free[:, places] -= amounts
         self._used.update(places)
         if job.rules.exclusive:
-            self._closed.update(places)
+            self._closed_nodes.update(places)
         for i, allowance in enumerate(self._allowances):
             if job.id in allowance.limit.jobs:
-                gpus, count = self._held[i]
-                self._held[i] = gpus + allowance.limit.taken(job.id, allocation.gpus), count + 1
+                gpus, count = self._use_of_limits[i]
+                self._use_of_limits[i] = (
+                    gpus + allowance.limit.taken(job.id, allocation.gpus),
+                    count + 1,
+                )
 
     def left(self) -> AvailableResources:
         """The resources that are left."""
         count = len(self._available.nodes)
         used = np.array([i in self._used for i in range(count)], dtype=np.bool_)
-        is_closed = np.array([i in self._closed for i in range(count)], dtype=np.bool_)
-        gpus, cores, memory = self._left.copy()
-        alone, shut = self._available.alone & ~used, self._available.closed | is_closed
-        return AvailableResources(self._available.nodes, gpus, cores, memory, alone, shut)
+        is_closed = np.array([i in self._closed_nodes for i in range(count)], dtype=np.bool_)
+        gpus, cores, memory = self._free.copy()
+        alone, unavailable = self._available.alone & ~used, self._available.closed | is_closed
+        return AvailableResources(self._available.nodes, gpus, cores, memory, alone, unavailable)
 
-    def _taken(self, job: Job, allocation: Allocation) -> tuple[list[int], np.ndarray]:
+    def _amounts(self, job: Job, allocation: Allocation) -> tuple[list[int], np.ndarray]:
         """The allocation's nodes, and the GPUs, cores and memory that it takes there (3, nodes).
 
         A job that stays takes no more cores and memory than there are.

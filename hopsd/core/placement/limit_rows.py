@@ -24,15 +24,15 @@ def with_limits(
     if not rows.capacity:
         return columns
     share, shares = _shares(columns, rows)
-    limited = replace(
+    limited_columns = replace(
         columns,
-        demands=Demands.joined([columns.demands, shares]),
+        demands=Demands.concatenate([columns.demands, shares]),
         capacity=np.concatenate([columns.capacity, np.array(rows.capacity, dtype=np.int64)]),
         server=np.concatenate([columns.server, np.full(len(rows.capacity), -1)]),
     )
     if columns.segments is not None:
-        return limited.with_segments(replace(columns.segments, share=share))
-    return replace(limited, share=share)
+        return limited_columns.with_segments(replace(columns.segments, share=share))
+    return replace(limited_columns, share=share)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +114,7 @@ def _largest(columns: Configurations) -> Ints:
     """The GPUs of every job's largest column, (jobs,); 0 for one without."""
     largest = np.zeros(columns.jobs, dtype=np.int64)
     start, sizes = _sizes(columns)
-    filled = np.diff(start) > 0
-    if filled.any():
-        largest[filled] = np.maximum.reduceat(sizes, start[:-1][filled])
+    has_column = np.diff(start) > 0
+    if has_column.any():
+        largest[has_column] = np.maximum.reduceat(sizes, start[:-1][has_column])
     return largest

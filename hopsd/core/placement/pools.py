@@ -33,7 +33,7 @@ class Pool:
     nodes: Sequence[Node]
     gpus: int
     largest: int
-    _held: dict[object, bool] = field(default_factory=dict, repr=False, compare=False)
+    _hold_answers: dict[object, bool] = field(default_factory=dict, repr=False, compare=False)
 
     @cached_property
     def _idle(self) -> AvailableResources:
@@ -57,11 +57,11 @@ class Pool:
             return smallest <= self.largest or (bool(table.distributed) and smallest <= self.gpus)
         spreads = may_spread(job, self.gpu_type, self.largest, rho, sigma)
         key = job.rules, job.reqs, spreads
-        answer = self._held.get(key)
+        answer = self._hold_answers.get(key)
         if answer is None:
-            if len(self._held) >= _HELD_MAX:
-                self._held.clear()
-            answer = self._held[key] = self._holds(job, spreads=spreads)
+            if len(self._hold_answers) >= _HELD_MAX:
+                self._hold_answers.clear()
+            answer = self._hold_answers[key] = self._holds(job, spreads=spreads)
         return answer
 
     def _holds(self, job: Job, *, spreads: bool) -> bool:
@@ -162,8 +162,8 @@ class RunnableFilter:
         self, pools: Pools, sigma: float = DEFAULT_SIGMA, cache: JobCache | None = None
     ) -> None:
         self._pools, self._sigma = pools, sigma
-        self._remembered = cache or JobCache()
-        self._rho = Sensitivities(pools, self._remembered)
+        self._cache = cache or JobCache()
+        self._rho = Sensitivities(pools, self._cache)
 
     def __call__(self, job: Job) -> bool:
         return bool(self.pools(job))
@@ -171,7 +171,7 @@ class RunnableFilter:
     def pools(self, job: Job) -> Sequence[Pool]:
         """The pools that could hold the job."""
         topic = "able", self._sigma, job.reqs, job.rules, job.sensitivity
-        return self._remembered.of(job, topic, lambda: self._able(job))
+        return self._cache.of(job, topic, lambda: self._able(job))
 
     def _able(self, job: Job) -> Sequence[Pool]:
         rho = None if job.rules == ANYWHERE else self._rho(job)

@@ -11,7 +11,7 @@ from typing import Any, cast
 import numpy as np
 
 from hopsd.core.placement.configurations import Configurations
-from hopsd.core.placement.segments import Segments, Unwritten
+from hopsd.core.placement.segments import Segments, UnwrittenSegments
 from hopsd.model.arrays import Bools, Floats, Ints
 
 # Far from the ends of a double, so that sums over a plan neither overflow nor vanish.
@@ -86,16 +86,16 @@ class Program:
 
     def most(self) -> Floats:
         """The value of every job's most valuable column, (jobs,); ``-inf`` where it has none."""
-        most, parts = np.full(self.configurations.jobs, -np.inf), segment_values(self)
-        filled = np.diff(self.configurations.start) > 0
-        if filled.any():
-            first = self.configurations.start[:-1][filled]
-            most[filled] = (
+        maxima, parts = np.full(self.configurations.jobs, -np.inf), segment_values(self)
+        has_column = np.diff(self.configurations.start) > 0
+        if has_column.any():
+            first = self.configurations.start[:-1][has_column]
+            maxima[has_column] = (
                 np.maximum.reduceat(self.value, first)
                 if parts is None
                 else np.maximum.reduceat(parts.most(), parts.segments.of_job())
             )
-        return most
+        return maxima
 
     def profit(self, cost: Floats, columns: slice | Ints) -> Floats:
         """The value less the ``cost`` (items,) of some columns."""
@@ -186,7 +186,7 @@ def build(
         np.empty(0 if configurations.segments else len(configurations)),
     )
     if configurations.segments is not None:
-        return replace(program, value=_unwritten(program))
+        return replace(program, value=_unwritten_values(program))
     for first, last in configurations.slices():
         job = configurations.jobs_between(first, last)
         program.value[first:last] = program.gain_of(np.arange(first, last), job) * weight[job]
@@ -196,15 +196,15 @@ def build(
 def _smallest(configurations: Configurations) -> Floats:
     """The smallest throughput of every job, (jobs,); 1 where it has no column."""
     smallest, segments = np.ones(configurations.jobs), configurations.segments
-    filled = np.diff(configurations.start) > 0
-    if not filled.any():
+    has_column = np.diff(configurations.start) > 0
+    if not has_column.any():
         return smallest
     if segments is None:
-        first = configurations.start[:-1][filled]
-        smallest[filled] = np.minimum.reduceat(configurations.throughput, first)
+        first = configurations.start[:-1][has_column]
+        smallest[has_column] = np.minimum.reduceat(configurations.throughput, first)
     else:
         minima = segments.per_gpu * segments.extremes()[0] * segments.size
-        smallest[filled] = np.minimum.reduceat(minima, segments.of_job())
+        smallest[has_column] = np.minimum.reduceat(minima, segments.of_job())
     for sets in configurations.families:
         if not sets.complete:
             np.minimum.at(smallest, sets.jobs, sets.slowest)
@@ -237,9 +237,9 @@ class SegmentValues:
 
     def most(self) -> Floats:
         """The largest value of every segment, (segments,)."""
-        most: Floats = self.factor * self.segments.extremes()[2]
-        np.maximum.at(most, self.segments.find(self.stay), self.worth)
-        return most
+        maxima: Floats = self.factor * self.segments.extremes()[2]
+        np.maximum.at(maxima, self.segments.find(self.stay), self.worth)
+        return maxima
 
     def mean(self) -> Floats:
         """The mean value of every segment, but for a job that stays: (segments,)."""
@@ -248,7 +248,7 @@ class SegmentValues:
 
 
 @dataclass(frozen=True, slots=True)
-class UnwrittenValues(Unwritten):
+class UnwrittenValues(UnwrittenSegments):
     """Values that are not written out, and what they are made of."""
 
     parts: SegmentValues
@@ -263,7 +263,7 @@ def segment_values(program: Program) -> SegmentValues | None:
     return program.value.parts if isinstance(program.value, UnwrittenValues) else None
 
 
-def _unwritten(program: Program) -> Floats:
+def _unwritten_values(program: Program) -> Floats:
     """The values of columns that are not written out."""
     segments, present = program.configurations.segments, program.configurations.present
     if segments is None:
@@ -365,7 +365,7 @@ def _some_segments(program: Program, segments: Segments, selection: Bools) -> tu
     """The segments in ``selection`` alone, and the numbers of their columns in the original."""
     columns, keep = program.configurations.some_segments(segments, selection)
     part = replace(program, configurations=columns, base=columns.throughput)
-    return replace(part, value=_unwritten(part)), keep
+    return replace(part, value=_unwritten_values(part)), keep
 
 
 def _base(program: Program, columns: Configurations, keep: Ints) -> Floats:

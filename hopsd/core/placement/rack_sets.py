@@ -25,7 +25,7 @@ from hopsd.model.rules import Rules
 SETS_MAX = 4096
 """More sets of one size than this are not all listed."""
 
-_MANY = 1e30
+_MANY_SETS = 1e30
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,7 +256,7 @@ def even_sets(servers: LeafServers, size: int, per_node: int | None, rule: RackR
     for eligible, count in _even(servers, size, per_node, rule):
         positions, complete = _sets(rule, count, eligible)
         gpus = np.full(positions.shape, size // count)
-        return RackSets(_sorted(eligible.servers[positions], gpus), complete)
+        return RackSets(_sorted_shapes(eligible.servers[positions], gpus), complete)
     return NO_SETS
 
 
@@ -278,20 +278,24 @@ def _even(
 
 def filled_sets(servers: LeafServers, size: int, rule: RackRule) -> RackSets:
     """Sets of the fewest servers, two or more: in node order each but the last gives all it has."""
-    for eligible, count in _filled(servers, size, rule):
-        positions, complete = _sets(rule, count, eligible, uneven=True)
+    for eligible, count in _filled_servers(servers, size, rule):
+        positions, complete = _sets(rule, count, eligible, is_uneven=True)
         gpus = eligible.idle[positions]
         before = gpus[:, :-1].sum(axis=1)
         fills = (before < size) & (before + gpus[:, -1] >= size)
         if fills.any():
             gpus[:, -1] = size - before
-            return RackSets(_sorted(eligible.servers[positions[fills]], gpus[fills]), complete)
+            return RackSets(
+                _sorted_shapes(eligible.servers[positions[fills]], gpus[fills]), complete
+            )
         if not complete and rule.segment is None:
             break  # Some set of so few servers is not listed; one of more would not be allowed.
     return NO_SETS
 
 
-def _filled(servers: LeafServers, size: int, rule: RackRule) -> Iterator[tuple[LeafServers, int]]:
+def _filled_servers(
+    servers: LeafServers, size: int, rule: RackRule
+) -> Iterator[tuple[LeafServers, int]]:
     """The numbers of servers that could have ``size`` GPUs together, and those that have any."""
     eligible = servers.with_at_least(1)
     min_servers = -(-size // int(eligible.idle.max(initial=1)))
@@ -309,7 +313,7 @@ def any_even_sets(servers: LeafServers, size: int, per_node: int | None, rule: R
 def any_filled_sets(servers: LeafServers, size: int, rule: RackRule) -> bool:
     """Whether there are :func:`filled_sets`."""
     if rule.segment is None:
-        return any(True for _ in _filled(servers, size, rule))
+        return any(True for _ in _filled_servers(servers, size, rule))
     return bool(len(filled_sets(servers, size, rule).shapes))
 
 
@@ -327,12 +331,12 @@ def _can_span(rule: RackRule, count: int, eligible: LeafServers, leaves: Ints) -
     holds = np.array([rule.units(count, len(group)) * unit for group in groups])
     order = np.argsort(-holds, kind="stable")
     rank = np.argsort(order)
-    cumulated = np.append(0, np.cumsum(holds[order]))
+    cumulative_sums = np.append(0, np.cumsum(holds[order]))
     spans = np.zeros((len(eligible.servers), len(leaves)), dtype=np.bool_)
     for position, number in enumerate(leaves[leaves <= len(groups)].tolist()):
         # The leaf with the largest of the others; it may be one of these.
         other_leaves = np.where(
-            rank >= number - 1, cumulated[number - 1], cumulated[number] - holds
+            rank >= number - 1, cumulative_sums[number - 1], cumulative_sums[number] - holds
         )
         smallest = holds[order[number - 1]]
         fits = (holds >= unit) & (smallest >= unit) & (holds + other_leaves >= count)
@@ -341,7 +345,7 @@ def _can_span(rule: RackRule, count: int, eligible: LeafServers, leaves: Ints) -
     return spans
 
 
-def _sorted(servers: Ints, gpus: Ints) -> ShapesOfSize:
+def _sorted_shapes(servers: Ints, gpus: Ints) -> ShapesOfSize:
     order = np.lexsort(servers.T[::-1])
     return ShapesOfSize(servers[order], gpus[order])
 
@@ -374,8 +378,8 @@ def _max_gain(by_groups: Sequence[Floats], groups: int, leaves: int) -> float:
     ``by_groups``: what each leaf gives with 1, 2, ... groups, each adding no more than the last.
     """
     if leaves >= min(groups, len(by_groups)):
-        added = np.concatenate([np.diff(values, prepend=0.0) for values in by_groups])
-        return float(np.sort(added)[::-1][:groups].sum())
+        gains = np.concatenate([np.diff(values, prepend=0.0) for values in by_groups])
+        return float(np.sort(gains)[::-1][:groups].sum())
     best = np.full((leaves + 1, groups + 1), -inf)
     best[0, 0] = 0.0
     for of_leaf in by_groups:
@@ -388,13 +392,13 @@ def _max_gain(by_groups: Sequence[Floats], groups: int, leaves: int) -> float:
 
 
 def _sets(
-    rule: RackRule, count: int, eligible: LeafServers, *, uneven: bool = False
+    rule: RackRule, count: int, eligible: LeafServers, *, is_uneven: bool = False
 ) -> tuple[Ints, bool]:
     """Sets as positions (sets, count), each ascending, and whether they are all."""
     position_sets, complete = [np.zeros((0, count), dtype=np.int64)], True
     for region in eligible.regions(rule, count):
         part = eligible.only(region)
-        idle = part.idle.tobytes() if uneven else b""
+        idle = part.idle.tobytes() if is_uneven else b""
         sets, all_of_them = _positions(rule, count, part.leaf.tobytes(), idle, SETS_MAX)
         position_sets.append(region[sets])
         complete = complete and all_of_them
@@ -411,14 +415,16 @@ def _positions(
     leaves = np.frombuffer(leaf, dtype=np.int64)
     groups = LeafServers(leaves, leaves, leaves).by_leaf()
     if _number(rule, count, [len(group) for group in groups], limit) <= limit:
-        positions = np.array(list(_every(rule, count, groups)), dtype=np.int32).reshape(-1, count)
+        positions = np.array(list(_every_choice(rule, count, groups)), dtype=np.int32).reshape(
+            -1, count
+        )
         return np.sort(positions, axis=1), True
-    uneven = np.frombuffer(idle, dtype=np.int64) if idle else None
-    if uneven is not None:  # The fullest servers first, so that few hold much.
-        groups = [group[np.argsort(-uneven[group], kind="stable")] for group in groups]
+    idle_gpus = np.frombuffer(idle, dtype=np.int64) if idle else None
+    if idle_gpus is not None:  # The fullest servers first, so that few hold much.
+        groups = [group[np.argsort(-idle_gpus[group], kind="stable")] for group in groups]
     tries = list(_sample_choices(rule, count, groups, limit))
-    if uneven is not None:
-        tries.append(_fullest(rule, count, groups, uneven))
+    if idle_gpus is not None:
+        tries.append(_fullest(rule, count, groups, idle_gpus))
     positions = np.array([choice for choice in tries if choice], dtype=np.int32).reshape(-1, count)
     return np.unique(np.sort(positions, axis=1), axis=0), False
 
@@ -432,15 +438,15 @@ def _number(rule: RackRule, count: int, sizes: Sequence[int], enough: int) -> fl
     for servers in sizes:
         before = ways.copy()
         for number in range(1, min(groups, rule.units(count, servers)) + 1):
-            combinations = float(min(comb(servers, number * unit), int(_MANY)))
+            combinations = float(min(comb(servers, number * unit), int(_MANY_SETS)))
             ways[1:, number:] += before[:-1, : groups + 1 - number] * combinations
-        np.minimum(ways, _MANY, out=ways)
+        np.minimum(ways, _MANY_SETS, out=ways)
         if ways[1:, groups].sum() > enough:
             break
     return float(ways[1:, groups].sum())
 
 
-def _every(rule: RackRule, count: int, groups: Sequence[Ints]) -> Iterator[list[int]]:
+def _every_choice(rule: RackRule, count: int, groups: Sequence[Ints]) -> Iterator[list[int]]:
     unit, max_leaves = rule.unit(count), rule.leaves(count, len(groups))
     # What the largest 0, 1, ... of the leaves from each one on hold.
     sizes = [rule.units(count, len(group)) * unit for group in groups]

@@ -211,7 +211,7 @@ class Segments:
 
 
 @dataclass(frozen=True, slots=True)
-class Unwritten:
+class UnwrittenSegments:
     """Stands in for an array over columns, each part of which is computed when it is read."""
 
     length: int

@@ -25,16 +25,16 @@ class JobCache:
 
     def __init__(self, before: JobCache | None = None) -> None:
         # With the tables, so that their id is nobody else's.
-        self._known: dict[object, tuple[object, Any]] = {}
-        self._before = before._known if before is not None else {}
+        self._answers: dict[object, tuple[object, Any]] = {}
+        self._before = before._answers if before is not None else {}
 
     def of(self, job: Job, topic: object, work: Callable[[], Answer]) -> Answer:
         """The answer ``topic`` the job's tables; ``work`` finds it if nobody asked before."""
         key = id(job.throughput), topic
-        entry = self._known.get(key)
+        entry = self._answers.get(key)
         if entry is None:
             entry = self._before.get(key) or (job.throughput, work())
-            self._known[key] = entry
+            self._answers[key] = entry
         answer: Answer = entry[1]
         return answer
 
@@ -70,17 +70,17 @@ class Sensitivities:
     """
 
     def __init__(self, pools: Mapping[GpuType, HasGpuType], cache: JobCache | None = None) -> None:
-        self._pools, self._remembered = pools, cache or JobCache()
+        self._pools, self._cache = pools, cache or JobCache()
 
     def __call__(self, job: Job) -> float | None:
         if job.sensitivity is not None:
             return job.sensitivity
-        return self._remembered.of(job, "rho", lambda: sensitivity_on(job, self._pools))
+        return self._cache.of(job, "rho", lambda: sensitivity_on(job, self._pools))
 
 
-def _mean(weighted: Sequence[tuple[int, float]]) -> float | None:
+def _mean(weighted_values: Sequence[tuple[int, float]]) -> float | None:
     """Weighted mean with one rounding; None of nothing."""
-    parts = [(weight, *value.as_integer_ratio()) for weight, value in weighted]
+    parts = [(weight, *value.as_integer_ratio()) for weight, value in weighted_values]
     if not parts:
         return None
     # Denominators of floats are powers of two: the largest is a multiple of all.

@@ -25,7 +25,7 @@ class ServerRows:
         memory = max((int(memory_of(r, unit)[0]) for r in rules), default=0)
         idle = np.maximum(available.gpus, 0)
         self._counts = np.arange(int(idle.max(initial=0)) + 1)
-        self._known: dict[Rules, tuple[Ints, Ints]] = {}
+        self._needs: dict[Rules, tuple[Ints, Ints]] = {}
         short_of_cores = np.flatnonzero(available.cores < cores * idle.astype(np.float64))
         short_of_memory = np.flatnonzero(available.memory < memory * idle.astype(np.float64))
         self.cores, self.memory = np.full(count, -1), np.full(count, -1)
@@ -42,9 +42,9 @@ class ServerRows:
 
     def _of_counts(self, rules: Rules) -> tuple[Ints, Ints]:
         """The cores and the memory that 0, 1, 2, ... GPUs on one server take."""
-        if rules not in self._known:
-            self._known[rules] = cores_of(rules, self._counts), memory_of(rules, self._counts)
-        return self._known[rules]
+        if rules not in self._needs:
+            self._needs[rules] = cores_of(rules, self._counts), memory_of(rules, self._counts)
+        return self._needs[rules]
 
     def demands(self, shapes: ShapesOfSize, rules: Rules) -> Demands:
         """What shapes under ``rules`` take, and never more of a row than there is."""

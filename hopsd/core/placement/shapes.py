@@ -104,10 +104,10 @@ class Neighbours:
         Two jobs of 12 GPUs on three servers of 8 can only run together as 8+4 and 4+8. Where
         the rest of the first server is used, Slurm fills a job's nodes exactly so.
         """
-        filled = self.filled(size)
-        count = filled.servers.shape[1]
-        if not len(filled):
-            return filled
+        filled_shapes = self.filled(size)
+        count = filled_shapes.servers.shape[1]
+        if not len(filled_shapes):
+            return filled_shapes
         runs = sliding_window_view(self._idle, count)
         start = np.flatnonzero((runs.min(1) > 0) & (runs.max(1) < size) & (runs.sum(1) > size))
         runs = runs[start]
@@ -118,9 +118,9 @@ class Neighbours:
         gpus = np.repeat(runs, several, axis=0)
         gpus[:, 0], gpus[:, -1] = first, np.repeat(ends, several) - first
         index = np.repeat(start, several)[:, None] + np.arange(count)
-        servers = np.concatenate([filled.servers, self._servers[index]])
+        servers = np.concatenate([filled_shapes.servers, self._servers[index]])
         order = np.argsort(servers[:, 0], kind="stable")
-        return ShapesOfSize(servers[order], np.concatenate([filled.gpus, gpus])[order])
+        return ShapesOfSize(servers[order], np.concatenate([filled_shapes.gpus, gpus])[order])
 
     def even(self, size: int, per_node: int | None) -> ShapesOfSize:
         """Shapes over the fewest servers with equal counts, ``per_node`` each if given."""

@@ -19,10 +19,12 @@ class Shortages:
     """What is known of them at ``now``."""
 
     def __init__(self, shortages: Iterable[Shortage], now: float) -> None:
-        self._of: dict[tuple[UserName, WorkloadName], dict[GpuType, int]] = defaultdict(dict)
+        self._counts_by_workload: dict[tuple[UserName, WorkloadName], dict[GpuType, int]] = (
+            defaultdict(dict)
+        )
         for shortage in shortages:
             if now - shortage.at < KNOWN_SECONDS:
-                of_workload = self._of[shortage.user, shortage.workload]
+                of_workload = self._counts_by_workload[shortage.user, shortage.workload]
                 of_workload[shortage.gpu_type] = shortage.gpus
 
     def avoided(
@@ -34,20 +36,24 @@ class Shortages:
         processes may have used the memory. Not while that does not last: it avoids nodes for a
         while on which Slurm did not start it.
         """
-        short = {t: n for t, n in self._of.get((job.user, workload), {}).items() if t in pools}
+        short = {
+            t: n
+            for t, n in self._counts_by_workload.get((job.user, workload), {}).items()
+            if t in pools
+        }
         if not short:
             return job, ""
         min_counts = tuple(sorted((gpu_type, gpus + 1) for gpu_type, gpus in short.items()))
-        avoiding = replace(job, rules=replace(job.rules, min_gpus=min_counts))
-        if lasting and could_run(job, pools) and not could_run(avoiding, pools):
+        variant = replace(job, rules=replace(job.rules, min_gpus=min_counts))
+        if lasting and could_run(job, pools) and not could_run(variant, pools):
             return job, (
-                f"it ran out of GPU memory on {_listed(short)}, which leaves it no other GPUs:"
+                f"it ran out of GPU memory on {_list_counts(short)}, which leaves it no other GPUs:"
                 " it may get the same again"
             )
-        return avoiding, "; ".join(_note(job, *pair) for pair in sorted(short.items()))
+        return variant, "; ".join(_note(job, *pair) for pair in sorted(short.items()))
 
 
-def _listed(short: dict[GpuType, int]) -> str:
+def _list_counts(short: dict[GpuType, int]) -> str:
     return " and ".join(f"{gpus} {gpu_type}" for gpu_type, gpus in sorted(short.items()))
 
 

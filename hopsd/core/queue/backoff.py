@@ -44,15 +44,17 @@ def after_outcomes(
     leave their old nodes block nobody and do not count; neither do jobs that a person holds, nor
     postponed starts.
     """
-    updated = {job: b for job, b in backoffs.items() if now < b.until + MAX_BACKOFF_SECONDS}
+    updated_backoffs = {
+        job: b for job, b in backoffs.items() if now < b.until + MAX_BACKOFF_SECONDS
+    }
     for outcome in outcomes:
         job = outcome.step.job
         if outcome.status is OutcomeStatus.FAILED:
             if _counts(outcome):
-                updated[job] = _failed_again(updated.get(job), outcome, now)
+                updated_backoffs[job] = _failed_again(updated_backoffs.get(job), outcome, now)
         elif outcome.status not in (OutcomeStatus.PUT_OFF, OutcomeStatus.UNDER_WAY):
-            updated.pop(job, None)
-    return updated
+            updated_backoffs.pop(job, None)
+    return updated_backoffs
 
 
 def _counts(outcome: StepOutcome) -> bool:
@@ -67,9 +69,9 @@ def _failed_again(previous: Backoff | None, outcome: StepOutcome, now: float) ->
         return Backoff(failures, now + _backoff_seconds(failures), outcome.error)
     avoided_so_far = previous.avoided if previous else {}
     expiry = now + _backoff_seconds(failures + 1)
-    avoided = {node: expiry for node, expiry in avoided_so_far.items() if now < expiry}
-    avoided |= dict.fromkeys(outcome.step.target.nodes, expiry)
-    return Backoff(failures, now + _backoff_seconds(failures), outcome.error, avoided=avoided)
+    avoided_nodes = {node: expiry for node, expiry in avoided_so_far.items() if now < expiry}
+    avoided_nodes |= dict.fromkeys(outcome.step.target.nodes, expiry)
+    return Backoff(failures, now + _backoff_seconds(failures), outcome.error, avoided=avoided_nodes)
 
 
 def avoided_nodes(

@@ -13,7 +13,7 @@ from hopsd.model.reading import Hold, JobReading, Reading, SlurmState, reused
 FAILED_AGAIN_SECONDS = 60.0
 """A script that refuses a second start fails within this time of it."""
 
-OCCUPYING = frozenset({SlurmState.RUNNING, SlurmState.COMPLETING, SlurmState.SUSPENDED})
+OCCUPYING_STATES = frozenset({SlurmState.RUNNING, SlurmState.COMPLETING, SlurmState.SUSPENDED})
 
 
 def eligible(job: JobReading, now: float) -> bool:
@@ -40,21 +40,21 @@ def advance_all(
     A job that Slurm no longer knows ended between two readings more than MinJobAge apart:
     its record is closed at the last time it was seen.
     """
-    updated = {}
+    updated_records = {}
     types = {node.name: node.gpu_type for node in reading.nodes}
     for job in reading.jobs:
         old = records.get(job.id)
         if old is not None and is_another(job, old):
             # Written only if the new job has ended, too: else the store closes the old record.
-            updated[job.id], old = closed_record(old), None
+            updated_records[job.id], old = closed_record(old), None
         if old is None and job.state.finished:
             continue
         old = old or _first_seen(job, reading.now, records.get(job.array))
         workload = workloads.get(job.id, old.workload)
-        updated[job.id] = advance(old, job, reading.now, types, workload, apps)
+        updated_records[job.id] = advance(old, job, reading.now, types, workload, apps)
     for job_id in records.keys() - {job.id for job in reading.jobs}:
-        updated[job_id] = closed_record(records[job_id])
-    return updated
+        updated_records[job_id] = closed_record(records[job_id])
+    return updated_records
 
 
 def is_another(job: JobReading, old: JobRecord) -> bool:
@@ -82,11 +82,11 @@ def advance(
     A job that failed in a profile run has not ended: it goes back to the queue.
     """
     now = max(now, old.seen)
-    wait, run = _elapsed(old, job, now)
-    holds = bool(job.allocation) and job.state in OCCUPYING
-    by_type, attained = old.run_seconds_by_type, old.attained_gpu_seconds
+    wait, run = _elapsed_seconds(old, job, now)
+    holds = bool(job.allocation) and job.state in OCCUPYING_STATES
+    by_type, attained_seconds = old.run_seconds_by_type, old.attained_gpu_seconds
     if run and (ran_on := job.allocation or old.allocation):
-        attained += run * ran_on.gpus
+        attained_seconds += run * ran_on.gpus
         if gpu_type := types.get(ran_on.nodes[0]):
             by_type = {**by_type, gpu_type: by_type.get(gpu_type, 0.0) + run}
     # Every field by name: this runs for every job at every reading, and replace() would take twice
@@ -102,7 +102,7 @@ def advance(
         state=job.state,
         wait_seconds=old.wait_seconds + wait,
         run_seconds=old.run_seconds + run,
-        attained_gpu_seconds=attained,
+        attained_gpu_seconds=attained_seconds,
         restarts=max(old.restarts, job.restarts),
         samples_done=old.samples_done,
         restart_seconds=old.restart_seconds,
@@ -129,10 +129,10 @@ def advance(
 
 def _failed_again(job: JobReading, run_seconds: float) -> bool:
     """Whether the job, which ran for ``run_seconds`` in all, did not bear its last start."""
-    failed = job.state is SlurmState.FAILED and not job.ended_in_profile
+    has_failed = job.state is SlurmState.FAILED and not job.ended_in_profile
     last = job.end - job.start
-    soon = job.start > 0 and 0.0 <= last < FAILED_AGAIN_SECONDS and last < run_seconds - last
-    return failed and job.restarts > 0 and soon
+    was_soon = job.start > 0 and 0.0 <= last < FAILED_AGAIN_SECONDS and last < run_seconds - last
+    return has_failed and job.restarts > 0 and was_soon
 
 
 def _held_again(job: JobReading) -> bool:
@@ -144,8 +144,8 @@ def _held_again(job: JobReading) -> bool:
 
 def _allocation_start(old: JobRecord, job: JobReading) -> float | None:
     """The start of the allocation that the job holds."""
-    restarted = job.allocation != old.allocation or job.start > (old.allocation_since or 0.0)
-    return job.start if restarted else old.allocation_since
+    was_restarted = job.allocation != old.allocation or job.start > (old.allocation_since or 0.0)
+    return job.start if was_restarted else old.allocation_since
 
 
 def _requeue_time(old: JobRecord, job: JobReading, now: float) -> float | None:
@@ -157,17 +157,17 @@ def _requeue_time(old: JobRecord, job: JobReading, now: float) -> float | None:
     return now if old.allocation and job.state is SlurmState.PENDING else None
 
 
-def _elapsed(old: JobRecord, job: JobReading, now: float) -> tuple[float, float]:
+def _elapsed_seconds(old: JobRecord, job: JobReading, now: float) -> tuple[float, float]:
     """Seconds waited and seconds run since ``old.seen``."""
     interval = now - old.seen
-    if job.state in OCCUPYING or job.state.finished:
+    if job.state in OCCUPYING_STATES or job.state.finished:
         end = min(now, job.end) if job.state.finished and job.end else now
         end = max(end, old.seen)
         begin = min(max(job.start, old.seen), end) if job.start else _assumed_start(job, old, end)
         return (begin - old.seen if not old.allocation else 0.0), end - begin
     if old.allocation:
-        requeued = job.restarts > old.restarts  # Slurm's submit time is then the requeue's
-        end = min(max(job.submit, old.seen), now) if requeued else now
+        was_requeued = job.restarts > old.restarts  # Slurm's submit time is then the requeue's
+        end = min(max(job.submit, old.seen), now) if was_requeued else now
         return (now - end if eligible(job, now) else 0.0), end - old.seen
     return (interval if eligible(job, now) else 0.0), 0.0
 
@@ -209,22 +209,22 @@ def present_apps(records: Mapping[JobId, JobRecord], app_of: Callable[[JobRecord
 
 def with_service(
     records: Mapping[JobId, JobRecord],
-    updated: dict[JobId, JobRecord],
+    updated_records: dict[JobId, JobRecord],
     app_of: Callable[[JobRecord], AppKey],
 ) -> dict[JobId, JobRecord]:
-    """``updated`` with the GPU time of jobs that just ended added to their apps' remaining jobs."""
+    """``updated_records``, with the GPU time of jobs that just ended added to their apps' jobs."""
     service: dict[AppKey, float] = {}
-    for job, record in updated.items():
+    for job, record in updated_records.items():
         if record.end is not None and (job not in records or records[job].end is None):
             app = app_of(record)
             service[app] = service.get(app, 0.0) + record.attained_gpu_seconds
     if not service:
-        return updated
+        return updated_records
     return {
         job: replace(record, app_gpu_seconds=record.app_gpu_seconds + gpu_seconds)
         if record.end is None and (gpu_seconds := service.get(app_of(record), 0.0))
         else record
-        for job, record in updated.items()
+        for job, record in updated_records.items()
     }
 
 

@@ -23,7 +23,7 @@ PART = 0.1
 MIN_AGE = 600.0
 """A shorter expected run time counts as this: ``samples`` are a claim."""
 
-STAYING = 2.0
+STAY_FACTOR = 2.0
 """A waiting job must be this many times as overdue as a running one to displace it; otherwise the
 two would keep swapping.
 """
@@ -74,12 +74,12 @@ def overdue(
     overdue_jobs.sort(key=lambda job: job.id in would_run_on)
     budget = _limit_budget(snapshot)
     part = remaining_part = PART * sum(node.gpus for node in snapshot.nodes)
-    selected: list[Job] = []
+    selected_jobs: list[Job] = []
     for job in overdue_jobs:
         if job.id in competing and min(job.reqs) > part and may_start(job, budget):
             if _is_turn(snapshot, ceil(min(job.reqs) / part)):
                 budget.reserve(job)
-                selected.append(job)
+                selected_jobs.append(job)
             break
     users: set[UserName] = set()
     for job in overdue_jobs:
@@ -94,13 +94,13 @@ def overdue(
             remaining_part -= smallest_count
             if not stays:
                 budget.reserve(job)
-                selected.append(job)
-    boosts = _boosts(snapshot, order, selected, part)
-    unrestricted = {job.id for job in selected if boosts[job.id].counts == job.reqs}
+                selected_jobs.append(job)
+    boosts = _boosts(snapshot, order, selected_jobs, part)
+    unrestricted_jobs = {job.id for job in selected_jobs if boosts[job.id].counts == job.reqs}
     return {
         job: boost
         for job, boost in boosts.items()
-        if job not in would_run_on or job in unrestricted
+        if job not in would_run_on or job in unrestricted_jobs
     }
 
 
@@ -149,7 +149,7 @@ def _overdue_jobs(
             if any(job.rules.enough(kind, count) for kind in job.throughput)
         )
         if counts and ratio > settings.overdue_ratio:
-            rank = -ratio * (STAYING if job.running else 1.0)
+            rank = -ratio * (STAY_FACTOR if job.running else 1.0)
             entries.append((rank, job.submit, job_order(job.id), replace(job, reqs=counts)))
     return [job for *_, job in sorted(entries, key=lambda entry: entry[:-1])]
 

@@ -41,13 +41,13 @@ class _Alone:
     def __init__(self, nodes: Sequence[Node], sigma: float = DEFAULT_SIGMA) -> None:
         pools = pools_of(nodes)
         self.gpus = sum(pool.gpus for pool in pools.values())
-        self._sigma, self._remembered = sigma, job_cache(nodes)
-        self._able = RunnableFilter(pools, sigma, self._remembered)
+        self._sigma, self._cache = sigma, job_cache(nodes)
+        self._able = RunnableFilter(pools, sigma, self._cache)
 
     def speeds(self, job: Job) -> list[tuple[int, float]]:
         """``(GPUs, samples per second of one)`` for every pool that the job could run on."""
         key = "speeds", self._sigma, job.reqs, job.rules, job.sensitivity
-        return self._remembered.of(job, key, lambda: self._speeds(job))
+        return self._cache.of(job, key, lambda: self._speeds(job))
 
     def _speeds(self, job: Job) -> list[tuple[int, float]]:
         pools = self._able.pools(job)
@@ -73,8 +73,8 @@ def _promised_age(job: Job, alone: _Alone) -> float:
         speeds = alone.speeds(job)
         if speeds:
             mean = mean_count(job.reqs)
-            weighted = [gpus * (job.samples / (speed * mean)) for gpus, speed in speeds]
-            return fsum(weighted) / sum([gpus for gpus, _ in speeds])
+            weighted_seconds = [gpus * (job.samples / (speed * mean)) for gpus, speed in speeds]
+            return fsum(weighted_seconds) / sum([gpus for gpus, _ in speeds])
     if job.time_limit_seconds is not None:
         return job.time_limit_seconds
     return DEFAULT_AGE_SECONDS
@@ -116,8 +116,8 @@ def _ftf(job: Job, context: _Situation) -> float:
     if not context.alone.gpus:
         return 0.0
     age = _age(job, context.alone)
-    shared = max(0.0, context.now - job.submit) + remaining_seconds(job, age)
-    return shared / seconds_on_share(job, age, context.alone.gpus, max(1, context.present))
+    shared_seconds = max(0.0, context.now - job.submit) + remaining_seconds(job, age)
+    return shared_seconds / seconds_on_share(job, age, context.alone.gpus, max(1, context.present))
 
 
 def seconds_on_share(job: Job, age: float, gpus: int, present: int) -> float:
@@ -231,11 +231,12 @@ def queue(snapshot: Snapshot, settings: PlanSettings) -> Queue:
     jobs = competing_jobs(snapshot)
     present = sum(job.state is JobState.WAITING for job in snapshot.jobs)
     priority = priorities(jobs, snapshot.nodes, settings, snapshot.now, present)
-    boosted = boosts(snapshot, _in_order(jobs, priority).jobs, settings)
+    boosts_by_job = boosts(snapshot, _in_order(jobs, priority).jobs, settings)
     priority |= {
-        job: _OVERDUE ** (2 if boost.turn else 1) * priority[job] for job, boost in boosted.items()
+        job: _OVERDUE ** (2 if boost.turn else 1) * priority[job]
+        for job, boost in boosts_by_job.items()
     }
-    jobs = [boosted[job.id].apply(job) if job.id in boosted else job for job in jobs]
+    jobs = [boosts_by_job[job.id].apply(job) if job.id in boosts_by_job else job for job in jobs]
     return _in_order(jobs, priority)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from hopsd.core.queue.history import OCCUPYING
+from hopsd.core.queue.history import OCCUPYING_STATES
 from hopsd.core.submission.unseen import why_unseen
 from hopsd.model.history import JobRecord, ProfileRun
 from hopsd.model.ids import GpuType, JobId, UserName, WorkloadName
@@ -45,7 +45,7 @@ def run_summary(run: ProfileRun) -> str:
     return f"{run.workload} was measured on {run.gpu_type} ({run.node}) within {seconds:.0f} s"
 
 
-def unstarted(
+def unstarted_runs(
     runs: Iterable[ProfileRun], outcomes: Iterable[StepOutcome]
 ) -> tuple[ProfileRun, ...]:
     """The runs that Slurm could not start, closed: their jobs compete without a profile."""
@@ -64,7 +64,7 @@ def unstarted(
     )
 
 
-def adopted(
+def adopted_runs(
     runs: Sequence[ProfileRun], reading: Reading, records: Mapping[JobId, JobRecord]
 ) -> list[ProfileRun]:
     """Profile runs that Slurm has but the store does not know, for example after a restore."""
@@ -93,10 +93,15 @@ def follow_run(
     """
     end = reading.now if run.end is None else run.end
     is_measured = (run.workload, run.gpu_type) in measured_pairs
-    if job is not None and job.state in OCCUPYING and job.profiling and job.restarts == run.run:
+    if (
+        job is not None
+        and job.state in OCCUPYING_STATES
+        and job.profiling
+        and job.restarts == run.run
+    ):
         limit = settings.time_limit_seconds
-        late = reading.now - max(job.start, run.begin) > limit
-        if late and not is_measured:
+        is_late = reading.now - max(job.start, run.begin) > limit
+        if is_late and not is_measured:
             text = f"it had not measured enough after {limit:g} s"
             return replace(run, failure=_with_cause(text, job))
         return replace(run, end=end) if is_measured else run

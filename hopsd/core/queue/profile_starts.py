@@ -86,17 +86,17 @@ def runs_to_begin(
     itself. ``measured_pairs``: pairs of workload and GPU type that need no run.
     """
     pools = pools_of(snapshot.nodes)
-    ordered = sorted(candidates, key=lambda c: (c.job.submit, job_order(c.id)))
+    sorted_candidates = sorted(candidates, key=lambda c: (c.job.submit, job_order(c.id)))
     runs: list[ProfileRun] = []
     heads: set[JobId] = set()
     for head in [*_could_start(queue, snapshot, pools), None]:
         gpus = _SingleGpus(snapshot, head, heads)
-        grants = _grants(ordered, pools, measured_pairs, quota.copy(), gpus)
+        grants = _grants(sorted_candidates, pools, measured_pairs, quota.copy(), gpus)
         runs = [ProfileRun(c.id, c.run, *pair, node, snapshot.now) for c, pair, node in grants]
         if head is None or all(run.job != head.id for run in runs):
             break
         heads.add(head.id)
-        ordered.sort(key=lambda c: c.id not in heads)
+        sorted_candidates.sort(key=lambda c: c.id not in heads)
     return runs
 
 
@@ -116,19 +116,19 @@ def _grants(
     gpus: _SingleGpus,
 ) -> Iterator[tuple[Candidate, Pair, NodeName]]:
     """Which candidates get a GPU: at most one per job, and one per workload and type."""
-    covered = set(measured_pairs)
+    covered_pairs = set(measured_pairs)
     for candidate in candidates:
         for pool in pools.values():
             pair = candidate.workload, quota.type_of[pool.gpu_type]
             if (
-                pair in covered
+                pair in covered_pairs
                 or not could_run_on(candidate.job, pool)
                 or not quota.allows(pair[1], candidate.user)
             ):
                 continue
             node = gpus.take(pool.gpu_type, candidate.job)
             if node is not None:
-                covered.add(pair)
+                covered_pairs.add(pair)
                 quota.count(pair[1], candidate.user)
                 yield candidate, pair, node
                 break
@@ -150,7 +150,7 @@ class _SingleGpus:
         self._ledger = ledger_of(snapshot)
         self._head, self._heads = head, {*heads, *([head.id] if head else [])}
         fits = head is None or self._holds(head)
-        self._reserved = set() if head is None or fits else self._awaited_by(head)
+        self._reserved_nodes = set() if head is None or fits else self._awaited_by(head)
 
     def _holds(self, head: Job) -> bool:
         """Whether the free GPUs could hold the job's smallest requirement."""
@@ -179,8 +179,8 @@ class _SingleGpus:
         """Whether the head could still start, or has no claim on this node."""
         if self._head is None or job.id in self._heads:
             return True
-        if self._reserved:
-            return node not in self._reserved
+        if self._reserved_nodes:
+            return node not in self._reserved_nodes
         self._free[node] -= 1
         still_fits = self._holds(self._head)
         self._free[node] += 1

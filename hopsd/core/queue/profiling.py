@@ -13,11 +13,11 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from hopsd.core.queue.competing import idle_gpus
-from hopsd.core.queue.history import OCCUPYING
+from hopsd.core.queue.history import OCCUPYING_STATES
 from hopsd.core.queue.profile_runs import (
     Pair,
     ProfilingSettings,
-    adopted,
+    adopted_runs,
     follow_run,
     run_summary,
     short_of_memory,
@@ -108,8 +108,8 @@ def _why_not_profiled(reading: JobReading, comment: Comment) -> str:
     options = reading.options
     if (options.ranks or 1) > 1:
         return f"its script starts {options.ranks} ranks on each node, and the run has one GPU"
-    repeated = [words for effect, words in _REPEATS.items() if effect in options.repeats]
-    return f"its script {repeated[0]}" if repeated else ""
+    repeats = [words for effect, words in _REPEATS.items() if effect in options.repeats]
+    return f"its script {repeats[0]}" if repeats else ""
 
 
 _REPEATS = {
@@ -227,11 +227,11 @@ def profiling(
             remaining, candidates, measured_pairs | failed_pairs | running, quota, queue
         )
     steps = [
-        *_leaving(busy.values(), view.jobs, reading.now),
+        *_vacated_later(busy.values(), view.jobs, reading.now),
         *_put_back(reading.jobs, view.records),
         *(_start(run, settings) for run in new_runs),
     ]
-    on_nodes = {job.id for job in reading.jobs if job.state in OCCUPYING}
+    on_nodes = {job.id for job in reading.jobs if job.state in OCCUPYING_STATES}
     old = {(run.job, run.begin): run for run in runs}
     updates = [run for key, run in now.items() if run != old.get(key)]
     return Profiling(
@@ -268,7 +268,7 @@ def _follow_runs(
             view.user_of(run.job),
             shortages,
         )
-        for run in [*runs, *adopted(runs, view.reading, view.records)]
+        for run in [*runs, *adopted_runs(runs, view.reading, view.records)]
     }
 
 
@@ -293,7 +293,7 @@ def _in_order(runs: Iterable[ProfileRun]) -> list[ProfileRun]:
     return sorted(runs, key=lambda run: (run.begin, job_order(run.job)))
 
 
-def _leaving(
+def _vacated_later(
     busy: Iterable[ProfileRun], jobs: Mapping[JobId, JobReading], now: float
 ) -> list[Step]:
     """Steps for running jobs that exceed their time, or have measured enough and do not leave."""

@@ -54,15 +54,15 @@ def progress(
         return Progress(record.samples_done, record.samples_done)
     gpus = max(1, round(record.attained_gpu_seconds / record.run_seconds))
     due_samples = usual = possible_samples = 0.0
-    limited = bool(record.run_seconds_by_type)
+    is_limited = bool(record.run_seconds_by_type)
     for gpu_type, seconds in record.run_seconds_by_type.items():
         table = tables.get(gpu_type)
-        limited = limited and table is not None
+        is_limited = is_limited and table is not None
         if table is None:
             continue
         # One GPU's speed, too: who lets several look slow is not to be held to that.
         shapes = [(gpus, 1), *([(gpus, 2), (1, 1)] if gpus > 1 else [])]
-        limited = limited and all(table.source_of(*shape) != ASSUMED for shape in shapes)
+        is_limited = is_limited and all(table.source_of(*shape) != ASSUMED for shape in shapes)
         speeds = [per_gpu(table, *shape) for shape in shapes]
         positive = [speed for speed in speeds[:2] if speed > 0.0]
         due_samples += seconds * gpus * min(positive, default=0.0)
@@ -70,7 +70,9 @@ def progress(
         possible_samples += seconds * gpus * max(speeds)
     loading = record.restart_seconds * (1 + record.restarts)
     due_samples *= max(0.0, 1.0 - loading / record.run_seconds) * min(server_factors, default=1.0)
-    limited = limited and possible_samples > 0.0
-    done = min(record.samples_done, FASTER * possible_samples) if limited else record.samples_done
+    is_limited = is_limited and possible_samples > 0.0
+    done = (
+        min(record.samples_done, FASTER * possible_samples) if is_limited else record.samples_done
+    )
     due = max(due_samples, LARGEST_EXCUSE * usual)
     return Progress(done, due if done < due / SLOWER else done)

@@ -14,13 +14,15 @@ from hopsd.model.plan import Snapshot
 
 
 def with_allocations(
-    snapshot: Snapshot, allocations: Mapping[JobId, Allocation], removed: Collection[JobId] = ()
+    snapshot: Snapshot,
+    allocations: Mapping[JobId, Allocation],
+    removed_jobs: Collection[JobId] = (),
 ) -> Snapshot:
-    """The snapshot as if each job of ``allocations`` ran there, and without the jobs ``removed``.
+    """The snapshot as if each job of ``allocations`` ran there, without ``removed_jobs``.
 
     A node's ``idle`` is negative if competing jobs have to make room.
     """
-    if not allocations and not removed:
+    if not allocations and not removed_jobs:
         return snapshot
     gpus: Counter[NodeName] = Counter()
     cores: Counter[NodeName] = Counter()
@@ -32,10 +34,10 @@ def with_allocations(
                 gpus[node] += sign * count
                 cores[node] += sign * job.rules.cores(count)
                 memory_mb[node] += sign * job.rules.memory_mb(count)
-        if job.id not in removed:
+        if job.id not in removed_jobs:
             jobs.append(replace(job, running=allocations.get(job.id, job.running)))
     nodes = tuple(
-        _reduced(node, gpus[node.name], cores[node.name], memory_mb[node.name])
+        _reduced_node(node, gpus[node.name], cores[node.name], memory_mb[node.name])
         if gpus[node.name] or cores[node.name] or memory_mb[node.name]
         else node
         for node in snapshot.nodes
@@ -50,7 +52,7 @@ def _changes(
     return ((-1, job.running), (1, allocations[job.id])) if job.id in allocations else ()
 
 
-def _reduced(node: Node, gpus: int, cores: int, memory_mb: Fraction) -> Node:
+def _reduced_node(node: Node, gpus: int, cores: int, memory_mb: Fraction) -> Node:
     """The node with so much less idle."""
     if node.cores is not None:
         idle = node.cores if node.idle_cores is None else node.idle_cores

@@ -26,13 +26,13 @@ def needless_restarts(snapshot: Snapshot, plan: Plan) -> frozenset[JobId]:
             or not competes(job, first=snapshot.round.first)
         ):
             continue
-        unclaimed = all(
+        is_unclaimed = all(
             free.get(name, 0) + (placement.on(name) if placement else 0) >= gpus
             for name, gpus in job.running
         )
         faster = placement is not None and configuration_throughput(
             job, placement, types
         ) > configuration_throughput(job, job.running, types)
-        if unclaimed and not faster:
+        if is_unclaimed and not faster:
             restarts.add(job.id)
     return frozenset(restarts)

@@ -83,9 +83,9 @@ class Distribution:
             for amount, weight in zip(amounts, weights, strict=True)
             for factor in factors
         )
-        descending = kernel_points[::-1]
-        weight = [*accumulate(w for _, w in descending)][::-1]
-        mass = [*accumulate(w * point for point, w in descending)][::-1]
+        descending_points = kernel_points[::-1]
+        weight = [*accumulate(w for _, w in descending_points)][::-1]
+        mass = [*accumulate(w * point for point, w in descending_points)][::-1]
         return Distribution([point for point, _ in kernel_points], weight, mass)
 
     def total(self, amount: float) -> float:
@@ -167,15 +167,15 @@ def by_loops(total_samples: float, samples_done: float) -> Expectation:
     return Expectation(None, total, 1.0, 1.0, "from its training loop")
 
 
-def by_declared(declared: float, samples_done: float) -> float:
-    """The expected total samples of a job: as ``declared``, until it has done more.
+def by_declared(declared_samples: float, samples_done: float) -> float:
+    """The expected total samples of a job: as ``declared_samples``, until it has done more.
 
     Once it has done k times the declared number, hops expects k times ``samples_done`` to remain,
     so a job that declares too few ranks as a long one, not as one about to end.
     """
-    if samples_done <= declared:
-        return declared
-    return samples_done * (1.0 + min(samples_done / declared, MAX_UNDERSTATEMENT))
+    if samples_done <= declared_samples:
+        return declared_samples
+    return samples_done * (1.0 + min(samples_done / declared_samples, MAX_UNDERSTATEMENT))
 
 
 class RunTimes:

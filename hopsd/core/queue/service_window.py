@@ -53,25 +53,25 @@ class LimitBudget:
     def __init__(self, allowances: Sequence[Allowance]) -> None:
         self._allowances = allowances
         self._inside: list[list[Job]] = [[] for _ in allowances]
-        self._asked = [0 for _ in allowances]
-        self._of: dict[JobId, list[int]] = defaultdict(list)
+        self._requested_amounts = [0 for _ in allowances]
+        self._limits_of_job: dict[JobId, list[int]] = defaultdict(list)
         for i, allowance in enumerate(allowances):
             for job in allowance.limit.jobs:
-                self._of[job].append(i)
+                self._limits_of_job[job].append(i)
 
     def blocking_limit(self, job: Job) -> BlockingLimit | None:
         """The first limit without room for one more job and for its smallest requirement."""
-        for i in self._of.get(job.id, ()):
+        for i in self._limits_of_job.get(job.id, ()):
             allowance, jobs = self._allowances[i], self._inside[i]
-            request = self._asked[i] + allowance.limit.taken(job.id, min(job.reqs))
+            request = self._requested_amounts[i] + allowance.limit.taken(job.id, min(job.reqs))
             if not allowance.leaves(request, len(jobs) + 1):
                 return BlockingLimit(allowance, tuple(jobs))
         return None
 
     def reserve(self, job: Job) -> None:
-        for i in self._of.get(job.id, ()):
+        for i in self._limits_of_job.get(job.id, ()):
             self._inside[i].append(job)
-            self._asked[i] += self._allowances[i].limit.taken(job.id, min(job.reqs))
+            self._requested_amounts[i] += self._allowances[i].limit.taken(job.id, min(job.reqs))
 
 
 def limited(
@@ -83,15 +83,15 @@ def limited(
     """
     claimed_gpus = 0
     budget = LimitBudget(allowances)
-    blocked: dict[JobId, BlockingLimit] = {}
+    blocks_by_job: dict[JobId, BlockingLimit] = {}
     for job in queue:
         block = budget.blocking_limit(job)
         if block is not None:
-            blocked[job.id] = block
+            blocks_by_job[job.id] = block
         elif claimed_gpus < gpus:
             claimed_gpus += min(job.reqs)
             budget.reserve(job)
-    return blocked
+    return blocks_by_job
 
 
 def service_window(queue: Sequence[Job], gpus: int) -> int:

@@ -25,14 +25,14 @@ def parse_pause(document: Mapping[str, Any]) -> Pause | None:
         return None
     if not isinstance(pause, dict):
         raise FormatError("stall: give an object or null")
-    state, stalled = pause.get("state"), pause.get("stalled")
+    state, is_stalled = pause.get("state"), pause.get("stalled")
     if state not in STATES:
         raise FormatError(f"stall.state: give one of {', '.join(STATES)}")
-    if not isinstance(stalled, bool):
+    if not isinstance(is_stalled, bool):
         raise FormatError("stall.stalled: give true or false")
     return Pause(
         RankState(state),
-        stalled,
+        is_stalled,
         quiet=number(pause, "quiet", MAX_SECONDS),
         still=number(pause, "still", MAX_SECONDS),
         limit=number(pause, "limit", MAX_SECONDS),

@@ -47,9 +47,9 @@ class Speeds:
 
 
 def speeds(
-    reports: Sequence[Report], consumed: Mapping[Process, Counters], allocation: Allocation
+    reports: Sequence[Report], counters_before: Mapping[Process, Counters], allocation: Allocation
 ) -> Speeds:
-    """The speeds of a run since ``consumed``.
+    """The speeds of a run since ``counters_before``.
 
     ``reports`` are of one run on ``allocation``. Empty until every rank of the run has enough new
     iterations: half of the ranks would show half of the speed. The total is divided by the GPUs
@@ -59,7 +59,9 @@ def speeds(
     """
     if any(_trains(report) for report in reports):
         reports = [report for report in reports if _trains(report)]
-    rates = [(r, progress) for r in reports if (progress := _progress(r, consumed)) is not None]
+    rates = [
+        (r, progress) for r in reports if (progress := _progress(r, counters_before)) is not None
+    ]
     ranks: dict[int, set[int]] = defaultdict(set)
     by_node: dict[NodeName, float] = defaultdict(float)
     for report, progress in rates:
@@ -80,9 +82,9 @@ def _trains(report: Report) -> bool:
     return report.phases is not None and not report.phases.inference
 
 
-def _progress(report: Report, consumed: Mapping[Process, Counters]) -> Counters | None:
-    """A process's progress since ``consumed``; None while there is too little of it."""
-    previous = consumed.get(process_of(report), Counters())
+def _progress(report: Report, counters_before: Mapping[Process, Counters]) -> Counters | None:
+    """A process's progress since ``counters_before``; None while there is too little of it."""
+    previous = counters_before.get(process_of(report), Counters())
     iterations = report.timed_iterations - previous.iterations
     samples = report.timed_samples - previous.samples
     seconds = report.timed_seconds - previous.seconds

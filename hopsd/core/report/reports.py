@@ -186,10 +186,10 @@ def _check_age(report: Report, now: float) -> None:
 
 def _check_sense(report: Report, file_name: str) -> None:
     """Refuse values that contradict each other or the file's name."""
-    stated = f"{report.job}.{report.run}.{report.node}.{report.rank}.{report.pid}"
+    stated_name = f"{report.job}.{report.run}.{report.node}.{report.rank}.{report.pid}"
     name = FILE_NAME.fullmatch(file_name)
-    if name is None or stated != ".".join(name.groups()):
-        raise FormatError(f"the file's name says otherwise than its content, {stated[:300]!r}")
+    if name is None or stated_name != ".".join(name.groups()):
+        raise FormatError(f"the file's name says otherwise than its content, {stated_name[:300]!r}")
     if report.rank >= report.world:
         raise FormatError(f"rank: give one below world, {report.world}")
     if report.timed_iterations > report.iterations or report.timed_samples > report.samples:

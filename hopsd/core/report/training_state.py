@@ -29,8 +29,8 @@ def programs_of(reports: Iterable[Report]) -> dict[Run, str]:
         if report.program:
             trains = report.phases is not None and not report.phases.inference
             train_seconds[trains, report.program, (report.job, report.run)] += report.timed_seconds
-    ranked = sorted(train_seconds.items(), key=lambda item: (item[0][0], item[1], item[0][1]))
-    return {run: program for (_, program, run), _ in ranked}
+    sorted_runs = sorted(train_seconds.items(), key=lambda item: (item[0][0], item[1], item[0][1]))
+    return {run: program for (_, program, run), _ in sorted_runs}
 
 
 def seen_saving(reports: Iterable[Report]) -> dict[JobId, bool]:
@@ -68,7 +68,7 @@ def keeps_steps(reports: Iterable[Report]) -> dict[JobId, bool]:
         run, trains = (report.job, report.run), report.phases and not report.phases.inference
         if trains and report.keeps_steps is not None:
             runs[run] = report.keeps_steps or runs.get(run, False)
-    return {job: kept for (job, _), kept in sorted(runs.items())}
+    return {job: keeps for (job, _), keeps in sorted(runs.items())}
 
 
 def answers_signal(reports: Iterable[Report], job: JobReading) -> dict[JobId, bool]:
@@ -102,11 +102,11 @@ def gpus_taken(reports: Iterable[Report], job: JobReading) -> dict[JobId, int]:
     nodes: dict[NodeName, tuple[int, int]] = {}
     for report in reports:
         if report.run == job.restarts and not report.final and report.visible_gpus is not None:
-            seen = report.visible_gpus, report.taken_gpus or 0
-            nodes[report.node] = max(nodes.get(report.node, seen), seen)
+            counts = report.visible_gpus, report.taken_gpus or 0
+            nodes[report.node] = max(nodes.get(report.node, counts), counts)
     visible = {node: gpus for node, (gpus, _) in nodes.items()}
     whole = visible == job.allocation.as_dict() and job.state is SlurmState.RUNNING
-    return {job.id: sum(taken for _, taken in nodes.values())} if whole and visible else {}
+    return {job.id: sum(gpus for _, gpus in nodes.values())} if whole and visible else {}
 
 
 def out_of_memory(reports: Iterable[Report], job: JobReading) -> list[Report]:

@@ -18,8 +18,8 @@ def remaining_minutes(limit_seconds: float | None, start: float, now: float) -> 
     """The remaining minutes of a job's time limit; ``start`` 0: the job has not begun."""
     if limit_seconds is None:
         return UNLIMITED_MINUTES
-    elapsed = max(0.0, now - start) if start else 0.0
-    return ceil(max(0.0, limit_seconds - elapsed) / 60.0)
+    elapsed_seconds = max(0.0, now - start) if start else 0.0
+    return ceil(max(0.0, limit_seconds - elapsed_seconds) / 60.0)
 
 
 def per_gpu(  # noqa: PLR0911 - one return a kind
@@ -38,7 +38,7 @@ def per_gpu(  # noqa: PLR0911 - one return a kind
             return _memory(job)
         case Kind.BILLING:
             partition = rules.partitions.get(job_reading.partition.split(",")[0])
-            return _billing(job, partition, largest_only=rules.billing_is_largest)
+            return _billing_units(job, partition, largest_only=rules.billing_is_largest)
         case Kind.GPU_MINUTES | Kind.RUNNING_GPU_MINUTES:
             return Fraction(
                 remaining_minutes(job_reading.time_limit_seconds, job_reading.start, now)
@@ -55,7 +55,7 @@ def _memory(job: Job) -> Fraction:
     return exact(rules.memory_mb_per_gpu) + exact(rules.memory_mb_per_node) / min(job.reqs)
 
 
-def _billing(job: Job, partition: Partition | None, *, largest_only: bool) -> Fraction:
+def _billing_units(job: Job, partition: Partition | None, *, largest_only: bool) -> Fraction:
     """Billing units by the partition's TRESBillingWeights, by default the number of CPUs."""
     cores = exact(job.rules.cores_per_gpu)
     if partition is None or not partition.billing:

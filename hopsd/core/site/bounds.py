@@ -57,7 +57,7 @@ def _once_per_subject(
     newest: tuple[SiteRules, dict[LimitSubject, R]] = NO_RULES, {}
 
     @wraps(work)
-    def cached(rules: SiteRules, subject: LimitSubject) -> R:
+    def read_cached(rules: SiteRules, subject: LimitSubject) -> R:
         nonlocal newest
         cache = newest
         if cache[0] is not rules:
@@ -68,7 +68,7 @@ def _once_per_subject(
             result = cache[1][subject] = work(rules, subject)
             return result
 
-    return cached
+    return read_cached
 
 
 @_once_per_subject
@@ -196,8 +196,8 @@ def max_nodes_bound(rules: SiteRules, subject: LimitSubject) -> JobBound | None:
     if rules.limited:
         nodes_per_job = job_bounds(rules, subject).get(Kind.NODES)
         candidates += [nodes_per_job] if nodes_per_job is not None else []
-        shared = (bound for bound in bounds(rules, subject) if bound.kind == Kind.NODES)
-        candidates += [JobBound(bound.maximum, bound.scope.name) for bound in shared]
+        shared_bounds = (bound for bound in bounds(rules, subject) if bound.kind == Kind.NODES)
+        candidates += [JobBound(bound.maximum, bound.scope.name) for bound in shared_bounds]
     return min(candidates, key=lambda bound: bound.value, default=None)
 
 

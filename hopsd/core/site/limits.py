@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from math import ceil, floor
 
-from hopsd.core.queue.history import OCCUPYING
+from hopsd.core.queue.history import OCCUPYING_STATES
 from hopsd.core.site.amounts import per_gpu, remaining_minutes
 from hopsd.core.site.bounds import LimitScope, LimitSubject, SiteLimit, bounds, scopes_of
 from hopsd.model.ids import JobId
@@ -126,7 +126,7 @@ def usage_by_scope(reading: Reading, planned_jobs: Container[JobId]) -> dict[Lim
         for scope in scopes_of(rules, subject):
             usages[scope].add(holder.id, _holder_resources(holder), _minutes(holder, reading.now))
     for job in reading.jobs:
-        if job.id not in planned_jobs and job.state in OCCUPYING:
+        if job.id not in planned_jobs and job.state in OCCUPYING_STATES:
             minutes = remaining_minutes(job.time_limit_seconds, job.start, reading.now)
             for scope in scopes_of(rules, limit_subject(job)):
                 usages[scope].add(job.id, {**job.tres, Kind.GPUS: job.allocation.gpus}, minutes)
@@ -226,7 +226,7 @@ def _limits(scope: LimitScope, groups: _Groups) -> Iterable[Limit]:
             count = None
         unbound = groups.running_exempt(scope, kind)
         yield Limit(
-            _described(
+            _describe(
                 scope,
                 bound,
                 use,
@@ -244,7 +244,7 @@ def _limits(scope: LimitScope, groups: _Groups) -> Iterable[Limit]:
     if count is not None:
         unbound = groups.running_exempt(scope, Kind.JOBS)
         yield Limit(
-            _described(scope, row.bounds[Kind.JOBS], use, unbound=(len(unbound), unbound)),
+            _describe(scope, row.bounds[Kind.JOBS], use, unbound=(len(unbound), unbound)),
             frozenset(row.members[Kind.JOBS]),
             count=count,
             exempt=exempt_jobs,
@@ -260,7 +260,7 @@ def _scaled_amounts(amounts: Mapping[JobId, Fraction], scale: int) -> dict[JobId
     return {job: floor(amount * scale) for job, amount in amounts.items()}
 
 
-def _described(
+def _describe(
     scope: LimitScope,
     bound: SiteLimit,
     use: Usage,

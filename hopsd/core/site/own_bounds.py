@@ -27,7 +27,7 @@ from hopsd.model.reason import Reason, ReasonCode, count_of
 from hopsd.model.rules import Rules, ShapeRule
 from hopsd.model.site import Kind, Partition, SiteRules
 
-_NEVER = ReasonCode.NO_CONFIGURATION
+_NEVER_CODE = ReasonCode.NO_CONFIGURATION
 
 
 def open_partitions(job_reading: JobReading, reading: Reading) -> str | Reason:
@@ -82,13 +82,13 @@ def _missing(job_reading: JobReading, partition: str, reading: Reading) -> Reaso
     types = sorted({node.gpu_type for node in nodes if not is_cpu(node.gpu_type)})
     if kind is not None and nodes and kind not in types:
         text = f"it asks for GPUs of type {kind}, and partition {partition} has {', '.join(types)}"
-        return Reason(_NEVER, text)
+        return Reason(_NEVER_CODE, text)
     sizes = [n.memory_mb for n in nodes if n.memory_mb and kind in (None, n.gpu_type)]
     if wanted_mb is not None and sizes and wanted_mb > max(sizes):
         text = (
             f"it asks for {wanted_mb} MB of each node (--mem), and the largest has {max(sizes)} MB"
         )
-        return Reason(_NEVER, text)
+        return Reason(_NEVER_CODE, text)
     return None
 
 
@@ -116,7 +116,7 @@ def over_memory(
     text = f"it asks for {mb_per_node} MB of a node, and MaxMemPerNode is {limit_mb}"
     if whole_node:
         text += "; without --mem or --mem-per-cpu Slurm counts all memory of a node"
-    return Reason(_NEVER, text)
+    return Reason(_NEVER_CODE, text)
 
 
 def standing(job_reading: JobReading, rules: SiteRules) -> dict[str, Any]:
@@ -164,14 +164,14 @@ def _tier(name: str, rules: SiteRules) -> int:
 def _refusal(job_reading: JobReading, subject: LimitSubject, rules: SiteRules) -> Reason | None:
     partition = rules.partitions.get(subject.partition)
     if partition is not None and (text := _exclusion(partition, subject)):
-        return Reason(_NEVER, f"partition {partition.name} {text}")
+        return Reason(_NEVER_CODE, f"partition {partition.name} {text}")
     bound, seconds = time_limit(rules, subject), job_reading.time_limit_seconds
     if bound is not None and seconds is not None and seconds > bound.value:
         text = (
             f"its time limit of {seconds / 60:g} minutes is above the {bound.value / 60:g} of"
             f" {bound.source}; scontrol update its TimeLimit"
         )
-        return Reason(_NEVER, text)
+        return Reason(_NEVER_CODE, text)
     return None
 
 
@@ -197,12 +197,12 @@ def _with_server_limits(job: Job, subject: LimitSubject, rules: SiteRules) -> Jo
     max_nodes = max_nodes_bound(rules, subject)
     if max_nodes is not None:
         if max_nodes.value < 1:
-            return Reason(_NEVER, f"{max_nodes.source} allows no node")
+            return Reason(_NEVER_CODE, f"{max_nodes.source} allows no node")
         limited_rules = replace(limited_rules, max_nodes=int(max_nodes.value))
     per_node = _max_gpus_per_node(limited_rules, subject, rules)
     if per_node is not None:
         if per_node.value < 1:
-            return Reason(_NEVER, f"{per_node.source}: not enough for one GPU on a node")
+            return Reason(_NEVER_CODE, f"{per_node.source}: not enough for one GPU on a node")
         shape = ShapeRule.EVEN if limited_rules.shape is ShapeRule.ANY else limited_rules.shape
         limited_rules = replace(limited_rules, shape=shape, max_per_node=int(per_node.value))
     return job if limited_rules == job.rules else replace(job, rules=limited_rules)
@@ -219,11 +219,11 @@ def _max_gpus_per_node(
         Kind.CPUS: (job_rules.cores_per_gpu, 0.0),
         Kind.MEMORY: (job_rules.memory_mb_per_gpu, job_rules.memory_mb_per_node),
     }
-    for kind, (per_gpu_need, fixed) in needs.items():
+    for kind, (per_gpu_need, fixed_need) in needs.items():
         bound = node_bounds(rules, subject).get(kind)
         if bound is not None and per_gpu_need:
             source = f"{bound.source}, {count_of(bound.value, kind)} of one job on a node"
-            limits.append(JobBound(floor((bound.value - fixed) / per_gpu_need), source))
+            limits.append(JobBound(floor((bound.value - fixed_need) / per_gpu_need), source))
     return min(limits, key=lambda limit: limit.value, default=None)
 
 
@@ -254,7 +254,7 @@ def _with_counts(
                 f"{bound.source}: at least {count_of(bound.value, kind)};"
                 f" it asks for {count_of(max(counts), 'GPUs')} or fewer"
             )
-            reason = Reason(_NEVER, text)
+            reason = Reason(_NEVER_CODE, text)
         counts = allowed_counts
     if counts:
         return job if tuple(counts) == job.reqs else replace(job, reqs=tuple(counts))
@@ -276,7 +276,7 @@ def _gpu_maxima(
         yield (
             job_rules.max_nodes * gpus_per_node,
             f"{node_limit.source}, {nodes} of one job",
-            _NEVER,
+            _NEVER_CODE,
         )
     if not rules.limited:
         return
@@ -286,7 +286,7 @@ def _gpu_maxima(
             yield (
                 floor(bound.value / amount),
                 f"{bound.source}, {count_of(bound.value, kind)} of one job",
-                _NEVER,
+                _NEVER_CODE,
             )
     minutes = remaining_minutes(job_reading.time_limit_seconds, job_reading.start, now)
     for shared in bounds(rules, subject):

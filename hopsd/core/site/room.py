@@ -29,7 +29,9 @@ class PartitionSelector:
         Slurm goes on to the next partition where a limit of one is reached.
         """
         names = job_reading.partition.split(",")
-        full = {name: bound for name in names if (bound := self._reached(job, job_reading, name))}
+        full = {
+            name: bound for name in names if (bound := self._full_bound(job, job_reading, name))
+        }
         usable = [name for name in names if name not in full]
         if not usable:
             first_limit = full[names[0]]  # by the plan's own reason
@@ -37,7 +39,7 @@ class PartitionSelector:
         notes = [f"no room in partition {name}: {text}" for name, text in full.items()]
         return ",".join(usable or names), "; ".join(notes)
 
-    def _reached(self, job: Job, job_reading: JobReading, name: str) -> str:
+    def _full_bound(self, job: Job, job_reading: JobReading, name: str) -> str:
         rules = self._reading.site
         in_partition = replace(job_reading, partition=name)
         for bound in bounds(rules, limit_subject(in_partition)):

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from hopsd.core.placement.pools import RunnableFilter, could_run, job_cache, pools_of
 from hopsd.core.placement.shortages import Shortages
-from hopsd.core.queue.history import OCCUPYING
+from hopsd.core.queue.history import OCCUPYING_STATES
 from hopsd.core.queue.run_time import Expectation, RunTimes
 from hopsd.core.site.limits import limit_rows, over_limits
 from hopsd.core.site.own_bounds import open_partitions, standing, within_site
@@ -52,8 +52,10 @@ class SnapshotBuild:
         """A copy with further notes."""
         if not notes:
             return self
-        updated = {job: "; ".join(filter(None, [self.notes.get(job), notes[job]])) for job in notes}
-        return replace(self, notes={**self.notes, **updated})
+        updated_notes = {
+            job: "; ".join(filter(None, [self.notes.get(job), notes[job]])) for job in notes
+        }
+        return replace(self, notes={**self.notes, **updated_notes})
 
 
 def build_snapshot(
@@ -67,7 +69,7 @@ def build_snapshot(
     """Build a snapshot: the schedulable nodes and the jobs with a valid comment."""
     nodes = _nodes(reading, settings.racks)
     context = _context(reading, nodes, knowledge, info, settings)
-    pinning = Pinning(
+    rule = Pinning(
         context.schedulable,
         context.access,
         settings.pinned,
@@ -76,14 +78,14 @@ def build_snapshot(
         frozenset() if settings.unsaved is Unsaved.MOVES else knowledge.failed_again,
     )
     jobs: list[Job] = []
-    pinned: set[JobId] = set()
+    pinned_jobs: set[JobId] = set()
     notes: dict[JobId, str] = {}
     refused: dict[JobId, Reason] = {}
     expected: dict[JobId, Expectation] = {}
     job_readings: list[JobReading] = []
     # At a round's start jobs may leave a partition, and Slurm would start others there.
-    leaving = [job for job, comment in comments.items() if info.first and comment.preempt]
-    choice = _Choice(context, PartitionSelector(reading, frozenset(leaving)))
+    movable_jobs = [job for job, comment in comments.items() if info.first and comment.preempt]
+    choice = _Choice(context, PartitionSelector(reading, frozenset(movable_jobs)))
     largest = max((node.gpus for node in reading.nodes), default=0)
     for original in reading.jobs:
         comment = comments.get(original.id)
@@ -92,9 +94,9 @@ def build_snapshot(
         if not isinstance(partitions, Reason) and partitions != original.partition:
             job_reading = replace(original, partition=partitions)
         job_readings.append(job_reading)
-        stay = pinning.decide(job_reading, comment, records.get(job_reading.id))
+        stay = rule.decide(job_reading, comment, records.get(job_reading.id))
         if stay is not Stay.NO:
-            pinned.add(job_reading.id)
+            pinned_jobs.add(job_reading.id)
         if comment is not None and job_reading.state in (SlurmState.PENDING, SlurmState.RUNNING):
             job_reading, entry = choice.job(
                 JobFacts(job_reading, comment, records[job_reading.id], stay)
@@ -116,14 +118,14 @@ def build_snapshot(
         jobs = [
             replace(job, preemptible=False) if job.id in limit_breakers else job for job in jobs
         ]
-    pinned |= {job.id for job in jobs if job.running and not job.preemptible}
+    pinned_jobs |= {job.id for job in jobs if job.running and not job.preemptible}
     snapshot = Snapshot(reading.now, info, nodes, tuple(jobs), limits=limits)
-    narrowed = {
+    narrowed_jobs = {
         job_reading.id: job_reading.partition
         for job_reading, original in zip(job_readings, reading.jobs, strict=True)
         if set(job_reading.partition.split(",")) != set(original.partition.split(","))
     }
-    return SnapshotBuild(snapshot, frozenset(pinned), notes, refused, expected, narrowed)
+    return SnapshotBuild(snapshot, frozenset(pinned_jobs), notes, refused, expected, narrowed_jobs)
 
 
 class _Choice:
@@ -137,7 +139,7 @@ class _Choice:
         for node in reading.nodes:
             for name in node.partitions:
                 self._nodes[name].add(node.name)
-        self._found: dict[object, bool] = {}
+        self._answers: dict[object, bool] = {}
 
     def job(self, facts: JobFacts) -> tuple[JobReading, SnapshotJob]:
         """The job; a waiting one in its chosen partitions."""
@@ -162,12 +164,12 @@ class _Choice:
 
     def _could_hold(self, job: Job, partition: str) -> bool:
         key = id(job.throughput), job.reqs, job.rules, partition
-        if key not in self._found:
+        if key not in self._answers:
             available, rules = self._open | self._nodes[partition], job.rules
             nodes = available if rules.nodes is None else available & rules.nodes
-            confined = replace(job, rules=replace(rules, nodes=interned(nodes)))
-            self._found[key] = could_run(confined, self._context.pools)
-        return self._found[key]
+            confined_job = replace(job, rules=replace(rules, nodes=interned(nodes)))
+            self._answers[key] = could_run(confined_job, self._context.pools)
+        return self._answers[key]
 
 
 def _context(
@@ -225,7 +227,7 @@ def _nodes(reading: Reading, racks: Mapping[NodeName, RackName]) -> tuple[Node, 
     """The schedulable nodes."""
     gpus_in_use: dict[NodeName, int] = defaultdict(int)
     for job in reading.jobs:
-        if job.state in OCCUPYING:
+        if job.state in OCCUPYING_STATES:
             for node, gpus in job.allocation:
                 gpus_in_use[node] += gpus
     return tuple(

@@ -1,4 +1,4 @@
-"""What hops is told about a training, checked against itself: where two figures disagree by a whole
+"""Consistency checks on a training's figures: where two figures disagree by a whole
 factor, one of them counts something else than samples.
 """
 
@@ -17,7 +17,7 @@ WHOLE = 0.03
 SAME_TIME = 0.1
 """Relative distance up to which two iterations take the same time."""
 
-MOST = 1000
+MAX_RATIO = 1000
 """Larger ratios have other causes than what counts as a sample."""
 
 REMEDY = "batch= in its comment decides"
@@ -29,12 +29,16 @@ def doubts_of_job(comment: Comment, record: JobRecord) -> Iterator[str]:
     counts = record.saved is False or (record.saved is not None and not record.restarts)
     if counts and not record.samples_done:
         yield f"its reports do not show how many samples an iteration trains on: {REMEDY}"
-    declared, loop_samples = comment.samples, record.samples_planned
-    if declared and loop_samples and (factor := whole_factor(loop_samples / declared)):
-        relation = f"{factor} times" if loop_samples > declared else f"1/{factor} of"
+    declared_samples, loop_samples = comment.samples, record.samples_planned
+    if (
+        declared_samples
+        and loop_samples
+        and (factor := whole_factor(loop_samples / declared_samples))
+    ):
+        relation = f"{factor} times" if loop_samples > declared_samples else f"1/{factor} of"
         yield (
             f"its loops show {loop_samples:,.0f} samples in all, {relation} its"
-            f" samples={declared:g}:"
+            f" samples={declared_samples:g}:"
             f" one of the two may count something else; {REMEDY}"
         )
 
@@ -63,7 +67,7 @@ def doubtful_batch(records: Iterable[ThroughputRecord]) -> str:
 
 def whole_factor(ratio: float) -> int | None:
     """The whole number from 2 to MOST that ``ratio``, or its inverse, is near to; None: none is."""
-    if not 1.0 / MOST <= ratio <= MOST:
+    if not 1.0 / MAX_RATIO <= ratio <= MAX_RATIO:
         return None
     ratio = max(ratio, 1.0 / ratio)
     factor = round(ratio)

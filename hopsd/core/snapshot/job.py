@@ -48,7 +48,7 @@ class Speeds:
         self._estimator = estimator
         self._nodes = nodes
         self._pools: dict[frozenset[NodeName], Pools] = {}
-        self._found: dict[tuple[WorkloadName, bool, tuple[GpuType, ...]], Estimate] = {}
+        self._estimates: dict[tuple[WorkloadName, bool, tuple[GpuType, ...]], Estimate] = {}
         self._doubts: dict[WorkloadName, str] = {}
 
     def pools(self, nodes: frozenset[NodeName]) -> Pools:
@@ -60,15 +60,15 @@ class Speeds:
     def estimate(self, workload: WorkloadName, pools: Pools, *, cpu: bool) -> Estimate:
         """The workload's speeds on the GPU types of ``pools``; ``cpu``: on CPU nodes."""
         key = workload, cpu, tuple(pools)
-        if key not in self._found:
+        if key not in self._estimates:
             estimate = self._estimator.estimate(workload)
             tables = {
                 t: table for t, table in usable(estimate.tables, cpu=cpu).items() if t in pools
             }
             # Return the same object if no table is dropped: caches are keyed by it (Remembered).
             complete = len(tables) == len(estimate.tables)
-            self._found[key] = estimate if complete else replace(estimate, tables=tables)
-        return self._found[key]
+            self._estimates[key] = estimate if complete else replace(estimate, tables=tables)
+        return self._estimates[key]
 
     def doubt(self, workload: WorkloadName) -> str:
         """A note if the reports of its jobs contradict each other."""
@@ -133,18 +133,29 @@ def snapshot_job(facts: JobFacts, context: Context) -> SnapshotJob:
     if context.racked:
         rules = on_racks(rules, facts.reading, facts.record.wait_seconds)
     rules, blocks = context.blocks.applied(rules, reqs)
-    unsaved = STAY_NOTES.get(facts.stay, "")
+    save_note = STAY_NOTES.get(facts.stay, "")
     movable = facts.stay is Stay.NO and facts.reading.state is SlurmState.RUNNING
     if movable and facts.record.saved is False:
-        unsaved = UNSEEN_SAVE_NOTE
+        save_note = UNSEEN_SAVE_NOTE
     steps = _steps_note(facts)
-    racks = racks_note(facts.reading, facts.record.wait_seconds, racked=context.racked)
+    racks = racks_note(facts.reading, facts.record.wait_seconds, has_racks=context.racked)
     segments = segments_note(rules, facts.comment.reqs)
     unusable = context.nodes_notes.for_job(facts.reading)
-    mingled = "" if facts.record.communication_timed is not False else MINGLED_NOTE
-    trained = progress(facts.record, speeds.tables, speeds.server_factor.values())
-    cores, longer = _fewer_cores(facts.reading, rules), _longer_than_declared(facts, trained)
-    notes = [left_out, cores, longer, unusable, racks, segments, blocks, unsaved, steps, mingled]
+    mixture_note = "" if facts.record.communication_timed is not False else MINGLED_NOTE
+    progress_now = progress(facts.record, speeds.tables, speeds.server_factor.values())
+    cores, longer = _fewer_cores(facts.reading, rules), _longer_than_declared(facts, progress_now)
+    notes = [
+        left_out,
+        cores,
+        longer,
+        unusable,
+        racks,
+        segments,
+        blocks,
+        save_note,
+        steps,
+        mixture_note,
+    ]
     notes += [
         *doubts_of_job(facts.comment, facts.record),
         context.speeds.doubt(facts.record.workload),
@@ -152,7 +163,7 @@ def snapshot_job(facts: JobFacts, context: Context) -> SnapshotJob:
     if left_out:
         facts = replace(facts, comment=replace(facts.comment, reqs=reqs))
     expected = _expected(facts, context)
-    job = _job(facts, context, speeds, rules, expected, trained)
+    job = _job(facts, context, speeds, rules, expected, progress_now)
     if job is not None:
         job, short = context.shortages.avoided(
             kept_to_counts(job),
@@ -177,7 +188,7 @@ def _job(
     speeds: Estimate,
     rules: Rules,
     expected: Expectation | None,
-    trained: Progress,
+    progress: Progress,
 ) -> Job | None:
     reading, comment, record, settings = (
         facts.reading,
@@ -198,13 +209,13 @@ def _job(
         server_factor=speeds.server_factor,
         server_factor_at=speeds.server_factor_at,
         age_seconds=_age(facts, expected, settings),
-        samples=_samples(facts, expected, trained),
+        samples=_samples(facts, expected, progress),
         state=_state(reading, context.reading.now),
         restart_seconds=_restart_seconds(record, settings),
         time_limit_seconds=reading.time_limit_seconds,
         preemptible=facts.stay is Stay.NO,
         running=running,
-        samples_done=trained.done,
+        samples_done=progress.done,
         attained_gpu_seconds=record.attained_gpu_seconds,
         run_seconds=record.run_seconds,
         run_seconds_by_type=record.run_seconds_by_type,
@@ -268,19 +279,19 @@ def _fewer_cores(job: JobReading, rules: Rules) -> str:
     )
 
 
-def _longer_than_declared(facts: JobFacts, trained: Progress) -> str:
+def _longer_than_declared(facts: JobFacts, progress: Progress) -> str:
     """A note about samples= that were too few."""
-    declared, trained_samples = facts.comment.samples, facts.record.samples_done
-    if declared is None or (expected := by_declared(declared, trained.due)) == declared:
+    claim, trained_samples = facts.comment.samples, facts.record.samples_done
+    if claim is None or (expected := by_declared(claim, progress.due)) == claim:
         return ""
-    if trained.due > trained_samples:
+    if progress.due > trained_samples:
         return (
-            f"in the time on its GPUs it could have trained {trained.due:,.0f} samples, more than"
-            f" its samples={declared:g}, and reports {trained_samples:,.0f}: it is expected to"
+            f"in the time on its GPUs it could have trained {progress.due:,.0f} samples, more than"
+            f" its samples={claim:g}, and reports {trained_samples:,.0f}: it is expected to"
             f" train {expected:,.0f} in all"
         )
     return (
-        f"it has trained {trained_samples:,.0f} samples, more than its samples={declared:g}: it is"
+        f"it has trained {trained_samples:,.0f} samples, more than its samples={claim:g}: it is"
         f" expected to train {expected:,.0f} in all"
     )
 
@@ -294,10 +305,10 @@ def _running(reading: JobReading, context: Context) -> Allocation:
     )
 
 
-def _samples(facts: JobFacts, expected: Expectation | None, trained: Progress) -> float | None:
+def _samples(facts: JobFacts, expected: Expectation | None, progress: Progress) -> float | None:
     """As declared, else as expected."""
     if facts.comment.samples is not None:
-        return by_declared(facts.comment.samples, trained.due)
+        return by_declared(facts.comment.samples, progress.due)
     return expected.samples if expected is not None else None
 
 
@@ -322,7 +333,7 @@ def _expected(facts: JobFacts, context: Context) -> Expectation | None:
         return by_loops(facts.record.samples_planned, facts.record.samples_done)
     # Slurm counts the limit anew after each requeue.
     since = facts.record.allocation_since if facts.record.allocation else None
-    elapsed = context.reading.now - since if since else 0.0
+    elapsed_seconds = context.reading.now - since if since else 0.0
     return context.run_times.expect(
         RunTimeQuery(
             facts.reading.user,
@@ -333,7 +344,7 @@ def _expected(facts: JobFacts, context: Context) -> Expectation | None:
             facts.record.run_seconds,
             facts.record.attained_gpu_seconds,
             facts.record.samples_done,
-            None if limit is None else max(0.0, limit - elapsed),
+            None if limit is None else max(0.0, limit - elapsed_seconds),
         )
     )
 
@@ -346,8 +357,8 @@ def _restart_seconds(record: JobRecord, settings: SnapshotSettings) -> float:
 
 
 def _contention(record: JobRecord, now: float) -> float | None:
-    lived = now - record.submit
-    return record.app_seconds / lived if lived > 0 and record.app_seconds > 0 else None
+    lifetime = now - record.submit
+    return record.app_seconds / lifetime if lifetime > 0 and record.app_seconds > 0 else None
 
 
 def _state(job: JobReading, now: float) -> JobState:

@@ -114,11 +114,11 @@ class Pinning:
         """
         if job.state is not SlurmState.RUNNING:
             return Stay.NO
-        willing = comment is not None and (comment.preempt or not self.by_user)
+        may_move = comment is not None and (comment.preempt or not self.by_user)
         returnable = self.schedulable.issuperset(job.allocation.nodes) and self.access.take_back(
             job
         )
-        if not (willing and job.requeue and returnable):
+        if not (may_move and job.requeue and returnable):
             return Stay.YES
         return self._harm(job, record)
 
@@ -130,15 +130,15 @@ class Pinning:
             Stay.REFUSES: "refuses" in job.options.repeats,
             Stay.FAILED_AGAIN: kind in self.failed_again,
             Stay.ENDS_BY_SIGNAL: kind in self.ended_by_signal and job.options.warned,
-            Stay.UNTIL_SAVED: _unsaved(job, record, self.unsaved),
+            Stay.UNTIL_SAVED: _is_unsaved(job, record, self.unsaved),
         }
         return next((stay for stay, applies in reasons.items() if applies), Stay.NO)
 
 
-def _unsaved(job: JobReading, record: JobRecord | None, rule: Unsaved) -> bool:
+def _is_unsaved(job: JobReading, record: JobRecord | None, rule: Unsaved) -> bool:
     """Whether a job that could otherwise be moved stays until it has saved."""
-    vouched = rule is Unsaved.MOVES or job.options.preempt
-    if record is None or record.saved or vouched or _answers(job, record):
+    is_vouched_for = rule is Unsaved.MOVES or job.options.preempt
+    if record is None or record.saved or is_vouched_for or _answers(job, record):
         return False
     return rule is Unsaved.STAYS or record.saved is False
 
@@ -150,10 +150,10 @@ def _answers(job: JobReading, record: JobRecord) -> bool:
     limit, where nothing is lost by it. Where a restart followed no save, the job is not stopped
     again for nothing.
     """
-    asked = job.options
-    if "requeues" in asked.repeats:
-        return asked.warned
+    options = job.options
+    if "requeues" in options.repeats:
+        return options.warned
     in_vain = job.restarts > 0 and record.saved is False
-    if asked.signal and asked.signal_steps:
+    if options.signal and options.signal_steps:
         return record.answers_signal is True and not in_vain
-    return asked.warned and not in_vain
+    return options.warned and not in_vain

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from hopsd.model.job import Shape
 from hopsd.model.knowledge import ThroughputRecord
 
-SAME = 0.1
+SAME_SHARE = 0.1
 """Batch sizes that differ by less than this share are the same."""
 
 NEWEST = 6
@@ -40,9 +40,9 @@ def split(
     }
     present = _most_frequent([size(record) for record in [*reports.values()][-NEWEST:]])
     different = [record for record in with_batch if not is_near(size(record), present)]
-    earlier = [record for record in different if is_near(size(record), size(different[-1]))]
-    excluded = {id(record) for record in different}
-    return [record for record in by_time if id(record) not in excluded], earlier
+    earlier_records = [record for record in different if is_near(size(record), size(different[-1]))]
+    excluded_ids = {id(record) for record in different}
+    return [record for record in by_time if id(record) not in excluded_ids], earlier_records
 
 
 def _per_gpu(record: ThroughputRecord) -> float:
@@ -71,11 +71,11 @@ def _most_frequent(sizes: Sequence[float]) -> float:
 
 def is_near(first: float, second: float) -> bool:
     """Whether two batch sizes count as the same."""
-    return abs(first - second) <= SAME * max(first, second)
+    return abs(first - second) <= SAME_SHARE * max(first, second)
 
 
 def carried_over(
-    earlier: Mapping[Shape, float], present: Mapping[Shape, float]
+    earlier_seconds: Mapping[Shape, float], present: Mapping[Shape, float]
 ) -> dict[Shape, float]:
     """Seconds of an iteration, measured at an earlier batch size, as expected at the present one.
 
@@ -84,9 +84,11 @@ def carried_over(
     nothing is carried over: scaling time with the batch predicts worse than theory alone.
     Only shapes that were not measured at the present batch are in the result.
     """
-    common = sorted(earlier.keys() & present.keys())
+    common = sorted(earlier_seconds.keys() & present.keys())
     if not common:
         return {}
-    extra_seconds = sum(present[shape] - earlier[shape] for shape in common) / len(common)
-    shifted = {shape: seconds + extra_seconds for shape, seconds in earlier.items()}
-    return {s: seconds for s, seconds in shifted.items() if seconds > 0.0 and s not in present}
+    extra_seconds = sum(present[shape] - earlier_seconds[shape] for shape in common) / len(common)
+    shifted_seconds = {shape: seconds + extra_seconds for shape, seconds in earlier_seconds.items()}
+    return {
+        s: seconds for s, seconds in shifted_seconds.items() if seconds > 0.0 and s not in present
+    }

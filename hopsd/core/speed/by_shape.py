@@ -27,7 +27,7 @@ DEVIATION, OCTAVES = 0.10, 1.0
 SCATTER = 0.08
 """Standard deviation of the deviation that a shape shares with no other."""
 
-CORRELATED = 0.5
+CORRELATION = 0.5
 """Correlation of the link's and the network's corrections: both depend on the parameters."""
 
 HALF_WIDTH_80 = 1.2816
@@ -66,9 +66,13 @@ class Belief:
     @property
     def covariance(self) -> Floats:
         """The prior covariance of the corrections, (3, 3)."""
-        shared = CORRELATED * self.link * self.net
+        shared_variance = CORRELATION * self.link * self.net
         return np.array(
-            [[self.iteration**2, 0.0, 0.0], [0.0, self.link**2, shared], [0.0, shared, self.net**2]]
+            [
+                [self.iteration**2, 0.0, 0.0],
+                [0.0, self.link**2, shared_variance],
+                [0.0, shared_variance, self.net**2],
+            ]
         )
 
 
@@ -114,13 +118,13 @@ class Regression:
     ) -> None:
         """``older``: speeds of an older version of the program, which weigh less."""
         self._belief, self._model = belief, model
-        self._corrected = belief.times
+        self._current_times = belief.times
         newest = dict(measured)
         speeds = {**dict(older), **newest}
         noise = [SCATTER**2 + (0.0 if shape in newest else OLDER**2) for shape in speeds]
         self._fit = self._fit_posterior(speeds, np.array(noise))
-        self._corrected = _corrected_times(belief.times, self._fit.corrections)
-        self._known: dict[Shape, float] = {}
+        self._current_times = _corrected_times(belief.times, self._fit.corrections)
+        self._cache: dict[Shape, float] = {}
 
     def base(self, gpus: int, nodes: int) -> float:
         """The equations' prediction, without measurements."""
@@ -129,13 +133,13 @@ class Regression:
     def per_gpu(self, gpus: int, nodes: int) -> float:
         """The median of the estimate."""
         shape = gpus, nodes
-        if shape not in self._known:
+        if shape not in self._cache:
             fit = self._fit
-            log_seconds = self._log_seconds(fit.corrections, self._corrected, shape)
+            log_seconds = self._log_seconds(fit.corrections, self._current_times, shape)
             for fitted_shape, pull in zip(fit.shapes, fit.weights, strict=True):
                 log_seconds += pull * _similarity(fitted_shape, shape)
-            self._known[shape] = exp(-log_seconds)
-        return self._known[shape]
+            self._cache[shape] = exp(-log_seconds)
+        return self._cache[shape]
 
     def deviation(self, gpus: int, nodes: int) -> float:
         """Standard deviation of the logarithm of :meth:`per_gpu`."""
@@ -157,9 +161,9 @@ class Regression:
         """The gradient of the log seconds with respect to the corrections, (3,)."""
         step = 1e-3
         index = 1 if shape[1] == 1 else 2
-        shifted = [corrections[0], corrections[1], corrections[2]]
-        shifted[index] += step
-        neighbour = (shifted[0], shifted[1], shifted[2])
+        values = [corrections[0], corrections[1], corrections[2]]
+        values[index] += step
+        neighbour = (values[0], values[1], values[2])
         times = self._belief.times
         rise = self._log_seconds(neighbour, _corrected_times(times, neighbour), shape)
         rise -= self._log_seconds(corrections, _corrected_times(times, corrections), shape)
@@ -173,7 +177,7 @@ class Regression:
         if not shapes:
             empty = np.zeros((0, 0))
             return _Posterior(NONE, (), (), np.zeros((0, 3)), empty, prior_covariance)
-        observed = np.array([self._surprise(shape, rate) for shape, rate in per_gpu.items()])
+        observations = np.array([self._surprise(shape, rate) for shape, rate in per_gpu.items()])
         covariance = np.array(
             [[_similarity(first, second) for second in shapes] for first in shapes]
         )
@@ -184,7 +188,7 @@ class Regression:
             corrections = (float(values[0]), float(values[1]), float(values[2]))
             times = _corrected_times(self._belief.times, corrections)
             predictions = [self._log_seconds(corrections, times, shape) for shape in shapes]
-            residual: Floats = observed - predictions
+            residual: Floats = observations - predictions
             return residual
 
         def slopes_at(values: Floats) -> Floats:
@@ -195,8 +199,10 @@ class Regression:
         cost = residual @ inverse @ residual
         for _ in range(20):
             slopes = slopes_at(values)
-            weighted = slopes.T @ inverse
-            step = np.linalg.solve(weighted @ slopes + prior, weighted @ residual - prior @ values)
+            weighted_slopes = slopes.T @ inverse
+            step = np.linalg.solve(
+                weighted_slopes @ slopes + prior, weighted_slopes @ residual - prior @ values
+            )
             share, better = 1.0, False
             while share > 0.02 and not better:
                 candidate = values + share * step

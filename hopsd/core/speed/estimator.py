@@ -56,10 +56,10 @@ from hopsd.model.knowledge import Bandwidth, Knowledge, Theory, ThroughputRecord
 KNOWN_ALONE, UNKNOWN_ALONE = 0.05, 0.5
 """Standard deviation of the logarithm of a GPU's speed: from basic times, from other types."""
 
-CALIBRATED, UNCALIBRATED = 0.5, 1.2
+CALIBRATED_SD, UNCALIBRATED_SD = 0.5, 1.2
 """The same for communication time, with and without a measured bandwidth."""
 
-INFERRED = 0.7
+INFERRED_SD = 0.7
 """The same, with a bandwidth that measured shapes imply (:mod:`hopsd.core.speed.inferred`)."""
 
 
@@ -94,34 +94,34 @@ class Estimate:
 class _Evidence:
     """The evidence about a workload on a type.
 
-    ``theory`` comes from an older version of the program if ``outdated``; ``older``: speeds
-    measured with that version; ``earlier``: at the previous batch size. ``elsewhere``: a GPU's
-    speed inferred from other types. ``borrowed``: the type whose basic times ``theory`` scales.
+    ``theory`` comes from an older version of the program if ``is_outdated``; ``older``: speeds
+    measured with that version; ``earlier``: at the last batch size. ``alone_elsewhere``: a GPU's
+    speed inferred from other types. ``lender_type``: the type whose basic times ``theory`` scales.
     """
 
     measured: Tables
     theory: Theory | None
-    outdated: bool
+    is_outdated: bool
     older: Mapping[Shape, MeasuredSpeed]
     earlier: Mapping[Shape, MeasuredSpeed]
-    elsewhere: float
-    borrowed: GpuType | None = None
+    alone_elsewhere: float
+    lender_type: GpuType | None = None
 
     @property
     def deviation(self) -> float:
         """Standard deviation of the logarithm of a GPU's speed."""
-        if self.theory is None or self.borrowed is not None:
+        if self.theory is None or self.lender_type is not None:
             return UNKNOWN_ALONE
-        return OLDER if self.outdated else KNOWN_ALONE
+        return OLDER if self.is_outdated else KNOWN_ALONE
 
     @property
     def source(self) -> str:
         """The source of estimates that are not measured."""
         if self.theory is None:
             return ASSUMED
-        version = "older version's theory" if self.outdated else "theory"
-        if self.borrowed is not None:
-            version = f"theory from {self.borrowed}"
+        version = "older version's theory" if self.is_outdated else "theory"
+        if self.lender_type is not None:
+            version = f"theory from {self.lender_type}"
         return f"{version}, {record_count(self.theory.records)}"
 
 
@@ -151,7 +151,7 @@ class Estimator:
             self._bandwidth[setting.gpu_type] = replace(
                 setting, b_across=setting.b_across or calibration.b_across
             )
-        self._implied = {b.gpu_type: b for b in knowledge.implied}
+        self._implied_bandwidth = {b.gpu_type: b for b in knowledge.implied}
         self._theory: dict[WorkloadName, dict[GpuType, Theory]] = defaultdict(dict)
         for fit in filter(credible, knowledge.theory):
             self._theory[fit.workload][fit.gpu_type] = fit
@@ -163,16 +163,18 @@ class Estimator:
             if script := script_of(name):
                 versions = self._versions[script]
                 versions[name] = max(last_use, versions.get(name, last_use))
-        self._known: dict[WorkloadName, Estimate] = {}
+        self._estimates: dict[WorkloadName, Estimate] = {}
         self._records: dict[WorkloadName, list[ThroughputRecord]] | None = None
         self._measured_across: Mapping[WorkloadName, AcrossLeaves] = {}
         self._b_across: Mapping[GpuType, float] = {}
         if not settings.model.paper_exact:
             self._measured_across = self._measure_across(records)
-            calibrated = {t: b.b_across for t, b in self._bandwidth.items() if b.b_across}
-            self._b_across = {**self._imply_across(), **calibrated}
+            calibrated_bandwidths = {
+                t: b.b_across for t, b in self._bandwidth.items() if b.b_across
+            }
+            self._b_across = {**self._imply_across(), **calibrated_bandwidths}
             spread = {record.workload for record in records if record.leaves > 1}
-            records = below_one_leaf(records, {name: self._across(name) for name in spread})
+            records = below_one_leaf(records, {name: self._leaf_factors(name) for name in spread})
         self._layers = by_workload(records, settings.half_life_seconds, now)
 
     def _measure_across(
@@ -203,7 +205,7 @@ class Estimator:
                     votes[t].append(rate)
         return {t: median_low(rates) for t, rates in votes.items()}
 
-    def _across(self, workload: WorkloadName) -> AcrossLeaves:
+    def _leaf_factors(self, workload: WorkloadName) -> AcrossLeaves:
         """As measured, else as its basic times predict, the geometric mean over types."""
         if workload in self._measured_across:
             return self._measured_across[workload]
@@ -224,16 +226,16 @@ class Estimator:
     def _network_times(self, workload: WorkloadName) -> Iterator[tuple[GpuType, BasicTimes, Shape]]:
         """Basic times of a workload on types whose network is known, and two whole servers."""
         for t, theory in self._theory.get(workload, {}).items():
-            bandwidth = self._bandwidth.get(t) or self._implied.get(t)
+            bandwidth = self._bandwidth.get(t) or self._implied_bandwidth.get(t)
             times = basic_times(theory, bandwidth) if bandwidth else None
             if times is not None and not theory.inference and t in self._largest:
                 yield t, times, (2 * self._largest[t], 2)
 
     def estimate(self, workload: WorkloadName) -> Estimate:
         """Tables of one workload for all GPU types of the nodes."""
-        if workload not in self._known:
-            self._known[workload] = self._estimate(workload)
-        return self._known[workload]
+        if workload not in self._estimates:
+            self._estimates[workload] = self._estimate(workload)
+        return self._estimates[workload]
 
     def records(self, workload: WorkloadName) -> Sequence[ThroughputRecord]:
         """What jobs of a workload reported."""
@@ -263,31 +265,31 @@ class Estimator:
             if older_version
             else Layers({}, {}, {})
         )
-        outdated = self._theory.get(older_version, {}) if older_version else {}
-        earlier = {t: tables.answering(min_records) for t, tables in layers.earlier.items()}
-        fits = {**outdated, **theories}
-        elsewhere = (
+        outdated_fits = self._theory.get(older_version, {}) if older_version else {}
+        earlier_tables = {t: tables.answering(min_records) for t, tables in layers.earlier.items()}
+        fits = {**outdated_fits, **theories}
+        alone_elsewhere = (
             self._speed_on_other_types(measured, fits)
-            or self._speed_on_other_types(earlier, {})
+            or self._speed_on_other_types(earlier_tables, {})
             or 1.0
         )
         table = self._paper_table if self._settings.model.paper_exact else self._table
         lender = None if self._settings.model.paper_exact else _lending_theory(fits)
 
         def evidence(t: GpuType) -> _Evidence:
-            speed = elsewhere * self._relative_speed(t)
+            speed = alone_elsewhere * self._relative_speed(t)
             direct = _Evidence(
                 measured.get(t, Tables()),
-                theories.get(t, outdated.get(t)),
+                theories.get(t, outdated_fits.get(t)),
                 t not in theories,
                 older.type[t].answering(min_records).shapes if t in older.type else {},
-                earlier[t].shapes if t in earlier else {},
+                earlier_tables[t].shapes if t in earlier_tables else {},
                 speed,
             )
             if direct.theory is not None or lender is None:
                 return direct
             theory = scaled_to_speed(lender, t, speed)
-            return replace(direct, theory=theory, borrowed=lender.gpu_type)
+            return replace(direct, theory=theory, lender_type=lender.gpu_type)
 
         tables = {t: table(t, evidence(t)) for t in sorted(self._largest)}
         factors = plausible_factors(server_factors(layers, min_records))
@@ -297,7 +299,7 @@ class Estimator:
             s: plausible_factors(factors_of_nodes)
             for s, factors_of_nodes in factors_by_shape(layers, min_records).items()
         }
-        return Estimate(plausible_tables(tables), factors, factors_at, self._across(workload))
+        return Estimate(plausible_tables(tables), factors, factors_at, self._leaf_factors(workload))
 
     def _previous_version(self, workload: WorkloadName) -> WorkloadName | None:
         """The workload's newest other version of the program (its name after the last ``+``)."""
@@ -309,14 +311,16 @@ class Estimator:
         self, measured: Mapping[GpuType, Tables], theories: Mapping[GpuType, Theory]
     ) -> float | None:
         """Samples per second of one GPU, the mean over the known types."""
-        spreading = self._settings.assumed_sensitivity
+        sensitivity = self._settings.assumed_sensitivity
         worth = {t: self._relative_speed(t) for t in [*measured, *theories]}
-        together = [(t, m) for t, tables in measured.items() for m in tables.aggregated.values()]
+        aggregated_measurements = [
+            (t, m) for t, tables in measured.items() for m in tables.aggregated.values()
+        ]
         spread = [(t, m) for t, tables in measured.items() for m in tables.distributed.values()]
         return (
-            _mean([m.per_gpu / worth[t] for t, m in together])
+            _mean([m.per_gpu / worth[t] for t, m in aggregated_measurements])
             or _mean([alone(theory) / worth[t] for t, theory in theories.items()])
-            or _mean([m.per_gpu * spreading / worth[t] for t, m in spread])
+            or _mean([m.per_gpu * sensitivity / worth[t] for t, m in spread])
         )
 
     def _relative_speed(self, gpu_type: GpuType) -> float:
@@ -330,24 +334,24 @@ class Estimator:
     def _table(self, gpu_type: GpuType, evidence: _Evidence) -> ThroughputTable:
         settings, bandwidth = self._settings, self._bandwidth.get(gpu_type)
         theory, measured = evidence.theory, evidence.measured
-        inferred = self._implied.get(gpu_type) if bandwidth is None else None
-        times = basic_times(theory, bandwidth or inferred) if theory else None
-        calibrated = times is not None
+        inferred_bandwidth = self._implied_bandwidth.get(gpu_type) if bandwidth is None else None
+        times = basic_times(theory, bandwidth or inferred_bandwidth) if theory else None
+        is_calibrated = times is not None
         if times is None:
-            speed = alone(theory) if theory else evidence.elsewhere
+            speed = alone(theory) if theory else evidence.alone_elsewhere
             times = times_without_bandwidth(
                 theory, speed, settings.assumed_sensitivity, settings.model
             )
-        communication, source = UNCALIBRATED, ASSUMED
-        if calibrated and inferred:
-            communication = INFERRED
+        communication, source = UNCALIBRATED_SD, ASSUMED
+        if is_calibrated and inferred_bandwidth:
+            communication = INFERRED_SD
             source = f"{evidence.source}, bandwidth inferred"
-        elif calibrated:
-            communication, source = CALIBRATED, evidence.source
+        elif is_calibrated:
+            communication, source = CALIBRATED_SD, evidence.source
         belief = Belief(times, evidence.deviation, communication, communication)
         shapes = measured.shapes
         older = dict(speeds_of(evidence.older))
-        if theory is not None and not evidence.outdated:
+        if theory is not None and not evidence.is_outdated:
             older |= _carried_speeds(evidence.earlier, shapes, theory)
         speeds = LayeredSpeeds(
             regression(belief, settings.model, speeds_of(shapes), tuple(sorted(older.items()))),
@@ -372,25 +376,25 @@ class Estimator:
         theory, measured = evidence.theory, evidence.measured
         model = self._settings.model
         base = PaperBase(
-            alone(theory, model) if theory else evidence.elsewhere,
+            alone(theory, model) if theory else evidence.alone_elsewhere,
             evidence.source,
             basic_times(theory, self._bandwidth.get(gpu_type)) if theory else None,
             model,
             self._settings.assumed_sensitivity,
             self._largest[gpu_type],
         )
-        together = Column(measured.aggregated, base.together)
+        aggregated_column = Column(measured.aggregated, base.together)
         spread = Column(measured.distributed, base.spread)
         counts = {*range(1, self._largest[gpu_type] + 1), *measured.aggregated}
-        aggregated = {n: together.answer(n, spread.ratio) for n in sorted(counts)}
+        aggregated_answers = {n: aggregated_column.answer(n, spread.ratio) for n in sorted(counts)}
         servers = _server_counts(self._servers[gpu_type], measured.distributed)
-        distributed = {n: spread.answer(n, together.ratio) for n in servers}
+        distributed_answers = {n: spread.answer(n, aggregated_column.ratio) for n in servers}
         return ThroughputTable(
-            aggregated={n: answer.per_gpu for n, answer in aggregated.items()},
-            distributed={n: answer.per_gpu for n, answer in distributed.items()},
-            source=aggregated[1].source,
-            aggregated_source={n: answer.source for n, answer in aggregated.items()},
-            distributed_source={n: answer.source for n, answer in distributed.items()},
+            aggregated={n: answer.per_gpu for n, answer in aggregated_answers.items()},
+            distributed={n: answer.per_gpu for n, answer in distributed_answers.items()},
+            source=aggregated_answers[1].source,
+            aggregated_source={n: answer.source for n, answer in aggregated_answers.items()},
+            distributed_source={n: answer.source for n, answer in distributed_answers.items()},
         )
 
 
@@ -403,23 +407,27 @@ def _lending_theory(fits: Mapping[GpuType, Theory]) -> Theory | None:
 
 
 def _carried_speeds(
-    earlier: Mapping[Shape, MeasuredSpeed], present: Mapping[Shape, MeasuredSpeed], theory: Theory
+    earlier_speeds: Mapping[Shape, MeasuredSpeed],
+    present: Mapping[Shape, MeasuredSpeed],
+    theory: Theory,
 ) -> Speeds:
     """Speeds measured at the previous batch size, converted to the present one (``theory``'s).
 
     Only for shapes with the same batch per GPU as one GPU had: a program that divides its batch
     does something else on each.
     """
-    size = earlier[ALONE].batch if ALONE in earlier else 0.0
-    earlier_seconds = {s: m.iteration_seconds for s, m in earlier.items() if is_near(m.batch, size)}
+    size = earlier_speeds[ALONE].batch if ALONE in earlier_speeds else 0.0
+    earlier_seconds = {
+        s: m.iteration_seconds for s, m in earlier_speeds.items() if is_near(m.batch, size)
+    }
     present_seconds = {
         s: m.iteration_seconds for s, m in present.items() if is_near(m.batch, theory.batch_size)
     }
     present_seconds.setdefault(ALONE, theory.batch_size / alone(theory))
-    converted = carried_over(earlier_seconds, present_seconds)
+    converted_seconds = carried_over(earlier_seconds, present_seconds)
     return tuple(
         (shape, float(f"{theory.batch_size / seconds:.12g}"))
-        for shape, seconds in sorted(converted.items())
+        for shape, seconds in sorted(converted_seconds.items())
         if shape not in present
     )
 

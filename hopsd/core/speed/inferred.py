@@ -46,16 +46,18 @@ def with_implied_bandwidths(
     knowledge: Knowledge, settings: EstimatorSettings, now: float
 ) -> Knowledge:
     """``knowledge`` with the bandwidths that its workloads imply, without workloads that raise."""
-    implied, _ = find_failing_items(
+    bandwidths, _ = find_failing_items(
         informative(knowledge), lambda names: implied_bandwidths(knowledge, names, settings, now)
     )
-    return replace(knowledge, implied=implied)
+    return replace(knowledge, implied=bandwidths)
 
 
 def informative(knowledge: Knowledge) -> tuple[WorkloadName, ...]:
     """The newest workloads measured over several servers, on uncalibrated types."""
-    calibrated = {bandwidth.gpu_type for bandwidth in knowledge.bandwidth}
-    spread = {r.workload for r in knowledge.records if r.nodes > 1 and r.gpu_type not in calibrated}
+    calibrated_types = {bandwidth.gpu_type for bandwidth in knowledge.bandwidth}
+    spread = {
+        r.workload for r in knowledge.records if r.nodes > 1 and r.gpu_type not in calibrated_types
+    }
     newest: dict[WorkloadName, float] = {}
     for fit in knowledge.theory:
         if fit.workload in spread and not fit.inference and fit.params > 0:
@@ -78,7 +80,9 @@ def implied_bandwidths(
     """
     if settings.model.paper_exact:
         return ()
-    calibrated = {bandwidth.gpu_type for bandwidth in (*knowledge.bandwidth, *settings.bandwidth)}
+    calibrated_types = {
+        bandwidth.gpu_type for bandwidth in (*knowledge.bandwidth, *settings.bandwidth)
+    }
     records = [record for record in knowledge.records if record.workload in workloads]
     users = {r.workload: r.user for r in sorted(records, key=lambda r: -r.at)}  # the first one's
     layers = by_workload(records, settings.half_life_seconds, now)
@@ -89,12 +93,12 @@ def implied_bandwidths(
         workload_layers = layers.get(fit.workload)
         if (
             workload_layers is None
-            or fit.gpu_type in calibrated
+            or fit.gpu_type in calibrated_types
             or fit.gpu_type not in workload_layers.type
         ):
             continue
         measured = workload_layers.type[fit.gpu_type].answering(settings.min_records).shapes
-        for shape, rate in _implied(fit, measured, settings.model):
+        for shape, rate in _bandwidth_of_shapes(fit, measured, settings.model):
             votes[fit.gpu_type][shape[1] > 1][users[fit.workload]].append(rate)
     bandwidths = []
     for gpu_type, (links, nets) in sorted(votes.items()):
@@ -111,7 +115,7 @@ def _median_of_medians(votes: _Votes) -> float:
     return float(f"{median_low([median_low(user_votes) for user_votes in votes.values()]):.2g}")
 
 
-def _implied(
+def _bandwidth_of_shapes(
     theory: Theory, measured: Mapping[Shape, MeasuredSpeed], model: IterationModel
 ) -> Iterator[tuple[Shape, float]]:
     """Parameters per second by shape, for shapes at the batch size of ``theory``."""

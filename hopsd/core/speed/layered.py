@@ -16,10 +16,10 @@ from hopsd.core.speed.throughput import interpolate
 from hopsd.model.bounds import Bound
 from hopsd.model.job import ByShape, Shape
 
-SAME = 0.005
+SAME_SCALE = 0.005
 """The source omits smaller corrections."""
 
-REPEATED = 0.02
+REPEATABILITY = 0.02
 """The minimum relative standard deviation of a speed between runs."""
 
 
@@ -38,7 +38,7 @@ class LayeredSpeeds:
     ) -> None:
         self._theory, self._measured = theory, measured
         self._source_alone, self._source = source_alone, source
-        self._together = {
+        self._one_server = {
             gpus: m.per_gpu / theory.per_gpu(gpus, 1)
             for (gpus, nodes), m in measured.items()
             if nodes == 1
@@ -58,7 +58,7 @@ class LayeredSpeeds:
         if (gpus, nodes) not in self._interval_factors:
             measured = self._measured.get((gpus, nodes))
             if measured is not None:
-                deviation = max(REPEATED, measured.deviation)
+                deviation = max(REPEATABILITY, measured.deviation)
             else:
                 deviation = self._theory.deviation(gpus, nodes)
             self._interval_factors[gpus, nodes] = exp(HALF_WIDTH_80 * deviation)
@@ -83,7 +83,7 @@ class LayeredSpeeds:
                 else source
             )
         scale = self.per_gpu(gpus, nodes) / self._theory.base(gpus, nodes)
-        return source if abs(scale - 1.0) < SAME else f"{source}, scaled by {scale:.2f}"
+        return source if abs(scale - 1.0) < SAME_SCALE else f"{source}, scaled by {scale:.2f}"
 
     def _per_gpu(self, gpus: int, nodes: int) -> float:
         measured = self._measured.get((gpus, nodes))
@@ -91,25 +91,25 @@ class LayeredSpeeds:
             return measured.per_gpu
         theory = self._theory.per_gpu(gpus, nodes)
         if nodes == 1 and self._neighbours(gpus):
-            return interpolate(self._together, gpus) * theory
+            return interpolate(self._one_server, gpus) * theory
         return theory
 
     def _neighbours(self, gpus: int) -> tuple[int, ...]:
         """The nearest measured counts on one server, if there are any on both sides."""
-        smaller = [n for n in self._together if n < gpus]
-        larger = [n for n in self._together if n > gpus]
+        smaller = [n for n in self._one_server if n < gpus]
+        larger = [n for n in self._one_server if n > gpus]
         return (max(smaller), min(larger)) if smaller and larger else ()
 
 
-class Clamped:
+class ClampedSpeeds:
     """``speeds`` times ``scale``, within ``together`` on one server and ``spread`` over several.
 
     Implements :class:`hopsd.model.job.ByShape`.
     """
 
-    def __init__(self, speeds: ByShape, scale: float, together: Bound, spread: Bound) -> None:
+    def __init__(self, speeds: ByShape, scale: float, one_server: Bound, spread: Bound) -> None:
         self._speeds, self._scale = speeds, scale
-        self._together, self._spread = together, spread
+        self._one_server, self._spread = one_server, spread
 
     def per_gpu(self, gpus: int, nodes: int) -> float:
         """The estimate."""
@@ -123,10 +123,10 @@ class Clamped:
     def source(self, gpus: int, nodes: int) -> str:
         """The source of the estimate."""
         source = self._speeds.source(gpus, nodes)
-        unchanged = self.per_gpu(gpus, nodes) == self._speeds.per_gpu(gpus, nodes)
-        return source if unchanged else f"{source}, held to what is plausible"
+        is_unchanged = self.per_gpu(gpus, nodes) == self._speeds.per_gpu(gpus, nodes)
+        return source if is_unchanged else f"{source}, held to what is plausible"
 
     def clamp(self, rate: float, nodes: int) -> float:
         """``rate`` clamped to the bounds."""
-        bound = self._together if nodes == 1 else self._spread
+        bound = self._one_server if nodes == 1 else self._spread
         return min(max(rate, bound.minimum), bound.maximum)

@@ -117,13 +117,15 @@ class Tables:
     def answering(self, min_records: int) -> Tables:
         """The counts and shapes with at least ``min_records``."""
         return Tables(
-            _answering(self.aggregated, min_records),
-            _answering(self.distributed, min_records),
-            _answering(self.spread, min_records),
+            _with_enough_records(self.aggregated, min_records),
+            _with_enough_records(self.distributed, min_records),
+            _with_enough_records(self.spread, min_records),
         )
 
 
-def _answering(table: Mapping[Key, MeasuredSpeed], min_records: int) -> dict[Key, MeasuredSpeed]:
+def _with_enough_records(
+    table: Mapping[Key, MeasuredSpeed], min_records: int
+) -> dict[Key, MeasuredSpeed]:
     return {n: m for n, m in sorted(table.items()) if m.records >= min_records}
 
 
@@ -146,8 +148,8 @@ def median_of_users(reports: Sequence[tuple[float, float, T]]) -> T:
     Of two users in the middle the earlier one counts, so that a single newcomer cannot change the
     estimates of a workload.
     """
-    ranked = sorted(reports, key=lambda report: report[:2])
-    middle = ranked[(len(ranked) - 1) // 2 : len(ranked) // 2 + 1]
+    sorted_reports = sorted(reports, key=lambda report: report[:2])
+    middle = sorted_reports[(len(sorted_reports) - 1) // 2 : len(sorted_reports) // 2 + 1]
     return min(middle, key=lambda report: report[1])[2]
 
 
@@ -174,12 +176,12 @@ def by_workload(
 
 def _of_user(records: Iterable[ThroughputRecord], half_life_seconds: float, now: float) -> Layers:
     layers = Layers(defaultdict(Tables), defaultdict(Tables), {}, defaultdict(Tables))
-    present, earlier = split(records)
+    present, earlier_records = split(records)
 
     def add(tables: Tables, record: ThroughputRecord) -> None:
         tables.add(record, weight_of(now - record.at, half_life_seconds))
 
-    for record in earlier:
+    for record in earlier_records:
         add(layers.earlier[record.gpu_type], record)
     for record in present:
         add(layers.entity[record.node], record)
@@ -258,5 +260,5 @@ def _ratio(
     total = sum(measured.weight for measured in common.values())
     if total <= 0.0:
         return None
-    weighted = (m.weight * m.per_gpu / of_type[n].per_gpu for n, m in common.items())
-    return sum(weighted) / total
+    weighted_ratios = (m.weight * m.per_gpu / of_type[n].per_gpu for n, m in common.items())
+    return sum(weighted_ratios) / total

@@ -89,8 +89,10 @@ def fit(seconds: Floats, counts: Floats) -> Mixture:
 
 def fit_bins(bins: Mapping[int, float]) -> Mixture:
     """`fit` to a histogram: counts by bin."""
-    filled = sorted(bins)
-    return fit(bin_centers(filled), np.array([bins[bin_] for bin_ in filled], dtype=float))
+    filled_bins = sorted(bins)
+    return fit(
+        bin_centers(filled_bins), np.array([bins[bin_] for bin_ in filled_bins], dtype=float)
+    )
 
 
 def _bic(log_likelihood: float, parameters: int, observations: float) -> float:
@@ -137,8 +139,8 @@ class _Modes:
     def responsibilities(self, seconds: Floats) -> Floats:
         logs = self.log_densities(seconds)
         shares = np.exp(logs - logs.max(axis=0))
-        normalised: Floats = shares / shares.sum(axis=0)
-        return normalised
+        probabilities: Floats = shares / shares.sum(axis=0)
+        return probabilities
 
     def log_likelihood(self, seconds: Floats, counts: Floats) -> float:
         logs = self.log_densities(seconds)

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from math import inf
 
-from hopsd.core.speed.layered import Clamped
+from hopsd.core.speed.layered import ClampedSpeeds
 from hopsd.model import bounds
 from hopsd.model.bounds import Bound
 from hopsd.model.devices import is_cpu
@@ -80,19 +80,21 @@ def plausible_factors(factors: Mapping[NodeName, float]) -> Mapping[NodeName, fl
 def _table(table: ThroughputTable, alone: float) -> ThroughputTable:
     """The clamped table. ``alone``: the plausible speed of one GPU, which scales all others."""
     scale = alone / table.aggregated[1]
-    together = {n: scale * rate for n, rate in table.aggregated.items()}
+    aggregated_speeds = {n: scale * rate for n, rate in table.aggregated.items()}
     spread = {n: scale * rate for n, rate in table.distributed.items()}
-    clamped = {n: _clamp(rate, alone, TOGETHER) for n, rate in together.items()}
+    clamped_speeds = {n: _clamp(rate, alone, TOGETHER) for n, rate in aggregated_speeds.items()}
     clamped_spread = {n: _clamp(rate, alone, SPREAD) for n, rate in spread.items()}
     if table.by_shape is not None:
         return _by_shape(table, table.by_shape, scale, alone)
-    if scale == 1.0 and clamped == together and clamped_spread == spread:
+    if scale == 1.0 and clamped_speeds == aggregated_speeds and clamped_spread == spread:
         return table
     return replace(
         table,
-        aggregated=clamped,
+        aggregated=clamped_speeds,
         distributed=clamped_spread,
-        aggregated_source=_clamped_sources(table.aggregated_source, table.aggregated, clamped),
+        aggregated_source=_clamped_sources(
+            table.aggregated_source, table.aggregated, clamped_speeds
+        ),
         distributed_source=_clamped_sources(
             table.distributed_source, table.distributed, clamped_spread
         ),
@@ -103,16 +105,22 @@ def _by_shape(
     table: ThroughputTable, speeds: ByShape, scale: float, alone: float
 ) -> ThroughputTable:
     """The estimates and tables with every shape clamped to the bounds."""
-    clamped = Clamped(speeds, scale, *(_bounds(alone, bound) for bound in (TOGETHER, SPREAD)))
-    together = {n: clamped.clamp(scale * rate, 1) for n, rate in table.aggregated.items()}
-    spread = {n: clamped.clamp(scale * rate, 2) for n, rate in table.distributed.items()}
+    clamped_model = ClampedSpeeds(
+        speeds, scale, *(_bounds(alone, bound) for bound in (TOGETHER, SPREAD))
+    )
+    aggregated_speeds = {
+        n: clamped_model.clamp(scale * rate, 1) for n, rate in table.aggregated.items()
+    }
+    spread = {n: clamped_model.clamp(scale * rate, 2) for n, rate in table.distributed.items()}
     return replace(
         table,
-        aggregated=together,
+        aggregated=aggregated_speeds,
         distributed=spread,
-        aggregated_source=_clamped_sources(table.aggregated_source, table.aggregated, together),
+        aggregated_source=_clamped_sources(
+            table.aggregated_source, table.aggregated, aggregated_speeds
+        ),
         distributed_source=_clamped_sources(table.distributed_source, table.distributed, spread),
-        by_shape=clamped,
+        by_shape=clamped_model,
     )
 
 
@@ -121,14 +129,14 @@ def _bounds(alone: float, bound: Bound) -> Bound:
 
 
 def _clamp(rate: float, alone: float, bound: Bound) -> float:
-    clamped = min(max(rate, bound.minimum * alone), bound.maximum * alone)
-    return min(max(clamped, bounds.SPEED.minimum), bounds.SPEED.maximum)
+    clamped_rate = min(max(rate, bound.minimum * alone), bound.maximum * alone)
+    return min(max(clamped_rate, bounds.SPEED.minimum), bounds.SPEED.maximum)
 
 
 def _clamped_sources(
-    sources: Mapping[int, str], raw: Mapping[int, float], clamped: Mapping[int, float]
+    sources: Mapping[int, str], raw: Mapping[int, float], clamped_speeds: Mapping[int, float]
 ) -> dict[int, str]:
     return {
-        n: source if clamped[n] == raw[n] else f"{source}, held to what is plausible"
+        n: source if clamped_speeds[n] == raw[n] else f"{source}, held to what is plausible"
         for n, source in sources.items()
     }

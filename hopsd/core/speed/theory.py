@@ -61,7 +61,7 @@ def fit_theory(records: Sequence[PhaseRecord], half_life_seconds: float) -> Theo
     if t_f + t_b < SHORTEST_SECONDS:
         return None
     w_cache, w_load = _peer_wait([r for r in comparable if r.world > 1], weight, data)
-    fitted = Theory(
+    theory = Theory(
         workload=newest.workload,
         gpu_type=newest.gpu_type,
         inference=inference,
@@ -82,7 +82,7 @@ def fit_theory(records: Sequence[PhaseRecord], half_life_seconds: float) -> Theo
         iterations=sum(r.phases.iterations for r in comparable),
         at=newest.at,
     )
-    return fitted if credible(fitted) else None
+    return theory if credible(theory) else None
 
 
 def fit_users(records: Sequence[PhaseRecord], half_life_seconds: float) -> Theory | None:
@@ -91,9 +91,9 @@ def fit_users(records: Sequence[PhaseRecord], half_life_seconds: float) -> Theor
     for record in records:
         users[record.user].append(record)
     fits = [
-        (alone(fitted), min(record.at for record in user_records), fitted)
+        (alone(theory), min(record.at for record in user_records), theory)
         for user_records in users.values()
-        if (fitted := fit_theory(user_records, half_life_seconds)) is not None
+        if (theory := fit_theory(user_records, half_life_seconds)) is not None
     ]
     return median_of_users(fits) if fits else None
 

@@ -48,7 +48,7 @@ def single_gpu(job: Job, gpu_type: GpuType) -> float:
 
 
 def across_leaves(job: Job, leaves: int) -> float:
-    """The factor on the job's throughput where it spans so many leaf switches."""
+    """The factor on the job's throughput where it spans that many leaf switches."""
     return interpolate(job.across, leaves) if job.across else 1.0
 
 
@@ -137,7 +137,7 @@ class Communication(StrEnum):
 
 MORE_SERVERS = 2 / 3
 SHARED_NETWORK = 0.1
-STRAGGLING = 0.06
+STRAGGLER_FACTOR = 0.06
 """The wait for the slowest GPU as a share of compute time, per factor e of GPUs, if no wait was
 measured. The three were fitted to six applications (docs/estimator.md)."""
 
@@ -195,7 +195,7 @@ def _expected_wait(times: BasicTimes, gpus: int) -> PeerWait:
     """The wait as measured, else the expected wait for the slowest of ``gpus`` GPUs."""
     if gpus == 1 or not times.params or times.t_w.cache or times.t_w.load:
         return times.t_w
-    slowest = STRAGGLING * log(gpus) * (times.t_f + times.t_b + times.t_u)
+    slowest = STRAGGLER_FACTOR * log(gpus) * (times.t_f + times.t_b + times.t_u)
     return PeerWait(slowest, slowest)
 
 
@@ -219,5 +219,5 @@ def theory_table(times: BasicTimes, gpus_max: int) -> ThroughputTable:
 
     Eq. 2 does not depend on the number of servers, so one spread entry stands for all.
     """
-    aggregated = {n: theory_per_gpu(times, n, 1) for n in range(1, gpus_max + 1)}
-    return ThroughputTable(aggregated, {2: theory_per_gpu(times, 2, 2)}, "theory")
+    rates = {n: theory_per_gpu(times, n, 1) for n in range(1, gpus_max + 1)}
+    return ThroughputTable(rates, {2: theory_per_gpu(times, 2, 2)}, "theory")

@@ -27,7 +27,7 @@ _OURS = re.compile(
     r"((?:[^ \t]|(?<=[;=,])[ \t]+|[ \t]+(?=[;=,])|[ \t]+\Z)*)",
     re.DOTALL,
 )
-_NEAR = re.compile(
+_NEAR_PREFIX = re.compile(
     r"(?:^|[ \t;,])hops?[ \t]*[:=;]|(?:^|[ \t;,:])reqs?[ \t]*=[ \t]*[0-9]", re.IGNORECASE | re.ASCII
 )
 _WHOLE = re.compile(r"[0-9]+")
@@ -79,7 +79,7 @@ class Comment:
 
     def up_to(self, gpus: int | None) -> Comment:
         """The same without requirements above ``gpus``, or as it is where all are, or with None."""
-        smaller = tuple(each for each in self.reqs if gpus is None or each <= gpus)
+        smaller = tuple(count for count in self.reqs if gpus is None or count <= gpus)
         return replace(self, reqs=smaller) if 0 < len(smaller) < len(self.reqs) else self
 
 
@@ -121,7 +121,7 @@ def remark(text: str) -> str:
         )
     if is_ours(text.lower()):
         return "an ordinary job: write hops: in small letters to have hops place it"
-    if _NEAR.search(text):
+    if _NEAR_PREFIX.search(text):
         return "an ordinary job: to have hops place it, begin the comment with hops:reqs="
     return ""
 

@@ -6,12 +6,12 @@ import re
 from collections.abc import Collection, Iterator
 
 _TOKEN = re.compile(r"\s*([&,|()\[\]]|[^&,|()\[\]\s]+)")
-_MATCHING = re.compile(r"\[([^\[\]]*)\]")
+_MATCHING_PART = re.compile(r"\[([^\[\]]*)\]")
 
 
 def alternatives(constraint: str) -> list[str]:
     """``[a|b]&c`` as ``(a)&c`` and ``(b)&c``: all nodes of a job must have the same one of them."""
-    match = _MATCHING.search(constraint)
+    match = _MATCHING_PART.search(constraint)
     if not match:
         return [constraint]
     return [

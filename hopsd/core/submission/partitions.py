@@ -39,7 +39,7 @@ class Access:
         self._now = reading.now
         self._idle = idle
         self._until = sorted({n.reserved_from for n in reading.nodes if n.reserved_from})
-        self._known: dict[object, frozenset[NodeName]] = {}
+        self._node_sets: dict[object, frozenset[NodeName]] = {}
 
     def nodes(self, job: JobReading, min_gpus: int = 1) -> frozenset[NodeName]:
         """The nodes where Slurm would start the job, all usable in one placement.
@@ -58,17 +58,17 @@ class Access:
         several = min_gpus if "," in job.partition else 1
         kind = job.options.gpu_type
         key = job.partition, job.reservation, bisect_left(self._until, end), kind, several
-        if key not in self._known:
+        if key not in self._node_sets:
             by_type: dict[GpuType, list[NodeReading]] = defaultdict(list)
             for node in self._nodes.values():
                 if kind in (None, node.gpu_type) and self._open(job, node, end):
                     by_type[node.gpu_type].append(node)
-            self._known[key] = frozenset(
+            self._node_sets[key] = frozenset(
                 node.name
                 for type_nodes in by_type.values()
                 for node in self._in_one(job, type_nodes, several)
             )
-        return self._known[key]
+        return self._node_sets[key]
 
     def take_back(self, job: JobReading) -> bool:
         """Whether Slurm would start a running job again where it is."""

@@ -64,7 +64,7 @@ class RulesOnNodes:
     def __init__(self, nodes: Sequence[NodeReading], cores_per_gpu: int) -> None:
         self._nodes, self._cores_per_gpu = nodes, cores_per_gpu
         self._names = frozenset(node.name for node in nodes)
-        self._found: dict[object, Rules] = {}
+        self._cache: dict[object, Rules] = {}
 
     def for_job(
         self,
@@ -77,13 +77,13 @@ class RulesOnNodes:
         """The job's rules; on the nodes ``access`` alone, if given."""
         memory = job.memory_mb_per_node, job.memory_mb_per_cpu
         key = job.options, job.excluded, job.features, memory, site, shape, per_node, access
-        if key not in self._found:
+        if key not in self._cache:
             rules = rules_of(job, self._nodes, site, self._cores_per_gpu, shape, per_node)
             if access is not None and not access >= self._names:
                 nodes = access if rules.nodes is None else access & rules.nodes
                 rules = replace(rules, nodes=interned(nodes))
-            self._found[key] = rules
-        return self._found[key]
+            self._cache[key] = rules
+        return self._cache[key]
 
 
 def allowed_nodes(job: JobReading, nodes: Iterable[NodeReading]) -> list[NodeReading]:
@@ -94,7 +94,7 @@ def allowed_nodes(job: JobReading, nodes: Iterable[NodeReading]) -> list[NodeRea
     """
     options, required_mb = job.options, job.requested_node_mb
     gres = dict(_gres(item) for item in options.gres.split(",") if item)
-    fitting = [
+    fitting_nodes = [
         node
         for node in nodes
         if options.gpu_type in ((node.gpu_type,) if node.by_type else (None, node.gpu_type))
@@ -107,11 +107,13 @@ def allowed_nodes(job: JobReading, nodes: Iterable[NodeReading]) -> list[NodeRea
     ]
     if job.features:
         choices = [
-            [node for node in fitting if holds(choice, node.features)]
+            [node for node in fitting_nodes if holds(choice, node.features)]
             for choice in alternatives(job.features)
         ]
-        fitting = max(choices, key=lambda found: sum(node.gpus for node in found))
-    return fitting
+        fitting_nodes = max(
+            choices, key=lambda candidate_nodes: sum(node.gpus for node in candidate_nodes)
+        )
+    return fitting_nodes
 
 
 def on_racks(rules: Rules, job: JobReading, wait_seconds: float) -> Rules:
@@ -164,13 +166,13 @@ def _switches(job: JobReading, wait_seconds: float) -> int | None:
     return job.options.switches if limit is None or wait_seconds < limit else None
 
 
-def racks_note(job: JobReading, wait_seconds: float, *, racked: bool) -> str:
+def racks_note(job: JobReading, wait_seconds: float, *, has_racks: bool) -> str:
     """What the job's user should know of ``--switches`` and ``--segment``; "" if nothing."""
     max_switches, limit = job.options.switches, job.options.switches_seconds
     options = ["--switches"] * (max_switches is not None) + ["--segment"] * bool(
         job.options.segment
     )
-    if options and not racked:
+    if options and not has_racks:
         change = "changes" if len(options) == 1 else "change"
         return f"{' and '.join(options)} {change} nothing, since Slurm knows no switches or blocks"
     if max_switches is None or limit is None:
@@ -190,11 +192,11 @@ def segments_note(rules: Rules, reqs: Sequence[int]) -> str:
     if per_node is None or segment is None:
         return ""
     nodes = {count: count // per_node for count in rules.counts(reqs)}
-    unsegmented = [count for count, n in nodes.items() if n > segment and n % segment]
-    if not unsegmented:
+    partial_counts = [count for count, n in nodes.items() if n > segment and n % segment]
+    if not partial_counts:
         return ""
-    subject = "none of its GPU counts makes" if len(unsegmented) == len(nodes) else None
-    subject = subject or f"not on {', '.join(map(str, unsegmented))} GPUs, which make no"
+    subject = "none of its GPU counts makes" if len(partial_counts) == len(nodes) else None
+    subject = subject or f"not on {', '.join(map(str, partial_counts))} GPUs, which make no"
     return f"{subject} whole groups of {segment} nodes with {per_node} GPUs each"
 
 
@@ -207,19 +209,19 @@ class NodesNotes:
         nodes = list(nodes)
         self._by_type = sorted(node.name for node in nodes if node.by_type)
         self._hosts = frozenset(host_of(node.name) for node in nodes)
-        self._found: dict[object, str] = {}
+        self._cache: dict[object, str] = {}
 
     def for_job(self, job: JobReading) -> str:
         """The note, "" if nothing."""
-        untyped = job.options.gpu_type is None
-        if job.options.nodes is None and not (untyped and self._by_type):
+        is_untyped = job.options.gpu_type is None
+        if job.options.nodes is None and not (is_untyped and self._by_type):
             return ""
-        key = job.options.nodes, job.excluded, untyped
-        if key not in self._found:
-            types = _types_note(job, self._by_type) if untyped else ""
+        key = job.options.nodes, job.excluded, is_untyped
+        if key not in self._cache:
+            types = _types_note(job, self._by_type) if is_untyped else ""
             notes = _unknown_note(job, self._hosts), types
-            self._found[key] = "; ".join(note for note in notes if note)
-        return self._found[key]
+            self._cache[key] = "; ".join(note for note in notes if note)
+        return self._cache[key]
 
 
 def _unknown_note(job: JobReading, hosts: frozenset[NodeName]) -> str:
@@ -262,12 +264,12 @@ def gres_count(text: str) -> int:
 
 
 def _cores(job: JobReading, nodes: Sequence[NodeReading], default: int) -> Fraction:
-    requested = job.options.cores_per_gpu
+    requested_cores = job.options.cores_per_gpu
     tasks = job.options.tasks_per_gpu or Fraction(0)  # Slurm gives each a core at least
-    if requested is None:
+    if requested_cores is None:
         return max(Fraction(default), tasks)
-    share = max((Fraction(n.cores, n.gpus) for n in nodes if n.gpus), default=requested)
-    return max(Fraction(floor(min(requested, share) * _DECIMALS), _DECIMALS), tasks)
+    share = max((Fraction(n.cores, n.gpus) for n in nodes if n.gpus), default=requested_cores)
+    return max(Fraction(floor(min(requested_cores, share) * _DECIMALS), _DECIMALS), tasks)
 
 
 def _memory_mb(

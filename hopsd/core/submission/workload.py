@@ -26,7 +26,7 @@ def workload_of(job: JobReading, program: str = "") -> WorkloadName:
 
 
 def _script(command: str) -> str:
-    """The script's file name. Not kept: a user's command line may be as long as he likes."""
+    """The script's file name. Not kept: a user's command line may be as long as they like."""
     return command.partition(" ")[0].rstrip("/").rpartition("/")[2]
 
 

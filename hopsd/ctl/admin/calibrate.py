@@ -238,16 +238,16 @@ def _table(result: Calibration) -> Any:
             transfer.nodes,
             f"{transfer.params:,.0f}",
             f"{1e3 * transfer.seconds:.3f}",
-            f"{1e3 * fitted.prediction(transfer):.3f}",
-            f"{fitted.residual(transfer):+.0%}",
+            f"{1e3 * bandwidth_fit.prediction(transfer):.3f}",
+            f"{bandwidth_fit.residual(transfer):+.0%}",
         )
-        for name, fitted in (
+        for name, bandwidth_fit in (
             ("b_link", result.link),
             ("b_net", result.net),
             ("b_across", result.across),
         )
-        if fitted
-        for transfer in fitted.transfers
+        if bandwidth_fit
+        for transfer in bandwidth_fit.transfers
     ]
     columns = ["of", "GPUs", "servers", "parameters", "measured (ms)", "by the fit", "residual"]
     return table(f"{result.gpu_type} ({result.backend or 'nothing to measure'})", columns, rows)
@@ -283,14 +283,14 @@ def _document(result: Calibration) -> dict[str, Any]:
     }
 
 
-def _fit_document(fitted: Fit | None) -> dict[str, Any] | None:
-    if fitted is None:
+def _fit_document(bandwidth_fit: Fit | None) -> dict[str, Any] | None:
+    if bandwidth_fit is None:
         return None
     return {
-        "bandwidth": fitted.bandwidth,
-        "explained": fitted.explained,
+        "bandwidth": bandwidth_fit.bandwidth,
+        "explained": bandwidth_fit.explained,
         "transfers": [
-            asdict(transfer) | {"residual": fitted.residual(transfer)}
-            for transfer in fitted.transfers
+            asdict(transfer) | {"residual": bandwidth_fit.residual(transfer)}
+            for transfer in bandwidth_fit.transfers
         ],
     }

@@ -24,7 +24,7 @@ from hopsd.slurm.ask import slurm_conf
 from hopsd.slurm.command import SlurmCommands
 
 INDENT = 14
-UNASKED = " as far as can be said without Slurm"
+WITHOUT_SLURM = " as far as can be said without Slurm"
 """What was compared with nothing."""
 
 _file = click.argument(
@@ -69,20 +69,20 @@ def check(path: Path, folder: Path, account: str, *, node: bool) -> None:
 
     Exit codes: 0 good, 1 something is wrong with the machine or the account, 2 with FILE.
     """
-    loaded = load(path) if path.exists() or not node else None
+    config = load(path) if path.exists() or not node else None
     commands = SlurmCommands(5.0)
     try:
         conf = slurm_conf(commands)
     except SlurmError as error:
         conf = None
         complain(f"cannot ask Slurm: {str(error).splitlines()[0]}")
-    if loaded is not None:
-        for warning in loaded.warnings:
+    if config is not None:
+        for warning in config.warnings:
             complain(warning)
-        _check_settings(loaded, path, commands, conf)
+        _check_settings(config, path, commands, conf)
     if node:
-        _check_node(folder, loaded, conf)
-    elif loaded is not None and conf is not None:
+        _check_node(folder, config, conf)
+    elif config is not None and conf is not None:
         _check_rights(account, commands, conf)
 
 
@@ -90,19 +90,19 @@ def _check_settings(
     config: Config, path: Path, commands: SlurmCommands, conf: Mapping[str, str] | None
 ) -> None:
     """``conf``: slurm.conf's keys, None where Slurm does not answer."""
-    wrong, asked = list(file_problems(config)), conf is not None
+    wrong, has_slurm = list(file_problems(config)), conf is not None
     if conf is not None:
         try:
             wrong += cluster_problems(config, commands, conf)
         except SlurmError as error:
-            asked = False
+            has_slurm = False
             complain(f"cannot check partitions and nodes: {str(error).splitlines()[0]}")
     for sentence in wrong:
         complain(f"{path}: {sentence}")
     if wrong:
         sys.exit(2)
-    unasked = "" if asked else UNASKED
-    say(f"{path}: good{unasked}, {len(config.explicit_keys)} settings given")
+    suffix = "" if has_slurm else WITHOUT_SLURM
+    say(f"{path}: good{suffix}, {len(config.explicit_keys)} settings given")
 
 
 def _check_rights(account: str, commands: SlurmCommands, conf: Mapping[str, str]) -> None:
@@ -123,15 +123,15 @@ def _check_rights(account: str, commands: SlurmCommands, conf: Mapping[str, str]
     say(f"{account} may do in Slurm all that hopsd needs")
 
 
-def _check_node(folder: Path, loaded: Config | None, conf: Mapping[str, str] | None) -> None:
+def _check_node(folder: Path, config: Config | None, conf: Mapping[str, str] | None) -> None:
     site_settings = read_site(folder / "site.sh")
-    site = Site(folder, loaded, conf, settings=site_settings)
+    site = Site(folder, config, conf, settings=site_settings)
     wrong = list(problems(site))
     for sentence in wrong:
         complain(sentence)
     if wrong:
         sys.exit(1)
-    say(f"{folder}: good" + ("" if conf is not None else UNASKED))
+    say(f"{folder}: good" + ("" if conf is not None else WITHOUT_SLURM))
 
 
 @config.command()
@@ -147,11 +147,11 @@ def show(path: Path, as_json: bool) -> None:
       hopsctl config show
       hopsctl config show build/demo/hopsd.toml --json
     """
-    loaded = load(path)
+    config = load(path)
     if not as_json:
-        print(toml(loaded))
+        print(toml(config))
         return
-    values = {s.path: {"value": s.value, "origin": s.origin} for s in settings(loaded)}
+    values = {s.path: {"value": s.value, "origin": s.origin} for s in settings(config)}
     print(json.dumps({"file": str(path), "settings": values}, indent=2))
 
 

@@ -23,7 +23,7 @@ from hopsd.slurm.command import SlurmCommands
 from hopsd.slurm.parse import gpus_in, records
 from hopsd.store.connection import conninfo
 
-EVERYWHERE = ("0.0.0.0", "::")  # noqa: S104 - compared with, not listened on
+ALL_ADDRESSES = ("0.0.0.0", "::")  # noqa: S104 - compared with, not listened on
 PRIVILEGED_PORTS = 1024
 """Below it only root may listen (ip(7))."""
 
@@ -95,12 +95,12 @@ def cluster_problems(
 def _gpu_problems(config: Config, gpus: Sequence[tuple[str, int, object]]) -> Iterator[str]:
     """``gpus``: type, count and more of each node."""
     types = sorted({kind for kind, _, _ in gpus if kind})
-    wanted = {f"bandwidth.{kind}": kind for kind in config.bandwidth} | {
+    types_by_key = {f"bandwidth.{kind}": kind for kind in config.bandwidth} | {
         f"throughput.{workload}.{kind}": kind
         for workload, tables in config.throughput.items()
         for kind in tables
     }
-    for key, kind in wanted.items():
+    for key, kind in types_by_key.items():
         if kind not in types:
             yield f"{key}: Slurm has no GPU type {kind}{_hint(kind, types)}"
     total = sum(count for _, count, _ in gpus)
@@ -120,8 +120,8 @@ def _without_effect(config: Config) -> Iterator[str]:
             " it is a Unix socket"
         )
     if web.names and (not web.listen or web.listen.path is not None):
-        where = "a socket, where every name is accepted" if web.listen else "empty"
-        yield f"web.names has no effect: web.listen is {where}"
+        address_text = "a socket, where every name is accepted" if web.listen else "empty"
+        yield f"web.names has no effect: web.listen is {address_text}"
     if notify.admins and not notify.mail:
         yield "notify.admins has no effect: notify.mail is empty"
     if notify.webhook and not notify.kinds:
@@ -130,12 +130,12 @@ def _without_effect(config: Config) -> Iterator[str]:
 
 def _libraries(config: Config) -> Iterator[str]:
     """Servers that hopsd would go on without."""
-    listening = {
+    servers = {
         "web.listen": (config.web.listen, "flask", "web"),
         "api.listen": (config.api.listen, "flask", "web"),
         "metrics.listen": (config.metrics.listen, "prometheus_client", "metrics"),
     }
-    for key, (address, module, extra) in listening.items():
+    for key, (address, module, extra) in servers.items():
         if address and find_spec(module) is None:
             package = f"python3-{module.replace('_', '-')}"
             yield f"{key} needs {module}: apt-get install {package}, or pip install 'hops[{extra}]'"
@@ -169,16 +169,16 @@ def _open_to_all(config: Config) -> bool:
 
 def _addresses(config: Config) -> Iterator[str]:
     """Two servers cannot listen at the same place, and none where this machine has no address."""
-    listening = {
+    addresses = {
         "daemon.socket": ListenAddress(str(config.daemon.socket)),
         "metrics.listen": config.metrics.listen,
         "web.listen": config.web.listen,
         "api.listen": config.api.listen,
     }
-    for (first_key, first), (second_key, second) in combinations(listening.items(), 2):
+    for (first_key, first), (second_key, second) in combinations(addresses.items(), 2):
         if first and second and _same_place(first, second):
             yield f"{first_key} and {second_key} are the same place, {second}; each needs its own"
-    for key, address in listening.items():
+    for key, address in addresses.items():
         if address and address.path is None:
             yield from _unbindable(key, address)
     munge_socket = config.api.munge_socket
@@ -215,7 +215,7 @@ def _same_place(first: ListenAddress, second: ListenAddress) -> bool:
     if first.path is not None or second.path is not None:
         return first == second
     (host, port), (other_host, other_port) = first.host_and_port, second.host_and_port
-    same_host = host == other_host or host in EVERYWHERE or other_host in EVERYWHERE
+    same_host = host == other_host or host in ALL_ADDRESSES or other_host in ALL_ADDRESSES
     return port == other_port and same_host
 
 

@@ -175,9 +175,9 @@ def _profiler(site: Site) -> Iterator[str]:
     for path in (package, folder, folder / "sitecustomize.py"):
         yield from _check_owner(path, site.owner, "every user's Python runs it")
     for path in sorted(release_package.rglob("*.py")):
-        installed = package / path.relative_to(release_package)
-        if not installed.is_file() or installed.read_bytes() != path.read_bytes():
-            yield f"{installed}: of another release than this hopsctl; copy {release_package} anew"
+        copy = package / path.relative_to(release_package)
+        if not copy.is_file() or copy.read_bytes() != path.read_bytes():
+            yield f"{copy}: of another release than this hopsctl; copy {release_package} anew"
             return
 
 
@@ -204,9 +204,16 @@ def _slurm_conf(site: Site, conf: Mapping[str, str]) -> Iterator[str]:
             yield f"slurm.conf: no {key}; hops needs {site.folder / script}, or one that calls it"
         elif "," not in conf[key] and not Path(conf[key]).exists():
             yield f"slurm.conf: {key}={conf[key]} is not there"
-    exit_code, listed = site.settings.get("HOPS_REQUEUE_EXIT_CODE"), conf.get("RequeueExitHold", "")
-    if exit_code is not None and not _in_ranges(exit_code, listed):
-        setting = f"RequeueExitHold={listed}" if listed else "slurm.conf: it has no RequeueExitHold"
+    exit_code, listed_codes = (
+        site.settings.get("HOPS_REQUEUE_EXIT_CODE"),
+        conf.get("RequeueExitHold", ""),
+    )
+    if exit_code is not None and not _in_ranges(exit_code, listed_codes):
+        setting = (
+            f"RequeueExitHold={listed_codes}"
+            if listed_codes
+            else "slurm.conf: it has no RequeueExitHold"
+        )
         yield f"HOPS_REQUEUE_EXIT_CODE={exit_code}: not in {setting}"
     if "lua" not in conf.get("JobSubmitPlugins", "").split(","):
         yield "slurm.conf: JobSubmitPlugins without lua; comments are not checked, jobs not held"
@@ -226,9 +233,9 @@ def submit_script_problems(conf: Mapping[str, str]) -> Iterator[str]:
         yield f"{path}: {problem}"
 
 
-def _in_ranges(code: str, listed: str) -> bool:
+def _in_ranges(code: str, ranges: str) -> bool:
     """Whether an exit code is in Slurm's list, such as ``85,90-95``."""
-    for item in filter(None, listed.split(",")):
+    for item in filter(None, ranges.split(",")):
         low, _, high = item.partition("-")
         if low.isdigit() and int(low) <= int(code) <= int(high or low):
             return True
@@ -263,7 +270,7 @@ def _plugstack(path: Path, depth: int = 0) -> Iterator[str]:
         text = line.partition("#")[0].strip()
         if include := re.fullmatch(r"include\s+(\S+)", text):
             pattern = Path(path.parent, include[1])
-            for included in sorted(pattern.parent.glob(pattern.name)):
-                yield from _plugstack(included, depth + 1)
+            for included_file in sorted(pattern.parent.glob(pattern.name)):
+                yield from _plugstack(included_file, depth + 1)
         elif text:
             yield text

@@ -77,7 +77,7 @@ def _take(step: Step, machine: Machine, *, undo: bool, dry_run: bool, yes: bool)
             return 0
         say(f"{step.name}: {step.title}")
         for change in changes:
-            say(_indented(change))
+            say(_indent(change))
         if dry_run:
             return len(changes)
         if not yes and not click.confirm("  Make these changes?"):
@@ -92,7 +92,7 @@ def _take(step: Step, machine: Machine, *, undo: bool, dry_run: bool, yes: bool)
     return len(changes)
 
 
-def _indented(change: Change) -> str:
+def _indent(change: Change) -> str:
     return "\n".join(f"    {line}" for line in change.description.splitlines())
 
 

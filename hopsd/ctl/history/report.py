@@ -74,7 +74,7 @@ def report(
     start, end = period(since, until)
     with Bar("hopsd adds up"):
         answer = ask_daemon(path, "report", timeout_seconds=ADDING_UP, since=start, until=end)
-    document = summed(answer)
+    document = sum_up(answer)
     with Bar("Slurm's accounting"):
         document["before"] = None if no_accounting else _figures_before_hops(document)
     if html is not None:
@@ -88,7 +88,7 @@ def report(
         _show(document)
 
 
-def summed(answer: Document) -> Document:
+def sum_up(answer: Document) -> Document:
     """hopsd's answer plus GPU hours in total and by type; times in seconds, use in GPU hours.
 
     CPUs that serve as devices have their own type and do not count in ``all``.
@@ -134,12 +134,12 @@ def _figures_before_hops(document: Document) -> Document | str:
     if start >= first:
         return "hops had no job yet"
     try:
-        logged = read_logged(SlurmCommands(PATIENCE), start, first)
+        logged_jobs = read_logged(SlurmCommands(PATIENCE), start, first)
     except SlurmError as error:
         return f"cannot read Slurm's accounting of that time: {error}"
     user = document["user"]
     ended_jobs = [
-        job for job in logged if _ended_within(job, start, first) and user in (None, job.user)
+        job for job in logged_jobs if _ended_within(job, start, first) and user in (None, job.user)
     ]
     if any(job.ours for job in ended_jobs):
         return "hops ran jobs then that it has since deleted (database.retention_days)"

@@ -95,24 +95,24 @@ def report(
     jobs = [logged_job(row) for row in answer["jobs"]]
     if not jobs:
         raise InputError('the diary has no job of that time; hopsd writes it with port = "shadow"')
-    replayed = replay(jobs, cluster, start, end, max_jobs)
-    replayed = replayed.only(admit(cluster, replayed.workload, answer["round_seconds"]))
+    log_replay = replay(jobs, cluster, start, end, max_jobs)
+    log_replay = log_replay.only(admit(cluster, log_replay.workload, answer["round_seconds"]))
     knows = KnowledgeSettings(Knows.MEASURED)
     assumption_texts = [
-        *assumptions(replayed, machine="hopsd saw them in Slurm's queue"),
+        *assumptions(log_replay, machine="hopsd saw them in Slurm's queue"),
         "Jobs that began and ended between two looks of hopsd are missing.",
         f"Policies know: {knows}. A restart costs {answer['restart_seconds']:g} s.",
     ]
-    (complain if as_json or as_csv else say)(told_first(replayed, cluster, assumption_texts))
+    (complain if as_json or as_csv else say)(told_first(log_replay, cluster, assumption_texts))
     names = list(dict.fromkeys([answer["policy"], *(policies or ("slurm",))]))
     results, files = study(
-        names, replayed, cluster, knows, folder, round_seconds=answer["round_seconds"],
+        names, log_replay, cluster, knows, folder, round_seconds=answer["round_seconds"],
         restart_seconds=answer["restart_seconds"], resume=resume,
     )  # fmt: skip
-    rows = starts(replayed, results[0], results[1])
+    rows = starts(log_replay, results[0], results[1])
     plans_at_the_time = at_the_time(answer["jobs"])
     if as_json:
-        show_json({"start": replayed.start, "end": replayed.end, "assumes": assumption_texts,
+        show_json({"start": log_replay.start, "end": log_replay.end, "assumes": assumption_texts,
                    "policies": {result.policy: figures(result) for result in results},
                    "starts": [row.document() for row in rows], "at_the_time": plans_at_the_time,
                    **files})  # fmt: skip
@@ -153,28 +153,28 @@ class StartTimes:
 
     job: LoggedJob
     actual: float
-    simulated: float | None
+    sim_start: float | None
 
     @property
     def lead_seconds(self) -> float:
         """Seconds by which the simulation is earlier; minus infinity if it never starts it."""
-        return float("-inf") if self.simulated is None else self.actual - self.simulated
+        return float("-inf") if self.sim_start is None else self.actual - self.sim_start
 
     def document(self) -> Document:
         return {"job": self.job.id, "user": self.job.user, "gpus": self.job.gpus,
-                "wanted": self.job.since, "slurm": self.actual, "hops": self.simulated}  # fmt: skip
+                "wanted": self.job.since, "slurm": self.actual, "hops": self.sim_start}  # fmt: skip
 
 
-def starts(replayed: Replay, really: Result, simulated: Result) -> list[StartTimes]:
+def starts(log_replay: Replay, really: Result, hops_result: Result) -> list[StartTimes]:
     """Both start times of each job, in order of arrival."""
     return [
         StartTimes(
             job,
-            replayed.start + (actual.first_start or 0.0),
-            None if simulation.first_start is None else replayed.start + simulation.first_start,
+            log_replay.start + (actual.first_start or 0.0),
+            None if simulation.first_start is None else log_replay.start + simulation.first_start,
         )
         for job, actual, simulation in zip(
-            replayed.jobs, really.outcomes, simulated.outcomes, strict=True
+            log_replay.jobs, really.outcomes, hops_result.outcomes, strict=True
         )
     ]
 
@@ -224,21 +224,21 @@ def _cluster(answer: Document) -> Cluster:
 
 
 def _show(rows: Sequence[StartTimes], policy: str, max_rows: int) -> None:
-    earlier = sorted((row for row in rows if row.lead_seconds >= SECONDS_APART),
+    earlier_rows = sorted((row for row in rows if row.lead_seconds >= SECONDS_APART),
                      key=lambda row: -row.lead_seconds)  # fmt: skip
     later = sorted((row for row in rows if row.lead_seconds <= -SECONDS_APART),
                    key=lambda row: row.lead_seconds)  # fmt: skip
-    unchanged = len(rows) - len(earlier) - len(later)
+    unchanged_count = len(rows) - len(earlier_rows) - len(later)
     say(
-        f"Under {policy} {count_of(len(earlier), 'jobs')} would have started earlier,"
-        f" {len(later)} later, {unchanged} within a minute of when they did.\n"
+        f"Under {policy} {count_of(len(earlier_rows), 'jobs')} would have started earlier,"
+        f" {len(later)} later, {unchanged_count} within a minute of when they did.\n"
     )
     columns = ["job", "user", "GPUs", "came", "Slurm", policy, "by"]
-    for title, table_rows in (("Earlier", earlier[:max_rows]), ("Later", later[:max_rows])):
+    for title, table_rows in (("Earlier", earlier_rows[:max_rows]), ("Later", later[:max_rows])):
         if table_rows:
             show(table(title, columns, [
                 (row.job.id, row.job.user, row.job.gpus, clock(row.job.since), clock(row.actual),
-                 clock(row.simulated), "never" if row.simulated is None
+                 clock(row.sim_start), "never" if row.sim_start is None
                  else duration(abs(row.lead_seconds)))
                 for row in table_rows
             ]))  # fmt: skip

@@ -29,7 +29,7 @@ _WORD = re.compile(r"[\w.,:@%+-]+")
 """What is offered: nothing that a shell would take for more than a word."""
 
 Offer = tuple[str, str]
-"""A value and what is said about it."""
+"""A value and its description."""
 Complete = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
 
 
@@ -81,9 +81,9 @@ def _query(context: click.Context, command: str) -> Any:
         with suppress(HopsError):
             answers.append(ask(path or default_address(), command, timeout_seconds=PATIENCE))
 
-    looking = threading.Thread(target=look, daemon=True)
-    looking.start()
-    looking.join(PATIENCE)
+    thread = threading.Thread(target=look, daemon=True)
+    thread.start()
+    thread.join(PATIENCE)
     if not answers:
         raise LookupError(command)
     return answers[0]

@@ -81,7 +81,7 @@ def commands(group: click.Group, before: str = "") -> Iterator[tuple[str, click.
             yield before + name, command
 
 
-def escaped(text: str) -> str:
+def escape(text: str) -> str:
     """``text`` so that roff prints it as it is."""
     text = text.replace("\\", "\\e").replace("-", "\\-").replace("'", "\\(aq")
     return "\n".join("\\&" + line if line.startswith(".") else line for line in text.split("\n"))
@@ -93,7 +93,7 @@ def page(name: str, section: int, summary: str, parts: Iterable[str]) -> str:
         f'.TH "{name.upper()}" "{section}" "" "hops {__version__}" "hops"',
         ".nh\n.ad l",  # no word divided, no line filled with spaces: options are copied
         heading("NAME"),
-        f"{escaped(name)} \\- {escaped(summary)}",
+        f"{escape(name)} \\- {escape(summary)}",
     ]
     return "\n".join([*head, *parts]) + "\n"
 
@@ -103,32 +103,32 @@ def heading(text: str) -> str:
 
 
 def paragraph(text: str) -> str:
-    return ".PP\n" + escaped(text)
+    return ".PP\n" + escape(text)
 
 
-def listed(pairs: Iterable[tuple[str, str]]) -> Iterator[str]:
-    """Names, in bold, with what is said of each."""
+def entries(pairs: Iterable[tuple[str, str]]) -> Iterator[str]:
+    """Names in bold, each with its description."""
     for name, text in pairs:
-        quoted = escaped(name).replace('"', "\\(dq")  # a bare one would end the argument
-        yield f'.TP\n.B "{quoted}"\n{escaped(text)}'
+        quoted_name = escape(name).replace('"', "\\(dq")  # a bare one would end the argument
+        yield f'.TP\n.B "{quoted_name}"\n{escape(text)}'
 
 
 def as_typed(lines: Sequence[str]) -> str:
-    return ".PP\n.nf\n.RS 4\n" + "\n".join(map(escaped, lines)) + "\n.RE\n.fi"
+    return ".PP\n.nf\n.RS 4\n" + "\n".join(map(escape, lines)) + "\n.RE\n.fi"
 
 
 def _options(command: click.Command) -> Iterator[str]:
     context = click.Context(command)
     options = [param for param in command.params if isinstance(param, click.Option)]
     records = [option.get_help_record(context) for option in options]
-    return listed([record for record in records if record is not None])
+    return entries([record for record in records if record is not None])
 
 
 def _command(words: str, command: click.Command) -> Iterator[str]:
     """A command's part of a page."""
     help_text = help_of(command)
     usage = " ".join(command.collect_usage_pieces(click.Context(command)))
-    yield f'.SS "hopsctl {escaped(words)} {escaped(usage)}"'
+    yield f'.SS "hopsctl {escape(words)} {escape(usage)}"'
     yield from map(paragraph, help_text.text)
     yield from _options(command)
     if help_text.examples:
@@ -154,9 +154,9 @@ def hopsctl() -> str:
     for words, command in commands(cli):
         parts += _command(words, command)
     parts += [
-        heading("EXIT STATUS"), *listed(EXIT_CODES),
-        heading("ENVIRONMENT"), *listed(ENVIRONMENT),
-        heading("FILES"), *listed(FILES),
+        heading("EXIT STATUS"), *entries(EXIT_CODES),
+        heading("ENVIRONMENT"), *entries(ENVIRONMENT),
+        heading("FILES"), *entries(FILES),
         heading("SEE ALSO"), ".BR hopsd (8), hopsd.toml (5), hops\\-run (1), sbatch (1)",
     ]  # fmt: skip
     return page("hopsctl", 1, "what hops does with a cluster's jobs, and why", parts)
@@ -169,13 +169,13 @@ def hopsd() -> str:
         heading("DESCRIPTION"), *map(paragraph, help_of(command).text),
         heading("OPTIONS"), *_options(command),
         heading("SIGNALS"),
-        *listed([
+        *entries([
             ("SIGTERM, SIGINT", "Stop when the tick under way has ended. Jobs run on."),
             ("SIGHUP", "Read hopsd.toml again; an invalid one is reported, and not used."),
         ]),
         heading("EXIT STATUS"),
-        *listed([("0", "Stopped by a signal."), ("1", "It cannot run."), ("2", "Bad input.")]),
-        heading("FILES"), *listed(FILES),
+        *entries([("0", "Stopped by a signal."), ("1", "It cannot run."), ("2", "Bad input.")]),
+        heading("FILES"), *entries(FILES),
         heading("SEE ALSO"), ".BR hopsctl (1), hopsd.toml (5), slurmctld (8)",
     ])  # fmt: skip
 
@@ -192,7 +192,7 @@ def hopsd_toml() -> str:
     ]
     for section, kind in SECTIONS.items():
         parts += [f'.SS "[{section}]"', paragraph(" ".join((kind.__doc__ or "").split()))]
-        parts += listed(
+        parts += entries(
             (
                 f"{option.key} = {toml_value(option.plain(option.default))}",
                 f"{option.doc} Accepted: {option.accepted}.",
@@ -218,11 +218,11 @@ def launcher(parser: argparse.ArgumentParser, examples: Sequence[str]) -> str:
         value = action.metavar if action.nargs != 0 else None
         pairs.append((f"{names} {value or ''}".strip(), action.help or ""))
     return page(parser.prog, 1, (parser.description or "").rstrip(".").lower(), [
-        heading("SYNOPSIS"), f".B {escaped(parser.prog)}\n{escaped(' '.join(usage.split()))}",
+        heading("SYNOPSIS"), f".B {escape(parser.prog)}\n{escape(' '.join(usage.split()))}",
         heading("DESCRIPTION"), paragraph(f"{parser.description} {parser.epilog}"),
-        heading("OPTIONS"), *listed([(name, help_text) for name, help_text in pairs if help_text]),
+        heading("OPTIONS"), *entries([(name, help_text) for name, help_text in pairs if help_text]),
         heading("ENVIRONMENT"),
-        *listed([("PYTHON", "The interpreter with PyTorch; by default python3.")]),
+        *entries([("PYTHON", "The interpreter with PyTorch; by default python3.")]),
         heading("EXAMPLES"), as_typed(examples),
         heading("SEE ALSO"), ".BR hopsctl (1), sbatch (1), srun (1)",
     ])  # fmt: skip

@@ -40,7 +40,7 @@ class Bar:
             redirect_stdout=sys.stdout.isatty(),  # what goes to a file stays out of this
         )
         self._task = self._progress.add_task(Text(printable(label)).markup, total=None)
-        self._what, self._unit = label, unit
+        self._label, self._unit = label, unit
         self._line = monotonic(), 0.0
 
     def __enter__(self) -> Bar:
@@ -69,6 +69,6 @@ class Bar:
             (now - began) * (total - position) / (position - before) if position > before else None
         )
         complain(
-            f"{self._what}: {position:,.0f} of {total:,.0f} {self._unit},"
+            f"{self._label}: {position:,.0f} of {total:,.0f} {self._unit},"
             f" left: {duration(remaining_seconds)}"
         )

@@ -32,10 +32,10 @@ def sequence(trainings: tuple[str, ...], gpus: int, policy: str) -> None:
 
     Exit codes: 0 done, 2 bad input.
     """
-    parsed = [_parse_training(text) for text in trainings]
-    if sum(turns for turns, _ in parsed) > MOST_TURNS:
+    parsed_trainings = [_parse_training(text) for text in trainings]
+    if sum(turns for turns, _ in parsed_trainings) > MOST_TURNS:
         raise InputError(f"more than {MOST_TURNS} turns; put several of a training into one")
-    turns, seconds = [t for t, _ in parsed], [s for _, s in parsed]
+    turns, seconds = [t for t, _ in parsed_trainings], [s for _, s in parsed_trainings]
     for line in order(turns, seconds, gpus, SCHEDULERS[policy]):
         say(" ".join(str(training + 1) for training in line))
 

@@ -297,7 +297,7 @@ def play_one(
 def _progress(name: str) -> Iterator[Progress]:
     """That of a policy's run, on stderr."""
     with Bar(name, "jobs") as bar:
-        yield lambda _now, ended, jobs: bar.show(ended, jobs)
+        yield lambda _now, ended_jobs, jobs: bar.show(ended_jobs, jobs)
 
 
 def refuse_beside_switches(
@@ -314,10 +314,12 @@ def refuse_beside_switches(
     Raises:
         InputError: something does not.
     """
-    unsupported = sorted(set(policies) - set(SCHEDULERS))
-    if unsupported:
-        accepted = ", ".join(SCHEDULERS)
-        raise InputError(f"--switch-cost: {unsupported[0]} has no tasks; choose from {accepted}")
+    unsupported_policies = sorted(set(policies) - set(SCHEDULERS))
+    if unsupported_policies:
+        accepted_names = ", ".join(SCHEDULERS)
+        raise InputError(
+            f"--switch-cost: {unsupported_policies[0]} has no tasks; choose from {accepted_names}"
+        )
     conflicts = {"--knowledge, --speed-error or --time-error": knows.differs,
              "--refresh": refresh > 0.0, "--count-planning": count_planning, "--resume": resume,
              "--failures": failure_file is not None, "--predict": predict}  # fmt: skip

@@ -108,22 +108,22 @@ def what_if(
     commands = SlurmCommands(PATIENCE)
     cluster, notes = _cluster(commands, cluster_file, partitions)
     with Bar("Slurm's accounting"):
-        logged = read_logged(commands, start, end, partitions)
-    run = replay(logged, cluster, start, end, most, movable=movable)
+        logged_jobs = read_logged(commands, start, end, partitions)
+    run = replay(logged_jobs, cluster, start, end, most, movable=movable)
     run = run.only(admit(cluster, run.workload, round_seconds))
     knows = KnowledgeSettings(Knows(knowledge))
-    assumed = [
+    assumption_texts = [
         *assumptions(run, machine="Slurm's accounting shows them to you"),
         *notes,
         f"Policies know: {knows}. A restart costs {restart_cost:g} s.",
     ]
-    (complain if as_json or as_csv else say)(told_first(run, cluster, assumed))
+    (complain if as_json or as_csv else say)(told_first(run, cluster, assumption_texts))
     results, files = study(
         policies, run, cluster, knows, out,
         round_seconds=round_seconds, restart_seconds=restart_cost, resume=resume,
     )  # fmt: skip
     if as_json:
-        show_json(_document(results, run, cluster, assumed, files))
+        show_json(_document(results, run, cluster, assumption_texts, files))
     elif as_csv:
         write_csv(results)
     else:
@@ -133,7 +133,7 @@ def what_if(
 
 def study(
     policies: Sequence[str],
-    played: Replay,
+    log_replay: Replay,
     cluster: Cluster,
     knows: KnowledgeSettings,
     folder: Path,
@@ -148,13 +148,13 @@ def study(
         plan=PlanSettings(effort=0, time_limit_seconds=PLAN_SECONDS_MAX, gap=0.01),
         cluster=ClusterSettings(restart_seconds=restart_seconds),
         knowledge=knows,
-        horizon=horizon(played.workload, round_seconds),
+        horizon=horizon(log_replay.workload, round_seconds),
     )
-    run = partial(play_one, cluster=cluster, workload=played.workload, settings=settings,
+    run = partial(play_one, cluster=cluster, workload=log_replay.workload, settings=settings,
                   failures=(), folder=folder, resume=resume)  # fmt: skip
-    html = partial(write_report, cluster=cluster, workload=played.workload,
+    html = partial(write_report, cluster=cluster, workload=log_replay.workload,
                    path=folder / "report.html", knowledge=str(knows))  # fmt: skip
-    return play_all(policies, run, html, folder, [as_it_was(played, cluster, round_seconds)])
+    return play_all(policies, run, html, folder, [as_it_was(log_replay, cluster, round_seconds)])
 
 
 def _cluster(
@@ -176,13 +176,13 @@ def _cluster(
     ]
 
 
-def told_first(run: Replay, cluster: Cluster, assumed: Sequence[str]) -> str:
+def told_first(run: Replay, cluster: Cluster, assumption_texts: Sequence[str]) -> str:
     """What is played, what that assumes, and how long it takes if that is long."""
     head = (
         f"{clock(run.start)} to {clock(run.end)}, on {cluster.gpus} GPUs of"
         f" {len(cluster.servers)} servers. What this assumes:"
     )
-    lines = [head, *(f"- {line}" for line in assumed), ""]
+    lines = [head, *(f"- {line}" for line in assumption_texts), ""]
     seconds = JOB_SECONDS * len(run.jobs)
     if seconds >= TOLD_SECONDS:
         lines.append(
@@ -196,7 +196,7 @@ def _document(
     results: Sequence[Result],
     run: Replay,
     cluster: Cluster,
-    assumed: Sequence[str],
+    assumption_texts: Sequence[str],
     files: dict[str, str],
 ) -> dict[str, Any]:
     return {
@@ -204,7 +204,7 @@ def _document(
         "end": run.end,
         "jobs_played": len(run.jobs),
         "gpus": cluster.gpus,
-        "assumes": list(assumed),
+        "assumes": list(assumption_texts),
         "policies": {result.policy: figures(result) for result in results},
         **files,
     }

@@ -38,8 +38,8 @@ from hopsd.slurm.submit_line import options_of, signal_option
 REFUSED = 2
 NOT_OURS = 3
 
-_SAID = "hops: "
-_FOUND = "hops-check "
+_HOPS_PREFIX = "hops: "
+_CHECK_PREFIX = "hops-check "
 _BEFORE_WORDS = re.compile(r"^(sbatch: )?(error: )?(allocation failure: )?")
 _JOB = JobId("check")
 _DEFAULT = PlanConfig().settings
@@ -64,21 +64,23 @@ def check(words: tuple[str, ...]) -> None:
     """
     signal = signal_option(f"sbatch {' '.join(options_of(words))}", "")
     variables = {"SBATCH_SIGNAL": signal} if signal else {}
-    accepted, reply = SlurmCommands(environment=variables).try_submission(words)
-    lines = [line.partition(_SAID)[2] for line in reply.splitlines() if _SAID in line]
+    is_accepted, reply = SlurmCommands(environment=variables).try_submission(words)
+    lines = [line.partition(_HOPS_PREFIX)[2] for line in reply.splitlines() if _HOPS_PREFIX in line]
     if not lines:
         plain = "there is no 'hops:' in its comment: it is an ordinary job"
-        complain(plain if accepted else reply.strip())
-        sys.exit(NOT_OURS if accepted else REFUSED)
-    if not accepted:
+        complain(plain if is_accepted else reply.strip())
+        sys.exit(NOT_OURS if is_accepted else REFUSED)
+    if not is_accepted:
         for line in why_refused(reply):
             say_prose(line)
         sys.exit(REFUSED)
     for line in lines:
-        if not line.startswith(_FOUND):
+        if not line.startswith(_CHECK_PREFIX):
             say_prose(line)
     options = dict(
-        line.removeprefix(_FOUND).partition(" ")[::2] for line in lines if _FOUND in line
+        line.removeprefix(_CHECK_PREFIX).partition(" ")[::2]
+        for line in lines
+        if _CHECK_PREFIX in line
     )
     obstacle = why_unseen(_script_options(options))
     if obstacle:
@@ -95,10 +97,13 @@ def why_refused(reply: str) -> list[str]:
     heterogeneous job after hops has accepted it.
     """
     lines = reply.splitlines()
-    accepted = [index for index, line in enumerate(lines) if f"{_SAID}accepted:" in line]
-    rest = lines[accepted[-1] + 1 :] if accepted else lines
-    words = [line.partition(_SAID)[2] or _BEFORE_WORDS.sub("", line).strip() for line in rest]
-    refusals = [word for word in words if word and not word.startswith(_FOUND)]
+    acceptances = [index for index, line in enumerate(lines) if f"{_HOPS_PREFIX}accepted:" in line]
+    reply_lines = lines[acceptances[-1] + 1 :] if acceptances else lines
+    words = [
+        line.partition(_HOPS_PREFIX)[2] or _BEFORE_WORDS.sub("", line).strip()
+        for line in reply_lines
+    ]
+    refusals = [word for word in words if word and not word.startswith(_CHECK_PREFIX)]
     return [word for word in refusals if "Unspecified error" not in word]
 
 
@@ -175,7 +180,7 @@ def _plan_alone(
         reading.now,
         job.state,
     )
-    built = build_snapshot(
+    build = build_snapshot(
         replace(reading, jobs=(*reading.jobs, job)),
         {job.id: record},
         {job.id: comment},
@@ -183,5 +188,5 @@ def _plan_alone(
         RoundInfo(first=False, seconds=60.0),
         SnapshotSettings(),
     )
-    placements = get(_DEFAULT.policy)(built.snapshot, _DEFAULT).placements
-    return placements.get(job.id), built.notes.get(job.id, "")
+    placements = get(_DEFAULT.policy)(build.snapshot, _DEFAULT).placements
+    return placements.get(job.id), build.notes.get(job.id, "")

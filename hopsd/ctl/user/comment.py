@@ -29,7 +29,7 @@ def comment(text: str, as_json: bool) -> None:
     Exit codes: 0 accepted, 2 refused, 3 not a hops comment.
     """
     try:
-        understood = parse(text)
+        requests = parse(text)
     except NotOursError as error:
         complain("; ".join(filter(None, (str(error), remark(text)))))
         sys.exit(NOT_OURS)
@@ -38,7 +38,7 @@ def comment(text: str, as_json: bool) -> None:
         sys.exit(BAD_COMMENT)
     if remark(text):
         complain(remark(text))
-    print(json.dumps(json_object(understood)) if as_json else "\n".join(_lines(understood)))
+    print(json.dumps(json_object(requests)) if as_json else "\n".join(_lines(requests)))
 
 
 def json_object(comment: Comment) -> dict[str, object]:

@@ -38,7 +38,7 @@ def notify(kinds: tuple[str, ...], path: Address, as_json: bool) -> None:
     Exit codes: 0 done, 2 no such kind, 4 hopsd is not reachable.
     """
     if kinds:
-        answer = ask_daemon(path, "set_notify", kinds=_chosen(kinds))
+        answer = ask_daemon(path, "set_notify", kinds=_kinds(kinds))
     else:
         answer = ask_daemon(path, "notify")
     if as_json:
@@ -52,7 +52,7 @@ def notify(kinds: tuple[str, ...], path: Address, as_json: bool) -> None:
         say("hops sends no mails here: notify.mail is not set in hopsd.toml")
 
 
-def _chosen(words: tuple[str, ...]) -> list[str] | None:
+def _kinds(words: tuple[str, ...]) -> list[str] | None:
     alone = {"all": list(KINDS), "none": [], "default": None}
     if len(words) == 1 and words[0] in alone:
         return alone[words[0]]

@@ -21,7 +21,7 @@ from textual.widgets import DataTable, Footer, Input, Static
 
 from hopsd.ctl.render import cell
 from hopsd.ctl.terminal import printable
-from hopsd.ctl.user.status import explained, headline, totals_of
+from hopsd.ctl.user.status import explanation, headline, totals_of
 from hopsd.errors import HopsError
 from hopsd.model.reason import clock, duration
 from hopsd.slurm.command import SlurmCommands
@@ -69,7 +69,7 @@ def _seconds(title: str, seconds: Callable[[Row, float], float | None]) -> Colum
     return Column(title, text, seconds)
 
 
-def _predicted(title: str, key: str = "expected") -> Column:
+def _prediction_column(title: str, key: str = "expected") -> Column:
     def remaining(job: Row, now: float) -> float | None:
         prediction = job.get("predicted")
         return max(0.0, prediction[key] - now) if prediction else None
@@ -95,7 +95,7 @@ def _gpus(job: Row, _: float = 0.0) -> int:
 
 
 _JOB = Column("job", lambda job, _: job["id"], _job_order)
-_WAITED = _seconds("waited", lambda job, _: job["wait_seconds"])
+_WAIT_COLUMN = _seconds("waited", lambda job, _: job["wait_seconds"])
 _PRIORITY, _RATIO = _plain("priority", "priority"), _plain("wait/run", "latency_ratio")
 
 RUNNING = (
@@ -104,14 +104,14 @@ RUNNING = (
     _plain("name", "name"),
     Column("GPUs", _gpus, _gpus),
     _seconds("runs for", lambda job, now: now - job["since"] if job["since"] else None),
-    _predicted("ends in"),
+    _prediction_column("ends in"),
     Column("done", _percent, _progress),
-    _WAITED,
+    _WAIT_COLUMN,
     _RATIO,
     _PRIORITY,
     _plain("gain", "gain"),
-    _predicted("at earliest", "low"),
-    _predicted("at latest", "high"),
+    _prediction_column("at earliest", "low"),
+    _prediction_column("at latest", "high"),
     _plain("restarts", "restarts"),
     Column("placement", lambda job, _: job["placement"], lambda job, _: [*job["placement"]]),
     _plain("accepts", "reqs"),
@@ -121,14 +121,14 @@ WAITING = (
     _plain("user", "user"),
     _plain("name", "name"),
     _plain("accepts", "reqs"),
-    _WAITED,
-    _predicted("starts in"),
+    _WAIT_COLUMN,
+    _prediction_column("starts in"),
     Column("code", lambda job, _: _code(job), lambda job, _: _code(job)),
     _plain("priority", "priority"),
     _plain("why", "reason"),
     _RATIO,
-    _predicted("at earliest", "low"),
-    _predicted("at latest", "high"),
+    _prediction_column("at earliest", "low"),
+    _prediction_column("at latest", "high"),
 )
 
 
@@ -156,7 +156,7 @@ class Jobs(DataTable[Text]):
         super().__init__(id=kind, cursor_type="row", zebra_stripes=False)
         self.kind, self.order = kind, Order()
         self._columns = columns
-        self._shown: list[Row] = []
+        self._rows: list[Row] = []
 
     def on_mount(self) -> None:
         self.add_columns(*(column.title for column in self._columns))
@@ -164,7 +164,7 @@ class Jobs(DataTable[Text]):
     @property
     def job(self) -> Row | None:
         """Under the cursor."""
-        return self._shown[self.cursor_row] if self._shown else None
+        return self._rows[self.cursor_row] if self._rows else None
 
     def sort_by(self, column: int) -> None:
         is_current = self.order.column == column
@@ -195,12 +195,12 @@ class Jobs(DataTable[Text]):
             cells = with_value + unknown
         elif order.reverse:
             cells.reverse()
-        self._shown = [job for job, _ in cells]
+        self._rows = [job for job, _ in cells]
         scroll = self.scroll_offset
         self.clear()
         for _, texts in cells:
             self.add_row(*map(Text, texts))
-        places = {job["id"]: position for position, job in enumerate(self._shown)}
+        places = {job["id"]: position for position, job in enumerate(self._rows)}
         if selection in places:
             self.move_cursor(row=places[selection], scroll=False)
         self.scroll_to(scroll.x, scroll.y, animate=False)
@@ -208,7 +208,7 @@ class Jobs(DataTable[Text]):
 
     def _title(self, doc: Document) -> str:
         total = totals_of(doc)[self.kind]
-        count = f"{total:,}" if len(self._shown) == total else f"{len(self._shown):,} of {total:,}"
+        count = f"{total:,}" if len(self._rows) == total else f"{len(self._rows):,} of {total:,}"
         title = f"{self.kind.capitalize()}: {count}"
         if self.order.column is not None:
             title += f", by {self._columns[self.order.column].title}"
@@ -281,7 +281,7 @@ class Top(App[int]):
     def __init__(
         self,
         doc: Document,
-        every: float,
+        period: float,
         *,
         status: Callable[[], Document],
         explain: Callable[[str], Document],
@@ -289,7 +289,7 @@ class Top(App[int]):
     ) -> None:
         super().__init__()
         self._doc = doc
-        self._every = every
+        self._period = period
         self._status = status
         self._explain = explain
         self._user = user or getpass.getuser()
@@ -315,7 +315,7 @@ class Top(App[int]):
             end = partial(self.exit, 128 + number)
             get_running_loop().add_signal_handler(number, end)
         self.draw()
-        self.set_interval(self._every, self.refresh_status)
+        self.set_interval(self._period, self.refresh_status)
         self._tables[1 if self._doc["waiting"] else 0].focus()
 
     def on_resize(self) -> None:
@@ -364,7 +364,7 @@ class Top(App[int]):
         return not self._mine or job["user"] == self._user
 
     @property
-    def _focused(self) -> Jobs:
+    def _active_table(self) -> Jobs:
         running, waiting = self._tables
         return running if self.focused is running else waiting
 
@@ -378,11 +378,11 @@ class Top(App[int]):
         )
 
     def action_sort(self, offset: int) -> None:
-        self._focused.step(offset)
+        self._active_table.step(offset)
         self.draw()
 
     def action_reverse(self) -> None:
-        jobs = self._focused
+        jobs = self._active_table
         jobs.order = replace(jobs.order, reverse=not jobs.order.reverse)
         self.draw()
 
@@ -400,7 +400,7 @@ class Top(App[int]):
         find = self.query_one("#find", Input)
         find.value, find.display = "", False
         self._mine = False
-        self._focused.focus()
+        self._active_table.focus()
         self.draw()
 
     def on_input_changed(self, event: Input.Changed) -> None:
@@ -424,22 +424,22 @@ class Top(App[int]):
     def show_explanation(self, job: str) -> None:
         """Ask why it runs or waits."""
         try:
-            content: Any = Group(*explained(job, self._explain(job)))
+            content: Any = Group(*explanation(job, self._explain(job)))
         except HopsError as error:
             content = Text(printable(str(error)))
         self.call_from_thread(self.push_screen, Page(content))
 
     def action_cancel(self) -> None:
-        job = self._focused.job
+        job = self._active_table.job
         if job is None:
             return
         name = printable(f"{job['name']} of {job['user']}")
 
-        def answered(yes: bool | None) -> None:
+        def cancel_if_confirmed(yes: bool | None) -> None:
             if yes:
                 self.cancel(job["id"])
 
-        self.push_screen(Question(f"Cancel job {job['id']}, {name}?"), answered)
+        self.push_screen(Question(f"Cancel job {job['id']}, {name}?"), cancel_if_confirmed)
 
     @work(thread=True)
     def cancel(self, job: str) -> None:
@@ -459,9 +459,9 @@ def _bars(types: Sequence[Document]) -> list[Text]:
     for kind in types[:TYPES]:
         usable = kind["usable"]
         used, unavailable = usable - kind["idle"], kind["gpus"] - usable
-        filled = round(BAR * used / usable) if usable else 0
+        cells = round(BAR * used / usable) if usable else 0
         bar = Text(f"{printable(kind['gpu_type']):{wide}} ", no_wrap=True, overflow="ellipsis")
-        bar.append("█" * filled, style="green").append("░" * (BAR - filled), style="dim")
+        bar.append("█" * cells, style="green").append("░" * (BAR - cells), style="dim")
         bar.append(f" {used} of {usable} in use")
         if unavailable:
             bar.append(f", {unavailable} not usable", style="yellow")

@@ -31,13 +31,13 @@ from hopsd.serve.excerpt import Choice, excerpt, totals
 
 Document = dict[str, Any]
 
-MANY = 100
+MAX_ROWS = 100
 """A list with more rows is summed up: totals come first, then its first ``FIRST`` rows."""
 FIRST = 20
 
-SPARED = "totals", "steps", "nodes"
-"""What a page leaves out, in this order, where its tables would have fewer rows than ``FEW``."""
-FEW = 3
+OPTIONAL_PARTS = "totals", "steps", "nodes"
+"""What a page leaves out, in this order, if its tables would show fewer than ``MIN_ROWS``."""
+MIN_ROWS = 3
 
 
 STATES = (
@@ -71,7 +71,7 @@ def _known_states(
     "--all",
     "whole",
     is_flag=True,
-    help=f"Every row; without it, a terminal shows totals of lists with more than {MANY} rows.",
+    help=f"Every row; without it, a terminal shows totals of lists with more than {MAX_ROWS} rows.",
 )
 @click.option(
     "--user",
@@ -115,62 +115,64 @@ def status(
     """
 
     whole = whole or as_json or not (watch or sys.stdout.isatty())
-    chosen: dict[str, Any] = {
+    choice: dict[str, Any] = {
         "users": [*user],
         "partitions": [*partition],
         "states": [*state],
-        "most": None if whole else MANY,
+        "most": None if whole else MAX_ROWS,
     }
 
-    def asked() -> Document:
-        return ask_status(path, **chosen)
+    def fetch() -> Document:
+        return ask_status(path, **choice)
 
     if as_json:
-        show_json(asked())
+        show_json(fetch())
         return
     if not watch:
-        show(view(asked()))
+        show(view(fetch()))
         return
     with (
         suppress(KeyboardInterrupt),
-        Live(page(asked()), console=render.console, auto_refresh=False) as live,
+        Live(page(fetch()), console=render.console, auto_refresh=False) as live,
     ):
         while True:
             time.sleep(every)
-            live.update(page(asked()), refresh=True)
+            live.update(page(fetch()), refresh=True)
 
 
-def ask_status(path: Address, asking: Callable[..., Any] = ask_daemon, **chosen: Any) -> Document:
-    """An excerpt of the status document; ``chosen``: as :meth:`Choice.parse` reads it.
+def ask_status(path: Address, ask: Callable[..., Any] = ask_daemon, **choice: Any) -> Document:
+    """An excerpt of the status document; ``choice``: as :meth:`Choice.parse` reads it.
 
-    ``asking``: by default the process ends if no daemon answers.
+    ``ask``: by default the process ends if no daemon answers.
     """
-    doc: Document = asking(path, "status", **chosen)
+    doc: Document = ask(path, "status", **choice)
     # An older hopsd sends the whole document.
-    return doc if "totals" in doc else excerpt(doc, Choice.parse(chosen))
+    return doc if "totals" in doc else excerpt(doc, Choice.parse(choice))
 
 
 def page(doc: Document) -> Group:
     """A page that fits the console, with as many rows of each table as there is room for."""
     height = render.console.height
-    variants = (SPARED[:count] for count in range(len(SPARED)))
-    fitting = (parts for parts in variants if render.lines(view(doc, FEW, parts)) <= height)
-    omitted = next(fitting, SPARED)
-    limit = render.fitting(partial(view, doc, omitted=omitted), height, height)
-    return view(doc, max(1, limit), omitted)
+    variants = (OPTIONAL_PARTS[:count] for count in range(len(OPTIONAL_PARTS)))
+    fitting_omissions = (
+        parts for parts in variants if render.lines(view(doc, MIN_ROWS, parts)) <= height
+    )
+    omission = next(fitting_omissions, OPTIONAL_PARTS)
+    limit = render.fitting_limit(partial(view, doc, omitted=omission), height, height)
+    return view(doc, max(1, limit), omission)
 
 
 def view(doc: Document, limit: int | None = None, omitted: Collection[str] = ()) -> Group:
     """The status document as text; ``limit`` rows of each table, None: all that are there.
 
-    ``omitted``: of ``SPARED``, what is left out.
+    ``omitted``: of ``OPTIONAL_PARTS``, what is left out.
     """
     parts: list[Any] = [headline(doc)]
     if doc["error"]:
         parts.append(Text(printable(doc["error"]), style="bold red"))
     counts = totals_of(doc)
-    summed = any(counts[kind] > len(doc[kind]) for kind in ("nodes", "running", "waiting"))
-    if summed and "totals" not in omitted:
+    has_totals = any(counts[kind] > len(doc[kind]) for kind in ("nodes", "running", "waiting"))
+    if has_totals and "totals" not in omitted:
         parts += _sums(counts, limit)
     if "nodes" not in omitted:
         parts.append(_nodes(doc, limit))
@@ -250,11 +252,11 @@ def headline(doc: Document) -> Text:
     return Text("\n".join(map(printable, text.split("\n", 1))))
 
 
-def _reading_time(when: float | None) -> str:
+def _reading_time(read_at: float | None) -> str:
     """When Slurm was read for this page, and how long ago: reading may have failed since."""
-    if when is None:
+    if read_at is None:
         return "-"
-    return f"{clock(when)}, {duration(time.time() - when)} ago"
+    return f"{clock(read_at)}, {duration(time.time() - read_at)} ago"
 
 
 def _totals(types: Sequence[Mapping[str, int]], noun: str) -> str:
@@ -422,13 +424,13 @@ def explain(job: str, path: Address, as_json: bool, at: datetime | None) -> None
     if at is not None:
         say(explain_moment(job, history, _moment(at, datetime.now(UTC).astimezone())))
         return
-    show(*explained(job, answer))
+    show(*explanation(job, answer))
 
 
-def explained(job: str, answer: Document) -> Iterator[RenderableType]:
+def explanation(job: str, answer: Document) -> Iterator[RenderableType]:
     """The tables about a job that hopsd knows."""
     row, history = answer["job"], answer["history"]
-    facts = _facts(row) if row is not None else _recorded(history["record"])
+    facts = _facts(row) if row is not None else _record_facts(history["record"])
     yield table(f"Job {job}", ["what", "value"], facts)
     placements = [
         (clock(p["start"]), clock(p["end"]), p["nodes"], "yes" if p["profiling"] else "no")
@@ -452,7 +454,7 @@ def _moment(time: datetime, now: datetime) -> float:
 def explain_moment(job: str, history: Document, time: float) -> str:
     """What the job did at that time, as recorded. A reason's words are its latest."""
 
-    def lasted(begin: float, end: float | None) -> bool:
+    def overlaps(begin: float, end: float | None) -> bool:
         return begin <= time and (end is None or time < end)
 
     record = history["record"]
@@ -461,14 +463,14 @@ def explain_moment(job: str, history: Document, time: float) -> str:
     if record is not None and record["end"] is not None and time >= record["end"]:
         return f"{clock(time)}: job {job} had ended at {clock(record['end'])} ({record['state']})"
     for placement in history["placements"]:
-        if lasted(placement["start"], placement["end"]):
+        if overlaps(placement["start"], placement["end"]):
             suffix = ", to be measured" if placement["profiling"] else ""
             since = clock(placement["start"])
             return (
                 f"{clock(time)}: job {job} ran on {cell(placement['nodes'])}{suffix}, since {since}"
             )
     for reason in history["reasons"]:
-        if lasted(reason["since"], reason["until"]):
+        if overlaps(reason["since"], reason["until"]):
             since = clock(reason["since"])
             return f"{clock(time)}: job {job} waited, since {since}: {reason['reason']}"
     return f"{clock(time)}: nothing is recorded of job {job}"
@@ -576,7 +578,7 @@ def standing(rank: Document) -> str:
     return f"{rank['state']}{call} on {rank['node']}{line}"
 
 
-def _recorded(record: Document) -> list[tuple[str, object]]:
+def _record_facts(record: Document) -> list[tuple[str, object]]:
     """What is kept of a job that has left the queue."""
     return [
         ("state", record["state"]),

@@ -120,8 +120,8 @@ def _basic_times(fits: list[tuple[Document, Document]], now: float) -> Any:
         for kind, fit in fits
     ]
     columns = ["type", "pattern", "batch", "params", "data", "forward", "backward", "update"]
-    more = ["wait", "B_link, B_net", "iterations in reports", "last"]
-    return table("Basic times (ms)", [*columns, *more], rows)
+    more_columns = ["wait", "B_link, B_net", "iterations in reports", "last"]
+    return table("Basic times (ms)", [*columns, *more_columns], rows)
 
 
 def _data(fit: Document) -> str:

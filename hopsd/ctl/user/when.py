@@ -87,8 +87,8 @@ def when(
     show(table("If it were submitted now", columns, rows))
     rate = answer["arrivals_per_hour"]
     like = "as usual at this hour" if answer["arrivals_by_hour"] else "as of late"
-    coming = f"{rate:.1f} jobs an hour {like}" if rate else "none: too little was seen yet"
-    say(f"estimated from {clock(answer['at'])}; jobs to come: {coming}")
+    arrivals = f"{rate:.1f} jobs an hour {like}" if rate else "none: too little was seen yet"
+    say(f"estimated from {clock(answer['at'])}; jobs to come: {arrivals}")
     if any("plain_slurm" in way for way in answer["ways"]):
         say("plain Slurm: by the time limits of what runs, ahead of all that wait for hops")
 
@@ -136,10 +136,10 @@ def options(script: str) -> dict[str, str]:
             words = shlex.split(text.removeprefix("#SBATCH"), comments=True)
         except ValueError as error:
             raise InputError(f"{text}: {error}") from None
-        for word, following in zip(words, [*words[1:], ""], strict=True):
+        for word, next_word in zip(words, [*words[1:], ""], strict=True):
             name, separator, value = word.partition("=")
             if (key := _READ.get(name)) is not None:
-                values[key] = value if separator else following
+                values[key] = value if separator else next_word
     return values
 
 

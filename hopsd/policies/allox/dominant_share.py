@@ -21,9 +21,11 @@ def dominant_share(demand: Mapping[str, float], capacity: Mapping[str, float]) -
     Raises:
         ValueError: a resource that the cluster does not have.
     """
-    lacking = [name for name, amount in demand.items() if amount and not capacity.get(name)]
-    if lacking:
-        raise ValueError(f"the cluster has no {lacking[0]}; it has {', '.join(capacity)}")
+    lacking_resources = [
+        name for name, amount in demand.items() if amount and not capacity.get(name)
+    ]
+    if lacking_resources:
+        raise ValueError(f"the cluster has no {lacking_resources[0]}; it has {', '.join(capacity)}")
     return max((amount / capacity[name] for name, amount in demand.items() if amount), default=0.0)
 
 

@@ -216,8 +216,10 @@ class Machines:
 
     def fill(self, kind: int, row: int, gpus: int) -> Allocation | None:
         """Allocate idle but reserved devices of a server; None: too few."""
-        unreserved = int(self._idle[kind][row]) - int((self._free[kind][row] <= self.now).sum())
-        return self._give(kind, ((row, gpus),)) if gpus <= unreserved else None
+        unreserved_gpus = int(self._idle[kind][row]) - int(
+            (self._free[kind][row] <= self.now).sum()
+        )
+        return self._give(kind, ((row, gpus),)) if gpus <= unreserved_gpus else None
 
     def _give(self, kind: int, parts: Parts) -> Allocation:
         for row, gpus in parts:

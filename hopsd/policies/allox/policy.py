@@ -47,13 +47,13 @@ def plan_of(
 ) -> Plan:
     """A plan that leaves running jobs in place."""
     jobs = situation.work.jobs
-    queued = [job.id for job in jobs if job.id not in placements]
+    queued_jobs = [job.id for job in jobs if job.id not in placements]
     default = Reason(ReasonCode.LOST_TO_OTHERS, "idle GPUs went to jobs of higher priority")
     return Plan(
         placements=situation.placements | placements,
         window=tuple(job.id for job in jobs),
-        fragments=situation.machines.idle if queued else 0,
-        waiting=situation.waiting | dict.fromkeys(queued, default) | waiting,
+        fragments=situation.machines.idle if queued_jobs else 0,
+        waiting=situation.waiting | dict.fromkeys(queued_jobs, default) | waiting,
     )
 
 
@@ -68,9 +68,9 @@ class Progress:
         self._types = work.types
         self._capacity = dict(zip(work.types, work.capacity.tolist(), strict=True))
         self._oldest: dict[UserName, float] = {}
-        self._of: dict[UserName, float] = {}
+        self._service_of_user: dict[UserName, float] = {}
         for job in [run.job for run in situation.running] + list(work.jobs):
-            self._of.setdefault(job.user, 0.0)
+            self._service_of_user.setdefault(job.user, 0.0)
             submit = np.inf if job.running else job.submit
             self._oldest[job.user] = min(submit, self._oldest.get(job.user, np.inf))
         for run in situation.running:
@@ -82,11 +82,13 @@ class Progress:
             Configuration({gpu_type: gpus}, float(time))
             for gpu_type, time in zip(self._types, seconds, strict=True)
         ]
-        self._of[user] += value(ways, ways[kind], self._capacity)
+        self._service_of_user[user] += value(ways, ways[kind], self._capacity)
 
     def order(self) -> list[UserName]:
         """All users, least progress first; ties go to the one who has waited longest."""
-        return sorted(self._of, key=lambda u: (self._of[u], self._oldest[u], u))
+        return sorted(
+            self._service_of_user, key=lambda u: (self._service_of_user[u], self._oldest[u], u)
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,11 +124,11 @@ class _Scheduler:
             start, parts = self._machines.earliest(kind, int(self._work.gpus[job]))
             if start <= self._machines.now:
                 self._start(job, kind, parts)
-            elif not self._reserved(kind):
+            elif not self._is_reserved(kind):
                 self._reserve(job, kind, parts, start)
         self._fill_reserved()
 
-    def _reserved(self, kind: int) -> bool:
+    def _is_reserved(self, kind: int) -> bool:
         return any(reservation.kind == kind for reservation in self._reservations)
 
     def _members(self, order: Sequence[UserName], alpha: float) -> frozenset[UserName]:
@@ -174,8 +176,8 @@ class _Scheduler:
             work.gpus[jobs] / bundle,
             earliest[some_day],
         )
-        matching = match(queues)
-        first = {int(matching.machine[i]): int(i) for i in np.argsort(matching.place)}
+        assignment = match(queues)
+        first = {int(assignment.machine[i]): int(i) for i in np.argsort(assignment.place)}
         rank = {user: i for i, user in enumerate(order)}
         first_jobs = [
             (jobs[i], int(kind[machine]))
@@ -192,7 +194,7 @@ class _Scheduler:
         """
         if earliest[kind] <= self._machines.now:
             return ready <= self._machines.now
-        return bool(self._work.gpus[job] > 1) and not self._reserved(kind)
+        return bool(self._work.gpus[job] > 1) and not self._is_reserved(kind)
 
     def _earliest(self, jobs: Iterable[int]) -> Floats:
         """When as many devices as each job takes are free together, (jobs, types)."""
@@ -204,9 +206,9 @@ class _Scheduler:
         seconds = self._work.seconds[job]
         end = self._machines.now + float(seconds[kind])
         allocation = self._machines.start(kind, parts, end)
-        self._placed(job, kind, allocation)
+        self._note_placement(job, kind, allocation)
 
-    def _placed(self, job: int, kind: int, allocation: Allocation) -> None:
+    def _note_placement(self, job: int, kind: int, allocation: Allocation) -> None:
         spec = self._work.jobs[job]
         self.placements[spec.id] = allocation
         self.waiting.pop(spec.id, None)
@@ -238,5 +240,5 @@ class _Scheduler:
                         reservation.kind, row, int(self._work.gpus[job])
                     )
                     if allocation is not None:
-                        self._placed(job, reservation.kind, allocation)
+                        self._note_placement(job, reservation.kind, allocation)
                         break

@@ -25,7 +25,7 @@ def violations(instance: Instance, schedule: Schedule) -> list[str]:
     if len(schedule.start) != task_count or len(schedule.gpu) != task_count:
         message = f"{len(schedule.start)} tasks have a start, {len(schedule.gpu)} a GPU"
         return [f"(5) {message}, there are {task_count}"]
-    wrong = list(_assigned(instance, schedule))
+    wrong = list(_assignment_errors(instance, schedule))
     if not wrong:
         wrong = [*_in_order(instance, schedule), *_one_at_a_time(instance, schedule)]
     return wrong
@@ -41,7 +41,7 @@ def _tasks(instance: Instance) -> Iterator[tuple[int, int, int]]:
                 task += 1
 
 
-def _assigned(instance: Instance, schedule: Schedule) -> Iterator[str]:
+def _assignment_errors(instance: Instance, schedule: Schedule) -> Iterator[str]:
     """Constraints 4 and 5."""
     for task, job, _ in _tasks(instance):
         start, gpu = float(schedule.start[task]), int(schedule.gpu[task])
@@ -55,16 +55,16 @@ def _assigned(instance: Instance, schedule: Schedule) -> Iterator[str]:
 
 def _in_order(instance: Instance, schedule: Schedule) -> Iterator[str]:
     """Constraint 7: a round begins after every task of the round before is synchronised."""
-    synced: dict[tuple[int, int], float] = defaultdict(float)
+    synced_at: dict[tuple[int, int], float] = defaultdict(float)
     for task, job, turn in _tasks(instance):
         kind = instance.gpu_type[schedule.gpu[task]]
         end = float(schedule.start[task] + instance.train[job, kind] + instance.sync[job, kind])
-        synced[job, turn] = max(synced[job, turn], end)
+        synced_at[job, turn] = max(synced_at[job, turn], end)
     for task, job, turn in _tasks(instance):
         start = float(schedule.start[task])
-        if turn > 0 and _before(start, synced[job, turn - 1]):
+        if turn > 0 and _before(start, synced_at[job, turn - 1]):
             yield (f"(7) task {task} of round {turn} starts at {start}, round {turn - 1} is"
-                   f" synchronised at {synced[job, turn - 1]}")  # fmt: skip
+                   f" synchronised at {synced_at[job, turn - 1]}")  # fmt: skip
 
 
 def _one_at_a_time(instance: Instance, schedule: Schedule) -> Iterator[str]:

@@ -16,21 +16,21 @@ from hopsd.policies.hare.relaxation import Relaxed
 from hopsd.policies.hare.tasks import Instance, Schedule
 
 
-def dispatch(instance: Instance, relaxed: Relaxed) -> Schedule:
+def dispatch(instance: Instance, relaxation: Relaxed) -> Schedule:
     """A schedule: jobs by their tasks' mean relaxed start, each on the fastest idle GPUs."""
-    floor = _Floor(instance, _line(instance, relaxed))
+    floor = _Floor(instance, _line(instance, relaxation))
     while floor.moments:
         floor.advance(heappop(floor.moments))
         for entry in list(floor.waiting):
             if not any(floor.idle):
                 break
             floor.serve(entry)
-    return Schedule(floor.start, floor.gpu, relaxed.lower_bound)
+    return Schedule(floor.start, floor.gpu, relaxation.lower_bound)
 
 
-def _line(instance: Instance, relaxed: Relaxed) -> Ints:
+def _line(instance: Instance, relaxation: Relaxed) -> Ints:
     """Each job's position in line, (jobs,)."""
-    sums = np.bincount(instance.job_of_task, relaxed.start, instance.jobs)
+    sums = np.bincount(instance.job_of_task, relaxation.start, instance.jobs)
     place = np.empty(instance.jobs, dtype=np.int64)
     place[np.argsort(sums / (instance.rounds * instance.scale), kind="stable")] = np.arange(
         instance.jobs
@@ -54,11 +54,11 @@ class _Floor:
         self._train = instance.train.tolist()
         self._whole = (instance.train + instance.sync).tolist()
         self._next, self._last = instance.first_task[:-1].tolist(), instance.first_task[1:].tolist()
-        self._todo, self._synced = instance.scale.tolist(), instance.arrival.tolist()
-        self._coming = [(moment, n) for n, moment in enumerate(self._synced)]
+        self._todo, self._sync_times = instance.scale.tolist(), instance.arrival.tolist()
+        self._arrivals = [(moment, n) for n, moment in enumerate(self._sync_times)]
         self._busy = [(moment, m) for m, moment in enumerate(instance.free_from.tolist())]
-        self.moments = sorted({moment for moment, _ in (*self._coming, *self._busy)})
-        heapify(self._coming)
+        self.moments = sorted({moment for moment, _ in (*self._arrivals, *self._busy)})
+        heapify(self._arrivals)
         heapify(self._busy)
 
     def advance(self, now: float) -> None:
@@ -67,8 +67,8 @@ class _Floor:
         while self._busy and self._busy[0][0] <= now:
             _, m = heappop(self._busy)
             self.idle[self._kind[m]].append(m)
-        while self._coming and self._coming[0][0] <= now:
-            _, job = heappop(self._coming)
+        while self._arrivals and self._arrivals[0][0] <= now:
+            _, job = heappop(self._arrivals)
             self._todo[job] = self._scale[job]
             insort(self.waiting, (self._place[job], job))
 
@@ -84,8 +84,8 @@ class _Floor:
             self._begin(job, kind)
         self.waiting.remove(entry)
         if self._next[job] < self._last[job]:
-            heappush(self._coming, (self._synced[job], job))
-            heappush(self.moments, self._synced[job])
+            heappush(self._arrivals, (self._sync_times[job], job))
+            heappush(self.moments, self._sync_times[job])
 
     def _begin(self, job: int, kind: int) -> None:
         task, m = self._next[job], self.idle[kind].pop()
@@ -93,6 +93,6 @@ class _Floor:
         self._next[job] += 1
         self._todo[job] -= 1
         free = self.now + self._train[job][kind]
-        self._synced[job] = max(self._synced[job], self.now + self._whole[job][kind])
+        self._sync_times[job] = max(self._sync_times[job], self.now + self._whole[job][kind])
         heappush(self._busy, (free, m))
         heappush(self.moments, free)

@@ -50,44 +50,44 @@ def earliest_finish(
     return kind, max(0, bisect_right(pools[kind], (ready, sys.maxsize)) - 1)
 
 
-def algorithm_1(instance: Instance, relaxed: Relaxed) -> Schedule:
+def algorithm_1(instance: Instance, relaxation: Relaxed) -> Schedule:
     """Hare's Algorithm 1 as printed."""
-    return _in_order(instance, _middle_order(instance, relaxed), earliest_available, relaxed)
+    return _in_order(instance, _middle_order(instance, relaxation), earliest_available, relaxation)
 
 
-def algorithm_1_eft(instance: Instance, relaxed: Relaxed) -> Schedule:
+def algorithm_1_eft(instance: Instance, relaxation: Relaxed) -> Schedule:
     """Algorithm 1 with the earliest finish in line 12."""
-    return _in_order(instance, _middle_order(instance, relaxed), earliest_finish, relaxed)
+    return _in_order(instance, _middle_order(instance, relaxation), earliest_finish, relaxation)
 
 
-def _middle_order(instance: Instance, relaxed: Relaxed) -> Ints:
+def _middle_order(instance: Instance, relaxation: Relaxed) -> Ints:
     """pi (tasks,): by H_i, half a training on the slowest GPU after the relaxed start.
 
     Equal ones in the tasks' numbering. A round's tasks have one H; a later round's is larger.
     """
     present = instance.train[:, instance.capacity > 0]
     longest = np.where(np.isfinite(present), present, 0.0).max(axis=1)
-    middle = relaxed.start + 0.5 * longest[instance.job_of_task]
+    middle = relaxation.start + 0.5 * longest[instance.job_of_task]
     return np.argsort(middle, kind="stable")
 
 
-def _in_order(instance: Instance, order: Ints, rule: Rule, relaxed: Relaxed) -> Schedule:
+def _in_order(instance: Instance, order: Ints, rule: Rule, relaxation: Relaxed) -> Schedule:
     """Lines 5 to 17 of Algorithm 1: each task after its round's forerunner, on the rule's GPU."""
     pools: list[Pool] = [[] for _ in range(instance.train.shape[1])]
     for m, kind in enumerate(instance.gpu_type):
         insort(pools[kind], (float(instance.free_from[m]), m))
     train, train_and_sync = instance.train.tolist(), (instance.train + instance.sync).tolist()
-    ready, synced = instance.arrival.tolist(), instance.arrival.tolist()
+    ready, synced_at = instance.arrival.tolist(), instance.arrival.tolist()
     turn = [0] * instance.jobs
     start, gpu = np.zeros(instance.tasks), np.zeros(instance.tasks, dtype=np.int64)
     jobs, rounds = instance.job_of_task.tolist(), instance.round_of_task.tolist()
     for task in order.tolist():
         job = jobs[task]
         if rounds[task] != turn[job]:
-            turn[job], ready[job] = rounds[task], synced[job]
+            turn[job], ready[job] = rounds[task], synced_at[job]
         kind, position = rule(pools, ready[job], train_and_sync[job])
         free, m = pools[kind].pop(position)
         start[task], gpu[task] = max(ready[job], free), m
         insort(pools[kind], (float(start[task] + train[job][kind]), m))
-        synced[job] = max(synced[job], float(start[task] + train_and_sync[job][kind]))
-    return Schedule(start, gpu, relaxed.lower_bound)
+        synced_at[job] = max(synced_at[job], float(start[task] + train_and_sync[job][kind]))
+    return Schedule(start, gpu, relaxation.lower_bound)

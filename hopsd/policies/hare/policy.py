@@ -61,7 +61,7 @@ class Hare:
             else:
                 jobs.append(job)
         if not jobs or not servers.left:
-            return Plan(placements={}, waiting=waiting | {job.id: _BEHIND for job in jobs})
+            return Plan(placements={}, waiting=waiting | {job.id: _BEHIND_OTHERS for job in jobs})
         instance = instance_of(snapshot, servers, jobs)
         task_schedule = schedule(instance, self.scheduler, INTERVALS)
         placements = _place(
@@ -69,7 +69,7 @@ class Hare:
         )
         for job in jobs:
             if job.id not in placements:
-                waiting[job.id] = _BEHIND
+                waiting[job.id] = _BEHIND_OTHERS
         total = task_schedule.weighted_completion(instance)
         return Plan(
             placements=placements,
@@ -81,7 +81,9 @@ class Hare:
         )
 
 
-_BEHIND = Reason(ReasonCode.LOST_TO_OTHERS, "its tasks are scheduled behind those of other jobs")
+_BEHIND_OTHERS = Reason(
+    ReasonCode.LOST_TO_OTHERS, "its tasks are scheduled behind those of other jobs"
+)
 
 
 def instance_of(snapshot: Snapshot, servers: Servers, jobs: Sequence[Job]) -> Instance:
@@ -158,7 +160,7 @@ def _place(
 ) -> dict[JobId, Allocation]:
     """Placements: jobs that can stay do, then the others, large before small."""
     placements: dict[JobId, Allocation] = {}
-    moving = []
+    moves = []
     for i, gpus in gpus_by_job.items():
         best = _best(servers, jobs[i], gpus)
         running = jobs[i].running
@@ -170,9 +172,9 @@ def _place(
             servers.take(running)
             placements[jobs[i].id] = running
         else:
-            moving.append((i, best))
-    for i, best in sorted(moving, key=lambda pair: -(pair[1][1] if pair[1] else 0)):
-        allocation = _fitting(servers, jobs[i], best, sum(gpus_by_job[i].values()))
+            moves.append((i, best))
+    for i, best in sorted(moves, key=lambda pair: -(pair[1][1] if pair[1] else 0)):
+        allocation = _best_allocation(servers, jobs[i], best, sum(gpus_by_job[i].values()))
         if allocation is not None:
             servers.take(allocation)
             placements[jobs[i].id] = allocation
@@ -191,7 +193,7 @@ def _best(servers: Servers, job: Job, gpus: Counter[GpuType]) -> tuple[GpuType, 
     return usable[int(np.argmax(rates))] if usable else None
 
 
-def _fitting(
+def _best_allocation(
     servers: Servers, job: Job, best: tuple[GpuType, int] | None, gpus_max: int
 ) -> Allocation | None:
     """The wanted type and count if servers have room, else as many GPUs as any type has."""

@@ -53,7 +53,7 @@ def relax(instance: Instance, intervals: int = INTERVALS) -> Relaxed:
     columns = _Columns.of(instance, grid)
     shares, unit = len(columns.job), float(grid[-1] - grid[0])
     cost = np.concatenate((np.zeros(shares), instance.weight))
-    rows = Constraints.stacked(
+    rows = Constraints.stack(
         _all_trained(instance, columns),
         _within_capacity(instance, columns, grid),
         _within_speed(instance, columns, grid),
@@ -173,7 +173,7 @@ def _ends(instance: Instance, columns: _Columns, unit: float) -> Constraints:
     """The two rows of C_n, whose column is after the shares, in units of ``unit`` seconds."""
     jobs, shares = instance.jobs, len(columns.job)
     task_tail = 0.5 * columns.train(instance) + columns.sync(instance)
-    behind = (instance.rounds - 1) / 2 * _shortest_round(instance)
+    rounds_behind = (instance.rounds - 1) / 2 * _shortest_round(instance)
     serial = instance.rounds[columns.job] * (columns.train(instance) + columns.sync(instance))
     end_column = shares + np.arange(jobs)
     entries = np.arange(shares)
@@ -183,7 +183,7 @@ def _ends(instance: Instance, columns: _Columns, unit: float) -> Constraints:
         np.concatenate(
             ((columns.since + task_tail) / unit, -np.ones(jobs), serial / unit, -np.ones(jobs))
         ),
-        np.concatenate((-behind, -instance.arrival)) / unit,
+        np.concatenate((-rounds_behind, -instance.arrival)) / unit,
     )
 
 
@@ -199,8 +199,8 @@ def _starts(instance: Instance, columns: _Columns, grid: Floats, f: Floats) -> F
         knots = np.column_stack((trained_share - shares[job], trained_share)).ravel()
         moments = np.column_stack((begin[job], end[job])).ravel()
         rounds = np.arange(instance.rounds[job])
-        trained = (rounds + FIRST) / len(rounds) * trained_share[-1]
-        start = np.maximum(np.interp(trained, knots, moments), instance.arrival[job])
+        trained_rounds = (rounds + FIRST) / len(rounds) * trained_share[-1]
+        start = np.maximum(np.interp(trained_rounds, knots, moments), instance.arrival[job])
         serial = rounds * shortest[job]
         start = np.maximum.accumulate(start - serial) + serial
         parts.append(np.repeat(start, instance.scale[job]))

@@ -25,7 +25,7 @@ def switches(instance: Instance, schedule: Schedule) -> Bools:
     return is_switch
 
 
-def delayed(instance: Instance, schedule: Schedule, seconds: Floats) -> Schedule:
+def with_switches(instance: Instance, schedule: Schedule, seconds: Floats) -> Schedule:
     """``schedule`` with switches: the GPU is given to a task of job n ``seconds[n]`` (jobs,) after
     another job's task has trained on it.
 
@@ -37,16 +37,16 @@ def delayed(instance: Instance, schedule: Schedule, seconds: Floats) -> Schedule
     train_and_sync = (train + instance.sync[job, kind]).tolist()
     wait = np.where(switches(instance, schedule), seconds[job], 0.0).tolist()
     turn, ready = [0] * instance.jobs, instance.arrival.tolist()
-    synced, free = instance.arrival.tolist(), instance.free_from.tolist()
+    synced_at, free = instance.arrival.tolist(), instance.free_from.tolist()
     start, jobs, rounds = schedule.start.tolist(), job.tolist(), instance.round_of_task.tolist()
     gpus, trains = schedule.gpu.tolist(), train.tolist()
     for task in _in_time(schedule).tolist():
         n, m = jobs[task], gpus[task]
         if rounds[task] != turn[n]:
-            turn[n], ready[n] = rounds[task], synced[n]
+            turn[n], ready[n] = rounds[task], synced_at[n]
         start[task] = max(start[task], ready[n], free[m] + wait[task])
         free[m] = start[task] + trains[task]
-        synced[n] = max(synced[n], start[task] + train_and_sync[task])
+        synced_at[n] = max(synced_at[n], start[task] + train_and_sync[task])
     return replace(schedule, start=np.array(start))
 
 

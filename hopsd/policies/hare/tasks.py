@@ -58,8 +58,8 @@ class Instance:
         _require(
             bool(runnable.all()), f"train: job {int(runnable.argmin())} can run on no GPU there is"
         )
-        synced = (self.sync >= 0) & np.isfinite(self.sync)
-        _require(bool(synced.all()), "sync: give finite seconds, 0 or more")
+        is_synced = (self.sync >= 0) & np.isfinite(self.sync)
+        _require(bool(is_synced.all()), "sync: give finite seconds, 0 or more")
 
     @property
     def jobs(self) -> int:
@@ -109,8 +109,8 @@ class Instance:
         low = np.where(finite, sync, np.inf).min(axis=1)
         high = np.where(finite, sync, 0.0).max(axis=1)
         with np.errstate(divide="ignore", invalid="ignore"):
-            synced = np.where(high > 0, high / low, 1.0)
-        return max(ratio, float(synced.max(initial=1.0)))
+            ratios = np.where(high > 0, high / low, 1.0)
+        return max(ratio, float(ratios.max(initial=1.0)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -62,23 +62,23 @@ def candidates(snapshot: Snapshot, settings: PlanSettings, reach: int = 1) -> Ca
     runnable_jobs = runnable(everyone.jobs, nodes, settings.sigma)
     available, gpus = available_resources(snapshot), reach * sum(node.gpus for node in nodes)
     remaining_limits = allowances(snapshot.limits, staying_jobs(snapshot))
-    blocked = limited(runnable_jobs, gpus, remaining_limits)
-    allowed_jobs = [job for job in runnable_jobs if job.id not in blocked]
+    blocks = limited(runnable_jobs, gpus, remaining_limits)
+    allowed_jobs = [job for job in runnable_jobs if job.id not in blocks]
     size, idle = service_window(allowed_jobs, gpus), int(available.gpus.sum())
-    adjusted = [] if snapshot.round.first else sensitivity_adjustment(allowed_jobs, size, rho, idle)
+    adjusted_jobs = (
+        [] if snapshot.round.first else sensitivity_adjustment(allowed_jobs, size, rho, idle)
+    )
     window = allowed_jobs[:size]
     waiting = _outside_window(snapshot, everyone, runnable_jobs, allowed_jobs, window, reach)
     waiting |= {
-        job.id: reasons.over_limit(job, blocked[job.id])
-        for job in runnable_jobs
-        if job.id in blocked
+        job.id: reasons.over_limit(job, blocks[job.id]) for job in runnable_jobs if job.id in blocks
     }
-    for job in adjusted:
+    for job in adjusted_jobs:
         del waiting[job.id]
     return Candidates(
         everyone.jobs,
         tuple(window),
-        tuple(adjusted),
+        tuple(adjusted_jobs),
         everyone.priority,
         rho,
         available,

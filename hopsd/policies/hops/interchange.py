@@ -16,17 +16,17 @@ def in_queue_order(program: Program, choice: Ints) -> Ints:
     Jobs that wait are interchangeable if each of their columns takes the same and gains the same.
     A solver that stops within its gap may prefer any of them; this never lowers the objective.
     """
-    start, ordered = program.configurations.start, choice.copy()
+    start, ordered_choice = program.configurations.start, choice.copy()
     for jobs in _interchangeable(program, choice):
-        chosen = choice[jobs]
-        is_placed = chosen >= 0
-        columns = chosen[is_placed]
+        job_choice = choice[jobs]
+        is_placed = job_choice >= 0
+        columns = job_choice[is_placed]
         best_first = np.argsort(-program.gain(columns), kind="stable")
-        offsets = (chosen - start[jobs])[is_placed][best_first]
-        ordered[jobs] = -1
+        offsets = (job_choice - start[jobs])[is_placed][best_first]
+        ordered_choice[jobs] = -1
         first = jobs[: len(offsets)]
-        ordered[first] = start[first] + offsets
-    return ordered
+        ordered_choice[first] = start[first] + offsets
+    return ordered_choice
 
 
 def _interchangeable(program: Program, choice: Ints) -> Iterable[Ints]:

@@ -71,7 +71,7 @@ REACH = 3
 LAST = 3.0
 """How sharply the job that will end last differs from others (``tail_weight``)."""
 
-_MOST = 1e60
+_MAX_DELAY = 1e60
 _LEAST_SECONDS = 1e-60
 
 
@@ -95,18 +95,18 @@ class HopsPlus:
         competing = [job for job in competing_jobs(snapshot) if job.id in weight]
         order = sorted(competing, key=lambda job: (-weight[job.id], job.submit, job_order(job.id)))
         first = boosts(snapshot, order, settings)
-        dominating = _dominating_weight(weight, outlooks)
+        top_weight = _dominating_weight(weight, outlooks)
         weight |= {
-            job: dominating ** (2 if boost.turn else 1) * max(1.0, weight[job])
+            job: top_weight ** (2 if boost.turn else 1) * max(1.0, weight[job])
             for job, boost in first.items()
         }
-        ranked = {
+        weighted_jobs = {
             job.id: replace(
                 first[job.id].apply(job) if job.id in first else job, priority=weight[job.id]
             )
             for job in competing
         }
-        jobs = tuple(ranked.get(job.id, job) for job in snapshot.jobs)
+        jobs = tuple(weighted_jobs.get(job.id, job) for job in snapshot.jobs)
 
         def worth(
             candidates: Candidates, configurations: Configurations, _: RoundInfo, __: PlanSettings
@@ -219,10 +219,10 @@ def _weights(
     shortest = np.array([job_outlook.shortest for job_outlook in outlook])
     urgency = _shares(work)
     if settings.tail_weight:
-        drained = max(fsum(work) / gpus, float(shortest.max()))
-        urgency += settings.tail_weight * (shortest / drained) ** LAST
+        drain_seconds = max(fsum(work) / gpus, float(shortest.max()))
+        urgency += settings.tail_weight * (shortest / drain_seconds) ** LAST
     urgency *= _restart_stakes(jobs, outlook)
-    late = priorities(jobs, snapshot.nodes, settings, snapshot.now)
+    priority_of_job = priorities(jobs, snapshot.nodes, settings, snapshot.now)
     weights = {}
     for job, job_outlook, u in zip(jobs, outlook, urgency.tolist(), strict=True):
         # Speeds add up in its share, so they do here: a job that said that several GPUs are slow
@@ -231,8 +231,8 @@ def _weights(
         # Not since its submission: a hold is no unfairness of the plan's.
         end = job.wait_seconds + job.run_seconds + remaining
         fairness = end / seconds_on_share(job, job_outlook.age, gpus, len(jobs))
-        behind = _squared(late[job.id]) + UNFAIR * _squared(fairness - 1.0)
-        weights[job.id] = float((1.0 + behind) * u)
+        delay = _square(priority_of_job[job.id]) + UNFAIR * _square(fairness - 1.0)
+        weights[job.id] = float((1.0 + delay) * u)
     return weights
 
 
@@ -254,9 +254,9 @@ def _restart_stakes(jobs: Sequence[Job], outlook: Sequence[RemainingWork]) -> Fl
     return unit / _speed_net_of_restart(unit, samples, restart)
 
 
-def _squared(behind: float) -> float:
+def _square(delay: float) -> float:
     """The positive part squared; bounded, so that no snapshot's numbers overflow."""
-    return min(max(0.0, behind), _MOST) ** 2
+    return min(max(0.0, delay), _MAX_DELAY) ** 2
 
 
 def _program(

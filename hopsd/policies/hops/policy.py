@@ -54,29 +54,29 @@ def place(
     swap their GPUs the first in the queue gets the best.
     """
     clock = _Stages()
-    chosen = candidates(snapshot, settings, reach)
+    plan_candidates = candidates(snapshot, settings, reach)
     clock.lap("window")
-    generated = partial(
+    generate_configurations = partial(
         generate,
-        chosen.jobs,
-        chosen.available,
-        chosen.sensitivity,
+        plan_candidates.jobs,
+        plan_candidates.available,
+        plan_candidates.sensitivity,
         sigma=settings.sigma,
         keep_present=snapshot.round.first and not settings.paper_exact,
-        allowances=chosen.allowances,
+        allowances=plan_candidates.allowances,
         slide=slide,
     )
-    configurations = generated()
+    configurations = generate_configurations()
     clock.lap("configurations")
-    program = worth(chosen, configurations, snapshot.round, settings)
+    program = worth(plan_candidates, configurations, snapshot.round, settings)
     clock.lap("model")
     seconds = settings.time_limit_seconds - clock.total()
     if configurations.families:
 
         def listing(sets: Mapping[Hashable, ShapesOfSize]) -> Program:
             nonlocal configurations
-            configurations = generated(sets=sets)
-            return worth(chosen, configurations, snapshot.round, settings)
+            configurations = generate_configurations(sets=sets)
+            return worth(plan_candidates, configurations, snapshot.round, settings)
 
         program, solution = solve_with_racks(
             program,
@@ -93,7 +93,7 @@ def place(
         choice = as_filled(program, in_queue_order(program, choice))
     solution = replace(solution, choice=choice)
     clock.lap("solve")
-    return _plan(snapshot, chosen, configurations, program, solution, clock)
+    return _plan(snapshot, plan_candidates, configurations, program, solution, clock)
 
 
 def _eq11(
@@ -177,7 +177,9 @@ def _plan(
         **_waiting_reasons(candidates, placements, configurations, snapshot.nodes),
     }
     idle_left = int(candidates.available.gpus.sum()) - program.gpus(choice)
-    queued = any(job.id not in placements and _may_run(candidates, job) for job in candidates.queue)
+    has_queue = any(
+        job.id not in placements and _may_run(candidates, job) for job in candidates.queue
+    )
     clock.lap("check")
     clock.seconds["total"] = clock.total()
     return Plan(
@@ -188,7 +190,7 @@ def _plan(
         status=solution.status,
         window=tuple(job.id for job in candidates.window),
         adjusted=tuple(job.id for job in candidates.adjusted),
-        fragments=idle_left if queued else 0,
+        fragments=idle_left if has_queue else 0,
         seconds=clock.seconds,
         configurations=len(configurations),
         waiting=waiting,

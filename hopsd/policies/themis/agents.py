@@ -166,10 +166,11 @@ def slowdown_of(job: Job, offer: Offer, jobs: int, seconds: float) -> float:
     As measured, or by placement if the type's table is only assumed.
     """
     share = min(max(job.reqs), max(1, offer.gpus // jobs))
-    servers, assumed = _placement(offer, share, min(jobs, offer.gpus // share))
+    servers, assumed_slowdown = _placement(offer, share, min(jobs, offer.gpus // share))
     usable = [part for part in offer.parts if part.gpu_type in job.throughput]
     pace = fsum(
-        part.gpus * _pace(job.throughput[part.gpu_type], share, servers, assumed) for part in usable
+        part.gpus * _pace(job.throughput[part.gpu_type], share, servers, assumed_slowdown)
+        for part in usable
     )
     return pace / sum(part.gpus for part in usable) / seconds if usable else inf
 
@@ -184,8 +185,8 @@ def _placement(offer: Offer, share: int, gpus_needed: int) -> tuple[int, float]:
     racks = Counter[RackName | None]()
     for part in offer.parts:
         racks[part.rack] += part.gpus
-    together = sum(gpus // share for gpus in racks.values()) >= gpus_needed
-    return _servers(offer, share), ACROSS_SERVERS if together else ACROSS_RACKS
+    fits_in_racks = sum(gpus // share for gpus in racks.values()) >= gpus_needed
+    return _servers(offer, share), ACROSS_SERVERS if fits_in_racks else ACROSS_RACKS
 
 
 def _servers(offer: Offer, gpus: int) -> int:
@@ -197,10 +198,10 @@ def _servers(offer: Offer, gpus: int) -> int:
     return len(offer.parts)
 
 
-def _pace(table: ThroughputTable, gpus: int, servers: int, assumed: float) -> float:
-    """Seconds that a sample takes per GPU; ``assumed``: S where it was not measured."""
+def _pace(table: ThroughputTable, gpus: int, servers: int, assumed_slowdown: float) -> float:
+    """Seconds that a sample takes per GPU; ``assumed_slowdown``: S where it was not measured."""
     if table.source_of(gpus, servers) == ASSUMED:
-        return assumed / per_gpu(table, 1, 1)
+        return assumed_slowdown / per_gpu(table, 1, 1)
     rate = per_gpu(table, gpus, servers)
     return 1.0 / rate if rate > 0 else inf
 
@@ -222,12 +223,14 @@ class Agent:
 
         Infinite without any GPU: the app would never end.
         """
-        combined = self.kept.together(offer)
-        if not combined.gpus:
+        combined_offer = self.kept.together(offer)
+        if not combined_offer.gpus:
             return inf
-        phases = [self.scheduler.jobs_in_phase(i, combined) for i in range(self.scheduler.phases())]
-        elapsed = self.elapsed + lost_seconds
-        return shared_seconds(elapsed, phases, combined.gpus) / self.independent
+        phases = [
+            self.scheduler.jobs_in_phase(i, combined_offer) for i in range(self.scheduler.phases())
+        ]
+        elapsed_seconds = self.elapsed + lost_seconds
+        return shared_seconds(elapsed_seconds, phases, combined_offer.gpus) / self.independent
 
 
 Agents = Callable[[App, Market, Offer], Agent]

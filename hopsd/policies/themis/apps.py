@@ -47,8 +47,8 @@ class App:
     @property
     def kept(self) -> Allocation:
         """The GPUs of its jobs that do not contend."""
-        contending = {job.id for job in self.contending}
-        return union(job.running for job in self.jobs if job.id not in contending)
+        contenders = {job.id for job in self.contending}
+        return union(job.running for job in self.jobs if job.id not in contenders)
 
     @property
     def order(self) -> tuple[float, tuple[int, int, int, str]]:
@@ -64,7 +64,7 @@ def union(allocations: Iterable[Allocation]) -> Allocation:
     return Allocation.of(total)
 
 
-def apps_of(snapshot: Snapshot, leased: Collection[JobId]) -> list[App]:
+def apps_of(snapshot: Snapshot, leased_jobs: Collection[JobId]) -> list[App]:
     """All apps, in their order. Held jobs and those being profiled belong to none."""
     members: dict[AppKey, list[Job]] = {}
     for job in snapshot.jobs:
@@ -79,7 +79,7 @@ def apps_of(snapshot: Snapshot, leased: Collection[JobId]) -> list[App]:
             tuple(
                 job
                 for job in sorted(jobs, key=lambda job: job_order(job.id))
-                if competes(job, first=first) and job.id not in leased
+                if competes(job, first=first) and job.id not in leased_jobs
             ),
         )
         for key, jobs in members.items()
@@ -88,14 +88,14 @@ def apps_of(snapshot: Snapshot, leased: Collection[JobId]) -> list[App]:
 
 
 def divide(
-    jobs: Sequence[tuple[Job, float]], won: Allocation, servers: Servers
+    jobs: Sequence[tuple[Job, float]], win: Allocation, servers: Servers
 ) -> dict[JobId, Allocation]:
     """Divide an app's GPUs among its jobs, each given with its remaining seconds on one GPU.
 
     Jobs that can stay do. Then each of the others starts on its smallest count, the longest first,
     and the one that would end last takes its next larger count as long as there are GPUs.
     """
-    app_servers = servers.within(won)
+    app_servers = servers.within(win)
     placements: dict[JobId, Allocation] = {}
     for job, _ in jobs:
         if job.running and app_servers.holds(job.running):
@@ -106,11 +106,11 @@ def divide(
         if allocation is not None:
             placements[job.id] = allocation
             app_servers.take(allocation)
-    growing = [(job, work) for job, work in jobs if job.id in placements]
-    while growing and app_servers.left:
-        last = max(growing, key=lambda pair: pair[1] / placements[pair[0].id].gpus)
+    growable_jobs = [(job, work) for job, work in jobs if job.id in placements]
+    while growable_jobs and app_servers.left:
+        last = max(growable_jobs, key=lambda pair: pair[1] / placements[pair[0].id].gpus)
         if not grow(last[0], placements, app_servers):
-            growing.remove(last)
+            growable_jobs.remove(last)
     return placements
 
 

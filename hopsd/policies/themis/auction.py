@@ -83,13 +83,13 @@ def payment_factors(program: Program, choice: Ints, task: Task) -> Floats:
     value: Floats = np.zeros(len(choice))
     value[choice >= 0] = program.value[choice[choice >= 0]]
     best = np.zeros(len(choice))
-    filled = np.diff(program.configurations.start) > 0
-    if filled.any():
-        starts = program.configurations.start[:-1][filled]
-        best[filled] = np.maximum.reduceat(program.value, starts)
+    has_column = np.diff(program.configurations.start) > 0
+    if has_column.any():
+        starts = program.configurations.start[:-1][has_column]
+        best[has_column] = np.maximum.reduceat(program.value, starts)
     factors = np.ones(len(choice))
-    missed = best - value
-    winners = np.flatnonzero((choice >= 0) & (missed.sum() - missed > ROUNDING))
+    losses = best - value
+    winners = np.flatnonzero((choice >= 0) & (losses.sum() - losses > ROUNDING))
     if not len(winners):
         return factors
     if len(choice) <= EXACT_BIDDERS and len(program.value) <= EXACT_COLUMNS:
@@ -110,15 +110,15 @@ def _exactly(program: Program, value: Floats, app: int, task: Task) -> float:
     return exp(min(0.0, float(value.sum() - value[app]) - best))
 
 
-def after_payment(won: Allocation, factor: float, counts: Sequence[int], luck: float) -> Allocation:
-    """The GPUs of ``won`` left after the payment, taken from the fullest servers first.
+def after_payment(win: Allocation, factor: float, counts: Sequence[int], luck: float) -> Allocation:
+    """The GPUs of ``win`` left after the payment, taken from the fullest servers first.
 
     Only whole GPUs in one of ``counts`` can be used, so the share is rounded up or down at random
     (``luck``, uniform in 0 to 1) such that the expected payment is exact. If it were always rounded
     up, liars would pay too little. An app that won always keeps at least the smallest count.
     """
-    possible = sorted({count for count in counts if count < won.gpus} | {won.gpus})
-    share = max(factor * won.gpus, possible[0])
+    possible = sorted({count for count in counts if count < win.gpus} | {win.gpus})
+    share = max(factor * win.gpus, possible[0])
     lower_count = max(count for count in possible if count <= share + ROUNDING)
     upper_count = min((count for count in possible if count > share), default=lower_count)
     size = (
@@ -127,7 +127,7 @@ def after_payment(won: Allocation, factor: float, counts: Sequence[int], luck: f
         else lower_count
     )
     parts: dict[str, int] = {}
-    for node, gpus in sorted(won, key=lambda part: (-part[1], part[0])):
+    for node, gpus in sorted(win, key=lambda part: (-part[1], part[0])):
         part_gpus = min(gpus, size - sum(parts.values()))
         if part_gpus:
             parts[node] = part_gpus

@@ -22,7 +22,7 @@ from hopsd.policies.themis.agents import Agent, Offer, Part
 from hopsd.policies.themis.apps import App, union
 from hopsd.policies.themis.auction import ROUNDING, Outcome, after_payment, auction, program_of
 
-UNSERVED = 10.0
+UNSERVED_FACTOR = 10.0
 """The rho of an app without GPUs, which never ends, as a multiple of its best bid: the auction's
 program needs a finite one. Serving an app thus outweighs most improvements of others, and as much
 again for every lease that it has waited. An app that overstates the rho of its worse bids only
@@ -127,7 +127,7 @@ def _table(
     finite = rho[np.isfinite(rho)]
     rho_without = agent.rho(Offer(()))
     if not np.isfinite(rho_without):
-        rho_without = UNSERVED * (1.0 + wait_seconds) * float(finite.min(initial=np.inf))
+        rho_without = UNSERVED_FACTOR * (1.0 + wait_seconds) * float(finite.min(initial=np.inf))
     if not np.isfinite(rho_without):
         return np.ones(len(offers)), 1.0
     return np.where(np.isfinite(rho), rho, rho_without), rho_without

@@ -48,9 +48,11 @@ def phase_seconds(jobs: Sequence[JobInfo], gpus: float) -> float:
     return max(alone, fsum(job.work for job in jobs) / gpus)
 
 
-def shared_seconds(elapsed: float, phases: Sequence[Sequence[JobInfo]], gpus: float) -> float:
+def shared_seconds(
+    elapsed_seconds: float, phases: Sequence[Sequence[JobInfo]], gpus: float
+) -> float:
     """T_sh of eq. 1 and 2 with ``gpus`` > 0 GPUs from now to the end."""
-    return elapsed + fsum(phase_seconds(jobs, gpus) for jobs in phases)
+    return elapsed_seconds + fsum(phase_seconds(jobs, gpus) for jobs in phases)
 
 
 def independent_seconds(budget: float, cluster_gpus: int, gpus_max: int, apps: float) -> float:

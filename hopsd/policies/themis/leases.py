@@ -13,11 +13,11 @@ from hopsd.policies.placing import Servers
 from hopsd.policies.themis.apps import App, apps_of
 
 
-def unleased(
+def without_leases(
     snapshot: Snapshot, lease_seconds: float
 ) -> tuple[Servers, dict[JobId, Allocation], list[App]]:
     """The servers without the GPUs under lease, the leased placements, and all apps."""
-    stay = leased(snapshot, lease_seconds)
+    stay = leased_jobs(snapshot, lease_seconds)
     allocations = {job.id: job.running for job in snapshot.jobs if job.id in stay}
     servers = Servers(snapshot)
     for allocation in allocations.values():
@@ -25,7 +25,7 @@ def unleased(
     return servers, allocations, apps_of(snapshot, stay)
 
 
-def leased(snapshot: Snapshot, lease_seconds: float) -> frozenset[JobId]:
+def leased_jobs(snapshot: Snapshot, lease_seconds: float) -> frozenset[JobId]:
     """Running jobs that would compete this round but still hold a lease.
 
     A lease begins with an allocation and is renewed every ``lease_seconds`` that it is held, so

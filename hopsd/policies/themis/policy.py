@@ -35,7 +35,7 @@ from hopsd.policies.themis.agents import (
 )
 from hopsd.policies.themis.apps import App, divide, grow
 from hopsd.policies.themis.bids import Bids, offer_of
-from hopsd.policies.themis.leases import unleased
+from hopsd.policies.themis.leases import without_leases
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class Themis:
     agents: Agents = honest
 
     def __call__(self, snapshot: Snapshot, settings: PlanSettings) -> Plan:
-        servers, placements, everyone = unleased(snapshot, settings.lease_seconds)
+        servers, placements, everyone = without_leases(snapshot, settings.lease_seconds)
         market = Market.of(snapshot, everyone)
         apps = [app for app in map(bind(_runnable_part, servers), everyone) if app.contending]
         nodes = {node.name: node for node in snapshot.nodes}
@@ -57,21 +57,21 @@ class Themis:
         rng = random.Random(settings.seed + snapshot.now)  # noqa: S311
         lot = {app.key: rng.random() for app in sorted(apps, key=lambda app: app.order)}
         apps.sort(key=lambda app: (-_claim(rho[app.key], wait_by_app[app.key]), lot[app.key]))
-        bidders = apps[: bidding(len(apps), settings.filter_share)] if servers.left else []
+        bidders = apps[: bidder_count(len(apps), settings.filter_share)] if servers.left else []
         worth = bound = 0.0
         if bidders:
             bidding_agents = [agents[app.key] for app in bidders]
             bids = Bids.collect(bidders, bidding_agents, snapshot, servers, wait_by_app)
             outcome = bids.settle(settings)
             worth, bound = outcome.worth, outcome.bound
-            for app, won in zip(bidders, bids.won(outcome, rng), strict=True):
-                _give(app, won, market, servers, placements)
+            for app, allocation in zip(bidders, bids.won(outcome, rng), strict=True):
+                _give(app, allocation, market, servers, placements)
         for group in (apps[len(bidders) :], bidders):
             jobs = [job for app in group for job in app.contending if job.id not in placements]
             rng.shuffle(jobs)
             give_leftovers(jobs, servers, placements)
         waiting = {
-            **_nowhere(everyone, apps, snapshot),
+            **_unplaceable_reasons(everyone, apps, snapshot),
             **_waiting_reasons(apps, len(bidders), rho, placements),
         }
         return Plan(
@@ -86,7 +86,7 @@ class Themis:
         )
 
 
-def bidding(apps: int, filter_share: float) -> int:
+def bidder_count(apps: int, filter_share: float) -> int:
     """How many of ``apps`` bid: the share 1 - f, at least one."""
     return min(apps, max(1, ceil((1.0 - filter_share) * apps - 1e-9)))
 
@@ -134,18 +134,18 @@ def _runnable_part(servers: Servers, app: App) -> App:
 
 def _give(
     app: App,
-    won: Allocation,
+    win: Allocation,
     market: Market,
     servers: Servers,
     placements: dict[JobId, Allocation],
 ) -> None:
     """Give an app's jobs what it won."""
-    if not won:
+    if not win:
         return
     if len(app.contending) == 1:
-        allocations = {app.contending[0].id: won}
+        allocations = {app.contending[0].id: win}
     else:
-        allocations = divide([(job, market.left[job.id]) for job in app.contending], won, servers)
+        allocations = divide([(job, market.left[job.id]) for job in app.contending], win, servers)
     for job, allocation in allocations.items():
         servers.take(allocation)
         placements[job] = allocation
@@ -174,14 +174,14 @@ def give_leftovers(
         growable = [job for job in growable if grow(job, placements, servers)]
 
 
-def _nowhere(
+def _unplaceable_reasons(
     everyone: Sequence[App], apps: Sequence[App], snapshot: Snapshot
 ) -> dict[JobId, Reason]:
     """Reasons of jobs that contend in no app, since no idle cluster could hold them."""
     pools = pools_of(snapshot.nodes)
-    contending = {job.id for app in apps for job in app.contending}
+    contenders = {job.id for app in apps for job in app.contending}
     jobs = [job for app in everyone for job in app.contending]
-    return {job.id: reasons.nowhere(job, pools) for job in jobs if job.id not in contending}
+    return {job.id: reasons.nowhere(job, pools) for job in jobs if job.id not in contenders}
 
 
 def _waiting_reasons(

@@ -7,12 +7,12 @@ from hopsd.model.ids import WorkloadName
 from hopsd.model.scenario import WorkloadJob
 
 
-def comment_of(job: WorkloadJob, workload: WorkloadName, *, declared: bool = True) -> str:
-    """The comment with everything that a scheduler may know of ``job``; ``declared``: its samples,
+def comment_of(job: WorkloadJob, workload: WorkloadName, *, with_samples: bool = True) -> str:
+    """The comment with all that a scheduler may know of ``job``; ``with_samples``: its samples,
     too.
     """
     parts = ["reqs=" + ",".join(map(str, job.reqs)), f"workload={workload}"]
-    if declared:
+    if with_samples:
         samples = min(max(job.samples, bounds.SAMPLES.minimum), bounds.SAMPLES.maximum)
         parts.insert(1, f"samples={samples!r}")
     if job.batch_size is not None:

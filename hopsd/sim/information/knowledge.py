@@ -95,10 +95,10 @@ class PublicKnowledge:
 def public_knowledge(
     cluster: Cluster, truth: Workload, settings: KnowledgeSettings
 ) -> PublicKnowledge:
-    """What the scheduler is told of ``truth``; the same for every policy."""
+    """What the scheduler knows of ``truth``; the same for every policy."""
     rng = random.Random(settings.seed)  # noqa: S311  # a simulation, not a secret
     if settings.of is Knows.PERFECT:
-        jobs = _misjudged(truth.jobs, settings.time_error or 0.0, rng)
+        jobs = _with_time_errors(truth.jobs, settings.time_error or 0.0, rng)
         return PublicKnowledge(_with_speeds(replace(truth, jobs=jobs), settings.speed_sigma, rng))
     limits = _time_limits(cluster, truth, rng)
     if settings.of is Knows.NONE:
@@ -107,7 +107,7 @@ def public_knowledge(
     return PublicKnowledge(public, declared=False, past_runs=True, time_limits=limits)
 
 
-def _misjudged(
+def _with_time_errors(
     jobs: Sequence[WorkloadJob], sigma: float, rng: random.Random
 ) -> tuple[WorkloadJob, ...]:
     if not sigma:
@@ -120,7 +120,7 @@ def _with_speeds(workload: Workload, sigma: float, rng: random.Random) -> Worklo
     if not sigma:
         return workload
 
-    def off(speeds: Mapping[int, float], exact: int) -> dict[int, float]:
+    def with_errors(speeds: Mapping[int, float], exact: int) -> dict[int, float]:
         return {
             count: speed if count == exact else speed * exp(rng.gauss(0.0, sigma))
             for count, speed in speeds.items()
@@ -129,7 +129,9 @@ def _with_speeds(workload: Workload, sigma: float, rng: random.Random) -> Worklo
     tables: dict[WorkloadName, dict[GpuType, ThroughputTable]] = {
         name: {
             gpu_type: replace(
-                table, aggregated=off(table.aggregated, 1), distributed=off(table.distributed, 0)
+                table,
+                aggregated=with_errors(table.aggregated, 1),
+                distributed=with_errors(table.distributed, 0),
             )
             for gpu_type, table in of_types.items()
         }

@@ -19,7 +19,7 @@ from hopsd.model.ids import JobId, NodeName, UserName, WorkloadName
 from hopsd.model.job import ThroughputTable
 from hopsd.model.scenario import Cluster, Workload, WorkloadJob
 
-LOGGED = WorkloadName("logged")
+LOGGED_WORKLOAD = WorkloadName("logged")
 RATE = 1.0
 """Samples per second per GPU of logged jobs: a sample is one GPU-second."""
 
@@ -27,7 +27,7 @@ GPUS_MAX = 65_536
 
 
 @dataclass(frozen=True, slots=True)
-class Logged:
+class LogEntry:
     """One job of a log. ``submit`` on any clock; ``seconds`` of run time."""
 
     id: str
@@ -38,13 +38,13 @@ class Logged:
     reqs: tuple[int, ...] = ()
 
 
-def philly(text: str) -> list[Logged]:
+def philly(text: str) -> list[LogEntry]:
     """Columns ``submit_s,num_gpus,duration,cluster`` (Jeon et al., 2019; the virtual cluster
     stands for the user).
     """
     columns = {"submit_s", "num_gpus", "duration", "cluster"}
     return [
-        Logged(
+        LogEntry(
             id=str(number),
             user=row["cluster"] or "philly",
             submit=_number(row, "submit_s", line),
@@ -55,7 +55,7 @@ def philly(text: str) -> list[Logged]:
     ]
 
 
-def plain(text: str) -> list[Logged]:
+def plain(text: str) -> list[LogEntry]:
     """Columns ``id,user,submit,gpus,seconds`` and optionally ``reqs`` such as ``1 2 4``."""
     jobs = []
     for line, row in _rows(text, ",", {"id", "user", "submit", "gpus", "seconds"}):
@@ -69,7 +69,7 @@ def plain(text: str) -> list[Logged]:
                 f" {GPUS_MAX:,} such as '1 2 4'"
             )
         jobs.append(
-            Logged(
+            LogEntry(
                 id=row["id"],
                 user=row["user"],
                 submit=_number(row, "submit", line),
@@ -81,7 +81,7 @@ def plain(text: str) -> list[Logged]:
     return jobs
 
 
-def sacct(text: str) -> list[Logged]:
+def sacct(text: str) -> list[LogEntry]:
     """``sacct -aXP -o JobIDRaw,User,Submit,Start,End,AllocTRES,State`` with its header.
 
     Jobs without GPUs, without an end or of no length are left out.
@@ -93,18 +93,18 @@ def sacct(text: str) -> list[Logged]:
         start, end = _moment(row["Start"], line), _moment(row["End"], line)
         submit = _moment(row["Submit"], line)
         if gpus and submit is not None and start is not None and end is not None and end > start:
-            jobs.append(Logged(row["JobIDRaw"], row["User"], submit, gpus, end - start))
+            jobs.append(LogEntry(row["JobIDRaw"], row["User"], submit, gpus, end - start))
     return jobs
 
 
-IMPORTERS: dict[str, Callable[[str], list[Logged]]] = {
+IMPORTERS: dict[str, Callable[[str], list[LogEntry]]] = {
     "philly": philly,
     "csv": plain,
     "sacct": sacct,
 }
 
 
-def workload_of(jobs: Iterable[Logged], cluster: Cluster) -> Workload:
+def workload_of(jobs: Iterable[LogEntry], cluster: Cluster) -> Workload:
     """Jobs of a log on a cluster, the first submitted at 0.
 
     A logged job is assumed to be as fast spread over servers as in one, since logs do not say.
@@ -121,17 +121,17 @@ def workload_of(jobs: Iterable[Logged], cluster: Cluster) -> Workload:
             id=JobId(job.id),
             user=UserName(job.user or "unknown"),
             submit=job.submit - start,
-            workload=LOGGED,
+            workload=LOGGED_WORKLOAD,
             samples=job.gpus * job.seconds * RATE,
             reqs=job.reqs or (job.gpus,),
         )
         for job in usable_jobs
     )
     factors: dict[WorkloadName, dict[NodeName, float]] = {}
-    return Workload({LOGGED: dict.fromkeys(types, table)}, specs, factors)
+    return Workload({LOGGED_WORKLOAD: dict.fromkeys(types, table)}, specs, factors)
 
 
-def _check(jobs: Iterable[Logged]) -> None:
+def _check(jobs: Iterable[LogEntry]) -> None:
     names = Counter(job.id for job in jobs)
     duplicates = [name for name, times in names.items() if times > 1]
     if duplicates:

@@ -26,7 +26,7 @@ from hopsd.sim.study import Result
 REALITY = "as it was"
 """Stands for a policy's name in tables."""
 
-_SOMEWHERE = NodeName("?")
+_UNKNOWN_NODE = NodeName("?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ class Replay:
 
 
 def replay(
-    logged: Iterable[LoggedJob],
+    logged_jobs: Iterable[LoggedJob],
     cluster: Cluster,
     start: float,
     end: float,
@@ -79,7 +79,7 @@ def replay(
     Raises:
         InputError: no job with GPUs ran in that time.
     """
-    clipped_jobs = [job.within(start, end) for job in logged if job.since < end]
+    clipped_jobs = [job.within(start, end) for job in logged_jobs if job.since < end]
     ran = sorted((job for job in clipped_jobs if job.runs), key=lambda job: (job.since, job.id))
     older = max(0, len(ran) - job_limit)
     if older:
@@ -147,7 +147,7 @@ def as_it_was(original: Replay, cluster: Cluster, round_seconds: float) -> Resul
     changes = []
     for job in original.jobs:
         for run in job.runs:
-            allocation = Allocation.of({_SOMEWHERE: run.gpus})
+            allocation = Allocation.of({_UNKNOWN_NODE: run.gpus})
             end = original.end if run.end is None else run.end
             changes.append(Change(run.start - original.start, job.id, allocation))
             changes.append(Change(end - original.start, job.id, Allocation()))
@@ -169,7 +169,7 @@ def as_it_was(original: Replay, cluster: Cluster, round_seconds: float) -> Resul
     )
 
 
-_ASSUMED = (
+_ASSUMPTIONS = (
     (
         "They come when they came, once nothing that they depend on held them back, with the GPUs"
         " that they had, and train for as long as they did, on whichever servers."
@@ -195,7 +195,7 @@ def assumptions(run: Replay, *, machine: str) -> list[str]:
     )
     sentences = [
         f"{count_of(len(run.jobs), 'jobs')} with GPUs of {count_of(users, 'users')}, as {machine}.",
-        *_ASSUMED,
+        *_ASSUMPTIONS,
         moved_text,
     ]
     for number, text in (

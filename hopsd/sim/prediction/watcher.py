@@ -77,7 +77,7 @@ class Watcher:
 
     def _learn(self, port: VirtualCluster) -> None:
         """What has happened since the last call, but for this very moment: that may change."""
-        unfinished = port.unfinished
+        unfinished_jobs = port.unfinished
         while (
             self._read_count < len(port.changes) and port.changes[self._read_count].time < port.now
         ):
@@ -86,7 +86,7 @@ class Watcher:
             if change.placement and change.job not in self._running_jobs:
                 self._running_jobs.add(change.job)
                 self.predictor.resolve(change.job, Kind.START, change.time)
-            elif not change.placement and change.job not in unfinished:
+            elif not change.placement and change.job not in unfinished_jobs:
                 self.predictor.resolve(change.job, Kind.END, change.time)
 
     def _situation(
@@ -100,7 +100,7 @@ class Watcher:
         store.report(port.samples_done())
         observation = observe(port, store, settings.requirements_max, port.glance())
         info = RoundInfo(first=False, seconds=window.end - port.now)
-        built = build_snapshot(
+        build = build_snapshot(
             observation.reading,
             observation.records,
             observation.comments,
@@ -109,8 +109,8 @@ class Watcher:
             settings.snapshot,
         )
         return situation_of(
-            built.snapshot,
-            built.expected,
+            build.snapshot,
+            build.expected,
             window.end,
             settings.seconds,
             capacity_of(observation.reading),

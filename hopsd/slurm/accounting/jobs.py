@@ -35,10 +35,10 @@ _FIELDS = (
 
 _ID = re.compile(r"[0-9]{1,18}(?:_[0-9]{1,9})?")
 
-_AGAIN = frozenset({"REQUEUED", "REQUEUE_HOLD", "NODE_FAIL", "PREEMPTED", "RESIZING"})
+_RERUN_STATES = frozenset({"REQUEUED", "REQUEUE_HOLD", "NODE_FAIL", "PREEMPTED", "RESIZING"})
 """States of a run after which the same job may have another."""
 
-_TYPED = re.compile(r"(?:^|,)gres/gpu:([^=,]+)=")
+_TYPED_GRES = re.compile(r"(?:^|,)gres/gpu:([^=,]+)=")
 
 
 def read_logged(
@@ -69,7 +69,7 @@ def parse_logged(lines: Iterable[str]) -> list[LoggedJob]:
     A requeued job has a line for each run, each submitted when the one before was over.
     """
     runs: dict[JobId, _Run] = {}
-    logged: list[LoggedJob] = []
+    logged_jobs: list[LoggedJob] = []
     for run in sorted(filter(None, map(_run, lines)), key=lambda run: run.job.since):
         before = runs.pop(run.job.id, None)
         if before is None:
@@ -77,9 +77,9 @@ def parse_logged(lines: Iterable[str]) -> list[LoggedJob]:
         elif before.again:
             runs[run.job.id] = run.after(before)
         else:  # Slurm counts its job ids from the first one again
-            logged.append(before.job)
+            logged_jobs.append(before.job)
             runs[run.job.id] = run
-    return [*logged, *(run.job for run in runs.values())]
+    return [*logged_jobs, *(run.job for run in runs.values())]
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,11 +104,11 @@ def _run(line: str) -> _Run | None:
     values = line.split("|", len(_FIELDS) - 1)
     if len(values) == len(_FIELDS):
         with suppress(ValueError, OverflowError, OSError):
-            return _parsed(*values)
+            return _parse_run(*values)
     return None
 
 
-def _parsed(
+def _parse_run(
     job: str,
     user: str,
     account: str,
@@ -116,13 +116,13 @@ def _parsed(
     eligible: str,
     start: str,
     end: str,
-    allocated: str,
+    allocated_tres: str,
     requested_tres: str,
     limit: str,
     state: str,
     comment: str,
 ) -> _Run | None:
-    gpus = _gpus(allocated if "gres/gpu" in allocated else requested_tres)
+    gpus = _gpus(allocated_tres if "gres/gpu" in allocated_tres else requested_tres)
     if not (_ID.fullmatch(job) and user and bounds.GPUS.holds(gpus)):
         return None
     word = state.partition(" ")[0]  # CANCELLED by 1000
@@ -133,10 +133,12 @@ def _parsed(
     is_hops = MARK in comment
     since = submit_time if is_hops else max(submit_time, _moment(eligible) or submit_time)
     ran = (
-        start_time is not None and _gpus(allocated) and (end_time is None or end_time > start_time)
+        start_time is not None
+        and _gpus(allocated_tres)
+        and (end_time is None or end_time > start_time)
     )
     run = (Stretch(start_time, end_time, gpus),) if ran and start_time is not None else ()
-    logged = LoggedJob(
+    logged_job = LoggedJob(
         id=JobId(job),
         user=UserName(user),
         account=account,
@@ -148,7 +150,7 @@ def _parsed(
         time_limit_seconds=int(limit) * 60.0 if limit.isdecimal() else None,
         ours=is_hops,
     )
-    return _Run(logged, word in _AGAIN)
+    return _Run(logged_job, word in _RERUN_STATES)
 
 
 def _moment(text: str) -> float | None:
@@ -162,16 +164,16 @@ def _moment(text: str) -> float | None:
 def _gpus(tres: str) -> int:
     """CPUs that are counted as GPUs are known where the accounting keeps types."""
     amounts = dict(part.split("=", 1) for part in tres.split(",") if "=" in part)
-    typed = {
+    typed_gpus = {
         GpuType(name.removeprefix("gres/gpu:")): int(n)
         for name, n in amounts.items()
         if name.startswith("gres/gpu:")
     }
-    every = int(amounts.get("gres/gpu", sum(typed.values())))
-    return every - sum(n for kind, n in typed.items() if is_cpu(kind))
+    all_gpus = int(amounts.get("gres/gpu", sum(typed_gpus.values())))
+    return all_gpus - sum(n for kind, n in typed_gpus.items() if is_cpu(kind))
 
 
 def _type(requested_tres: str) -> GpuType:
     """The one GPU type that it asks for, where the accounting keeps that."""
-    types = set(_TYPED.findall(requested_tres))
+    types = set(_TYPED_GRES.findall(requested_tres))
     return GpuType(types.pop()) if len(types) == 1 else ANY_TYPE

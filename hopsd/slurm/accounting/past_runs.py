@@ -64,12 +64,12 @@ def _record(
     account: str,
     submit: str,
     end: str,
-    elapsed: str,
+    elapsed_text: str,
     tres: str,
     state: str,
     name: str,
 ) -> JobRecord | None:
-    seconds, gpus, end_time = float(elapsed), _gpus(tres), _moment(end)
+    seconds, gpus, end_time = float(elapsed_text), _gpus(tres), _moment(end)
     complete = _ID.fullmatch(job) and user and bounds.DURATION.holds(seconds)
     if not (complete and gpus and bounds.GPUS.holds(gpus) and seconds > 0.0):
         return None

@@ -89,7 +89,7 @@ def own_missing_rights(commands: SlurmCommands, user: str) -> list[str]:
         return [f"the rights of {user} could not be looked at: {error}"]
 
 
-def coordinated(commands: SlurmCommands, user: str) -> frozenset[str]:
+def coordinated_accounts(commands: SlurmCommands, user: str) -> frozenset[str]:
     """The accounts that ``user`` coordinates; none while slurmdbd does not answer."""
     try:
         output = commands.run(

@@ -49,12 +49,12 @@ class SiteRulesReader:
         """``slurmdbd``: what runs the commands that ask it; None: ``commands``."""
         self._commands = commands
         self._slurmdbd = slurmdbd or commands
-        self._over: set[str] = set()
+        self._overriding_qos: set[str] = set()
         self._share = share
         self._clock = clock
         self._good_until = -inf
         self._rules = NO_RULES
-        self._known: set[tuple[str, str, UserName, str]] = set()
+        self._known_subjects: set[tuple[str, str, UserName, str]] = set()
 
     def read(self, jobs: Iterable[JobReading] = ()) -> SiteRules:
         """The current rules for ``jobs``; if an answer cannot be parsed, the last ones: Slurm
@@ -68,15 +68,15 @@ class SiteRulesReader:
         """
         start = self._clock()
         subjects = {(job.partition, job.qos, job.user, job.account) for job in jobs}
-        expired = start >= self._good_until
-        if expired or not subjects <= self._known:
+        is_expired = start >= self._good_until
+        if is_expired or not subjects <= self._known_subjects:
             try:
                 self._rules = self._ask()
             except SlurmUnavailableError:
                 raise
             except (SlurmError, LookupError, ValueError) as error:
                 log.warning("site rules", problem=describe_error(error))
-            self._known = subjects if expired else subjects | self._known
+            self._known_subjects = subjects if is_expired else subjects | self._known_subjects
             now = self._clock()
             self._good_until = now + (now - start) / self._share
         return self._rules
@@ -86,14 +86,14 @@ class SiteRulesReader:
             self._commands.run("scontrol", "show", "partition", "-a", "-o")
         )
         config = self._commands.run("scontrol", "show", "config")
-        enforced = read_enforced(config)
+        enforcement = read_enforced(config)
         flags = re.search(r"^PriorityFlags\s*=\s*(\S*)", config, re.MULTILINE)
         rules = SiteRules(
             billing_is_largest=bool(flags and "MAX_TRES" in flags[1].split(",")),
             partitions={partition.name: partition for partition in partitions},
         )
         accounts = re.search(r"^AccountingStorageType\s*=.*slurmdbd", config, re.MULTILINE)
-        if "limits" not in enforced and accounts is None:
+        if "limits" not in enforcement and accounts is None:
             return rules
         text = self._commands.run("scontrol", "show", "assoc_mgr", "flags=assoc,qos", "-o")
         associations, qos = read_associations(text), read_qos(text)
@@ -102,8 +102,8 @@ class SiteRulesReader:
             qos = [replace(entry, over_partition=entry.name in over_partition) for entry in qos]
         return replace(
             rules,
-            limited="limits" in enforced,
-            safe="safe" in enforced,
+            limited="limits" in enforcement,
+            safe="safe" in enforcement,
             associations={
                 (entry.account, entry.user, entry.partition): entry for entry in associations
             },
@@ -119,10 +119,12 @@ class SiteRulesReader:
                 "sacctmgr", "--noheader", "--parsable2", "show", "qos", "format=name,flags"
             )
         except SlurmError:
-            return self._over
+            return self._overriding_qos
         lines = [line.partition("|") for line in output.splitlines()]
-        self._over = {name for name, _, flags in lines if "OverPartQOS" in flags.split(",")}
-        return self._over
+        self._overriding_qos = {
+            name for name, _, flags in lines if "OverPartQOS" in flags.split(",")
+        }
+        return self._overriding_qos
 
 
 def read_enforced(config: str) -> frozenset[str]:
@@ -137,10 +139,10 @@ def read_partitions(text: str) -> list[Partition]:
     return [
         Partition(
             name=fields["PartitionName"],
-            accounts=_only(fields.get("AllowAccounts", "ALL")),
-            denied_accounts=_only(fields.get("DenyAccounts", "")) or frozenset(),
-            qos=_only(fields.get("AllowQos", "ALL")),
-            denied_qos=_only(fields.get("DenyQos", "")) or frozenset(),
+            accounts=_names_or_all(fields.get("AllowAccounts", "ALL")),
+            denied_accounts=_names_or_all(fields.get("DenyAccounts", "")) or frozenset(),
+            qos=_names_or_all(fields.get("AllowQos", "ALL")),
+            denied_qos=_names_or_all(fields.get("DenyQos", "")) or frozenset(),
             own_qos="" if (qos_name := fields.get("QoS", "N/A")) == "N/A" else qos_name,
             seconds=_seconds(fields.get("MaxTime", "UNLIMITED")),
             nodes=int(max_nodes) if (max_nodes := fields.get("MaxNodes", "")).isdigit() else None,
@@ -300,7 +302,7 @@ def _share(text: str) -> float:
         return 1.0
 
 
-def _only(text: str) -> frozenset[str] | None:
+def _names_or_all(text: str) -> frozenset[str] | None:
     """Names joined by a comma; None: all."""
     if text in ("ALL", ""):
         return None

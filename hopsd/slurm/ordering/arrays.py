@@ -53,16 +53,18 @@ def _of_array(
     limit = members[0].task_limit
     could_run = capacity(members[0])
     room = min(limit or could_run, could_run)
-    waiting, occupied = (
+    waiting, occupied_places = (
         sorted(filter(_comes_up, tasks_seen), key=_turn),
         sum(map(_takes_a_place, tasks_seen)),
     )
     if limit:
-        late = {job.id for job in waiting[max(0, limit - occupied) :]}
-        tasks_seen = [replace(job, throttled=True) if job.id in late else job for job in tasks_seen]
+        throttled_jobs = {job.id for job in waiting[max(0, limit - occupied_places) :]}
+        tasks_seen = [
+            replace(job, throttled=True) if job.id in throttled_jobs else job for job in tasks_seen
+        ]
     if record is None or record.rest is None:
         return tasks_seen
-    count = 0 if record.released else max(0, room - occupied - len(waiting))
+    count = 0 if record.released else max(0, room - occupied_places - len(waiting))
     tasks, remaining = _choose(record, record.rest, count, task_of)
     if not remaining:
         return tasks_seen + tasks

@@ -112,8 +112,8 @@ def _keeps_back(
         return False
     text = _text(dependency) if isinstance(dependency, Mapping) else dependency
     clauses = [_CLAUSE.fullmatch(part.strip()) for part in re.split("[,?]", text) if part]
-    keeping = [one_does(clause) for clause in clauses]
-    return all(keeping) if "?" in text and keeping else any(keeping)
+    verdicts = [one_does(clause) for clause in clauses]
+    return all(verdicts) if "?" in text and verdicts else any(verdicts)
 
 
 def awaited_jobs(jobs: Iterable[KnownJob]) -> frozenset[str]:
@@ -156,7 +156,7 @@ def _all_completed(states: Sequence[SlurmState]) -> bool:
     return all(state is SlurmState.COMPLETED for state in states)
 
 
-_MET: Mapping[str, Callable[[Sequence[SlurmState]], bool]] = {
+_IS_MET: Mapping[str, Callable[[Sequence[SlurmState]], bool]] = {
     "after": lambda states: SlurmState.PENDING not in states,
     "afterany": _all_ended,
     "afterburstbuffer": _all_ended,
@@ -179,20 +179,20 @@ def _is_met(clause: re.Match[str], job: KnownJob, jobs: KnownJobs) -> bool:
     kind, target, verdict = clause.groups()
     if kind == "singleton":
         return not jobs.one_before(job)
-    if verdict == "failed" or kind not in _MET or target is None:
+    if verdict == "failed" or kind not in _IS_MET or target is None:
         return False
     states = _states(kind, target, job, jobs)
-    return not states or _MET[kind](states)
+    return not states or _IS_MET[kind](states)
 
 
 def _is_stranded(clause: re.Match[str], job: KnownJob, jobs: KnownJobs) -> bool:
     kind, target, verdict = clause.groups()
     if verdict == "failed":
         return True
-    if kind not in _MET or target is None:
+    if kind not in _IS_MET or target is None:
         return False
     states = _states(kind, target, job, jobs)
-    return bool(states) and _all_ended(states) and not _MET[kind](states)
+    return bool(states) and _all_ended(states) and not _IS_MET[kind](states)
 
 
 def _text(dependency: Mapping[str, Any]) -> str:

@@ -37,7 +37,7 @@ class SlurmClock:
         self._monotonic = monotonic
         self._base: float | None = None  # the time minus the monotonic clock's
         self._check_at = float("-inf")
-        self._ahead = 0.0
+        self._offset = 0.0
 
     def __call__(self) -> float:
         ticks = self._monotonic()
@@ -55,9 +55,11 @@ class SlurmClock:
         if match is None:
             return
         wall, ticks = self._wall(), self._monotonic()
-        ahead = wall - (int(match[1]) + 0.5)
-        ahead = 0.0 if abs(ahead) <= TOLERANCE_SECONDS else ahead
-        self._base = wall - ahead - ticks
-        if round(ahead) != round(self._ahead):
-            log.warning("clock", ahead_of_slurmctld_seconds=round(ahead), did="slurmctld's is used")
-        self._ahead = ahead
+        offset = wall - (int(match[1]) + 0.5)
+        offset = 0.0 if abs(offset) <= TOLERANCE_SECONDS else offset
+        self._base = wall - offset - ticks
+        if round(offset) != round(self._offset):
+            log.warning(
+                "clock", ahead_of_slurmctld_seconds=round(offset), did="slurmctld's is used"
+            )
+        self._offset = offset

@@ -52,7 +52,7 @@ class TopologyReader:
         self._commands = commands
         self._release = release
         self._config = config
-        self._found: dict[str, Topology] = {}
+        self._topologies: dict[str, Topology] = {}
 
     def for_partitions(self, partitions: Iterable[Mapping[str, str]]) -> Topology:
         """That of nodes in ``partitions``. Of several, blocks come before switches, since Slurm
@@ -65,19 +65,19 @@ class TopologyReader:
         """What named nodes of several blocks Slurm starts a job on."""
         if not topology.blocks:
             return SeveralBlocks.ANY
-        segmented = self._release() >= _SEGMENTED_SINCE
-        return SeveralBlocks.EVEN if segmented else SeveralBlocks.NONE
+        has_segments = self._release() >= _SEGMENTED_SINCE
+        return SeveralBlocks.EVEN if has_segments else SeveralBlocks.NONE
 
     def _topology(self, name: str) -> Topology:
-        if name not in self._found:
+        if name not in self._topologies:
             try:
-                self._found[name] = self._ask(name)
+                self._topologies[name] = self._ask(name)
             except SlurmUnavailableError:
                 raise  # no answer: asked again
             except SlurmError:
-                self._found[name] = Topology()
+                self._topologies[name] = Topology()
                 raise
-        return self._found[name]
+        return self._topologies[name]
 
     def _ask(self, name: str) -> Topology:
         if self._release() < _SEVERAL_SINCE and not _LEVELS.search(self._config()):
@@ -88,9 +88,11 @@ class TopologyReader:
 
 def join_topologies(topologies: Sequence[Topology]) -> Topology:
     """The switches of each node from the first topology that has it, blocks first."""
-    ordered = sorted(topologies, key=lambda topology: not topology.blocks)
+    sorted_topologies = sorted(topologies, key=lambda topology: not topology.blocks)
     switches = {
-        node: path for topology in reversed(ordered) for node, path in topology.switches.items()
+        node: path
+        for topology in reversed(sorted_topologies)
+        for node, path in topology.switches.items()
     }
     return Topology(
         switches,

@@ -14,7 +14,7 @@ from hopsd.model import bounds
 from hopsd.model.reading import USER_HOLD_BEGIN, SlurmState
 from hopsd.model.site import Kind
 from hopsd.slurm.parse import (
-    UNTYPED,
+    UNTYPED_GPU,
     gpus_in,
     holds_gpus,
     is_hops_job,
@@ -48,8 +48,8 @@ def _gpus(job: Mapping[str, Any]) -> int:
     """How many it asks for. Slurm sums them up only where it accounts for them (``gres/gpu`` in
     AccountingStorageTRES); else what it holds says, or its options.
     """
-    if summed := tres(job.get("tres_req_str") or "").get(Kind.GPUS, 0):
-        return summed
+    if gpus := tres(job.get("tres_req_str") or "").get(Kind.GPUS, 0):
+        return gpus
     if holds_gpus(job):
         return _gpu_count(job.get("gres_detail") or ())
     times = {"tres_per_job": 1, "tres_per_node": _integer(job, "node_count"),
@@ -67,12 +67,12 @@ def _integer(job: Mapping[str, Any], key: str) -> int:
 
 def _contract(job: Mapping[str, Any], gpus: int) -> str:
     """Its options as the plugin would pass them on."""
-    requested = [
+    requested_gres = [
         entry
         for key in ("tres_per_node", "tres_per_job", "tres_per_socket", "tres_per_task")
         for entry in gpus_in(job.get(key) or "")
     ]
-    types = {kind for kind, *_ in requested} - {UNTYPED}
+    types = {kind for kind, *_ in requested_gres} - {UNTYPED_GPU}
     per_node = _gpu_count([job.get("tres_per_node") or ""])
     parts = [MARK, f"shape:even|per_node:{per_node}" if per_node else "shape:any"]
     if cores := int(number(job.get("cpus")) or 0):

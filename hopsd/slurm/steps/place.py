@@ -54,7 +54,7 @@ nothing is planned anew or told."""
 VACATED_SECONDS = 180.0
 """Likewise for what starts on GPUs that others were stopped for: they would be idle meanwhile."""
 
-_HOLDING = frozenset({SlurmState.RUNNING, SlurmState.SUSPENDED})
+_HOLDER_STATES = frozenset({SlurmState.RUNNING, SlurmState.SUSPENDED})
 
 HELD_MEANWHILE = "its owner or an operator holds it"
 
@@ -68,7 +68,7 @@ _RESTS_PER_READING = 3
 
 # Slurm's reasons (22.05 to 26.05) that waiting does not change. Priority and Resources do change
 # while a job that leaves still cleans up; BeginTime and Dependency are checked earlier.
-_LASTING = (
+_LASTING_REASONS = (
     "Account",
     "Assoc",
     "BadConstraints",
@@ -94,7 +94,7 @@ _COMPLETING_RETRY_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class _Starting:
+class _ReleasedStart:
     """A released job. ``restarts``: before it was. ``patient_until``: up to this tick a reason may
     be one that passes. ``latest``: the tick at which it is held again, whatever others do.
     """
@@ -108,9 +108,9 @@ class _Starting:
 
     def waits(self, job: JobReading | None, ticks: float) -> bool:
         """Whether it may still start; False once it ran and was requeued."""
-        return _waits(job, patient=ticks < self.patient_until) and not self.requeued(job)
+        return _waits(job, patient=ticks < self.patient_until) and not self.was_requeued(job)
 
-    def requeued(self, job: JobReading | None) -> bool:
+    def was_requeued(self, job: JobReading | None) -> bool:
         """Whether it ran, and waits again."""
         if job is None or job.state is not SlurmState.PENDING:
             return False
@@ -118,7 +118,7 @@ class _Starting:
 
 
 @dataclass(frozen=True, slots=True)
-class _Queued:
+class _QueuedStart:
     """A held job that is to be released. ``vacated``: when it left its last nodes (epoch), None:
     it did not run. ``since``: the tick at which it was queued; ``until``: that after which it is
     put off.
@@ -158,33 +158,33 @@ class Placer:
         self._settings = settings
         self._unready = unready
         self._requeues = requeues
-        self._overlooked: set[JobId] = set()
-        self._queue: dict[JobId, _Queued] = {}
-        self._deferred: dict[JobId, Step] = {}
-        self._starting: dict[JobId, _Starting] = {}
+        self._overlooked_jobs: set[JobId] = set()
+        self._queue: dict[JobId, _QueuedStart] = {}
+        self._deferred_steps: dict[JobId, Step] = {}
+        self._releases: dict[JobId, _ReleasedStart] = {}
         self._begin()
 
     def _begin(self) -> None:
         """Forget what belongs to earlier starts: none is under way."""
         self._results: dict[JobId, Result] = {}
         self._start = 0
-        self._targets = {job: queued.step.target for job, queued in self._queue.items()}
+        self._targets = {job: entry.step.target for job, entry in self._queue.items()}
         self._progress: float | None = None
         self._looks: dict[JobId, float] = {}
         self._retry = -inf
 
     def __contains__(self, job: JobId) -> bool:
-        return job in self._queue or job in self._starting or job in self._deferred
+        return job in self._queue or job in self._releases or job in self._deferred_steps
 
     @property
     def idle(self) -> bool:
         """Whether no start is under way."""
-        return not (self._queue or self._starting or self._deferred)
+        return not (self._queue or self._releases or self._deferred_steps)
 
     @property
     def released(self) -> Collection[JobId]:
         """Jobs whose start Slurm is to answer for."""
-        return self._starting.keys()
+        return self._releases.keys()
 
     def enqueue(
         self, steps: Iterable[Step], seconds: float, vacated: Mapping[JobId, float] | None = None
@@ -198,17 +198,17 @@ class Placer:
             self._begin()
         ticks = self._watch.ticks()
         until = ticks + seconds
-        queued = {s.job: _Queued(s, ticks, until, vacated.get(s.job)) for s in steps}
+        entries = {s.job: _QueuedStart(s, ticks, until, vacated.get(s.job)) for s in steps}
         if vacated:
-            self._queue = queued | self._queue
+            self._queue = entries | self._queue
         else:
-            self._queue |= queued
-        self._targets |= {job: entry.step.target for job, entry in queued.items()}
+            self._queue |= entries
+        self._targets |= {job: entry.step.target for job, entry in entries.items()}
         self._retry = -inf
 
     def cancel(self, job: JobId) -> bool:
         """Drop a queued start, which leaves the job held; False where Slurm was let start it."""
-        return bool(self._queue.pop(job, None) or self._deferred.pop(job, None))
+        return bool(self._queue.pop(job, None) or self._deferred_steps.pop(job, None))
 
     def after_vacating(self, nodes: Collection[NodeName], seconds: float, *, last: bool) -> None:
         """Jobs have left ``nodes``: what goes there has ``seconds`` from now. ``last``: no other is
@@ -221,22 +221,22 @@ class Placer:
             if not _disjoint(entry.step, nodes)
         }
         self._retry = -inf
-        if not self._starting:
+        if not self._releases:
             self._progress = None
-        if last and self._deferred:
-            steps, self._deferred = [*self._deferred.values()], {}
+        if last and self._deferred_steps:
+            steps, self._deferred_steps = [*self._deferred_steps.values()], {}
             self.enqueue(steps, seconds)
 
     def resume(self, transitions: Iterable[Transition]) -> None:
         """Take up starts that another process, or an interrupted tick, had under way."""
-        self._queue, self._deferred, self._starting = {}, {}, {}
+        self._queue, self._deferred_steps, self._releases = {}, {}, {}
         self._begin()
         ticks = self._watch.ticks()
         for transition in transitions:
             job = transition.step.job
             if transition.phase is Phase.STARTING:
                 latest = ticks + self._settings.start_timeout_seconds
-                self._starting[job] = _Starting(
+                self._releases[job] = _ReleasedStart(
                     transition.step,
                     transition.released,
                     transition.restarts,
@@ -247,10 +247,10 @@ class Placer:
                 self._targets[job] = transition.step.target
                 self._progress = ticks
             elif transition.phase is Phase.WAITING:
-                vacated = {job: transition.vacated} if transition.vacated is not None else None
-                self.enqueue([transition.step], RELEASING_SECONDS, vacated)
+                stop_times = {job: transition.vacated} if transition.vacated is not None else None
+                self.enqueue([transition.step], RELEASING_SECONDS, stop_times)
             else:
-                self._deferred[job] = transition.step
+                self._deferred_steps[job] = transition.step
 
     def transitions(self) -> list[Transition]:
         """What is under way, to be stored."""
@@ -260,7 +260,7 @@ class Placer:
                 Transition(entry.step, Phase.WAITING, ticks - entry.since, vacated=entry.vacated)
                 for entry in self._queue.values()
             ),
-            *(Transition(step, Phase.DEFERRED) for step in self._deferred.values()),
+            *(Transition(step, Phase.DEFERRED) for step in self._deferred_steps.values()),
             *(
                 Transition(
                     entry.step,
@@ -269,51 +269,56 @@ class Placer:
                     released=entry.released,
                     restarts=entry.restarts,
                 )
-                for entry in self._starting.values()
+                for entry in self._releases.values()
             ),
         ]
 
     def release(
-        self, observed: Reading | None, vacating: Collection[NodeName], stop: float
+        self, observation: Reading | None, busy_nodes: Collection[NodeName], stop: float
     ) -> dict[JobId, Result]:
         """Release what can start now, the first ones first; returns the results of what cannot.
 
-        ``observed``: the cluster as just read, if it was. ``vacating``: the nodes that jobs are
+        ``observation``: the cluster if just read. ``busy_nodes``: the nodes that jobs are
         leaving; what goes there waits for them. No part begins after the tick ``stop``.
         """
-        results = self._postponed(vacating)
-        should_release = observed is not None or self._watch.ticks() >= self._retry
+        results = self._postpone(busy_nodes)
+        should_release = observation is not None or self._watch.ticks() >= self._retry
         if not (self._queue and should_release and self._has_room):
             return results
-        reading = observed or self._adapter.read()
+        reading = observation or self._adapter.read()
         jobs = {job.id: job for job in reading.jobs}
-        self._overlooked &= jobs.keys()
+        self._overlooked_jobs &= jobs.keys()
         results |= self._drop_over(jobs)
-        completing = {node.name for node in reading.nodes if node.completing}
+        completing_nodes = {node.name for node in reading.nodes if node.completing}
         self._retry = self._watch.ticks() + (
-            _COMPLETING_RETRY_SECONDS if self._queued_on(completing) else _RETRY_SECONDS
+            _COMPLETING_RETRY_SECONDS if self._queued_on(completing_nodes) else _RETRY_SECONDS
         )
         free = usable_gpus(reading)
-        under_way = [start.step.target for start in self._starting.values()]
-        queue = [queued.step for queued in self._queue.values()]
+        under_way = [start.step.target for start in self._releases.values()]
+        queue = [entry.step for entry in self._queue.values()]
         wave = startable_together(queue, free, under_way)
-        if not wave and not self._starting:
-            busy = completing.union(vacating)
+        if not wave and not self._releases:
+            busy = completing_nodes.union(busy_nodes)
             stuck = [step for step in queue if _disjoint(step, busy)]
             results |= self._close(unstartable(stuck, self._results, self._targets, free))
-            late = [step for step in queue if self._completes_too_long(step, completing)]
+            late_steps = [
+                step for step in queue if self._completes_too_long(step, completing_nodes)
+            ]
             return results | self._close(
-                {s.job: put_off(s.target, "its nodes are still completing a job") for s in late}
+                {
+                    s.job: put_off(s.target, "its nodes are still completing a job")
+                    for s in late_steps
+                }
             )
         requests = Requests(reading, self._settings)
-        wave = wave[: self._room - len(self._starting)]
+        wave = wave[: self._room - len(self._releases)]
         for first in range(0, len(wave), _RELEASED_AT_ONCE):
             ticks = self._watch.ticks()
             if first and ticks > stop:
                 break
             part = wave[first : first + _RELEASED_AT_ONCE]
             if self._progress is not None:
-                part = [step for step in part if not self._late(self._queue[step.job], ticks)]
+                part = [step for step in part if not self._is_late(self._queue[step.job], ticks)]
             results |= self._release_together(part, jobs, requests, stop)
         if wave:
             self._retry = -inf
@@ -326,76 +331,76 @@ class Placer:
 
     @property
     def _has_room(self) -> bool:
-        return len(self._starting) <= self._room / 2
+        return len(self._releases) <= self._room / 2
 
-    def _postponed(self, vacating: Collection[NodeName]) -> dict[JobId, Result]:
+    def _postpone(self, busy_nodes: Collection[NodeName]) -> dict[JobId, Result]:
         """Put off what there is no time for any more, but nothing that waits for jobs to leave."""
         if self._progress is None:
             return {}
         ticks = self._watch.ticks()
-        stalled = ticks > self._progress + self._settings.start_timeout_seconds / 2
-        late = [
-            queued.step
-            for queued in self._queue.values()
-            if (stalled and queued.vacated is None) or self._late(queued, ticks)
-            if _disjoint(queued.step, vacating)
+        is_stalled = ticks > self._progress + self._settings.start_timeout_seconds / 2
+        late_steps = [
+            entry.step
+            for entry in self._queue.values()
+            if (is_stalled and entry.vacated is None) or self._is_late(entry, ticks)
+            if _disjoint(entry.step, busy_nodes)
         ]
-        return self._close({step.job: put_off(step.target) for step in late})
+        return self._close({step.job: put_off(step.target) for step in late_steps})
 
-    def _late(self, queued: _Queued, ticks: float) -> bool:
-        return queued.vacated is None and ticks > queued.until
+    def _is_late(self, entry: _QueuedStart, ticks: float) -> bool:
+        return entry.vacated is None and ticks > entry.until
 
     def _drop_over(self, jobs: Jobs) -> dict[JobId, Result]:
         """What has ended, or runs already, while it was queued."""
         results: dict[JobId, Result] = {}
-        for job_id, queued in self._queue.items():
+        for job_id, entry in self._queue.items():
             job = jobs.get(job_id)
             if job is None or job.state.finished:
                 state = "Slurm knows no such job any more" if job is None else job.state_text
                 results[job_id] = Result(OutcomeStatus.GONE, error=state)
-            elif job.state in _HOLDING and job.allocation == queued.step.target:
+            elif job.state in _HOLDER_STATES and job.allocation == entry.step.target:
                 results[job_id] = Result(OutcomeStatus.DONE, job.allocation, started=job.start)
         return self._close(results)
 
     def _queued_on(self, nodes: Collection[NodeName]) -> bool:
         return bool(nodes) and any(not _disjoint(q.step, nodes) for q in self._queue.values())
 
-    def _completes_too_long(self, step: Step, completing: Collection[NodeName]) -> bool:
+    def _completes_too_long(self, step: Step, completing_nodes: Collection[NodeName]) -> bool:
         since = self._queue[step.job].since if step.job in self._queue else inf
-        late = self._watch.ticks() - since >= self._settings.stop_timeout_seconds
-        return late and not _disjoint(step, completing)
+        is_late = self._watch.ticks() - since >= self._settings.stop_timeout_seconds
+        return is_late and not _disjoint(step, completing_nodes)
 
     def _close(self, results: Mapping[JobId, Result]) -> dict[JobId, Result]:
         """Take ``results`` as final."""
         for job, result in results.items():
             self._queue.pop(job, None)
-            self._starting.pop(job, None)
+            self._releases.pop(job, None)
             self._results[job] = result
             if result.status is OutcomeStatus.DONE:
-                self._overlooked.discard(job)
+                self._overlooked_jobs.discard(job)
                 self._start += 1
         return dict(results)
 
-    def next_look(self, vacating: Collection[NodeName]) -> float:
+    def next_look(self, busy_nodes: Collection[NodeName]) -> float:
         """The tick at which something is to be done even if no job changes."""
-        ticks = [start.latest for start in self._starting.values()]
-        if self._starting and self._progress is not None:
+        ticks = [start.latest for start in self._releases.values()]
+        if self._releases and self._progress is not None:
             ticks.append(self._progress + self._settings.start_timeout_seconds)
         if self._queue:
             if self._has_room:
                 ticks.append(self._retry)
-            ticks += self._deadlines(vacating)
+            ticks += self._deadlines(busy_nodes)
         return min(ticks, default=inf)
 
-    def _deadlines(self, vacating: Collection[NodeName]) -> list[float]:
+    def _deadlines(self, busy_nodes: Collection[NodeName]) -> list[float]:
         """Just after these ticks queued starts are put off."""
         if self._progress is None:
             return []
-        stalled = self._progress + self._settings.start_timeout_seconds / 2
+        stall_time = self._progress + self._settings.start_timeout_seconds / 2
         return [
-            min(queued.until, stalled) + 0.001
-            for queued in self._queue.values()
-            if queued.vacated is None and _disjoint(queued.step, vacating)
+            min(entry.until, stall_time) + 0.001
+            for entry in self._queue.values()
+            if entry.vacated is None and _disjoint(entry.step, busy_nodes)
         ]
 
     def needs_reading(self, jobs: Jobs, deadline: float) -> bool:
@@ -403,10 +408,10 @@ class Placer:
         read with others; jobs to be held again cannot.
         """
         ticks = self._watch.ticks()
-        candidates = [job for job, s in self._starting.items() if not s.waits(jobs.get(job), ticks)]
-        running = [job for job in candidates if job in jobs and jobs[job].state in _HOLDING]
-        late = ticks >= deadline or 2 * len(candidates) >= len(self._starting)
-        is_settled = bool(candidates) and (late or len(running) < len(candidates))
+        candidates = [job for job, s in self._releases.items() if not s.waits(jobs.get(job), ticks)]
+        running = [job for job in candidates if job in jobs and jobs[job].state in _HOLDER_STATES]
+        is_late = ticks >= deadline or 2 * len(candidates) >= len(self._releases)
+        is_settled = bool(candidates) and (is_late or len(running) < len(candidates))
         return is_settled or self._to_look(self._passed_over(jobs))
 
     def settle(self, jobs: Jobs, *, defer: bool) -> dict[JobId, Result]:
@@ -416,7 +421,7 @@ class Placer:
         ``defer``: jobs are leaving, and what Slurm refuses to start may need what they hold, such
         as its user's limit: it is tried again after them.
         """
-        if not self._starting:
+        if not self._releases:
             return {}
         deadline = (self._progress or 0.0) + self._settings.start_timeout_seconds
         started_at = self._watch.ticks()
@@ -429,7 +434,7 @@ class Placer:
             self._looks |= dict.fromkeys(suspects, ticks + pause)
         results = {
             job: self._read_back(start, jobs.get(job))
-            for job, start in self._starting.items()
+            for job, start in self._releases.items()
             if started_at >= min(deadline, start.latest)
             or job in losers
             or not start.waits(jobs.get(job), started_at)
@@ -439,18 +444,18 @@ class Placer:
         if any(result.status is OutcomeStatus.DONE for result in results.values()):
             self._progress = self._watch.ticks()
         if defer:
-            retried = [job for job, result in results.items() if _may_need_others(result)]
-            for job in retried:
-                self._deferred[job] = self._starting.pop(job).step
+            retries = [job for job, result in results.items() if _may_need_others(result)]
+            for job in retries:
+                self._deferred_steps[job] = self._releases.pop(job).step
                 del results[job]
         return self._close(results)
 
-    def _passed_over(self, jobs: Jobs) -> dict[JobId, _Starting]:
+    def _passed_over(self, jobs: Jobs) -> dict[JobId, _ReleasedStart]:
         """What has a reason that should have passed, and may have lost its GPUs."""
         ticks = self._watch.ticks()
         return {
             job: s
-            for job, s in self._starting.items()
+            for job, s in self._releases.items()
             if ticks >= s.patient_until
             if job in jobs and jobs[job].reason and s.waits(jobs[job], ticks)
         }
@@ -458,16 +463,18 @@ class Placer:
     def _to_look(self, suspects: Iterable[JobId]) -> bool:
         return any(self._watch.ticks() >= self._looks.get(job, 0.0) for job in suspects)
 
-    def _losers(self, starting: Mapping[JobId, _Starting]) -> frozenset[JobId]:
+    def _losers(self, releases: Mapping[JobId, _ReleasedStart]) -> frozenset[JobId]:
         """Those whose GPUs another job, such as a plain one, took first and does not leave.
 
         Slurm's reason for them is that of jobs which wait for one that leaves: Resources, Priority.
         """
         reading = self._adapter.read()
-        free = free_gpus(reading.nodes, [job for job in reading.jobs if job.state in _HOLDING])
+        free = free_gpus(
+            reading.nodes, [job for job in reading.jobs if job.state in _HOLDER_STATES]
+        )
         waiting = {job.id for job in reading.jobs if job.state is SlurmState.PENDING}
         return frozenset(
-            job for job in waiting & starting.keys() if not fits(free, starting[job].step.target)
+            job for job in waiting & releases.keys() if not fits(free, releases[job].step.target)
         )
 
     def _release_together(
@@ -498,11 +505,11 @@ class Placer:
         ready = [
             step.job for step in attempts if step.job not in errors and step.job not in unready
         ]
-        elsewhere = {step.job for step in attempts if _goes_elsewhere(step)}
-        returning = [job for job in ready if job not in elsewhere]
-        stop_times = [self._queue[job].vacated or 0.0 for job in returning]
+        movers = {step.job for step in attempts if _goes_elsewhere(step)}
+        returners = [job for job in ready if job not in movers]
+        stop_times = [self._queue[job].vacated or 0.0 for job in returners]
         stop_times += [
-            jobs[job].submit for job in returning if jobs[job].restarts
+            jobs[job].submit for job in returners if jobs[job].restarts
         ]  # the last requeue
         self._watch.rest_until(max(stop_times, default=0.0) + _REST_SECONDS, _REST_SECONDS)
         release_time = self._watch.now()
@@ -513,8 +520,8 @@ class Placer:
         for step in attempts:
             if step.job in ready and step.job not in errors:
                 restarts = jobs[step.job].restarts
-                start = _Starting(step, release_time, restarts, patient, latest, ticks)
-                self._starting[step.job] = start
+                start = _ReleasedStart(step, release_time, restarts, patient, latest, ticks)
+                self._releases[step.job] = start
                 self._requeues.forget(step.job)
                 del self._queue[step.job]
                 self._progress = ticks
@@ -526,17 +533,19 @@ class Placer:
             self._adapter.hold(job.id)
         partition = requests.partitions(job, step.target, step.partition)
         minutes = requests.time_limit(job, step.target)
-        placement = requests.placement(job, step.target, _marked(job, step, partition, minutes))
+        placement = requests.placement(
+            job, step.target, _marked_comment(job, step, partition, minutes)
+        )
         self._adapter.place(replace(placement, partition=partition, time_limit_minutes=minutes))
 
     def _release(self, jobs: Sequence[JobId], errors: dict[JobId, str]) -> None:
         """Release all in one request; if Slurm refuses, one by one, to find which it refuses."""
         if not jobs:
             return
-        together: dict[JobId, str] = {}
-        with refusals(together, jobs[0]):
+        batch_errors: dict[JobId, str] = {}
+        with refusals(batch_errors, jobs[0]):
             self._adapter.release(jobs)
-        if not together:
+        if not batch_errors:
             return
         by_id = self._watch.jobs()
         for job in jobs:
@@ -546,13 +555,13 @@ class Placer:
                 with refusals(errors, job):
                     self._adapter.release([job])
 
-    def _read_back(self, start: _Starting, job: JobReading | None) -> Result:
+    def _read_back(self, start: _ReleasedStart, job: JobReading | None) -> Result:
         step = start.step
         if job is None or job.state.finished:
             end_text = "it ended before its allocation was read"
             error = end_text if job else "Slurm does not know it any more"
             return Result(OutcomeStatus.GONE, error=error, started=start.released)
-        if job.state in _HOLDING and job.allocation == step.target:
+        if job.state in _HOLDER_STATES and job.allocation == step.target:
             return Result(OutcomeStatus.DONE, job.allocation, started=job.start)
         if job.state is SlurmState.COMPLETING:
             error = f"it is {job.state_text}"
@@ -562,7 +571,7 @@ class Placer:
         if now is None or (now.state, now.hold) != (job.state, job.hold):  # such as: it just began
             return self._read_back(start, now)
         result = self._not_started(start, job, refused)
-        if start.requeued(job):
+        if start.was_requeued(job):
             requeue_text = "it started, and was requeued before its allocation was read"
             return replace(result, error=requeue_text, started=start.released, ran=step.target)
         return replace(result, started=job.start, ran=job.allocation) if job.allocation else result
@@ -578,14 +587,16 @@ class Placer:
                 self._adapter.hold(job.id, USER_HOLD_BEGIN if _marked_held(job) else 0.0)
         return errors.get(job.id, "")
 
-    def _not_started(self, start: _Starting, job: JobReading, refused: str) -> Result:
+    def _not_started(self, start: _ReleasedStart, job: JobReading, refused: str) -> Result:
         """``refused``: why Slurm did not hold it again, "" if it did."""
         if job.hold is Hold.USER or _marked_held(job):
             return Result(OutcomeStatus.FAILED, error=HELD_MEANWHILE, reason="JobHeldUser")
         target = start.step.target
-        overlooked = job.state is SlurmState.PENDING and not job.reason and not start.requeued(job)
-        if overlooked and not refused and job.id not in self._overlooked:
-            self._overlooked.add(job.id)
+        is_overlooked = (
+            job.state is SlurmState.PENDING and not job.reason and not start.was_requeued(job)
+        )
+        if is_overlooked and not refused and job.id not in self._overlooked_jobs:
+            self._overlooked_jobs.add(job.id)
             return put_off(target, "Slurm has not come to it")
         actual = job.allocation or "nothing"
         text = f"Slurm gave {actual} in place of {target}: {job.state_text}"
@@ -618,7 +629,7 @@ def _waits(job: JobReading | None, *, patient: bool) -> bool:
         job.state is SlurmState.PENDING
         and job.hold is Hold.NONE
         and not _marked_held(job)
-        and not (job.reason.startswith(_LASTING) and not (patient and _may_pass(job)))
+        and not (job.reason.startswith(_LASTING_REASONS) and not (patient and _may_pass(job)))
     )
 
 
@@ -642,7 +653,7 @@ def _allocation_text(allocation: Allocation) -> str:
     return text if len(text) <= SHOWN_CHARACTERS else f"{allocation.gpus}:{len(allocation.nodes)}"
 
 
-def _marked(job: JobReading, step: Step, partition: str, minutes: int | None) -> str | None:
+def _marked_comment(job: JobReading, step: Step, partition: str, minutes: int | None) -> str | None:
     """The comment with or without the marks that prolog.sh reads, and with the partitions and the
     time limit that the job asks for, where it is placed with less; None: leave it as it is.
     """

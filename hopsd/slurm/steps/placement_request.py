@@ -86,15 +86,13 @@ class Requests:
         cycle where the first lacks them or a limit of it is reached (22.05, job_scheduler.c): the
         job would not start, nor any other there.
         """
-        requested = job.partition.split(",")
-        if len(requested) == 1:
+        names = job.partition.split(",")
+        if len(names) == 1:
             return ""
-        requested = [
-            name for name in requested if name in allowed_partitions.split(",")
-        ] or requested
+        names = [name for name in names if name in allowed_partitions.split(",")] or names
         nodes = self._nodes(target)
-        hold = [name for name in requested if all(name in node.partitions for node in nodes)]
-        return ",".join(hold or requested)
+        hold = [name for name in names if all(name in node.partitions for node in nodes)]
+        return ",".join(hold or names)
 
 
 def _memory_per_core(options: ScriptOptions, cores: Fraction) -> int | None:

@@ -26,51 +26,53 @@ class Requeues:
 
     def __init__(self, adapter: Adapter) -> None:
         self._adapter = adapter
-        self._own: set[JobId] = set()
-        self._resumed = False
+        self._own_requeues: set[JobId] = set()
+        self._has_resumed = False
 
     def resume(self, jobs: Collection[JobId]) -> None:
         """Take the requeues of ``jobs`` for hops'; before the first call, all of them."""
-        self._own |= set(jobs)
-        self._resumed = True
+        self._own_requeues |= set(jobs)
+        self._has_resumed = True
 
     def ask(self, job: JobId, *, ended: bool = False) -> None:
         """As :meth:`Adapter.requeue_hold`."""
-        self._own.add(job)
+        self._own_requeues.add(job)
         try:
             self._adapter.requeue_hold(job, ended=ended)
         except SlurmUnavailableError:
             raise
         except SlurmError:
-            self._own.discard(job)
+            self._own_requeues.discard(job)
             raise
 
     def expect(self, job: JobId) -> None:
         """The job was asked to leave, and may hand itself back, as `hops_profiler.Checkpoint`."""
-        self._own.add(job)
+        self._own_requeues.add(job)
 
     def forget(self, job: JobId) -> None:
         """The job was placed: a later requeue is another."""
-        self._own.discard(job)
+        self._own_requeues.discard(job)
 
     def settle(self, jobs: Iterable[JobReading]) -> tuple[JobReading, ...]:
         """``jobs``, all that Slurm knows, with the holds of those that a person requeued."""
         results = tuple(map(self.settle_one, jobs))
-        self._own &= {job.id for job in results if not job.state.finished}
+        self._own_requeues &= {job.id for job in results if not job.state.finished}
         return results
 
     def settle_one(self, job: JobReading) -> JobReading:
         """Clear the time from a job that hops requeued, and mark one that a person did."""
-        if not job.requeued_held or not self._resumed:
+        if not job.requeued_held or not self._has_resumed:
             return job
-        is_own = job.id in self._own or is_profile(job.marks)  # a profile run ends so by itself
+        is_own = job.id in self._own_requeues or is_profile(
+            job.marks
+        )  # a profile run ends so by itself
         errors: dict[JobId, str] = {}
         with refusals(errors, job.id):
             self._adapter.hold(job.id, 0.0 if is_own else USER_HOLD_BEGIN)
         if errors:  # tried again at the next look
             log.warning("hold", job=job.id, problem=errors[job.id])
         elif is_own:
-            self._own.discard(job.id)
+            self._own_requeues.discard(job.id)
         else:
             log.info("held", job=job.id, did="its owner or an operator requeued and holds it")
         return job if is_own else replace(job, hold=Hold.USER)

@@ -1,7 +1,7 @@
 """Vacates nodes: running jobs get a signal and time to save, then are requeued as held.
 
 What is to be done with a leaving job follows from its state and the time alone
-(:func:`next_action`); :class:`Vacating` keeps who is leaving, and whoever calls it decides how long
+(:func:`next_action`); :class:`Evacuation` keeps who is leaving, and its caller decides how long
 to look on.
 """
 
@@ -27,7 +27,7 @@ _ON_NODES = frozenset({SlurmState.RUNNING, SlurmState.COMPLETING, SlurmState.SUS
 
 
 @dataclass(frozen=True, slots=True)
-class Leaving:
+class LeavingJob:
     """A job that is to leave its nodes; all times but ``signalled`` (epoch, 0: never) are ticks.
 
     ``grace_end``: when it is requeued if it still runs. ``requeued``: when that was requested,
@@ -78,7 +78,7 @@ class Action(Enum):
 
 
 def next_action(
-    leaving: Leaving, job: JobReading | None, ticks: float, settings: ApplySettings
+    leaving_job: LeavingJob, job: JobReading | None, ticks: float, settings: ApplySettings
 ) -> Action:
     """The transition function of a leaving job.
 
@@ -89,14 +89,14 @@ def next_action(
     if job is None:
         return Action.ENDED
     if job.state in _ON_NODES:
-        start = leaving.grace_end if leaving.requeued is None else leaving.requeued
-        late = ticks >= start + settings.stop_timeout_seconds
-        completing = job.state is SlurmState.COMPLETING
-        if leaving.requeued is None and not completing:
-            return Action.REQUEUE if ticks >= leaving.grace_end else Action.WAIT
-        refused = bool(leaving.refusal) and not completing
-        return Action.GIVE_UP if late or refused else Action.WAIT
-    if job.state.finished and leaving.step.kind is not StepKind.REQUEUE:
+        start = leaving_job.grace_end if leaving_job.requeued is None else leaving_job.requeued
+        is_late = ticks >= start + settings.stop_timeout_seconds
+        is_completing = job.state is SlurmState.COMPLETING
+        if leaving_job.requeued is None and not is_completing:
+            return Action.REQUEUE if ticks >= leaving_job.grace_end else Action.WAIT
+        refused = bool(leaving_job.refusal) and not is_completing
+        return Action.GIVE_UP if is_late or refused else Action.WAIT
+    if job.state.finished and leaving_job.step.kind is not StepKind.REQUEUE:
         return Action.REQUEUE_ENDED if died_of_warning(job, settings) else Action.ENDED
     return Action.VACATED
 
@@ -112,7 +112,7 @@ class Departures:
     nodes: Collection[NodeName]
 
 
-class Vacating:
+class Evacuation:
     """The jobs that are to leave their nodes. All of a plan are signalled at once, and the grace of
     each begins then; it delays nothing but what needs the job's own GPUs.
     """
@@ -130,17 +130,17 @@ class Vacating:
         self._saves = saves
         self._watch = watch
         self._settings = settings
-        self._leaving: dict[JobId, Leaving] = {}
+        self._leaving_jobs: dict[JobId, LeavingJob] = {}
         self._nodes: dict[JobId, frozenset[NodeName]] = {}
-        self._looked = -inf  # the tick of the last :meth:`carry_on`
+        self._last_look = -inf  # the tick of the last :meth:`carry_on`
 
     def __contains__(self, job: JobId) -> bool:
-        return job in self._leaving
+        return job in self._leaving_jobs
 
     @property
     def jobs(self) -> Collection[JobId]:
         """The jobs that have not left yet."""
-        return self._leaving.keys()
+        return self._leaving_jobs.keys()
 
     @property
     def nodes(self) -> set[NodeName]:
@@ -156,35 +156,39 @@ class Vacating:
             if step.kind is not StepKind.REQUEUE and job.state is not SlurmState.COMPLETING:
                 warning = signal_of(job, self._settings)
             if warning is None:
-                leaving = self._leaving_after_save(step, job, ticks)
+                leaving_job = self._leaving_after_save(step, job, ticks)
             else:
                 end = ticks + warning.seconds
-                leaving = Leaving(step, ticks, end, warning.name, self._watch.now())
-            self._add(leaving, job)
+                leaving_job = LeavingJob(step, ticks, end, warning.name, self._watch.now())
+            self._add(leaving_job, job)
             if warning is not None:
                 self._warn(job.id, warning)
 
-    def _leaving_after_save(self, step: Step, job: JobReading, ticks: float) -> Leaving:
+    def _leaving_after_save(self, step: Step, job: JobReading, ticks: float) -> LeavingJob:
         running = step.kind is not StepKind.REQUEUE and job.state is SlurmState.RUNNING
         times = self._saves(job) if running else None
-        leaving = Leaving(step, ticks, ticks)
+        leaving_job = LeavingJob(step, ticks, ticks)
         if times is None:
-            return leaving
-        return self._waiting(replace(leaving, save=SaveWait(times.at)), times, ticks)
+            return leaving_job
+        return self._waiting(replace(leaving_job, save=SaveWait(times.at)), times, ticks)
 
-    def _waiting(self, leaving: Leaving, times: SaveTimes | None, ticks: float) -> Leaving:
+    def _waiting(
+        self, leaving_job: LeavingJob, times: SaveTimes | None, ticks: float
+    ) -> LeavingJob:
         """With the tick until which it waits for a save: now, once that has ended or none is near.
         One that is under way may take as long as the longest grace.
         """
-        settings, save = self._settings, leaving.save
+        settings, save = self._settings, leaving_job.save
         if save is None or times is None:
-            return replace(leaving, grace_end=ticks, save=None)
-        remaining = leaving.since + settings.grace_seconds - ticks
+            return replace(leaving_job, grace_end=ticks, save=None)
+        remaining = leaving_job.since + settings.grace_seconds - ticks
         if times.saving:
-            return replace(leaving, grace_end=leaving.since + settings.longest_grace_seconds)
+            return replace(
+                leaving_job, grace_end=leaving_job.since + settings.longest_grace_seconds
+            )
         if times.at != save.saved_at or not times.ends_by(self._watch.now(), remaining):
-            return replace(leaving, grace_end=ticks, save=None)
-        return replace(leaving, grace_end=leaving.since + settings.grace_seconds)
+            return replace(leaving_job, grace_end=ticks, save=None)
+        return replace(leaving_job, grace_end=leaving_job.since + settings.grace_seconds)
 
     def _warn(self, job: JobId, warning: WarningSignal) -> None:
         """Send the signal. Where it is for the steps alone, the batch shell is stopped before: a
@@ -209,11 +213,11 @@ class Vacating:
 
     def resume(self, transitions: Iterable[Transition], jobs: Jobs) -> None:
         """Take up what another process, or an interrupted tick, had under way."""
-        self._leaving, self._nodes = {}, {}
+        self._leaving_jobs, self._nodes = {}, {}
         ticks = self._watch.ticks()
         for transition in transitions:
             grace_end = ticks + max(0.0, transition.grace - transition.seconds)
-            leaving = Leaving(
+            leaving_job = LeavingJob(
                 transition.step,
                 ticks - transition.seconds,
                 grace_end,
@@ -225,121 +229,129 @@ class Vacating:
                 and not transition.signal
                 and (job := jobs.get(transition.step.job))
             ):
-                leaving = self._leaving_after_save(transition.step, job, ticks)
+                leaving_job = self._leaving_after_save(transition.step, job, ticks)
             if transition.phase is Phase.STOPPING:
-                leaving = replace(leaving, since=ticks, requeued=ticks)
-            self._add(leaving, jobs.get(transition.step.job))
+                leaving_job = replace(leaving_job, since=ticks, requeued=ticks)
+            self._add(leaving_job, jobs.get(transition.step.job))
 
     def transitions(self) -> list[Transition]:
         """What is under way, to be stored."""
         ticks = self._watch.ticks()
         return [
             Transition(
-                leaving.step,
-                Phase.LEAVING if leaving.requeued is None else Phase.STOPPING,
-                ticks - leaving.since,
-                signal=leaving.signal,
-                signalled=leaving.signalled,
-                grace=leaving.grace_end - leaving.since if leaving.requeued is None else 0.0,
+                leaving_job.step,
+                Phase.LEAVING if leaving_job.requeued is None else Phase.STOPPING,
+                ticks - leaving_job.since,
+                signal=leaving_job.signal,
+                signalled=leaving_job.signalled,
+                grace=leaving_job.grace_end - leaving_job.since
+                if leaving_job.requeued is None
+                else 0.0,
             )
-            for leaving in self._leaving.values()
+            for leaving_job in self._leaving_jobs.values()
         ]
 
-    def _add(self, leaving: Leaving, job: JobReading | None) -> None:
-        self._leaving[leaving.step.job] = leaving
-        self._requeues.expect(leaving.step.job)
-        nodes = leaving.step.current.nodes if job is None else job.allocation.nodes or job.ran_on
-        self._nodes[leaving.step.job] = frozenset(nodes)
+    def _add(self, leaving_job: LeavingJob, job: JobReading | None) -> None:
+        self._leaving_jobs[leaving_job.step.job] = leaving_job
+        self._requeues.expect(leaving_job.step.job)
+        nodes = (
+            leaving_job.step.current.nodes if job is None else job.allocation.nodes or job.ran_on
+        )
+        self._nodes[leaving_job.step.job] = frozenset(nodes)
 
     def next_look(self) -> float:
         """The tick at which something is to be done even if no job changes."""
         timeout, ticks = self._settings.stop_timeout_seconds, self._watch.ticks()
 
-        def look(leaving: Leaving) -> float:
-            if leaving.refusal:
+        def look(leaving_job: LeavingJob) -> float:
+            if leaving_job.refusal:
                 return ticks
-            if leaving.requeued is None and leaving.save is not None:
-                return min(self._looked + SAVE_LOOK_SECONDS, leaving.grace_end)
-            if leaving.requeued is None and self._looked < leaving.grace_end:
-                return leaving.grace_end
-            return (leaving.grace_end if leaving.requeued is None else leaving.requeued) + timeout
+            if leaving_job.requeued is None and leaving_job.save is not None:
+                return min(self._last_look + SAVE_LOOK_SECONDS, leaving_job.grace_end)
+            if leaving_job.requeued is None and self._last_look < leaving_job.grace_end:
+                return leaving_job.grace_end
+            return (
+                leaving_job.grace_end if leaving_job.requeued is None else leaving_job.requeued
+            ) + timeout
 
-        return min(map(look, self._leaving.values()), default=inf)
+        return min(map(look, self._leaving_jobs.values()), default=inf)
 
     def needs_reading(self, jobs: Jobs, deadline: float) -> bool:
         """Whether the jobs are to be read in full: some are off their nodes. After the tick
         ``deadline`` one is enough, before it half of them.
         """
-        departed = [
-            job for job in self._leaving if job not in jobs or jobs[job].state not in _ON_NODES
+        departed_jobs = [
+            job for job in self._leaving_jobs if job not in jobs or jobs[job].state not in _ON_NODES
         ]
-        return bool(departed) and (
-            self._watch.ticks() >= deadline or 2 * len(departed) >= len(self._leaving)
+        return bool(departed_jobs) and (
+            self._watch.ticks() >= deadline or 2 * len(departed_jobs) >= len(self._leaving_jobs)
         )
 
     def carry_on(self, jobs: Jobs) -> Departures:
         """Do what is due by ``jobs``, just read."""
-        ticks = self._looked = self._watch.ticks()
-        vacated: dict[JobId, Step] = {}
+        ticks = self._last_look = self._watch.ticks()
+        vacated_steps: dict[JobId, Step] = {}
         results: dict[JobId, Result] = {}
-        for job_id, entry in list(self._leaving.items()):
-            job, leaving = jobs.get(job_id), entry
+        for job_id, entry in list(self._leaving_jobs.items()):
+            job, leaving_job = jobs.get(job_id), entry
             running = job is not None and job.state is SlurmState.RUNNING
             if job is not None and running and entry.save is not None and entry.requeued is None:
-                leaving = self._leaving[job_id] = self._waiting(entry, self._saves(job), ticks)
-            action = next_action(leaving, job, ticks, self._settings)
+                leaving_job = self._leaving_jobs[job_id] = self._waiting(
+                    entry, self._saves(job), ticks
+                )
+            action = next_action(leaving_job, job, ticks, self._settings)
             if action in (Action.REQUEUE, Action.REQUEUE_ENDED):
-                self._requeue(leaving, ended=action is Action.REQUEUE_ENDED)
+                self._requeue(leaving_job, ended=action is Action.REQUEUE_ENDED)
             elif action is Action.VACATED:
-                vacated[job_id] = leaving.step
+                vacated_steps[job_id] = leaving_job.step
             elif action is Action.ENDED:
-                results[job_id] = _end_result(leaving, job)
+                results[job_id] = _end_result(leaving_job, job)
             elif action is Action.GIVE_UP and job is not None:
-                results[job_id] = _not_left(leaving, job)
+                results[job_id] = _not_left(leaving_job, job)
                 self.let_go_on([job])
         nodes: set[NodeName] = set()
-        for job_id in (*vacated, *results):
-            del self._leaving[job_id]
+        for job_id in (*vacated_steps, *results):
+            del self._leaving_jobs[job_id]
             nodes |= self._nodes.pop(job_id)
-        return Departures(vacated, results, nodes)
+        return Departures(vacated_steps, results, nodes)
 
-    def _requeue(self, leaving: Leaving, *, ended: bool) -> None:
-        job, errors = leaving.step.job, dict[JobId, str]()
+    def _requeue(self, leaving_job: LeavingJob, *, ended: bool) -> None:
+        job, errors = leaving_job.step.job, dict[JobId, str]()
         with refusals(errors, job):
             self._requeues.ask(job, ended=ended)
         ticks = self._watch.ticks()
-        self._leaving[job] = replace(
-            leaving, since=ticks, requeued=ticks, refusal=errors.get(job, "")
+        self._leaving_jobs[job] = replace(
+            leaving_job, since=ticks, requeued=ticks, refusal=errors.get(job, "")
         )
 
 
-def _end_result(leaving: Leaving, job: JobReading | None) -> Result:
+def _end_result(leaving_job: LeavingJob, job: JobReading | None) -> Result:
     """A job that is over: by itself, or in the grace of our signal, which its user is to know."""
     if job is None:
         return Result(OutcomeStatus.GONE, error="Slurm knows no such job any more")
-    if not leaving.signalled or job.state is SlurmState.CANCELLED:
+    if not leaving_job.signalled or job.state is SlurmState.CANCELLED:
         return Result(OutcomeStatus.GONE, error=f"it is {job.state_text}")
-    text = signal_end_text(leaving.signal, leaving.signalled, job)
-    return Result(OutcomeStatus.GONE, error=text, warned=leaving.signalled)
+    text = signal_end_text(leaving_job.signal, leaving_job.signalled, job)
+    return Result(OutcomeStatus.GONE, error=text, warned=leaving_job.signalled)
 
 
-def signal_end_text(name: str, signalled: float, job: JobReading) -> str:
+def signal_end_text(name: str, signal_time: float, job: JobReading) -> str:
     """How a job ended in the grace of hops' signal, for its user."""
-    seconds = max(0.0, job.end - signalled)
+    seconds = max(0.0, job.end - signal_time)
     cause = f"signal {job.exit_signal}" if job.exit_signal else f"exit code {job.exit_code}"
     return (
-        f"hops sent {name} at {clock(signalled)}; the script ended {seconds:.0f} s later with"
+        f"hops sent {name} at {clock(signal_time)}; the script ended {seconds:.0f} s later with"
         f" {cause} ({job.state_text or job.state})"
     )
 
 
-def _not_left(leaving: Leaving, job: JobReading) -> Result:
+def _not_left(leaving_job: LeavingJob, job: JobReading) -> Result:
     """A job that is still on its nodes though its time is over. Cleaning up is no failure: its
     nodes stay busy until Slurm says otherwise.
     """
-    text = leaving.refusal or f"it is still {job.state_text} after the requeue"
-    completing = job.state is SlurmState.COMPLETING and bool(leaving.step.target)
-    status = OutcomeStatus.PUT_OFF if completing else OutcomeStatus.FAILED
+    text = leaving_job.refusal or f"it is still {job.state_text} after the requeue"
+    is_completing = job.state is SlurmState.COMPLETING and bool(leaving_job.step.target)
+    status = OutcomeStatus.PUT_OFF if is_completing else OutcomeStatus.FAILED
     return Result(status, job.allocation, text, job.start)
 
 

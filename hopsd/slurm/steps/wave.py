@@ -9,7 +9,7 @@ from hopsd.model.allocation import Allocation
 from hopsd.model.ids import JobId, NodeName
 from hopsd.model.reading import Reading
 from hopsd.model.step import OutcomeStatus, Step
-from hopsd.slurm.shape import filled, fits, free_gpus
+from hopsd.slurm.shape import fill_nodes, fits, free_gpus
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,32 +32,34 @@ def usable_gpus(reading: Reading) -> dict[NodeName, int]:
 
 
 def startable_together(
-    steps: Iterable[Step], free: Mapping[NodeName, int], starting: Sequence[Allocation] = ()
+    steps: Iterable[Step], free: Mapping[NodeName, int], under_way: Sequence[Allocation] = ()
 ) -> list[Step]:
-    """Steps that can start together now, besides those already ``starting``.
+    """Steps that can start together now, besides those ``under_way``.
 
     Uneven shapes depend on what is free on their nodes at that moment: while one starts, no other
     job starts on its nodes.
     """
     remaining, place = dict(free), {node: position for position, node in enumerate(free)}
-    for target in starting:
+    for target in under_way:
         for node, gpus in target:
             remaining[node] = remaining.get(node, 0) - gpus
-    moving = {node for target in starting for node in target.nodes}
-    filling = {node for target in starting if not target.even for node in target.nodes}
+    busy_nodes = {node for target in under_way for node in target.nodes}
+    filling = {node for target in under_way if not target.even for node in target.nodes}
     wave = []
     for step in steps:
         target = step.target
         if target.even and fits(remaining, target) and filling.isdisjoint(target.nodes):
             wave.append(step)
-            moving.update(target.nodes)
+            busy_nodes.update(target.nodes)
             for node, gpus in target:
                 remaining[node] -= gpus
         elif (
-            not target.even and moving.isdisjoint(target.nodes) and _is_filled(free, place, target)
+            not target.even
+            and busy_nodes.isdisjoint(target.nodes)
+            and _is_filled(free, place, target)
         ):
             wave.append(step)
-            moving.update(target.nodes)
+            busy_nodes.update(target.nodes)
             filling.update(target.nodes)
     return wave
 
@@ -70,7 +72,7 @@ def _is_filled(
     """
     if not place.keys() >= set(target.nodes):
         return False
-    return filled(free, sorted(target.nodes, key=place.__getitem__), target.gpus) == target
+    return fill_nodes(free, sorted(target.nodes, key=place.__getitem__), target.gpus) == target
 
 
 def unstartable(
@@ -90,12 +92,12 @@ def unstartable(
     nodes = {node for job in missing for node in targets[job].nodes}
     remaining_steps = {step.job: step for step in waiting}
     postponements: dict[JobId, Result] = {}
-    while postponed := [
+    while put_off_steps := [
         step
         for step in remaining_steps.values()
         if fits(free, step.target) and not nodes.isdisjoint(step.target.nodes)
     ]:
-        for step in postponed:
+        for step in put_off_steps:
             del remaining_steps[step.job]
             nodes.update(step.target.nodes)
             postponements[step.job] = put_off(step.target, "other jobs on its nodes did not start")

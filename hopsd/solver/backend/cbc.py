@@ -44,9 +44,9 @@ def binary() -> str:
     package = find_spec("pulp")
     for folder in (package.submodule_search_locations if package else None) or ():
         # The same file as below, without the 0.2 s that importing pulp takes.
-        bundled = Path(folder, "solverdir", "cbc", "linux", "i64", "cbc")
-        if bundled.exists():
-            return str(bundled)
+        bundled_path = Path(folder, "solverdir", "cbc", "linux", "i64", "cbc")
+        if bundled_path.exists():
+            return str(bundled_path)
     from pulp.apis.coin_api import pulp_cbc_path  # noqa: PLC0415
 
     return str(pulp_cbc_path)
@@ -171,7 +171,7 @@ def read_bound(log: str, gap: float) -> float:
             return _BOUND_ROUNDING - float(bound[1])
         if not optimum:
             return np.inf
-        proven = -float(optimum[1]) * (1 + _OPTIMUM_ROUNDING)
-        return proven / (1 - gap) if _ENDED_AT_GAP in log and gap < 1 else proven
+        cbc_bound = -float(optimum[1]) * (1 + _OPTIMUM_ROUNDING)
+        return cbc_bound / (1 - gap) if _ENDED_AT_GAP in log and gap < 1 else cbc_bound
     except ValueError:
         return np.inf

@@ -14,9 +14,9 @@ Solve = Callable[[Model, Floats | None, float, float, int | None], Answer]
 
 # Until a solver has answered, a call may take this share of its time, so that time is left for what
 # needs no solver; after so many calls without an answer there are no more.
-_UNTRIED, _TRIES = 0.5, 2
+_FIRST_CALL_SHARE, _TRIES = 0.5, 2
 # A call that took this share of less than so many seconds tells nothing: the machine may be busy.
-_LATE, _SHORT = 0.8, 1.0
+_LATE_SHARE, _SHORT = 0.8, 1.0
 
 
 @dataclass(slots=True)
@@ -39,7 +39,7 @@ class CheckedSolver:
         seconds: float,
         nodes_max: int | None = None,
     ) -> Answer:
-        budget = seconds if self.answered else _UNTRIED * seconds
+        budget = seconds if self.answered else _FIRST_CALL_SHARE * seconds
         if budget <= 0 or (self.failed and self.asked >= _TRIES):
             return Answer()
         began = monotonic()
@@ -49,8 +49,10 @@ class CheckedSolver:
             answer = Answer()
         if answer.x is not None and not model.holds(answer.x):
             answer = Answer()
-        late = answer.x is None and budget < _SHORT and monotonic() - began >= _LATE * budget
-        self.asked += not late
+        is_late = (
+            answer.x is None and budget < _SHORT and monotonic() - began >= _LATE_SHARE * budget
+        )
+        self.asked += not is_late
         self.answered += answer.x is not None
         return answer
 

@@ -23,8 +23,8 @@ from hopsd.solver.backend.model import Model
 
 # Every round fixes all variables that are whole already, and one more for each so many that are
 # fractional at first: one at a time is best, but a large program would take too many rounds.
-_FRACTIONAL_EACH, _FRACTIONAL_EACH_OF_MANY, _MANY = 160, 80, 15_000
-_WHOLE, _SOME, _ROUNDING = 1 - 1e-4, 1e-6, 1e-9
+_FRACTIONAL_EACH, _FRACTIONAL_EACH_OF_MANY, _MANY_COLUMNS = 160, 80, 15_000
+_WHOLE, _POSITIVE, _ROUNDING = 1 - 1e-4, 1e-6, 1e-9
 # The child stops by itself a little before it is killed.
 _TOLD_SHARE = 0.95
 
@@ -39,19 +39,19 @@ def dive(model: Model, likely: Bools, seconds: float) -> Floats | None:
     if not able_to_dive() or seconds <= 0:
         return None
     start_time = monotonic()
-    with child.Child("hopsd.solver.backend.diving") as diving:
-        diving.ask((model, likely, start_time + _TOLD_SHARE * seconds))
+    with child.Child("hopsd.solver.backend.diving") as process:
+        process.ask((model, likely, start_time + _TOLD_SHARE * seconds))
         return _parse_answer(
-            model, reduce(lambda _, later: later, diving.answers(start_time + seconds), b"")
+            model, reduce(lambda _, later: later, process.answers(start_time + seconds), b"")
         )
 
 
-def _parse_answer(model: Model, fixed: bytes) -> Floats | None:
+def _parse_answer(model: Model, record: bytes) -> Floats | None:
     """The x of a record; None if it is none, or where nothing is fixed."""
     count = len(model.objective)
-    if len(fixed) != (count + 7) // 8:
+    if len(record) != (count + 7) // 8:
         return None
-    x = np.unpackbits(np.frombuffer(fixed, dtype=np.uint8), count=count).astype(np.float64)
+    x = np.unpackbits(np.frombuffer(record, dtype=np.uint8), count=count).astype(np.float64)
     return x if x.any() and model.holds(x) else None
 
 
@@ -61,50 +61,52 @@ def able_to_dive() -> bool:
 
 
 def fix_in_turn(
-    model: Model, likely: Bools, give_up: float, liking: Floats | None = None
+    model: Model, likely: Bools, give_up: float, preference: Floats | None = None
 ) -> Floats:
     """What :func:`dive` returns, in this process; after ``give_up`` (monotonic seconds), what was
     fixed until then.
     """
     nothing_fixed = np.zeros(len(model.objective), dtype=np.bool_)
     last: Bools = reduce(
-        lambda _, later: later, rounds(model, likely, give_up, liking), nothing_fixed
+        lambda _, later: later, rounds(model, likely, give_up, preference), nothing_fixed
     )
     return last.astype(np.float64)
 
 
 def rounds(
-    model: Model, likely: Bools, give_up: float, liking: Floats | None = None
+    model: Model, likely: Bools, give_up: float, preference: Floats | None = None
 ) -> Iterator[Bools]:
     """The variables that are fixed at 1 after each linear program, (n,).
 
-    ``liking`` (n,): factors of their values where those to be fixed next are chosen.
+    ``preference`` (n,): factors of their values where those to be fixed next are chosen.
     """
-    liked = model.objective if liking is None else liking * model.objective
+    preferred_value = model.objective if preference is None else preference * model.objective
     relaxation = _Relaxation(model, give_up)
     # From the optimum over a few columns, it is not far to that over all (sifting).
     unlikely = np.flatnonzero(~likely)
     relaxation.bound(unlikely, 0.0)
     relaxation.solve()
     relaxation.bound(unlikely, 1.0)
-    capacity, fixed = model.upper.copy(), np.zeros(len(model.objective), dtype=np.bool_)
-    eligible = np.ones(len(fixed), dtype=np.bool_)
-    fractional_per_fix = _FRACTIONAL_EACH if len(fixed) <= _MANY else _FRACTIONAL_EACH_OF_MANY
+    capacity, is_fixed = model.upper.copy(), np.zeros(len(model.objective), dtype=np.bool_)
+    eligible = np.ones(len(is_fixed), dtype=np.bool_)
+    fractional_per_fix = (
+        _FRACTIONAL_EACH if len(is_fixed) <= _MANY_COLUMNS else _FRACTIONAL_EACH_OF_MANY
+    )
     at_once = 0
     while (x := relaxation.solve()) is not None:
-        worth = np.where(eligible & (x > _SOME), liked * x, 0.0)
+        worth = np.where(eligible & (x > _POSITIVE), preferred_value * x, 0.0)
         fractional = np.count_nonzero((worth > 0.0) & (x < _WHOLE))
         at_once = at_once or 1 + int(fractional) // fractional_per_fix
         columns = _take(model, worth, x, capacity, at_once)
         if not len(columns):
             break
-        fixed[columns] = True
-        yield fixed.copy()
+        is_fixed[columns] = True
+        yield is_fixed.copy()
         blocked_columns = eligible & ~_fits(model, capacity)
         eligible &= ~blocked_columns
         eligible[columns] = blocked_columns[columns] = False
         relaxation.fix(columns, 1.0)
-        relaxation.fix(np.flatnonzero(blocked_columns & ~fixed), 0.0)
+        relaxation.fix(np.flatnonzero(blocked_columns & ~is_fixed), 0.0)
 
 
 def _take(model: Model, worth: Floats, x: Floats, capacity: Floats, fractional: int) -> Ints:
@@ -125,8 +127,8 @@ def _take(model: Model, worth: Floats, x: Floats, capacity: Floats, fractional: 
 
 
 def _fits(model: Model, capacity: Floats) -> Bools:
-    lacking = model.factor > capacity[model.row] + _ROUNDING
-    fits: Bools = np.logical_or.reduceat(lacking, model.start[:-1]) == np.False_
+    is_short = model.factor > capacity[model.row] + _ROUNDING
+    fits: Bools = np.logical_or.reduceat(is_short, model.start[:-1]) == np.False_
     return fits
 
 
@@ -155,13 +157,13 @@ class _Relaxation:
 
     def fix(self, columns: Ints, value: float) -> None:
         """Fix variables at ``value``."""
-        self._between(columns, value, value)
+        self._set_bounds(columns, value, value)
 
     def bound(self, columns: Ints, upper: float) -> None:
         """Let variables be between 0 and ``upper``."""
-        self._between(columns, 0.0, upper)
+        self._set_bounds(columns, 0.0, upper)
 
-    def _between(self, columns: Ints, lower: float, upper: float) -> None:
+    def _set_bounds(self, columns: Ints, lower: float, upper: float) -> None:
         count = len(columns)
         if count:
             bounds = np.full(count, lower), np.full(count, upper)
@@ -182,5 +184,5 @@ def _lp(highspy: Any, model: Model) -> Any:
 
 
 if __name__ == "__main__":
-    for fixed in rounds(*child.question()):
-        child.answer(np.packbits(fixed).tobytes())
+    for fixed_mask in rounds(*child.question()):
+        child.answer(np.packbits(fixed_mask).tobytes())

@@ -25,7 +25,7 @@ class Constraints:
     limit: Floats
 
     @staticmethod
-    def stacked(*parts: Constraints) -> Constraints:
+    def stack(*parts: Constraints) -> Constraints:
         """The rows of all parts, in order."""
         starts = np.cumsum([0, *(len(part.limit) for part in parts[:-1])])
         return Constraints(

@@ -32,13 +32,13 @@ class Model:
         """Whether ``x``, rounded, is feasible; false if it needs more than slight rounding."""
         if x.shape != self.objective.shape or not np.all(np.isfinite(x)):
             return False
-        rounded = np.round(x)
+        rounded_x = np.round(x)
         usage = np.bincount(
-            self.row, self.factor * np.repeat(rounded, np.diff(self.start)), len(self.upper)
+            self.row, self.factor * np.repeat(rounded_x, np.diff(self.start)), len(self.upper)
         )
         return bool(
-            np.all(np.abs(x - rounded) <= _WHOLE)
-            and np.all((rounded >= 0.0) & (rounded <= self.bound))
+            np.all(np.abs(x - rounded_x) <= _WHOLE)
+            and np.all((rounded_x >= 0.0) & (rounded_x <= self.bound))
             and np.all(usage <= self.upper * (1 + _ROUNDING) + _ROUNDING)
         )
 

@@ -60,11 +60,11 @@ def bound_by_branching(
     root = _Case((), all_columns, prices.row, prices.bound, prices.bound)
     open_cases = [(-prices.bound, next(order), root)]
     while open_cases and effort > 0 and monotonic() < give_up:
-        divided = _divide(program, open_cases[0][2], target)
-        if divided is None:
+        split = _divide(program, open_cases[0][2], target)
+        if split is None:
             break
         _, _, case = heapq.heappop(open_cases)
-        columns, other_columns = divided
+        columns, other_columns = split
         effort -= len(case.columns) + _STEPS * len(columns) * (_OVERHEAD + len(other_columns))
         for column in columns.tolist():
             part = _part(program, case, other_columns, column, target, give_up)
@@ -91,8 +91,8 @@ def _divide(program: Program, case: _Case, target: float) -> tuple[Ints, Ints] |
     dividable = (best > distance) & (places > 0) & (places <= _PLACES_MAX)
     if not dividable.any():
         return None
-    divided = int(np.argmax(np.where(dividable, best, -np.inf)))
-    return case.columns[is_near & (job == divided)], case.columns[is_near & (job != divided)]
+    branch_job = int(np.argmax(np.where(dividable, best, -np.inf)))
+    return case.columns[is_near & (job == branch_job)], case.columns[is_near & (job != branch_job)]
 
 
 def _part(
@@ -104,9 +104,13 @@ def _part(
     if np.any(remaining_program.capacity < 0):
         return replace(case, placed=fixed_columns, bound=-np.inf)
     columns = open_columns[program.fits(remaining_program.capacity)[open_columns]]
-    fixed = float(program.value[list(fixed_columns)].sum())
-    row, bound = descend_over(remaining_program, columns, case.row, target - fixed, _STEPS, give_up)
-    return _Case(fixed_columns, columns, row, fixed + bound, min(case.bound, fixed + bound))
+    fixed_value = float(program.value[list(fixed_columns)].sum())
+    row, bound = descend_over(
+        remaining_program, columns, case.row, target - fixed_value, _STEPS, give_up
+    )
+    return _Case(
+        fixed_columns, columns, row, fixed_value + bound, min(case.bound, fixed_value + bound)
+    )
 
 
 def _residual_program(program: Program, fixed_jobs: tuple[int, ...]) -> Program:

@@ -22,7 +22,7 @@ from hopsd.model.arrays import NONE, Bools, Floats, Ints
 from hopsd.solver.bound.reduced_cost import ColumnCosts
 
 # A clique must be violated by so much, and shares its columns with few others of its round.
-_VIOLATED, _SHARED = 0.02, 6
+_MIN_VIOLATION, _MAX_SHARED = 0.02, 6
 # How often columns are tried as the first of a clique, and how many new cliques a round has.
 _TRIES, _NEW = 3, 150
 _JITTER = 0.3
@@ -48,7 +48,7 @@ class CliqueFinder:
     def __init__(self, program: Program) -> None:
         self._program, self._shape = program, program.configurations.shape
         self._conflicts = _Conflicts(program)
-        self._known: set[tuple[bytes, bytes]] = set()
+        self._cache: set[tuple[bytes, bytes]] = set()
         self._rng = np.random.default_rng(0)
 
     def find(self, columns: Ints, x: Floats, give_up: float = inf) -> list[Clique]:
@@ -61,24 +61,24 @@ class CliqueFinder:
             support = np.sort(support[np.argsort(-x[support], kind="stable")[:_HELD_MAX]])
         if not len(support):
             return []
-        exclude = self._excluding(columns[support])
+        exclude = self._exclusion_matrix(columns[support])
         likely = np.bincount(self._shape[columns], minlength=len(self._conflicts)).astype(float)
         times = np.zeros(len(support), dtype=np.int64)
         cliques: list[Clique] = []
-        for members in _violated(exclude, x[support], self._rng, give_up):
+        for members in _violated_cliques(exclude, x[support], self._rng, give_up):
             if len(cliques) == _NEW or monotonic() > give_up:
                 break
-            if times[members].max() >= _SHARED:
+            if times[members].max() >= _MAX_SHARED:
                 continue
-            clique = self._lifted(columns[support[members]], likely)
+            clique = self._lift(columns[support[members]], likely)
             key = clique.items.tobytes(), clique.columns.tobytes()
-            if key not in self._known:
-                self._known.add(key)
+            if key not in self._cache:
+                self._cache.add(key)
                 cliques.append(clique)
                 times[members] += 1
         return cliques
 
-    def _excluding(self, columns: Ints) -> Bools:
+    def _exclusion_matrix(self, columns: Ints) -> Bools:
         """Which of ``columns`` exclude which, (n, n); none excludes itself."""
         shapes, shape_index = np.unique(self._shape[columns], return_inverse=True)
         job = self._program.configurations.jobs_of(columns)
@@ -87,7 +87,7 @@ class CliqueFinder:
         np.fill_diagonal(exclude, val=False)
         return exclude
 
-    def _lifted(self, members: Ints, likely: Floats) -> Clique:
+    def _lift(self, members: Ints, likely: Floats) -> Clique:
         """The clique ``members`` with more columns: first of the jobs that have several in it, then
         everyone's with an item that excludes all, the most ``likely`` (items,) first.
         """
@@ -108,8 +108,8 @@ class CliqueFinder:
             compatible = conflicts.with_all(
                 {*items, *np.concatenate([shape[:0], *other_shapes]).tolist()}
             )
-            every = np.arange(start[j], start[j + 1])
-            columns_by_job[j] = every[compatible[self._shape[every]]]
+            job_columns = np.arange(start[j], start[j + 1])
+            columns_by_job[j] = job_columns[compatible[self._shape[job_columns]]]
         columns = np.sort(np.concatenate([members[:0], *columns_by_job.values()]))
         compatible = conflicts.itself & conflicts.with_all({*items, *self._shape[columns].tolist()})
         compatible[items] = False
@@ -124,7 +124,7 @@ class CliqueFinder:
         return Clique(np.flatnonzero(inside), columns[~inside[self._shape[columns]]])
 
 
-def _violated(
+def _violated_cliques(
     exclude: Bools, x: Floats, rng: np.random.Generator, give_up: float
 ) -> Iterator[Ints]:
     """Cliques of a graph (n, n) with a weight ``x`` (n,) above 1, greedily grown from every vertex,
@@ -137,7 +137,7 @@ def _violated(
             if monotonic() > give_up:
                 break
             inside = _grow_cliques(exclude, worth, np.arange(first, min(first + _AT_ONCE, len(x))))
-            for row in inside[inside @ x > 1 + _VIOLATED]:
+            for row in inside[inside @ x > 1 + _MIN_VIOLATION]:
                 cliques[row.tobytes()] = float(x[row].sum()), np.flatnonzero(row)
     for _, members in sorted(cliques.values(), key=lambda clique: -clique[0]):
         yield members
@@ -147,10 +147,10 @@ def _grow_cliques(exclude: Bools, worth: Floats, seeds: Ints) -> Bools:
     """A clique from each of some vertices, the worthiest vertex added first: (seeds, n)."""
     inside, compatible = np.zeros((len(seeds), len(worth)), dtype=np.bool_), exclude[seeds]
     inside[np.arange(len(seeds)), seeds] = True
-    while (growing := np.flatnonzero(compatible.any(axis=1))).size:
-        best = np.argmax(np.where(compatible[growing], worth, 0.0), axis=1)
-        inside[growing, best] = True
-        compatible[growing] &= exclude[best]
+    while (open_rows := np.flatnonzero(compatible.any(axis=1))).size:
+        best = np.argmax(np.where(compatible[open_rows], worth, 0.0), axis=1)
+        inside[open_rows, best] = True
+        compatible[open_rows] &= exclude[best]
     return inside
 
 
@@ -167,28 +167,28 @@ class _Conflicts:
         self._item = np.repeat(np.arange(len(demands)), np.diff(demands.start))[order]
         self._amount = demands.amount[order]
         self._first = np.searchsorted(demands.row[order], np.arange(len(self._capacity) + 1))
-        self._known: dict[int, Bools] = {}
-        doubled = 2 * demands.amount > self._capacity[demands.row]
+        self._cache: dict[int, Bools] = {}
+        is_over_half = 2 * demands.amount > self._capacity[demands.row]
         self.itself: Bools = np.zeros(0, dtype=np.bool_)
         if len(demands):
-            self.itself = np.logical_or.reduceat(doubled, demands.start[:-1])
+            self.itself = np.logical_or.reduceat(is_over_half, demands.start[:-1])
 
     def __len__(self) -> int:
         return self._items
 
     def of(self, item: int) -> Bools:
         """The items that do not fit beside ``item``, (items,)."""
-        conflicts = self._known.get(item)
+        conflicts = self._cache.get(item)
         if conflicts is None:
             conflicts = np.zeros(self._items, dtype=np.bool_)
             for row, amount in self._demands.of(item):
                 if amount:
                     entries = slice(self._first[row], self._first[row + 1])
-                    conflicting = self._amount[entries] > self._capacity[row] - amount
-                    conflicts[self._item[entries][conflicting]] = True
-            if (len(self._known) + 1) * self._items > _KEPT_MAX:
-                self._known.clear()
-            self._known[item] = conflicts
+                    is_in_conflict = self._amount[entries] > self._capacity[row] - amount
+                    conflicts[self._item[entries][is_in_conflict]] = True
+            if (len(self._cache) + 1) * self._items > _KEPT_MAX:
+                self._cache.clear()
+            self._cache[item] = conflicts
         return conflicts
 
     def with_all(self, items: Iterable[int]) -> Bools:
@@ -222,9 +222,9 @@ def entries(cliques: Sequence[Clique], program: Program, columns: Ints) -> tuple
     position = np.searchsorted(columns, clique_columns)
     is_listed = np.append(columns, -1)[position] == clique_columns
     holder = np.concatenate([of_items, position[is_listed]])
-    which = np.concatenate([np.repeat(of_item, lengths), of_own[is_listed]])
-    order = np.argsort(which, kind="stable")
-    return holder[order], which[order]
+    clique_number = np.concatenate([np.repeat(of_item, lengths), of_own[is_listed]])
+    order = np.argsort(clique_number, kind="stable")
+    return holder[order], clique_number[order]
 
 
 def _concatenate(parts: Sequence[Ints]) -> tuple[Ints, Ints]:

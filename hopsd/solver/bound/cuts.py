@@ -18,7 +18,7 @@ from hopsd.core.placement.program import Program
 from hopsd.core.placement.shapes import ramp
 from hopsd.model.arrays import Floats, Ints
 
-_ROUNDED = (2, 3)
+_MULTIPLIERS = (2, 3)
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +116,7 @@ class SomeItems:
         return np.concatenate(by_kind).astype(np.float64)
 
 
-KINDS = 1 + len(_ROUNDED)
+KINDS = 1 + len(_MULTIPLIERS)
 """The number of rows of the relaxation per row of the program."""
 
 
@@ -148,7 +148,7 @@ def entries(row: Ints, amount: Ints, capacity: Ints) -> tuple[Ints, Floats]:
     """
     row_capacity = capacity[row]
     amounts = [amount.astype(np.float64)]
-    for k in _ROUNDED:
+    for k in _MULTIPLIERS:
         limit = np.maximum(1, k * row_capacity // (row_capacity + 1))
         amounts.append((k * amount // (row_capacity + 1)) * (row_capacity / limit))
     rows = row[:, None] + len(capacity) * np.arange(len(amounts))

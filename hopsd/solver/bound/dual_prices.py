@@ -22,7 +22,7 @@ from hopsd.solver.bound.reduced_cost import ItemPrices, prices_of_items
 
 _TYPE_STEPS = 200
 # The second descent uses a few columns of every job: 10,000 idle GPUs have 14 million columns.
-_ACTIVE_PER_JOB, _NEAR, _ROUNDS_MIN, _SETTLED = 60, 0.05, 6, 3e-4
+_ACTIVE_PER_JOB, _NEAR_SHARE, _ROUNDS_MIN, _CONVERGED_SHARE = 60, 0.05, 6, 3e-4
 # Of columns that are not written out, prices come first from a sample of the jobs where they are
 # more than twice as many, with so many prices for the servers of one kind.
 _SAMPLE_JOBS, _ALIKE, _NEAR_OF_MANY = 1024, 32, 0.02
@@ -35,7 +35,7 @@ _SHARES = (0.8, 0.1, 0.1)
 # From so many jobs on, fragments take a larger sample, and rounds from the best prices.
 _MANY_JOBS, _SAMPLE_OF_MANY = 10_000, 4096
 # Momentum, the share of the last direction that is kept: a plain subgradient zigzags between rows.
-_KEPT = 0.7
+_MOMENTUM = 0.7
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ def find_prices(program: Program, parts: ColumnGroups, floor: float, give_up: fl
 def prices_in_stages(
     program: Program, parts: ColumnGroups, floor: float, give_up: float, *, early: bool = False
 ) -> Iterator[Prices]:
-    """The prices of :func:`find_prices`. ``early``: of many columns, others before them, almost
+    """The prices of :func:`find_prices`. ``is_early``: of many columns, others before them, almost
     as good after a third of the steps where servers are equally idle. Of many jobs on other
     servers, the first half of the rounds too.
     """
@@ -77,17 +77,17 @@ def prices_in_stages(
             yield _descend_in_rounds(program, rows, start.ravel(), floor, give_up, _SHORT)
         yield _descend_in_rounds(program, rows, start.ravel(), floor, give_up, _LONG)
         return
-    many = not early and columns.jobs >= _MANY_JOBS
-    size = _SAMPLE_OF_MANY if many else _SAMPLE_JOBS
+    has_many_jobs = not early and columns.jobs >= _MANY_JOBS
+    size = _SAMPLE_OF_MANY if has_many_jobs else _SAMPLE_JOBS
     start_prices = _prices_of_sample(program, rows, start, floor, give_up, size)
-    if many:
+    if has_many_jobs:
         half = _descend_in_rounds(program, rows, start_prices, floor, give_up, _STEADY)
         yield half
         yield _descend_in_rounds(program, rows, half.row, floor, give_up, _STEADY_LATER)
         return
     if early:
         yield _descend_in_rounds(program, rows, start_prices, floor, give_up, _SHORT)
-    yield _descend_in_rounds(program, rows, start_prices, floor, give_up, _SAMPLED)
+    yield _descend_in_rounds(program, rows, start_prices, floor, give_up, _SAMPLE_DESCENT)
 
 
 def descend_from(
@@ -104,9 +104,9 @@ def _prices_of_sample(
     nearly alike have the same. ``start``: (kinds, rows of the program).
     """
     jobs, log_weight = program.configurations.jobs, program.log_weight()
-    every = max(1, jobs // size)
+    stride = max(1, jobs // size)
     in_sample = np.zeros(jobs, dtype=np.bool_)
-    in_sample[np.argsort(-log_weight, kind="stable")[every // 2 :: every]] = True
+    in_sample[np.argsort(-log_weight, kind="stable")[stride // 2 :: stride]] = True
     sample, group = of_jobs(program, in_sample), _job_groups(program)
     share = float(np.count_nonzero(in_sample)) / jobs
     tied = rows.tied(group, share)
@@ -117,8 +117,8 @@ def _prices_of_sample(
         return start.ravel()
     worth = prices_at(sample, tied, first).bound / full_bound
     sample_prices = _descend_in_rounds(sample, tied, first, worth * floor, give_up, _LONG)
-    averaged: Floats = sample_prices.row.reshape(KINDS, -1)[:, group].ravel()
-    return averaged
+    mean_prices: Floats = sample_prices.row.reshape(KINDS, -1)[:, group].ravel()
+    return mean_prices
 
 
 def _job_groups(program: Program) -> Ints:
@@ -184,7 +184,7 @@ class _Rounds:
 
 _LONG = _Rounds(100, 1.0, 0.6)
 # Prices from a sample are worth a few of these rounds.
-_SAMPLED = replace(_LONG, first=3)
+_SAMPLE_DESCENT = replace(_LONG, first=3)
 # Long rounds from there lose much of what is known (the bound of 40,000 idle GPUs rises by a fifth)
 # until their active columns are the right ones; rounds of few small steps do not.
 _SHORT = _Rounds(30, 0.078, 0.75, end=8)
@@ -220,8 +220,8 @@ def _descend_in_rounds(
             row = _descend(dual, point.row, floor, rounds.steps, give_up, pace)
         point, previous_bound = prices_at(program, rows, row), best.bound
         best = min(best, point, key=lambda prices: prices.bound)
-        converged = abs(point.bound - previous_bound) <= _SETTLED * previous_bound
-        if converged and number >= _ROUNDS_MIN and not rounds.from_best:
+        is_converged = abs(point.bound - previous_bound) <= _CONVERGED_SHARE * previous_bound
+        if is_converged and number >= _ROUNDS_MIN and not rounds.from_best:
             break
     return best
 
@@ -231,7 +231,7 @@ def _near_best(program: Program, prices: Prices, rng: np.random.Generator) -> In
     most jobs have many.
     """
     columns = program.configurations
-    columns_near = prices.sample(program, _NEAR, _ACTIVE_PER_JOB, rng)
+    columns_near = prices.sample(program, _NEAR_SHARE, _ACTIVE_PER_JOB, rng)
     if columns.segments is not None and len(columns_near) > _ACTIVE_PER_JOB * np.count_nonzero(
         prices.job
     ):
@@ -259,16 +259,16 @@ def polyak_steps(
     """Polyak's steps towards ``floor``, shorter whenever the bound does not fall for a while: the
     bounds and prices on the way.
     """
-    best, prices, stalled = np.inf, start, 0
+    best, prices, stall_steps = np.inf, start, 0
     direction = np.zeros(len(start))
     for _ in range(steps):
         bound, slope = dual(prices)
         yield bound, prices
-        stalled = 0 if bound < best - _PROGRESS * abs(bound) else stalled + 1
+        stall_steps = 0 if bound < best - _PROGRESS * abs(bound) else stall_steps + 1
         best = min(best, bound)
-        if stalled >= _STALL:
-            pace, stalled = pace * _SHRINK, 0
-        direction = slope + _KEPT * direction
+        if stall_steps >= _STALL:
+            pace, stall_steps = pace * _SHRINK, 0
+        direction = slope + _MOMENTUM * direction
         np.putmask(direction, (prices <= 0.0) & (direction > 0.0), 0.0)
         square = _dot(direction, direction)
         if square == 0.0 or bound <= floor or monotonic() > give_up:

@@ -111,14 +111,14 @@ class ItemPrices:
         values = segment_values(program)
         if values is None:
             return np.concatenate([NONE, *self.near(program, relative=relative)])
-        own = values.segments
+        job_segments = values.segments
         profit, best = best_of_segments(program, values, self.item)
-        is_near = self.job[own.job] - profit <= relative * values.most()
+        is_near = self.job[job_segments.job] - profit <= relative * values.most()
         columns = [best[is_near]]
-        for block in own.blocks:
+        for block in job_segments.blocks:
             segments = block.segments[is_near[block.segments]]
-            for few in range(0, len(segments), max(1, SLICE // per_block)):
-                part = segments[few : few + max(1, SLICE // per_block)]
+            for begin in range(0, len(segments), max(1, SLICE // per_block)):
+                part = segments[begin : begin + max(1, SLICE // per_block)]
                 columns.append(self._sample_of_block(values, block, part, relative, per_block, rng))
         return distinct(*columns)
 
@@ -177,10 +177,10 @@ def best_profits(program: Program, cost: Floats, column_costs: ColumnCosts = FRE
             best_profit[values.segments.job[heads]] = np.maximum.reduceat(profit, heads)
         return np.maximum(best_profit, 0.0)
     best = np.zeros(len(start) - 1)
-    filled = np.flatnonzero(np.diff(start) > 0)
+    nonempty = np.flatnonzero(np.diff(start) > 0)
     for first, last in program.configurations.slices():
-        low, high = np.searchsorted(start[filled], [first, last])
-        inside = filled[low:high]
+        low, high = np.searchsorted(start[nonempty], [first, last])
+        inside = nonempty[low:high]
         profit = _profit(program, cost, column_costs, slice(first, last))
         best[inside] = np.maximum.reduceat(profit, start[inside] - first)
     return np.maximum(best, 0.0)

@@ -87,24 +87,24 @@ def _divisions(price: Floats) -> list[Ints]:
 def _bound(items: Items, columns: Sequence[Ints], price: Floats, first: Ints) -> Bound:
     lowest = [price[first == s].min(initial=np.inf) for s in (0, 1)]
     premium = price - np.where(first == 1, lowest[1], lowest[0])
-    charged = items.cost + premium[items.kind] * items.size
+    charged_cost = items.cost + premium[items.kind] * items.size
     last = np.zeros((int(items.capacity @ first) + 1, int(items.capacity @ (1 - first)) + 1))
     table = [last]
     for columns_of_job in reversed(columns):
-        table.append(_with_one_more(table[-1], columns_of_job, items, first, charged))
+        table.append(_with_one_more(table[-1], columns_of_job, items, first, charged_cost))
     return Bound(first, premium, table[::-1])
 
 
 def _with_one_more(
-    following: Floats, columns: Ints, items: Items, first: Ints, charged: Floats
+    table: Floats, columns: Ints, items: Items, first: Ints, charged_cost: Floats
 ) -> Floats:
     """The table with one more job; of its columns of equal size in a sum the cheapest counts."""
     cheapest: dict[tuple[int, int], float] = {}
     for column in columns[columns >= 0].tolist():
         key = int(first[items.kind[column]]), int(items.size[column])
-        cheapest[key] = min(cheapest.get(key, np.inf), float(charged[column]))
-    best = following.copy() if np.any(columns < 0) else np.full_like(following, np.inf)
+        cheapest[key] = min(cheapest.get(key, np.inf), float(charged_cost[column]))
+    best = table.copy() if np.any(columns < 0) else np.full_like(table, np.inf)
     for (in_first, size), cost in cheapest.items():
-        target, source = (best, following) if in_first else (best.T, following.T)
+        target, source = (best, table) if in_first else (best.T, table.T)
         np.minimum(target[size:], source[: len(source) - size] + cost, out=target[size:])
     return best

@@ -29,7 +29,7 @@ _SPREAD = 0.5
 def bound_of_all(program: Program, prices: Prices) -> float:
     """A bound on any plan, with listed sets of servers or others."""
     # Equal prices for servers that are alike prove no less: the dual function is convex.
-    even = prices_at(program, prices.rows, _averaged(program, prices))
+    even = prices_at(program, prices.rows, _mean_prices(program, prices))
     bounds = bound_of_items(program, prices), bound_of_items(program, even)
     return min(*bounds, bound_without_prices(program))
 
@@ -192,9 +192,9 @@ def _least_of_uneven(
         part = prices.item[sets.parts]
         slack = float((np.repeat(rate, lengths) * count - part).max(initial=0.0))
     minimum = np.full(max_leaves, inf)
-    everywhere = np.arange(len(rate))
+    all_servers = np.arange(len(rate))
     for leaves in range(1, max_leaves + 1):
-        places = groups if leaves == 1 else [everywhere]
+        places = groups if leaves == 1 else [all_servers]
         for place in places:
             order = place[np.argsort(rate[place], kind="stable")]
             amounts = np.minimum(np.cumsum(sets.able.idle[order]), sets.size)
@@ -204,7 +204,7 @@ def _least_of_uneven(
     return np.minimum.accumulate(minimum)
 
 
-def _averaged(program: Program, prices: Prices) -> Floats:
+def _mean_prices(program: Program, prices: Prices) -> Floats:
     """The prices (rows,) where servers that are alike have their mean."""
     group = _alike(program)
     count = np.bincount(group)

@@ -131,7 +131,7 @@ def class_program(program: Program, parts: ColumnGroups, prices: Floats) -> Clas
         [prices[program.configurations.pool == p].mean() for p in range(max(usual) + 1)]
     )
     groups = []
-    for column_group in _promising(parts, pool_price):
+    for column_group in _promising_columns(parts, pool_price):
         pool, column = int(parts.pool[column_group]), int(parts.first[column_group])
         slots = _slots([gpus for _, gpus in program.gpus_on(column)], usual.get(pool, 0))
         if slots is not None:
@@ -149,7 +149,7 @@ def class_program(program: Program, parts: ColumnGroups, prices: Floats) -> Clas
     return ClassProgram(builder.model(), np.array(groups), classes, tuple(patterns))
 
 
-def _promising(parts: ColumnGroups, pool_price: Floats) -> Ints:
+def _promising_columns(parts: ColumnGroups, pool_price: Floats) -> Ints:
     """Each job's column groups of the largest profit, in order."""
     profit = parts.mean - pool_price[np.minimum(parts.pool, len(pool_price) - 1)] * parts.size
     order = np.lexsort((-profit, parts.job))

@@ -31,13 +31,13 @@ _KNAPSACK_COLUMNS_MAX, _ROUNDED_COLUMNS_MAX = 9_000, 5_000
 
 def dive_at_prices(program: Program, prices: ItemPrices, give_up: float) -> Ints | None:
     """A choice with idle GPUs filled; None if there is none by ``give_up`` (monotonic seconds)."""
-    columns, likely = promising(program, prices)
+    columns, likely = promising_columns(program, prices)
     if not len(columns):
         return None
     knapsacks = program.configurations.short_of_more_than_gpus
     loose = knapsacks and len(columns) > _ROUNDED_COLUMNS_MAX
-    relaxed = model(program, columns, program.capacity, as_written=loose)
-    x = dive(relaxed, likely, give_up - monotonic())
+    relaxed_model = model(program, columns, program.capacity, as_written=loose)
+    x = dive(relaxed_model, likely, give_up - monotonic())
     return None if x is None else plan_of(program, columns, x)
 
 
@@ -49,7 +49,7 @@ def plan_of(program: Program, columns: Ints, x: Floats) -> Ints | None:
     return fill_idle(program, choice) if program.feasible(choice) else None
 
 
-def promising(program: Program, prices: ItemPrices) -> tuple[Ints, Bools]:
+def promising_columns(program: Program, prices: ItemPrices) -> tuple[Ints, Bools]:
     """The columns of a dive's LP, sorted, and which of them its solution probably consists of;
     none if the program is too large.
     """

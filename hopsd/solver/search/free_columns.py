@@ -28,7 +28,7 @@ class FreeColumns:
         self._values = segment_values(program)
         if self._values is not None:
             segments = self._values.segments
-            self._most = _segment_maxima(program, self._values, cost)
+            self._maxima = _segment_maxima(program, self._values, cost)
             self._first = np.searchsorted(segments.start, program.configurations.start).tolist()
 
     def best(self, job: int, threshold: float = -np.inf) -> tuple[int, float]:
@@ -44,7 +44,7 @@ class FreeColumns:
         self, values: SegmentValues, job: int, threshold: float
     ) -> tuple[int, float]:
         first, end = self._first[job], self._first[job + 1]
-        maxima, start = self._most[first:end], values.segments.start
+        maxima, start = self._maxima[first:end], values.segments.start
         best = -1, threshold
         candidates = np.flatnonzero(
             (maxima > threshold) & self._residual.has_room(slice(first, end))

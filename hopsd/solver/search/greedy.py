@@ -60,15 +60,15 @@ def repair(program: Program, choice: Ints) -> Ints:
     """
     if program.feasible(choice):
         return choice
-    repaired = np.full(len(choice), -1, dtype=np.int64)
-    residual = ResidualCapacity(program, repaired)
+    repaired_choice = np.full(len(choice), -1, dtype=np.int64)
+    residual = ResidualCapacity(program, repaired_choice)
     placed_jobs = np.flatnonzero(choice >= 0)
     for job in placed_jobs[np.argsort(-program.value[choice[placed_jobs]], kind="stable")].tolist():
         column = int(choice[job])
         if residual.fits(column, column + 1)[0]:
-            repaired[job] = column
+            repaired_choice[job] = column
             residual.take(column)
-    return repaired
+    return repaired_choice
 
 
 def _take_idle(

@@ -20,7 +20,7 @@ from hopsd.solver.backend.checked import Solve
 from hopsd.solver.backend.model import chosen_columns, model
 from hopsd.solver.bound.cuts import KINDS
 from hopsd.solver.bound.dual_prices import Prices
-from hopsd.solver.search.neighbourhoods import group_servers, jittered, wanted_of_all
+from hopsd.solver.search.neighbourhoods import group_servers, jitter, wanted_of_all
 
 # Measured on 512 to 2,048 GPUs: smaller groups gain less a pass, larger ones take CBC too long.
 # Groups of fragments are easier, and must be larger: few placements suit a job of 16 GPUs there.
@@ -29,7 +29,7 @@ _GROUP_GPUS, _GROUP_COLUMNS = 192, 1000
 _IDLE_OF_GROUP, _EASIER_MAX, _EASE_OF_KNAPSACKS = 8, 4.0, 0.5
 _NODES_MAX = 40
 # Relative to the largest value: with a large lambda the smallest are indistinguishable from zero.
-_LEAST = 1e-200
+_MIN_VALUE_SHARE = 1e-200
 # CBC's answers are rounded: only a larger gain counts as an improvement.
 _BETTER = 1e-9
 
@@ -113,15 +113,15 @@ def _tasks(
     worth: float,
 ) -> list[_Task]:
     columns = program.configurations
-    staying = np.where(of_job >= 0, -1, choice)
-    items = program.items(staying[staying >= 0])
+    staying_columns = np.where(of_job >= 0, -1, choice)
+    items = program.items(staying_columns[staying_columns >= 0])
     slack = prices.rows.limit - prices.rows.used(items, np.ones(len(items)))
     target_group = np.where(of_job >= 0, of_job, -2)
     inside = np.concatenate([NONE, *_inside(program, of_shape, target_group)])
     group = of_shape[columns.shape[inside]]
     # Relative to the value: by the plain difference heavy jobs would bring a column or two, and
     # light ones all of theirs.
-    worth_something = _LEAST * float(program.value.max(initial=1.0))
+    worth_something = _MIN_VALUE_SHARE * float(program.value.max(initial=1.0))
     value = np.maximum(program.value[inside], worth_something)
     order = np.lexsort((prices.loss(program, inside) / value, group))
     cuts = np.searchsorted(group[order], np.arange(parts.groups + 1))
@@ -160,12 +160,14 @@ class _Parts:
     ) -> None:
         self.groups = int(group_of.max(initial=0)) + 1
         self._program = program
-        self._left = program.capacity - program.taken(np.where(of_job >= 0, -1, choice))
+        self._remaining_capacity = program.capacity - program.taken(
+            np.where(of_job >= 0, -1, choice)
+        )
         server = program.configurations.server
         self._limit = server < 0
         self._group = np.where(self._limit, -1, group_of[np.maximum(server, 0)])
         if self._limit.any():
-            self._beyond = program.capacity - program.taken(choice)
+            self._residual_capacity = program.capacity - program.taken(choice)
             groups = of_job[of_job >= 0]
             count = int(self._limit.sum())
             self._group[self._limit] = rng.choice(groups, count) if len(groups) else 0
@@ -177,10 +179,12 @@ class _Parts:
 
     def capacity(self, group: int, current: Ints) -> Ints:
         """What a group may use of every row, (rows,); its jobs have the columns ``current``."""
-        available = np.where(self._group == group, self._left, 0)
+        available = np.where(self._group == group, self._remaining_capacity, 0)
         if self._limit.any():
-            shared = self._program.taken(current) + (self._group == group) * self._beyond
-            available = np.where(self._limit, shared, available)
+            shared_capacity = (
+                self._program.taken(current) + (self._group == group) * self._residual_capacity
+            )
+            available = np.where(self._limit, shared_capacity, available)
         return available
 
 
@@ -209,8 +213,10 @@ def _group_of_jobs(
     for job in np.flatnonzero(~is_placed & (np.diff(columns.start) > 0)).tolist():
         job_columns = slice(columns.start[job], columns.start[job + 1])
         group = columns.of_shapes(of_shape, job_columns)
-        liked = jittered(program.profit(prices.item, job_columns), program.value[job_columns], rng)
-        of_job[job] = group[np.argmax(np.where(group >= 0, liked, -np.inf))]
+        jittered_profit = jitter(
+            program.profit(prices.item, job_columns), program.value[job_columns], rng
+        )
+        of_job[job] = group[np.argmax(np.where(group >= 0, jittered_profit, -np.inf))]
     return of_job
 
 

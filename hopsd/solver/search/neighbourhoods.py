@@ -26,7 +26,7 @@ _SAMPLE = 60
 
 
 @dataclass(frozen=True, slots=True)
-class _Losing:
+class _LosingJob:
     """A job that loses something, and the stretches that its present and best placements touch."""
 
     loss: float
@@ -43,9 +43,9 @@ def group_servers(
     parent = list(range(len(size)))
     for job in _losing_jobs(program, choice, prices, stretch_of, rng):
         first, *further = sorted({_root(parent, stretch) for stretch in job.stretches})
-        together = float(size[[first, *further]].sum())
-        if further and together <= gpus:
-            size[first] = together
+        joint_size = float(size[[first, *further]].sum())
+        if further and joint_size <= gpus:
+            size[first] = joint_size
             for root in further:
                 parent[root] = first
     roots = np.array([_root(parent, stretch) for stretch in range(len(parent))])
@@ -77,14 +77,14 @@ def _losing_jobs(
     prices: Prices,
     stretch_of: Ints,
     rng: np.random.Generator,
-) -> list[_Losing]:
+) -> list[_LosingJob]:
     """The jobs that lose something, the largest losses first."""
     columns = program.configurations
     is_placed = choice >= 0
     loss = prices.job.copy()
     loss[is_placed] -= program.profit(prices.item, choice[is_placed])
-    losing = np.flatnonzero((loss > 1e-9 * loss.max(initial=0.0)) & (np.diff(columns.start) > 0))
-    order = losing[np.argsort(-loss[losing], kind="stable")]
+    losers = np.flatnonzero((loss > 1e-9 * loss.max(initial=0.0)) & (np.diff(columns.start) > 0))
+    order = losers[np.argsort(-loss[losers], kind="stable")]
     losses = []
     for job, best in zip(
         order.tolist(), _best_columns_of(program, prices, order, rng), strict=True
@@ -92,7 +92,7 @@ def _losing_jobs(
         pair = [column for column in (best, int(choice[job])) if column >= 0]
         servers = [s for c in pair for s, _ in columns.shapes.parts(int(columns.shape[c]))]
         if servers:
-            losses.append(_Losing(float(loss[job]), tuple(stretch_of[servers].tolist())))
+            losses.append(_LosingJob(float(loss[job]), tuple(stretch_of[servers].tolist())))
     return losses
 
 
@@ -107,7 +107,7 @@ def _best_columns_of(
     for job in jobs.tolist():
         job_columns = slice(int(start[job]), int(start[job + 1]))
         profit = program.profit(prices.item, job_columns)
-        yield job_columns.start + int(np.argmax(jittered(profit, program.value[job_columns], rng)))
+        yield job_columns.start + int(np.argmax(jitter(profit, program.value[job_columns], rng)))
 
 
 def wanted_of_all(
@@ -121,7 +121,7 @@ def wanted_of_all(
     if usable is not None:
         sample = sample[usable[columns.shape[sample]]]
     job = columns.jobs_of(sample)
-    profit = jittered(program.profit(prices.item, sample), program.value[sample], rng)
+    profit = jitter(program.profit(prices.item, sample), program.value[sample], rng)
     order = np.lexsort((profit, job))
     best_columns = np.full(columns.jobs, -1, dtype=np.int64)
     # The last one of a job is its best, and is written last.
@@ -129,7 +129,7 @@ def wanted_of_all(
     return best_columns
 
 
-def jittered(profit: Floats, value: Floats, rng: np.random.Generator) -> Floats:
+def jitter(profit: Floats, value: Floats, rng: np.random.Generator) -> Floats:
     """``profit`` of a job's columns with ties and near ties broken at random."""
     return profit + _JITTER * value * rng.random(len(profit))
 
@@ -137,10 +137,10 @@ def jittered(profit: Floats, value: Floats, rng: np.random.Generator) -> Floats:
 def _pack(roots: Ints, size: Floats, gpus: int, rng: np.random.Generator) -> Ints:
     """Groups of stretches, filled up with others until they hold about ``gpus``."""
     group_of_root: dict[int, int] = {}
-    filled = [0.0]
+    group_sizes = [0.0]
     for root in rng.permutation(np.unique(roots)).tolist():
-        if filled[-1] and filled[-1] + size[root] > gpus:
-            filled.append(0.0)
-        group_of_root[root] = len(filled) - 1
-        filled[-1] += size[root]
+        if group_sizes[-1] and group_sizes[-1] + size[root] > gpus:
+            group_sizes.append(0.0)
+        group_of_root[root] = len(group_sizes) - 1
+        group_sizes[-1] += size[root]
     return np.array([group_of_root[int(root)] for root in roots])

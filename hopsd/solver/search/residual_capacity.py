@@ -23,8 +23,8 @@ class ResidualCapacity:
         # The number of each item's rows that have too little left: it fits if that is 0.
         self._short = np.zeros(len(demands), dtype=np.int32)
         if len(demands):
-            lacking = (demands.amount > self.free[demands.row]).astype(np.int32)
-            self._short = np.add.reduceat(lacking, demands.start[:-1])
+            is_short = (demands.amount > self.free[demands.row]).astype(np.int32)
+            self._short = np.add.reduceat(is_short, demands.start[:-1])
         self._room = NONE
         segments = program.configurations.segments
         if segments is not None:
@@ -63,12 +63,12 @@ class ResidualCapacity:
             before = int(self.free[row])
             after = before + sign * amount
             self.free[row] = after
-            touched = slice(self._first[row], self._first[row + 1])
-            touched_amounts = self._amount[touched]
+            entries = slice(self._first[row], self._first[row + 1])
+            touched_amounts = self._amount[entries]
             change = (touched_amounts > after).astype(np.int32) - (touched_amounts > before)
-            items = self._item_of[touched]
+            items = self._item_of[entries]
             short = self._short[items]
             self._short[items] = short + change
             if len(self._room):
-                fitting = (short + change == 0).astype(np.int64) - (short == 0)
-                np.add.at(self._room, self._kind[items], fitting)
+                room_changes = (short + change == 0).astype(np.int64) - (short == 0)
+                np.add.at(self._room, self._kind[items], room_changes)

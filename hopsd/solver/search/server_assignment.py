@@ -40,9 +40,9 @@ def _place_spread(program: Program, parts: ColumnGroups, spread: Sequence[int]) 
     fewer = list[int]()
     for leftmost in (False, True):
         columns = list[int]()
-        occupied = np.zeros(len(program.capacity), dtype=np.bool_)
+        is_occupied = np.zeros(len(program.capacity), dtype=np.bool_)
         for column_group in spread:
-            column = _free_column(program, parts, column_group, occupied, leftmost=leftmost)
+            column = _free_column(program, parts, column_group, is_occupied, leftmost=leftmost)
             if column < 0:
                 break
             columns.append(column)
@@ -53,18 +53,18 @@ def _place_spread(program: Program, parts: ColumnGroups, spread: Sequence[int]) 
 
 
 def _free_column(
-    program: Program, parts: ColumnGroups, column_group: int, occupied: Bools, *, leftmost: bool
+    program: Program, parts: ColumnGroups, column_group: int, is_occupied: Bools, *, leftmost: bool
 ) -> int:
     """Take a column of the group whose servers are all free; -1 if there is none."""
     shapes = program.configurations.shapes
     first, end = int(parts.first[column_group]), int(parts.end[column_group])
     starts = shapes.start[program.configurations.shape[first:end]]
     servers = shapes.server[starts[:, None] + np.arange(parts.servers[column_group])]
-    free = np.flatnonzero(~occupied[servers].any(axis=1))
+    free = np.flatnonzero(~is_occupied[servers].any(axis=1))
     if not len(free):
         return -1
     best = 0 if leftmost else int(np.argmax(program.value[first + free]))
-    occupied[servers[free[best]]] = True
+    is_occupied[servers[free[best]]] = True
     return first + int(free[best])
 
 
@@ -83,8 +83,10 @@ def _slots(
             for size in _rest_of_pattern(remaining, used[server], group.idle):
                 slots[size].append(server)
         free = [server for server in servers if server not in used]
-        ordered = sorted((p for p, count in remaining.items() for _ in range(count)), key=len)
-        for server, pattern in zip(free, ordered, strict=False):
+        sorted_patterns = sorted(
+            (p for p, count in remaining.items() for _ in range(count)), key=len
+        )
+        for server, pattern in zip(free, sorted_patterns, strict=False):
             for size in pattern:
                 slots[abs(size)].append(server)
     return slots
@@ -93,10 +95,10 @@ def _slots(
 def _rest_of_pattern(remaining: Counter[Pattern], used: int, idle: int) -> Pattern:
     """The other slots of a pattern with a spread job's ``used``; the pattern is used up."""
     slot = used if used == idle else -used
-    fitting = [p for p, count in remaining.items() if count > 0 and slot in p]
-    if not fitting:
+    fitting_patterns = [p for p, count in remaining.items() if count > 0 and slot in p]
+    if not fitting_patterns:
         return ()
-    pattern = min(fitting)
+    pattern = min(fitting_patterns)
     remaining[pattern] -= 1
     remainder = list(pattern)
     remainder.remove(slot)

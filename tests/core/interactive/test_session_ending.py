@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from hypothesis import given
 from hypothesis import strategies as st
-from memory_cluster import submitted
+from memory_cluster import submission
 
 from hopsd.core.interactive.ending import Endings
 from hopsd.core.interactive.settings import EndingSettings
@@ -18,18 +18,18 @@ JOB = JobId("1")
 
 
 def session(comment: str = "hops:reqs=1;interactive", start: float = 1000.0) -> JobReading:
-    return replace(submitted(1, comment), state=SlurmState.RUNNING, start=start)
+    return replace(submission(1, comment), state=SlurmState.RUNNING, start=start)
 
 
 def test_an_idle_session_is_warned_once_and_ended_if_it_stays_idle() -> None:
     endings = Endings()
-    told = []
+    notices = []
     for at in range(0, 4800, 60):
         idle = {JOB: float(at)}
-        told += [(at, n.ends) for n in endings.notices([session()], idle, 1000.0 + at, IDLE)]
-    assert told[0] == (3600, False)
-    assert told[1] == (3900, True)
-    assert all(ends for _, ends in told[1:])
+        notices += [(at, n.ends) for n in endings.notices([session()], idle, 1000.0 + at, IDLE)]
+    assert notices[0] == (3600, False)
+    assert notices[1] == (3900, True)
+    assert all(ends for _, ends in notices[1:])
 
 
 def test_one_that_is_used_after_the_warning_goes_on() -> None:

@@ -19,9 +19,9 @@ TABLES = {TYPE: ThroughputTable({1: 1.0}, {2: 0.9})}
 NODE = Rules(shape=ShapeRule.NODE)
 
 
-def job(name: str, reqs: tuple[int, ...], running: dict[str, int], **more: object) -> Job:
-    made = Job(JobId(name), UserName("ann"), 0.0, 0.0, reqs, TABLES, restart_seconds=30.0)
-    return replace(made, running=Allocation.of(running), **more)  # type: ignore[arg-type]
+def job(name: str, reqs: tuple[int, ...], running: dict[str, int], **fields: object) -> Job:
+    pending_job = Job(JobId(name), UserName("ann"), 0.0, 0.0, reqs, TABLES, restart_seconds=30.0)
+    return replace(pending_job, running=Allocation.of(running), **fields)  # type: ignore[arg-type]
 
 
 @st.composite
@@ -31,53 +31,59 @@ def situations(draw: st.DrawFn) -> tuple[Snapshot, list[Job], frozenset[JobId], 
     free = {f"n{i}": size for i, size in enumerate(sizes)}
     jobs: list[Job] = []
     for number in range(draw(st.integers(0, 6))):
-        held: dict[str, int] = {}
+        allocation: dict[str, int] = {}
         for node in draw(st.lists(st.sampled_from(sorted(free)), min_size=1, max_size=2)):
             if free[node]:
-                held[node] = draw(st.integers(1, free[node])) + held.get(node, 0)
+                allocation[node] = draw(st.integers(1, free[node])) + allocation.get(node, 0)
                 free[node] = (
                     sizes[int(node[1:])]
                     - sum(j.running.on(NodeName(node)) for j in jobs)
-                    - held[node]
+                    - allocation[node]
                 )
-        if held:
-            total = sum(held.values())
-            others = draw(st.sets(st.integers(1, total)))
-            jobs.append(job(str(number), tuple(sorted({*others, total})), held))
+        if allocation:
+            total = sum(allocation.values())
+            counts = draw(st.sets(st.integers(1, total)))
+            jobs.append(job(str(number), tuple(sorted({*counts, total})), allocation))
     nodes = tuple(
         Node(NodeName(name), TYPE, sizes[i], idle) for i, (name, idle) in enumerate(free.items())
     )
-    movable = [one for one in jobs if draw(st.booleans())]
-    proven = frozenset(one.id for one in movable if draw(st.booleans()))
+    movable = [candidate for candidate in jobs if draw(st.booleans())]
+    proven_ids = frozenset(candidate.id for candidate in movable if draw(st.booleans()))
     session = job("99", (draw(st.integers(1, 4)),), {}, rules=NODE)
     snapshot = Snapshot(100.0, RoundInfo(False, 600.0), nodes, (*jobs, session))
-    return snapshot, movable, proven, session
+    return snapshot, movable, proven_ids, session
 
 
 @given(situations())
 def test_a_session_finds_room_wherever_those_that_may_move_could_leave_it(
     situation: tuple[Snapshot, list[Job], frozenset[JobId], Job],
 ) -> None:
-    snapshot, movable, proven, session = situation
-    room = Room(snapshot, movable, proven)
-    given_ = room.place(session)
-    needed = session.reqs[0]
+    snapshot, movable, proven_ids, session = situation
+    room = Room(snapshot, movable, proven_ids)
+    allocation = room.place(session)
+    gpus_per_node = session.reqs[0]
     could = {
-        node.name: node.idle + sum(one.running.on(node.name) for one in movable)
+        node.name: node.idle + sum(candidate.running.on(node.name) for candidate in movable)
         for node in snapshot.nodes
     }
-    assert (given_ is not None) == any(gpus >= needed for gpus in could.values())
-    if any(node.idle >= needed for node in snapshot.nodes):
+    assert (allocation is not None) == any(gpus >= gpus_per_node for gpus in could.values())
+    if any(node.idle >= gpus_per_node for node in snapshot.nodes):
         assert room.concessions == {}
-    held = {node.name: given_.on(node.name) if given_ else 0 for node in snapshot.nodes}
-    for one in snapshot.jobs:
-        kept = room.concessions[one.id].target if one.id in room.concessions else one.running
-        assert not kept or kept == one.running or kept.gpus in one.reqs
-        for node, gpus in kept:
-            assert gpus <= one.running.on(node), "nobody moves to other GPUs"
-            held[node] += gpus
-    assert all(held[node.name] <= node.gpus for node in snapshot.nodes)
-    assert room.concessions.keys() <= {one.id for one in movable}
+    gpus_on_node = {
+        node.name: allocation.on(node.name) if allocation else 0 for node in snapshot.nodes
+    }
+    for candidate in snapshot.jobs:
+        target = (
+            room.concessions[candidate.id].target
+            if candidate.id in room.concessions
+            else candidate.running
+        )
+        assert not target or target == candidate.running or target.gpus in candidate.reqs
+        for node, gpus in target:
+            assert gpus <= candidate.running.on(node), "nobody moves to other GPUs"
+            gpus_on_node[node] += gpus
+    assert all(gpus_on_node[node.name] <= node.gpus for node in snapshot.nodes)
+    assert room.concessions.keys() <= {candidate.id for candidate in movable}
 
 
 def test_a_training_stops_where_its_shrinking_and_all_others_free_too_little() -> None:
@@ -88,18 +94,24 @@ def test_a_training_stops_where_its_shrinking_and_all_others_free_too_little() -
     snapshot = Snapshot(100.0, RoundInfo(False, 600.0), (node,), (small, large, session))
     room = Room(snapshot, [small, large], frozenset({JobId("1")}))
     assert room.place(session) is not None
-    assert {id_: made.target.gpus for id_, made in room.concessions.items()} == {"0": 0, "1": 0}
+    assert {id_: concession.target.gpus for id_, concession in room.concessions.items()} == {
+        "0": 0,
+        "1": 0,
+    }
 
 
 @given(situations())
 def test_the_order_of_jobs_changes_nothing(
     situation: tuple[Snapshot, list[Job], frozenset[JobId], Job],
 ) -> None:
-    snapshot, movable, proven, session = situation
+    snapshot, movable, proven_ids, session = situation
     backwards = replace(snapshot, jobs=tuple(reversed(snapshot.jobs)))
-    one, other = Room(snapshot, movable, proven), Room(backwards, movable[::-1], proven)
-    assert one.place(session) == other.place(session)
-    assert one.concessions == other.concessions
+    room, reversed_room = (
+        Room(snapshot, movable, proven_ids),
+        Room(backwards, movable[::-1], proven_ids),
+    )
+    assert room.place(session) == reversed_room.place(session)
+    assert room.concessions == reversed_room.concessions
 
 
 def test_one_that_shrinks_is_asked_before_one_that_would_stop() -> None:
@@ -114,10 +126,10 @@ def test_one_that_shrinks_is_asked_before_one_that_would_stop() -> None:
 
 def test_a_session_on_several_nodes_takes_as_many_of_each() -> None:
     nodes = tuple(Node(NodeName(f"n{i}"), TYPE, 4, 2 * i) for i in range(2))
-    held = job("1", (1, 4), {"n0": 4})
+    holder = job("1", (1, 4), {"n0": 4})
     rules = Rules(shape=ShapeRule.EVEN, per_node=2)
     session = job("99", (4,), {}, rules=rules)
-    snapshot = Snapshot(100.0, RoundInfo(False, 600.0), nodes, (held, session))
-    room = Room(snapshot, [held], frozenset({held.id}))
+    snapshot = Snapshot(100.0, RoundInfo(False, 600.0), nodes, (holder, session))
+    room = Room(snapshot, [holder], frozenset({holder.id}))
     assert room.place(session) == Allocation.of({"n0": 2, "n1": 2})
-    assert room.concessions[held.id].target == Allocation.of({"n0": 1})
+    assert room.concessions[holder.id].target == Allocation.of({"n0": 1})

@@ -18,24 +18,24 @@ Json = dict[str, Any]
 TOLERANCE = Fraction(1, 10**9)
 
 
-def planned(doc: Json) -> Json:
+def plan_document(doc: Json) -> Json:
     snapshot, settings = read_snapshot(json.dumps(doc))
     return plan_json(get(settings.policy)(snapshot, settings))
 
 
 def check(doc: Json, rules: type[RuledReference] = RuledReference) -> None:
-    plan, reference = planned(doc), rules(doc)
+    plan, reference = plan_document(doc), rules(doc)
     best, got = reference.optimum(), reference.objective(plan["placements"])
     assert got <= best
     assert best - got <= best * TOLERANCE, f"{float(got)} of {float(best)}"
-    assert reference.unused(plan["placements"]) == []
+    assert reference.jobs_that_fit(plan["placements"]) == []
     assert plan["status"] == "optimal"
     if best < sys.float_info.max:
         assert plan["objective"] == pytest.approx(float(got), rel=1e-9)
         assert plan["upper_bound"] >= float(best) * (1 - 1e-9)
-    window, adjusted = reference.window()
+    window, adjusted_jobs = reference.window()
     assert plan["window"] == [job["id"] for job in window]
-    assert plan["adjusted"] == [job["id"] for job in adjusted]
+    assert plan["adjusted"] == [job["id"] for job in adjusted_jobs]
     assert {w["id"]: w["code"] for w in plan["waiting"]} == reference.codes(plan["placements"])
     assert plan["configurations"] == sum(len(c) for _, _, c in reference.program())
     for job in reference.queue():

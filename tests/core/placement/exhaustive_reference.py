@@ -18,7 +18,7 @@ Placement = tuple[tuple[str, int], ...]
 Number = Fraction
 
 
-def interpolated(table: Json, count: int) -> Fraction:
+def interpolate(table: Json, count: int) -> Fraction:
     points = sorted((int(k), Fraction(v)) for k, v in table.items())
     if count <= points[0][0]:
         return points[0][1]
@@ -80,7 +80,7 @@ class Reference:
                 Fraction(self.total[t], cluster)
                 / share
                 * Fraction(job["samples"])
-                / (interpolated(job["throughput"][t]["aggregated"], 1) * mean)
+                / (interpolate(job["throughput"][t]["aggregated"], 1) * mean)
                 for t in types
             )
         if job.get("time_limit_seconds") is not None:
@@ -119,7 +119,7 @@ class Reference:
         for t in self.gpu_types:
             table = job["throughput"].get(t)
             if table is not None and table.get("distributed"):
-                ratio = interpolated(table["aggregated"], 1) / interpolated(table["distributed"], 2)
+                ratio = interpolate(table["aggregated"], 1) / interpolate(table["distributed"], 2)
                 total += self.total[t] * ratio
                 weight += self.total[t]
         return total / weight if weight else None
@@ -135,24 +135,24 @@ class Reference:
     def window(self) -> tuple[list[Json], list[Json]]:
         """The service window and the jobs that join it."""
         queue = [job for job in self.queue() if self.could_run(job)]
-        size, asked = 0, 0
-        while size < len(queue) and asked < sum(self.total.values()):
-            asked += min(queue[size]["reqs"])
+        size, least_gpus = 0, 0
+        while size < len(queue) and least_gpus < sum(self.total.values()):
+            least_gpus += min(queue[size]["reqs"])
             size += 1
-        inside, behind = queue[:size], queue[size:]
-        joined: list[Json] = []
-        known = [r for r in map(self.rho, queue) if r is not None]
-        if not self.first and known:
-            queue_mean = sum(known) / len(known)
+        inside, later_jobs = queue[:size], queue[size:]
+        joiners: list[Json] = []
+        known_rhos = [r for r in map(self.rho, queue) if r is not None]
+        if not self.first and known_rhos:
+            queue_mean = sum(known_rhos) / len(known_rhos)
             idle = sum(self.idle().values())
-            for job in behind:
-                rhos = [r for r in map(self.rho, inside + joined) if r is not None]
+            for job in later_jobs:
+                rhos = [r for r in map(self.rho, inside + joiners) if r is not None]
                 if not rhos or sum(rhos) / len(rhos) <= queue_mean:
                     break
                 rho = self.rho(job)
                 if rho is not None and rho < queue_mean and min(job["reqs"]) <= idle:
-                    joined.append(job)
-        return inside, joined
+                    joiners.append(job)
+        return inside, joiners
 
     # Section 5 ---------------------------------------------------------------------------
 
@@ -164,9 +164,9 @@ class Reference:
             if table is None:
                 return None
             if len(placement) == 1:
-                rate = interpolated(table["aggregated"], gpus)
+                rate = interpolate(table["aggregated"], gpus)
             elif table.get("distributed"):
-                rate = interpolated(table["distributed"], len(placement))
+                rate = interpolate(table["distributed"], len(placement))
             else:
                 return None
             rates.append(rate * Fraction(job.get("server_factor", {}).get(name, 1)))
@@ -175,7 +175,7 @@ class Reference:
     def spread_shapes(self, gpu_type: str, size: int) -> Iterator[Placement]:
         servers = [n["name"] for n in self.nodes if n["gpu_type"] == gpu_type]
         idle = self.idle()
-        found = []
+        shapes = []
         for start, first in enumerate(servers):
             if idle[first] >= size:
                 continue
@@ -186,9 +186,9 @@ class Reference:
                     break
                 shape[name] = min(idle[name], missing)
             if sum(shape.values()) == size:
-                found.append(tuple(sorted(shape.items())))
-        fewest = min(map(len, found), default=0)
-        return (shape for shape in found if len(shape) == fewest)
+                shapes.append(tuple(sorted(shape.items())))
+        fewest = min(map(len, shapes), default=0)
+        return (shape for shape in shapes if len(shape) == fewest)
 
     def columns(self, job: Json) -> list[Column]:
         placements: list[Placement] = []
@@ -217,11 +217,11 @@ class Reference:
             return []
         smallest = min(c.throughput for c in columns)
         seconds = Fraction(self.doc["round"]["seconds"])
-        lost = Fraction(job.get("restart_seconds", 0)) / seconds
+        lost_share = Fraction(job.get("restart_seconds", 0)) / seconds
         for c in columns:
             c.gain = c.throughput / smallest
             if present and c.placement != present and not self.paper_exact:
-                c.gain *= max(Fraction(0), 1 - lost)
+                c.gain *= max(Fraction(0), 1 - lost_share)
         return columns
 
     # Section 6 ---------------------------------------------------------------------------
@@ -254,11 +254,11 @@ class Reference:
             _, weight, columns = program[i]
             value = best(i + 1, free)
             for column in columns:
-                left = list(free)
+                free_after = list(free)
                 for name, gpus in column.placement:
-                    left[at[name]] -= gpus
-                if min(left) >= 0:
-                    value = max(value, weight * column.gain + best(i + 1, tuple(left)))
+                    free_after[at[name]] -= gpus
+                if min(free_after) >= 0:
+                    value = max(value, weight * column.gain + best(i + 1, tuple(free_after)))
             return value
 
         return best(0, tuple(idle[name] for name in names))
@@ -280,41 +280,41 @@ class Reference:
             for column in program[i][2]:
                 if column.gain < value[0]:
                     continue
-                left = dict(zip(names, free, strict=True))
+                free_after = dict(zip(names, free, strict=True))
                 for name, gpus in column.placement:
-                    left[name] -= gpus
-                if min(left.values()) >= 0:
-                    value = max(value, (column.gain, *best(i + 1, tuple(left.values()))))
+                    free_after[name] -= gpus
+                if min(free_after.values()) >= 0:
+                    value = max(value, (column.gain, *best(i + 1, tuple(free_after.values()))))
             return value
 
         return list(best(0, tuple(idle[name] for name in names)))
 
     def gains(self, placements: dict[str, dict[str, int]]) -> list[Fraction]:
         """Gains of a plan by priority descending, 0 for a job without a placement."""
-        found = []
+        gains = []
         for job, _, columns in sorted(self.program(), key=lambda entry: -entry[1]):
-            wanted = tuple(sorted(placements.get(job, {}).items()))
-            found.append(sum((c.gain for c in columns if c.placement == wanted), Fraction(0)))
-        return found
+            placement = tuple(sorted(placements.get(job, {}).items()))
+            gains.append(sum((c.gain for c in columns if c.placement == placement), Fraction(0)))
+        return gains
 
     def objective(self, placements: dict[str, dict[str, int]]) -> Fraction:
         """Eq. 11 of a plan; refuses one that is not allowed."""
         used = dict.fromkeys(self.idle(), 0)
-        total, left = Fraction(0), set(placements)
+        total, rest_of_jobs = Fraction(0), set(placements)
         for job, weight, columns in self.program():
             if job in placements:
-                wanted = tuple(sorted(placements[job].items()))
-                [column] = [c for c in columns if c.placement == wanted]
+                placement = tuple(sorted(placements[job].items()))
+                [column] = [c for c in columns if c.placement == placement]
                 total += weight * column.gain
-                left.discard(job)
-                for name, gpus in wanted:
+                rest_of_jobs.discard(job)
+                for name, gpus in placement:
                     used[name] += gpus
-        assert not left, f"jobs outside the program were placed: {left}"
+        assert not rest_of_jobs, f"jobs outside the program were placed: {rest_of_jobs}"
         idle = self.idle()
         assert all(used[name] <= idle[name] for name in used), "a server is over-allocated"
         return total
 
-    def unused(self, placements: dict[str, dict[str, int]]) -> list[str]:
+    def jobs_that_fit(self, placements: dict[str, dict[str, int]]) -> list[str]:
         """Jobs of the program without a placement that would still fit."""
         free = self.idle()
         for placement in placements.values():

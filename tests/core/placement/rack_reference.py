@@ -11,7 +11,7 @@ from itertools import combinations
 from random import Random
 from typing import Any
 
-from exhaustive_reference import Json, Placement, interpolated
+from exhaustive_reference import Json, Placement, interpolate
 from ruled_reference import RuledReference
 from small_snapshots import ruled_snapshot
 
@@ -27,40 +27,40 @@ class RackReference(RuledReference):
         plain = super().throughput(job, placement)
         if plain is None or not job.get("across"):
             return plain
-        return plain * interpolated(job["across"], len({self.leaf(name) for name, _ in placement}))
+        return plain * interpolate(job["across"], len({self.leaf(name) for name, _ in placement}))
 
     def on_leaves(self, job: Json, names: tuple[str, ...]) -> bool:
         """Whether a job's servers keep its segments and its number of switches."""
-        held = Counter(self.leaf(name) for name in names)
-        k, most = job.get("segment"), job.get("max_switches")
-        if most is not None and len(held) > most:
+        servers_per_leaf = Counter(self.leaf(name) for name in names)
+        k, max_leaves = job.get("segment"), job.get("max_switches")
+        if max_leaves is not None and len(servers_per_leaf) > max_leaves:
             return False
         if k is None:
             return True
         if len(names) < k:
-            return len(held) == 1
-        if any(n % k for n in held.values()):
+            return len(servers_per_leaf) == 1
+        if any(n % k for n in servers_per_leaf.values()):
             return False
-        if job.get("spread_segments") and len(held) != len(names) // k:
+        if job.get("spread_segments") and len(servers_per_leaf) != len(names) // k:
             return False
         return not job.get("consolidate_segments") or self.below_one_switch(job, names)
 
     def below_one_switch(self, job: Json, names: tuple[str, ...]) -> bool:
         """Whether servers are below one switch of the lowest level that could hold as many."""
         k, kind = job["segment"], self.node[names[0]]["gpu_type"]
-        alike = [n["name"] for n in self.nodes if n["gpu_type"] == kind]
-        wanted = len(names)
+        same_type = [n["name"] for n in self.nodes if n["gpu_type"] == kind]
+        servers_needed = len(names)
         if len(names) == k:
             return True
         if job.get("spread_segments"):
-            wanted = len(names) // k * max(Counter(map(self.leaf, alike)).values())
-        deepest = max(len(self.node[name].get("switches") or []) for name in alike)
+            servers_needed = len(names) // k * max(Counter(map(self.leaf, same_type)).values())
+        deepest = max(len(self.node[name].get("switches") or []) for name in same_type)
         for level in range(1, deepest):
             switch = {}
-            for name in alike:
+            for name in same_type:
                 path = tuple(self.node[name].get("switches") or [])
                 switch[name] = path[:-level] or path[:1]
-            if max(Counter(switch.values()).values()) >= wanted:
+            if max(Counter(switch.values()).values()) >= servers_needed:
                 return len({switch[name] for name in names}) == 1
         return True
 
@@ -70,44 +70,50 @@ class RackReference(RuledReference):
         if gpu_type not in job["throughput"] or gpu_type not in self.total:
             return []
         free = self.all_free() if idle_cluster else self.free()
-        closed = set() if idle_cluster else self.closed()
-        allowed = self.node if job.get("nodes") is None else job["nodes"]
-        most = {
-            n["name"]: self.could_take(job, n["name"], free[n["name"]], closed=n["name"] in closed)
+        closed_nodes = set() if idle_cluster else self.closed_nodes()
+        allowed_nodes = self.node if job.get("nodes") is None else job["nodes"]
+        capacity = {
+            n["name"]: self.could_take(
+                job, n["name"], free[n["name"]], is_closed=n["name"] in closed_nodes
+            )
             for n in self.nodes
-            if n["gpu_type"] == gpu_type and n["name"] in allowed
+            if n["gpu_type"] == gpu_type and n["name"] in allowed_nodes
         }
-        k, least = job.get("per_node"), job.get("min_gpus", {}).get(gpu_type, 1)
-        found: list[Placement] = []
-        for size in sorted(count for count in set(job["reqs"]) if count >= least):
+        k, min_gpus = job.get("per_node"), job.get("min_gpus", {}).get(gpu_type, 1)
+        placements: list[Placement] = []
+        for size in sorted(count for count in set(job["reqs"]) if count >= min_gpus):
             if k is None or size == k:
-                found += [((s, size),) for s in most if most[s] >= size]
+                placements += [((s, size),) for s in capacity if capacity[s] >= size]
             if self.many_servers(job, gpu_type):
-                several = self.fewest_servers(job, most, size)
-                found += [s for s in several if len(s) <= (job.get("max_nodes") or len(s))]
-        return found
+                several = self.fewest_servers(job, capacity, size)
+                placements += [s for s in several if len(s) <= (job.get("max_nodes") or len(s))]
+        return placements
 
-    def fewest_servers(self, job: Json, most: dict[str, int], size: int) -> list[Placement]:
-        for count in range(2, len(most) + 1):
-            sets = [names for names in combinations(most, count) if self.on_leaves(job, names)]
-            found = [shape for names in sets if (shape := self.given(job, most, size, names))]
-            if found:
-                return found
+    def fewest_servers(self, job: Json, capacity: dict[str, int], size: int) -> list[Placement]:
+        for count in range(2, len(capacity) + 1):
+            sets = [names for names in combinations(capacity, count) if self.on_leaves(job, names)]
+            placements = [
+                shape for names in sets if (shape := self.given_by_each(job, capacity, size, names))
+            ]
+            if placements:
+                return placements
         return []
 
     @staticmethod
-    def given(job: Json, most: dict[str, int], size: int, names: tuple[str, ...]) -> Placement:
+    def given_by_each(
+        job: Json, capacity: dict[str, int], size: int, names: tuple[str, ...]
+    ) -> Placement:
         """What each server of a set gives, empty where they cannot give so; in node order."""
         if job.get("shape", "any") == "even":
-            each, rest = divmod(size, len(names))
-            wrong = rest or job.get("per_node") not in (None, each)
-            wrong = wrong or any(most[name] < each for name in names)
-            return () if wrong else tuple(sorted((name, each) for name in names))
-        before = sum(most[name] for name in names[:-1])
+            gpus_each, remainder = divmod(size, len(names))
+            wrong = remainder or job.get("per_node") not in (None, gpus_each)
+            wrong = wrong or any(capacity[name] < gpus_each for name in names)
+            return () if wrong else tuple(sorted((name, gpus_each) for name in names))
+        before = sum(capacity[name] for name in names[:-1])
         last = size - before
-        if any(most[name] == 0 for name in names) or not 0 < last <= most[names[-1]]:
+        if any(capacity[name] == 0 for name in names) or not 0 < last <= capacity[names[-1]]:
             return ()
-        return tuple(sorted([*((name, most[name]) for name in names[:-1]), (names[-1], last)]))
+        return tuple(sorted([*((name, capacity[name]) for name in names[:-1]), (names[-1], last)]))
 
 
 def rack_snapshot(seed: int, **settings: Any) -> Json:

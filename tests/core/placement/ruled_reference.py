@@ -51,7 +51,7 @@ class RuledReference(Reference):
 
     def free(self) -> dict[str, Free]:
         """Now; in a first plan with all that running jobs of the queue hold."""
-        found = {}
+        free_resources = {}
         for name, node in self.node.items():
             gpus, amounts = self.idle()[name], []
             for key in ("cores", "memory_mb"):
@@ -60,17 +60,17 @@ class RuledReference(Reference):
                 amounts.append(total if idle is None else exact(idle))
             whole = False
             for job in self.doc["jobs"]:
-                held = (job["running"] or {}).get(name)
-                if held is None or not self.in_plan(job):
+                gpus_in_use = (job["running"] or {}).get(name)
+                if gpus_in_use is None or not self.in_plan(job):
                     continue
                 whole = whole or job.get("exclusive", False)
-                taken = (Fraction(self.cores(job, held)), self.memory(job, held))
-                amounts = [a if a is None else a + t for a, t in zip(amounts, taken, strict=True)]
+                demand = (Fraction(self.cores(job, gpus_in_use)), self.memory(job, gpus_in_use))
+                amounts = [a if a is None else a + t for a, t in zip(amounts, demand, strict=True)]
             totals = [self.whole_of(name, key) for key in ("cores", "memory_mb")]
             pairs = list(zip(amounts, totals, strict=True))
-            left = [t if a is None or t is None or whole else min(a, t) for a, t in pairs]
-            found[name] = (gpus, left[0], left[1], "")
-        return found
+            rest_amounts = [t if a is None or t is None or whole else min(a, t) for a, t in pairs]
+            free_resources[name] = (gpus, rest_amounts[0], rest_amounts[1], "")
+        return free_resources
 
     def all_free(self) -> dict[str, Free]:
         """An idle cluster."""
@@ -79,7 +79,7 @@ class RuledReference(Reference):
             for name, n in self.node.items()
         }
 
-    def closed(self) -> set[str]:
+    def closed_nodes(self) -> set[str]:
         """Nodes on which an exclusive job stays."""
         return {
             name
@@ -88,25 +88,25 @@ class RuledReference(Reference):
             for name in job["running"] or {}
         }
 
-    def could_take(self, job: Json, name: str, free: Free, *, closed: bool) -> int:
+    def could_take(self, job: Json, name: str, free: Free, *, is_closed: bool) -> int:
         """S_t."""
         gpus, cores, memory, _ = free
         gpus = min(gpus, job.get("max_per_node") or gpus)
-        allowed = job.get("nodes")
-        if closed or (allowed is not None and name not in allowed):
+        allowed_nodes = job.get("nodes")
+        if is_closed or (allowed_nodes is not None and name not in allowed_nodes):
             return 0
         if job.get("exclusive"):
             total = self.whole_of(name, "cores")
             if free[0] < self.node[name]["gpus"] or (cores is not None and cores < total):
                 return 0
-        most = 0
+        largest_count = 0
         for count in range(1, gpus + 1):
             if cores is not None and self.cores(job, count) > cores:
                 break
             if memory is not None and self.memory(job, count) > memory:
                 break
-            most = count
-        return most
+            largest_count = count
+        return largest_count
 
     # Shapes -------------------------------------------------------------------------------
 
@@ -128,55 +128,61 @@ class RuledReference(Reference):
         if gpu_type not in job["throughput"] or gpu_type not in self.total:
             return []
         free = self.all_free() if idle_cluster else self.free()
-        closed = set() if idle_cluster else self.closed()
-        allowed = self.node if job.get("nodes") is None else job["nodes"]
+        closed_nodes = set() if idle_cluster else self.closed_nodes()
+        allowed_nodes = self.node if job.get("nodes") is None else job["nodes"]
         servers = [
-            n["name"] for n in self.nodes if n["gpu_type"] == gpu_type and n["name"] in allowed
+            n["name"]
+            for n in self.nodes
+            if n["gpu_type"] == gpu_type and n["name"] in allowed_nodes
         ]
-        most = {s: self.could_take(job, s, free[s], closed=s in closed) for s in servers}
+        capacity = {
+            s: self.could_take(job, s, free[s], is_closed=s in closed_nodes) for s in servers
+        }
         rule, k = job.get("shape", "any"), job.get("per_node")
-        found: list[Placement] = []
-        least = job.get("min_gpus", {}).get(gpu_type, 1)
-        for size in sorted(count for count in set(job["reqs"]) if count >= least):
+        placements: list[Placement] = []
+        min_gpus = job.get("min_gpus", {}).get(gpu_type, 1)
+        for size in sorted(count for count in set(job["reqs"]) if count >= min_gpus):
             if k is None or size == k:
-                found += [((s, size),) for s in servers if most[s] >= size]
+                placements += [((s, size),) for s in servers if capacity[s] >= size]
             if not self.many_servers(job, gpu_type):
                 continue
             if rule == "even":
-                several = self.even(servers, most, size, k)
+                several = self.even(servers, capacity, size, k)
             else:
-                several = self.filled(servers, most, size)
-            found += [s for s in several if len(s) <= (job.get("max_nodes") or len(s))]
-        return found
+                several = self.fill(servers, capacity, size)
+            placements += [s for s in several if len(s) <= (job.get("max_nodes") or len(s))]
+        return placements
 
     @staticmethod
-    def even(servers: list[str], most: dict[str, int], size: int, k: int | None) -> list[Placement]:
+    def even(
+        servers: list[str], capacity: dict[str, int], size: int, k: int | None
+    ) -> list[Placement]:
         for n in range(2, len(servers) + 1):
             if size % n or (k is not None and size != n * k):
                 continue
-            each = size // n
+            gpus_each = size // n
             runs = [servers[i : i + n] for i in range(len(servers) - n + 1)]
-            good = [run for run in runs if all(most[s] >= each for s in run)]
+            good = [run for run in runs if all(capacity[s] >= gpus_each for s in run)]
             if good:
-                return [tuple(sorted((s, each) for s in run)) for run in good]
+                return [tuple(sorted((s, gpus_each) for s in run)) for run in good]
         return []
 
     @staticmethod
-    def filled(servers: list[str], most: dict[str, int], size: int) -> list[Placement]:
-        found = []
+    def fill(servers: list[str], capacity: dict[str, int], size: int) -> list[Placement]:
+        placements = []
         for start, first in enumerate(servers):
-            if most[first] >= size:
+            if capacity[first] >= size:
                 continue
             shape: dict[str, int] = {}
             for name in servers[start:]:
                 missing = size - sum(shape.values())
-                if most[name] == 0 or missing == 0:
+                if capacity[name] == 0 or missing == 0:
                     break
-                shape[name] = min(most[name], missing)
+                shape[name] = min(capacity[name], missing)
             if sum(shape.values()) == size:
-                found.append(tuple(sorted(shape.items())))
-        fewest = min(map(len, found), default=0)
-        return [shape for shape in found if len(shape) == fewest]
+                placements.append(tuple(sorted(shape.items())))
+        fewest = min(map(len, placements), default=0)
+        return [shape for shape in placements if len(shape) == fewest]
 
     def can_run_on(self, job: Json, gpu_type: str) -> bool:
         return bool(job["reqs"]) and bool(self.shapes(job, gpu_type, idle_cluster=True))
@@ -188,11 +194,13 @@ class RuledReference(Reference):
             placements.append(present)
         columns = [Column(p, r) for p in placements if (r := self.throughput(job, p)) is not None]
         smallest = min((c.throughput for c in columns), default=Fraction(1))
-        lost = Fraction(job.get("restart_seconds", 0)) / Fraction(self.doc["round"]["seconds"])
+        lost_share = Fraction(job.get("restart_seconds", 0)) / Fraction(
+            self.doc["round"]["seconds"]
+        )
         for c in columns:
             c.gain = c.throughput / smallest
             if present and c.placement != present and not self.paper_exact:
-                c.gain *= max(Fraction(0), 1 - lost)
+                c.gain *= max(Fraction(0), 1 - lost_share)
         return columns
 
     # The window ---------------------------------------------------------------------------
@@ -202,69 +210,69 @@ class RuledReference(Reference):
 
         As in Slurm, a job that takes nothing of an exceeded limit may still run.
         """
-        found = []
+        rows = []
         for row in self.limits:
-            kept = [
+            staying_gpus = [
                 sum(job["running"].values()) * row.get("per_gpu", {}).get(job["id"], 1)
                 for job in self.doc["jobs"]
                 if job["id"] in row["jobs"] and job["running"] and not self.in_plan(job)
             ]
             gpus, count = row.get("gpus"), row.get("count")
-            found.append(
+            rows.append(
                 (
-                    None if gpus is None else max(0, gpus - sum(kept)),
-                    None if count is None else max(0, count - len(kept)),
+                    None if gpus is None else max(0, gpus - sum(staying_gpus)),
+                    None if count is None else max(0, count - len(staying_gpus)),
                 )
             )
-        return found
+        return rows
 
     def walk(self) -> tuple[list[Json], list[Json], list[Json]]:
         """Inside the window, behind it, and passed over for a limit."""
         inside: list[Json] = []
-        behind: list[Json] = []
-        passed: list[Json] = []
+        later_jobs: list[Json] = []
+        skipped_jobs: list[Json] = []
         for job in self.queue():
             if not self.could_run(job):
                 continue
-            blocked = False
+            is_blocked = False
             for row, (gpus, count) in zip(self.limits, self.left_of_limits(), strict=True):
                 if job["id"] not in row["jobs"]:
                     continue
                 weight = row.get("per_gpu", {})
-                own = [
+                member_gpus = [
                     min(j["reqs"]) * weight.get(j["id"], 1)
                     for j in inside
                     if j["id"] in row["jobs"]
                 ]
-                least = min(job["reqs"]) * weight.get(job["id"], 1)
-                if gpus is not None and sum(own) + least > gpus:
-                    blocked = True
-                if count is not None and len(own) + 1 > count:
-                    blocked = True
-            asked = sum(min(j["reqs"]) for j in inside)
-            if blocked:
-                passed.append(job)
-            elif asked < sum(self.total.values()):
+                min_gpus = min(job["reqs"]) * weight.get(job["id"], 1)
+                if gpus is not None and sum(member_gpus) + min_gpus > gpus:
+                    is_blocked = True
+                if count is not None and len(member_gpus) + 1 > count:
+                    is_blocked = True
+            min_gpus_inside = sum(min(j["reqs"]) for j in inside)
+            if is_blocked:
+                skipped_jobs.append(job)
+            elif min_gpus_inside < sum(self.total.values()):
                 inside.append(job)
             else:
-                behind.append(job)
-        return inside, behind, passed
+                later_jobs.append(job)
+        return inside, later_jobs, skipped_jobs
 
     def window(self) -> tuple[list[Json], list[Json]]:
-        inside, behind, _ = self.walk()
-        joined: list[Json] = []
-        known = [r for r in map(self.rho, inside + behind) if r is not None]
-        if self.first or not known:
-            return inside, joined
-        queue_mean, idle = sum(known) / len(known), sum(self.idle().values())
-        for job in behind:
-            rhos = [r for r in map(self.rho, inside + joined) if r is not None]
+        inside, later_jobs, _ = self.walk()
+        joiners: list[Json] = []
+        known_rhos = [r for r in map(self.rho, inside + later_jobs) if r is not None]
+        if self.first or not known_rhos:
+            return inside, joiners
+        queue_mean, idle = sum(known_rhos) / len(known_rhos), sum(self.idle().values())
+        for job in later_jobs:
+            rhos = [r for r in map(self.rho, inside + joiners) if r is not None]
             if not rhos or sum(rhos) / len(rhos) <= queue_mean:
                 break
             rho = self.rho(job)
             if rho is not None and rho < queue_mean and min(job["reqs"]) <= idle:
-                joined.append(job)
-        return inside, joined
+                joiners.append(job)
+        return inside, joiners
 
     # Plans --------------------------------------------------------------------------------
 
@@ -272,14 +280,14 @@ class RuledReference(Reference):
         free = self.free()
         return tuple(free[n["name"]] for n in self.nodes), tuple(self.left_of_limits())
 
-    def placed(self, state: Any, job: Json, placement: Placement) -> Any | None:
+    def remaining_after(self, state: Any, job: Json, placement: Placement) -> Any | None:
         """What is left beside the placement; None where it may not be."""
         nodes, limits = list(state[0]), list(state[1])
         at = {n["name"]: i for i, n in enumerate(self.nodes)}
         present = placement == tuple(sorted((job["running"] or {}).items()))
         for name, count in placement:
-            gpus, cores, memory, who = nodes[at[name]]
-            if gpus < count or who == "closed" or (who == "used" and job.get("exclusive")):
+            gpus, cores, memory, use = nodes[at[name]]
+            if gpus < count or use == "closed" or (use == "used" and job.get("exclusive")):
                 return None
             need_cores, need_memory = Fraction(self.cores(job, count)), self.memory(job, count)
             if present:  # It holds what it holds, whatever its rules say now.
@@ -302,7 +310,7 @@ class RuledReference(Reference):
                     else gpus - size * row.get("per_gpu", {}).get(job["id"], 1),
                     None if count is None else count - 1,
                 )
-                if any(left is not None and left < 0 for left in limits[i]):
+                if any(slack is not None and slack < 0 for slack in limits[i]):
                     return None
         return tuple(nodes), tuple(limits)
 
@@ -317,7 +325,7 @@ class RuledReference(Reference):
             job, weight, columns = program[i]
             value = best(i + 1, state)
             for column in columns:
-                after = self.placed(state, jobs[job], column.placement)
+                after = self.remaining_after(state, jobs[job], column.placement)
                 if after is not None:
                     value = max(value, weight * column.gain + best(i + 1, after))
             return value
@@ -328,30 +336,30 @@ class RuledReference(Reference):
         """What a plan leaves; refuses one that breaks a rule."""
         state, jobs = self.start(), {job["id"]: job for job in self.doc["jobs"]}
         for job, place in placements.items():
-            state = self.placed(state, jobs[job], tuple(sorted(place.items())))
+            state = self.remaining_after(state, jobs[job], tuple(sorted(place.items())))
             assert state is not None, f"job {job} breaks a rule at {place}"
         return state
 
     def objective(self, placements: dict[str, dict[str, int]]) -> Fraction:
         self.after(placements)
-        total, left = Fraction(0), set(placements)
+        total, rest_of_jobs = Fraction(0), set(placements)
         for job, weight, columns in self.program():
             if job in placements:
-                wanted = tuple(sorted(placements[job].items()))
-                [column] = [c for c in columns if c.placement == wanted]
+                placement = tuple(sorted(placements[job].items()))
+                [column] = [c for c in columns if c.placement == placement]
                 total += weight * column.gain
-                left.discard(job)
-        assert not left, f"jobs outside the program were placed: {left}"
+                rest_of_jobs.discard(job)
+        assert not rest_of_jobs, f"jobs outside the program were placed: {rest_of_jobs}"
         return total
 
-    def unused(self, placements: dict[str, dict[str, int]]) -> list[str]:
+    def jobs_that_fit(self, placements: dict[str, dict[str, int]]) -> list[str]:
         state, jobs = self.after(placements), {job["id"]: job for job in self.doc["jobs"]}
         return [
             job
             for job, _, columns in self.program()
             if job not in placements
             and any(
-                c.gain > 0 and self.placed(state, jobs[job], c.placement) is not None
+                c.gain > 0 and self.remaining_after(state, jobs[job], c.placement) is not None
                 for c in columns
             )
         ]
@@ -359,21 +367,21 @@ class RuledReference(Reference):
     def codes(self, placements: dict[str, dict[str, int]]) -> dict[str, str]:
         """Why every job waits that does."""
         columns = {job: c for job, _, c in self.program()}
-        passed = {job["id"] for job in self.walk()[2]}
-        found = {}
+        skipped_ids = {job["id"] for job in self.walk()[2]}
+        codes = {}
         for job in self.doc["jobs"]:
             state = job.get("state", "waiting")
             if state != "waiting":
-                found[job["id"]] = state
+                codes[job["id"]] = state
             elif self.in_plan(job) and job["id"] not in placements:
                 if not self.could_run(job) or columns.get(job["id"]) == []:
-                    found[job["id"]] = "no_configuration"
-                elif job["id"] in passed:
-                    found[job["id"]] = "limit"
+                    codes[job["id"]] = "no_configuration"
+                elif job["id"] in skipped_ids:
+                    codes[job["id"]] = "limit"
                 else:
                     inside = job["id"] in columns
-                    found[job["id"]] = "lost_to_others" if inside else "outside_window"
-        return found
+                    codes[job["id"]] = "lost_to_others" if inside else "outside_window"
+        return codes
 
     def age(self, job: Json) -> Fraction:
         if not job["reqs"]:

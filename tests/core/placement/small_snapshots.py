@@ -105,16 +105,16 @@ def _priority(rng: Random, spread: str) -> float | None:
 
 
 def _table(rng: Random) -> Json:
-    one = rng.choice([10.0, 50.0, 100.0, rng.uniform(10, 100)])
-    table: Json = {"aggregated": {"1": one}}
+    single_gpu = rng.choice([10.0, 50.0, 100.0, rng.uniform(10, 100)])
+    table: Json = {"aggregated": {"1": single_gpu}}
     for k in (2, 3, 4, 8):
         if rng.random() < 0.5:
-            table["aggregated"][str(k)] = one * rng.choice([1.0, 0.9, rng.uniform(0.6, 1.0)])
+            table["aggregated"][str(k)] = single_gpu * rng.choice([1.0, 0.9, rng.uniform(0.6, 1.0)])
     if rng.random() < 0.65:
         ratio = rng.choice([1.0, 1.25, 1.4, 2.0, rng.uniform(1, 2)])
-        table["distributed"] = {"2": one / ratio}
+        table["distributed"] = {"2": single_gpu / ratio}
         if rng.random() < 0.5:
-            table["distributed"]["4"] = one / ratio * 0.9
+            table["distributed"]["4"] = single_gpu / ratio * 0.9
     return table
 
 
@@ -125,8 +125,8 @@ def _start(rng: Random, job: Json, nodes: list[Json]) -> None:
     if table is None:
         return
     servers = [n for n in nodes if n["gpu_type"] == gpu_type and n["idle"]]
-    most = rng.randint(1, 2) if table.get("distributed") else 1
-    for node in servers[:most]:
+    node_count = rng.randint(1, 2) if table.get("distributed") else 1
+    for node in servers[:node_count]:
         gpus = rng.randint(1, node["idle"])
         job["running"][node["name"]] = gpus
         node["idle"] -= gpus
@@ -187,8 +187,10 @@ def _demand(rng: Random, job: Json, nodes: list[Json]) -> None:
     if job.get("shape") == "even" and rng.random() < 0.5:
         job["per_node"] = rng.choice([1, 1, 2, 2, 3])
     alone = not job["running"] or all(
-        sum(1 for node in nodes if node["name"] == name and node["idle"] + held == node["gpus"])
-        for name, held in job["running"].items()
+        sum(
+            1 for node in nodes if node["name"] == name and node["idle"] + gpus_here == node["gpus"]
+        )
+        for name, gpus_here in job["running"].items()
     )
     if alone and rng.random() < 0.2:
         job["exclusive"] = True
@@ -206,18 +208,22 @@ def _demand(rng: Random, job: Json, nodes: list[Json]) -> None:
 
 def _measure_out(rng: Random, node: Json, jobs: list[Json]) -> None:
     """Cores and memory, some of them held by the jobs that run there and by others."""
-    own = [(job, job["running"][node["name"]]) for job in jobs if node["name"] in job["running"]]
-    whole = any(job.get("exclusive") for job, _ in own)
+    jobs_here = [
+        (job, job["running"][node["name"]]) for job in jobs if node["name"] in job["running"]
+    ]
+    whole = any(job.get("exclusive") for job, _ in jobs_here)
     if rng.random() < 0.6:
-        held = sum(ceil(Fraction(str(job.get("cores_per_gpu", 0))) * gpus) for job, gpus in own)
+        cores_in_use = sum(
+            ceil(Fraction(str(job.get("cores_per_gpu", 0))) * gpus) for job, gpus in jobs_here
+        )
         foreign = 0 if whole else rng.choice([0, 0, 1, 3])
-        node["cores"] = held + foreign + rng.choice([2, node["gpus"] * 2, 16])
-        if held or foreign or rng.random() < 0.5:
-            node["idle_cores"] = 0 if whole else node["cores"] - held - foreign
+        node["cores"] = cores_in_use + foreign + rng.choice([2, node["gpus"] * 2, 16])
+        if cores_in_use or foreign or rng.random() < 0.5:
+            node["idle_cores"] = 0 if whole else node["cores"] - cores_in_use - foreign
     if rng.random() < 0.6:
         mb = [
             job.get("memory_mb_per_gpu", 0) * gpus + job.get("memory_mb_per_node", 0)
-            for job, gpus in own
+            for job, gpus in jobs_here
         ]
         foreign = rng.choice([0, 0, 100])
         node["memory_mb"] = ceil(sum(mb)) + foreign + rng.choice([100, 500, 1000, 2000])
@@ -227,10 +233,10 @@ def _measure_out(rng: Random, node: Json, jobs: list[Json]) -> None:
 
 def _limit(rng: Random, jobs: list[Json], number: int) -> Json:
     ids = [job["id"] for job in jobs]
-    weighed = rng.sample(ids, rng.randint(0, len(ids))) if rng.random() < 0.4 else []
+    weighed_ids = rng.sample(ids, rng.randint(0, len(ids))) if rng.random() < 0.4 else []
     return {
         "name": f"QOS {number}",
-        "per_gpu": {job: rng.choice([0, 2, 3, 5]) for job in weighed},
+        "per_gpu": {job: rng.choice([0, 2, 3, 5]) for job in weighed_ids},
         "jobs": rng.sample(ids, rng.randint(0, len(ids))),
         "gpus": rng.choice([None, rng.randint(0, 8), rng.randint(2, 6)]),
         "count": rng.choice([None, None, rng.randint(1, 3), 0]),

@@ -32,24 +32,24 @@ def optimum(reference: Reference) -> float:
         return 0.0
     matrix = coo_matrix((factors, (rows, cols)), shape=(len(program) + len(idle), len(values)))
     limits = np.array([1] * len(program) + list(idle.values()))
-    found = milp(
+    solution = milp(
         -np.array(values),
         integrality=np.ones(len(values)),
         bounds=Bounds(0, 1),
         constraints=LinearConstraint(matrix.tocsr(), ub=limits),
         options={"mip_rel_gap": 0.0},
     )
-    assert found.success
-    return -float(found.fun)
+    assert solution.success
+    return -float(solution.fun)
 
 
 @pytest.mark.parametrize("seed", range(25))
 def test_a_gap_of_0_is_the_optimum(seed: int) -> None:
     doc: Json = medium_snapshot(seed)
-    made = plan_json(plan(*read_snapshot(json.dumps(doc))))
+    document = plan_json(plan(*read_snapshot(json.dumps(doc))))
     reference = Reference(doc)
-    best, got = optimum(reference), float(reference.objective(made["placements"]))
+    best, got = optimum(reference), float(reference.objective(document["placements"]))
     assert got == pytest.approx(best, rel=1e-6)
-    assert made["upper_bound"] >= got * (1 - 1e-9)
-    assert made["configurations"] == sum(len(c) for _, _, c in reference.program())
-    assert reference.unused(made["placements"]) == []
+    assert document["upper_bound"] >= got * (1 - 1e-9)
+    assert document["configurations"] == sum(len(c) for _, _, c in reference.program())
+    assert reference.jobs_that_fit(document["placements"]) == []

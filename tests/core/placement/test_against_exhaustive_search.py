@@ -20,7 +20,7 @@ Json = dict[str, Any]
 TOLERANCE = Fraction(1, 10**9)
 
 
-def planned(doc: Json) -> Json:
+def plan_document(doc: Json) -> Json:
     snapshot, settings = read_snapshot(json.dumps(doc))
     plan = plan_json(get(settings.policy)(snapshot, settings))
     return json.loads(json.dumps(plan, allow_nan=False))
@@ -29,11 +29,11 @@ def planned(doc: Json) -> Json:
 @pytest.mark.parametrize("seed", range(400))
 def test_the_plan_is_the_best_of_all_plans(seed: int) -> None:
     doc = small_snapshot(seed)
-    plan, reference = planned(doc), Reference(doc)
+    plan, reference = plan_document(doc), Reference(doc)
     best, got = reference.optimum(), reference.objective(plan["placements"])
     assert got <= best
     assert best - got <= best * TOLERANCE, f"{float(got)} of {float(best)}"
-    assert reference.unused(plan["placements"]) == []
+    assert reference.jobs_that_fit(plan["placements"]) == []
     check_figures(plan, got, best)
     check_jobs(plan, reference)
 
@@ -52,25 +52,25 @@ def check_figures(plan: Json, got: Fraction, best: Fraction) -> None:
 
 def check_jobs(plan: Json, reference: Reference) -> None:
     """Window, figures of each job, who waits and why, and fragments."""
-    window, adjusted = reference.window()
+    window, adjusted_jobs = reference.window()
     queue = reference.queue()
     assert plan["window"] == [job["id"] for job in window]
-    assert plan["adjusted"] == [job["id"] for job in adjusted]
+    assert plan["adjusted"] == [job["id"] for job in adjusted_jobs]
     assert plan["configurations"] == sum(len(c) for _, _, c in reference.program())
     assert set(plan["jobs"]) == {job["id"] for job in queue}
     columns = {job: c for job, _, c in reference.program()}
     for job in queue:
-        said, rho = plan["jobs"][job["id"]], reference.rho(job)
-        assert said["priority"] == pytest.approx(float(reference.priority(job)))
-        assert said["sensitivity"] == (None if rho is None else pytest.approx(float(rho)))
+        row, rho = plan["jobs"][job["id"]], reference.rho(job)
+        assert row["priority"] == pytest.approx(float(reference.priority(job)))
+        assert row["sensitivity"] == (None if rho is None else pytest.approx(float(rho)))
         place = plan["placements"].get(job["id"])
         if place is None:
-            assert said["gain"] is said["throughput"] is said["source"] is None
+            assert row["gain"] is row["throughput"] is row["source"] is None
             continue
         [column] = [c for c in columns[job["id"]] if c.placement == tuple(sorted(place.items()))]
-        assert said["gain"] == pytest.approx(float(column.gain))
-        assert said["throughput"] == pytest.approx(float(column.throughput))
-        assert said["source"] == "table"
+        assert row["gain"] == pytest.approx(float(column.gain))
+        assert row["throughput"] == pytest.approx(float(column.throughput))
+        assert row["source"] == "table"
     assert {w["id"]: w["code"] for w in plan["waiting"]} == waiting_codes(plan, reference, columns)
     free = sum(reference.idle().values()) - sum(
         gpus for place in plan["placements"].values() for gpus in place.values()
@@ -101,25 +101,25 @@ def test_a_large_lambda_gives_the_greedy_plan_by_priority(seed: int) -> None:
     for job, rank in zip(doc["jobs"], ranks, strict=True):
         job["priority"] = 3.0**rank
     reference = Reference(doc)
-    gains = reference.gains(planned(doc)["placements"])
+    gains = reference.gains(plan_document(doc)["placements"])
     assert list(map(float, gains)) == pytest.approx(list(map(float, reference.greedy_limit())))
 
 
 @pytest.mark.parametrize("seed", range(40))
 def test_the_order_of_jobs_in_the_file_changes_nothing(seed: int) -> None:
     doc = small_snapshot(seed)
-    plan = planned(doc)
+    plan = plan_document(doc)
     Random(seed).shuffle(doc["jobs"])
-    again = planned(doc)
-    assert {**again, "seconds": 0} == {**plan, "seconds": 0}
+    shuffled_plan = plan_document(doc)
+    assert {**shuffled_plan, "seconds": 0} == {**plan, "seconds": 0}
 
 
 @pytest.mark.parametrize("seed", range(40))
 def test_a_gap_is_kept_and_proven(seed: int) -> None:
     doc = small_snapshot(seed, gap=0.05)
-    plan, reference = planned(doc), Reference(doc)
+    plan, reference = plan_document(doc), Reference(doc)
     best, got = reference.optimum(), reference.objective(plan["placements"])
     assert got >= best * Fraction(95, 100) * (1 - TOLERANCE)
     assert plan["gap"] <= 0.05
     assert plan["status"] in {"optimal", "within_gap"}
-    assert reference.unused(plan["placements"]) == []
+    assert reference.jobs_that_fit(plan["placements"]) == []

@@ -36,7 +36,7 @@ def shapes(nodes: list[Node], rules: Rules, reqs: set[int]) -> list[dict[NodeNam
         [job], AvailableResources.beside(nodes, [], []), [1.0], sigma=1.4, keep_present=False
     )
     parts = (columns.shapes.parts(int(shape)) for shape in columns.shape)
-    return [{nodes[server].name: gpus for server, gpus in own} for own in parts]
+    return [{nodes[server].name: gpus for server, gpus in part} for part in parts]
 
 
 @given(IDLE, CONTRACTS, st.sets(st.integers(1, 9), min_size=1))
@@ -44,7 +44,7 @@ def test_excluded_servers_are_as_if_they_were_not_there(
     servers: list[tuple[int, bool]], rules: Rules, reqs: set[int]
 ) -> None:
     nodes = [Node(NodeName(f"n{i}"), TYPE, 4, gpus) for i, (gpus, _) in enumerate(servers)]
-    open_to_it = [node for node, (_, allowed) in zip(nodes, servers, strict=True) if allowed]
+    open_to_it = [node for node, (_, is_allowed) in zip(nodes, servers, strict=True) if is_allowed]
     names = frozenset(node.name for node in open_to_it)
-    found = shapes(nodes, replace(rules, nodes=names), reqs)
-    assert found == shapes(open_to_it, rules, reqs)
+    allowed_shapes = shapes(nodes, replace(rules, nodes=names), reqs)
+    assert allowed_shapes == shapes(open_to_it, rules, reqs)

@@ -9,7 +9,7 @@ import numpy as np
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from hopsd.core.placement.available import UNLIMITED, fitting
+from hopsd.core.placement.available import UNLIMITED, count_fits
 
 AMOUNTS = st.decimals(0, 2**50, allow_nan=False, places=7).map(Fraction) | st.fractions(0, 1000)
 
@@ -17,11 +17,11 @@ AMOUNTS = st.decimals(0, 2**50, allow_nan=False, places=7).map(Fraction) | st.fr
 @given(
     idle=st.lists(st.integers(-UNLIMITED, UNLIMITED), min_size=1, max_size=4),
     base=AMOUNTS,
-    each=AMOUNTS.filter(bool),
+    per_gpu=AMOUNTS.filter(bool),
 )
-@example(idle=[UNLIMITED, 0, -UNLIMITED], base=Fraction(0), each=Fraction(1, 2**12))
-@example(idle=[UNLIMITED, 0, -UNLIMITED], base=Fraction(2**50), each=Fraction(2**61 + 1, 2**11))
-def test_as_many_as_fractions_say(idle: list[int], base: Fraction, each: Fraction) -> None:
-    found = fitting(np.array(idle, dtype=np.int64), base, each)
-    exact = [max(0, min(floor((count - base) / each), UNLIMITED)) for count in idle]
-    assert found.tolist() == exact
+@example(idle=[UNLIMITED, 0, -UNLIMITED], base=Fraction(0), per_gpu=Fraction(1, 2**12))
+@example(idle=[UNLIMITED, 0, -UNLIMITED], base=Fraction(2**50), per_gpu=Fraction(2**61 + 1, 2**11))
+def test_as_many_as_fractions_say(idle: list[int], base: Fraction, per_gpu: Fraction) -> None:
+    counts = count_fits(np.array(idle, dtype=np.int64), base, per_gpu)
+    exact = [max(0, min(floor((count - base) / per_gpu), UNLIMITED)) for count in idle]
+    assert counts.tolist() == exact

@@ -26,32 +26,32 @@ Json = dict[str, Any]
 def check(doc: Json, name: str) -> int:
     """Every new placement keeps its job's rules, all together fit; how many there were."""
     snapshot, settings = read_snapshot(json.dumps(doc))
-    made = plan_json(get(name)(snapshot, settings))
+    plan = plan_json(get(name)(snapshot, settings))
     reference = RuledReference(doc)
     jobs = {job["id"]: job for job in doc["jobs"]}
-    given = {j: p for j, p in made["placements"].items() if reference.in_plan(jobs[j])}
-    reference.after(given)
+    moved_placements = {j: p for j, p in plan["placements"].items() if reference.in_plan(jobs[j])}
+    reference.after(moved_placements)
     free = reference.free()
-    for job_id, place in given.items():
+    for job_id, place in moved_placements.items():
         job = jobs[job_id]
         if place == job["running"]:
             continue
         for node, gpus in place.items():
-            closed = node in reference.closed()
-            assert gpus <= reference.could_take(job, node, free[node], closed=closed)
+            is_closed = node in reference.closed_nodes()
+            assert gpus <= reference.could_take(job, node, free[node], is_closed=is_closed)
         counts, rule, k = set(place.values()), job.get("shape", "any"), job.get("per_node")
         assert rule != "node" or len(place) == 1
         assert rule != "even" or len(counts) == 1
         assert k is None or counts == {k}
-    assert not set(given) & {w["id"] for w in made["waiting"]}
-    return len(given)
+    assert not set(moved_placements) & {w["id"] for w in plan["waiting"]}
+    return len(moved_placements)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", names())
 def test_no_policy_breaks_a_rule_or_a_limit(name: str) -> None:
-    placed = sum(check(ruled_snapshot(seed, time_limit=2), name) for seed in range(30))
-    assert placed > 10
+    placements = sum(check(ruled_snapshot(seed, time_limit=2), name) for seed in range(30))
+    assert placements > 10
 
 
 @pytest.mark.slow
@@ -83,25 +83,27 @@ def with_exempt(seed: int) -> Json:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", names())
 def test_what_exempt_jobs_use_up_of_a_limit_starts_nobody_else(name: str) -> None:
-    started = 0
+    starts = 0
     for doc in map(with_exempt, range(20, 40)):
         snapshot, settings = read_snapshot(json.dumps(doc))
-        given = get(name)(snapshot, settings).placements
+        placements = get(name)(snapshot, settings).placements
         [limit] = snapshot.limits
         jobs = {job.id: job for job in snapshot.jobs}
-        held = {job.id: job.running for job in staying_jobs(snapshot)} | given
-        members = [job for job in held if job in limit.jobs]
-        changed = {job for job in members if held[job] != jobs[job].running}
-        before = {job: jobs[job].running for job in held if job in limit.exempt}
-        starting = any(not jobs[job].running for job in changed)
-        if starting or (changed and not all(before.values())):
-            more = sum(max(0, held[job].gpus - ran.gpus) for job, ran in before.items())
-            gpus = sum(held[job].gpus for job in members) + more
+        allocations = {job.id: job.running for job in staying_jobs(snapshot)} | placements
+        members = [job for job in allocations if job in limit.jobs]
+        changed_jobs = {job for job in members if allocations[job] != jobs[job].running}
+        before = {job: jobs[job].running for job in allocations if job in limit.exempt}
+        has_start = any(not jobs[job].running for job in changed_jobs)
+        if has_start or (changed_jobs and not all(before.values())):
+            restart_gpus = sum(
+                max(0, allocations[job].gpus - ran.gpus) for job, ran in before.items()
+            )
+            gpus = sum(allocations[job].gpus for job in members) + restart_gpus
             count = len(members) + sum(not ran for ran in before.values())
             assert limit.gpus is None or gpus <= limit.gpus
             assert limit.count is None or count <= limit.count
-            started += 1
-    assert started
+            starts += 1
+    assert starts
 
 
 @pytest.mark.parametrize(
@@ -124,9 +126,9 @@ def at_limit(
     exempt: Sequence[str], *jobs: Json, first: bool = True, gpus: int = 4, servers: int = 2
 ) -> Snapshot:
     """``jobs`` on servers of four GPUs; all but ``exempt`` are bound by a limit of ``gpus``."""
-    held = [name for job in jobs for name, n in job["running"].items() for _ in range(n)]
+    gpu_names = [name for job in jobs for name, n in job["running"].items() for _ in range(n)]
     nodes = [
-        {"name": name, "gpu_type": "a", "gpus": 4, "idle": 4 - held.count(name)}
+        {"name": name, "gpu_type": "a", "gpus": 4, "idle": 4 - gpu_names.count(name)}
         for name in (f"n{number}" for number in range(servers))
     ]
     limit = {"name": "account", "gpus": gpus, "exempt": list(exempt)}
@@ -136,47 +138,49 @@ def at_limit(
     return read_snapshot(json.dumps(doc))[0]
 
 
-def asks(name: str, priority: float, *reqs: int, on: str = "") -> Json:
+def asks(name: str, priority: float, *reqs: int, node: str = "") -> Json:
     table = {"a": {"aggregated": {str(n): float(n) for n in reqs}}}
-    whose = {"id": name, "user": "u", "submit": 0, "wait": 0, "age": 1, "preemptible": True}
+    identity = {"id": name, "user": "u", "submit": 0, "wait": 0, "age": 1, "preemptible": True}
     wants = {"reqs": list(reqs), "priority": priority, "sensitivity": None, "throughput": table}
-    return {**whose, **wants, "running": {on: min(reqs)} if on else {}}
+    return {**identity, **wants, "running": {node: min(reqs)} if node else {}}
 
 
-def placed(snapshot: Snapshot) -> dict[str, int]:
-    given = get("hops")(snapshot, PlanSettings()).placements
-    return {job: place.gpus for job, place in given.items()}
+def gpus_by_job(snapshot: Snapshot) -> dict[str, int]:
+    placements = get("hops")(snapshot, PlanSettings()).placements
+    return {job: place.gpus for job, place in placements.items()}
 
 
 @pytest.mark.parametrize("first", [True, False])
 def test_behind_an_exempt_job_others_start_with_the_next_plan(first: bool) -> None:
-    exempt, other = asks("1", 2.0, 3), asks("2", 1.0, 1, 4)
-    assert placed(at_limit("1", exempt, other, first=first)) == {"1": 3}
-    runs = asks("1", 2.0, 3, on="n0")
-    assert placed(at_limit("1", runs, other, first=False, gpus=1)) == {"2": 1}
+    exempt, waiter = asks("1", 2.0, 3), asks("2", 1.0, 1, 4)
+    assert gpus_by_job(at_limit("1", exempt, waiter, first=first)) == {"1": 3}
+    runs = asks("1", 2.0, 3, node="n0")
+    assert gpus_by_job(at_limit("1", runs, waiter, first=False, gpus=1)) == {"2": 1}
     fits = asks("2", 1.0, 1)
-    assert placed(at_limit("1", exempt, fits, first=first)) == {"1": 3, "2": 1}
+    assert gpus_by_job(at_limit("1", exempt, fits, first=first)) == {"1": 3, "2": 1}
 
 
 @pytest.mark.parametrize("first", [True, False])
 def test_before_an_exempt_job_others_start_and_it_starts_with_the_next_plan(first: bool) -> None:
-    other, exempt = asks("1", 2.0, 4), asks("2", 1.0, 3)
-    now = at_limit("2", other, exempt, first=first)
+    waiter, exempt = asks("1", 2.0, 4), asks("2", 1.0, 3)
+    now = at_limit("2", waiter, exempt, first=first)
     plan = get("hops")(now, PlanSettings())
     assert {job: place.gpus for job, place in plan.placements.items()} == {"1": 4}
-    told = plan.waiting[JobId("2")]
-    assert (told.code, "account" in told.text) == (ReasonCode.LIMIT, True)
-    assert placed(at_limit("2", asks("1", 2.0, 4, on="n0"), exempt, first=False)) == {"2": 3}
+    reason = plan.waiting[JobId("2")]
+    assert (reason.code, "account" in reason.text) == (ReasonCode.LIMIT, True)
+    assert gpus_by_job(at_limit("2", asks("1", 2.0, 4, node="n0"), exempt, first=False)) == {"2": 3}
     fits = at_limit("2", asks("1", 2.0, 1), exempt, first=first)
-    assert placed(fits) == {"1": 1, "2": 3}
+    assert gpus_by_job(fits) == {"1": 1, "2": 3}
 
 
 def test_who_runs_stays_where_the_start_it_was_to_stop_for_is_put_off() -> None:
     """Of four that leave for starts, those stay whose servers the exempt job does not take."""
     exempt = asks("1", 9.0, 4)
     members = [asks(str(n), 5.0, 2) for n in range(2, 8)]
-    others = [asks(str(n), 1.0, 2, on=f"n{n % 2}") for n in range(10, 14)]
-    snapshot = at_limit(["1", *(job["id"] for job in others)], exempt, *members, *others)
+    members_of_none = [asks(str(n), 1.0, 2, node=f"n{n % 2}") for n in range(10, 14)]
+    snapshot = at_limit(
+        ["1", *(job["id"] for job in members_of_none)], exempt, *members, *members_of_none
+    )
     plan = get("hops")(snapshot, PlanSettings())
     assert {job: place.gpus for job, place in plan.placements.items() if place.gpus == 4} == {
         "1": 4
@@ -190,14 +194,16 @@ def test_who_runs_stays_where_the_start_it_was_to_stop_for_is_put_off() -> None:
 def test_an_overdue_job_that_runs_is_not_taken_for_a_start(name: str) -> None:
     """It is to shrink from 4 GPUs, so the queue has it as one that waits for 1."""
     runs, exempt = {**asks("1", 1.0, 1, 4), "running": {"n0": 4}}, asks("2", 1.0, 3)
-    others = [asks(str(number), 1.0, 4) for number in range(10, 50)]
-    doc = at_limit("2", runs, exempt, *others, servers=16)
+    rest_of_jobs = [asks(str(number), 1.0, 4) for number in range(10, 50)]
+    doc = at_limit("2", runs, exempt, *rest_of_jobs, servers=16)
     waits = {"1": (0.01, 50), "2": (0.02, 500)}
     jobs = []
     for job in doc.jobs:
         share, ratio = waits.get(job.id, (0.8, 0))
-        late = replace(job, priority=None, share=share, age_seconds=600, wait_seconds=600 * ratio)
-        jobs.append(replace(late, user=UserName(job.id if job.id in waits else "w")))
+        late_job = replace(
+            job, priority=None, share=share, age_seconds=600, wait_seconds=600 * ratio
+        )
+        jobs.append(replace(late_job, user=UserName(job.id if job.id in waits else "w")))
     settings = PlanSettings(priority=PriorityName.FAIR_SHARE_FIRST, overdue_ratio=2.0)
     assert JobId("1") in get(name)(replace(doc, jobs=tuple(jobs)), settings).placements
 

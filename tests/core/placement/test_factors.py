@@ -17,8 +17,8 @@ JOB = Job(JobId("1"), UserName("u"), 0.0, 0.0, (1,), {A: ThroughputTable({1: 1.0
 
 def test_jobs_with_equal_factors_are_of_one_kind() -> None:
     """Each workload of a file has a mapping of its own."""
-    own = [{NodeName("n0"): 0.9}, {NodeName("n0"): 0.9}, {NodeName("n1"): 0.9}, {}, {}]
-    factors = Factors([replace(JOB, server_factor=factor) for factor in own], NODES)
+    server_factors = [{NodeName("n0"): 0.9}, {NodeName("n0"): 0.9}, {NodeName("n1"): 0.9}, {}, {}]
+    factors = Factors([replace(JOB, server_factor=factor) for factor in server_factors], NODES)
     assert factors.kinds_of(np.arange(5)) == 3
     assert factors.kinds_of(np.array([0, 1])) == 1
     slowest = factors.of_shapes(np.arange(5), np.array([[0], [1]]), 1)

@@ -14,10 +14,10 @@ from hopsd.policies.hops.policy import plan
 Json = dict[str, Any]
 SPREADABLE = {"v": {"aggregated": {"1": 10.0}, "distributed": {"2": 8.0}}}
 SENSITIVE = {"v": {"aggregated": {"1": 10.0}, "distributed": {"2": 5.0}}}
-TOGETHER = {"v": {"aggregated": {"1": 10.0}}}
+PACKED_TABLE = {"v": {"aggregated": {"1": 10.0}}}
 
 
-def job(job_id: str = "1", **given: Any) -> Json:
+def job(job_id: str = "1", **fields: Any) -> Json:
     return {
         "id": job_id,
         "user": "u",
@@ -29,8 +29,8 @@ def job(job_id: str = "1", **given: Any) -> Json:
         "preemptible": True,
         "running": {},
         "sensitivity": None,
-        "throughput": TOGETHER,
-        **given,
+        "throughput": PACKED_TABLE,
+        **fields,
     }
 
 
@@ -41,7 +41,7 @@ def nodes(*idle: int, gpus: int = 4, gpu_type: str = "v") -> list[Json]:
     ]
 
 
-def planned(servers: list[Json], *jobs: Json, first: bool = True, **settings: Any) -> Json:
+def plan_of(servers: list[Json], *jobs: Json, first: bool = True, **settings: Any) -> Json:
     document = {
         "now": 1000,
         "round": {"first": first, "seconds": 1000},
@@ -52,32 +52,32 @@ def planned(servers: list[Json], *jobs: Json, first: bool = True, **settings: An
     return plan_json(plan(*read_snapshot(json.dumps(document))))
 
 
-def places(made: Json) -> Json:
-    return made["placements"]
+def places(plan: Json) -> Json:
+    return plan["placements"]
 
 
 # Section 5: configurations.
 
 
 def test_a_job_may_fill_a_whole_server() -> None:
-    made = planned(nodes(4), job(reqs=[4]))
-    assert places(made) == {"1": {"n0": 4}}
+    plan = plan_of(nodes(4), job(reqs=[4]))
+    assert places(plan) == {"1": {"n0": 4}}
 
 
 def test_every_server_that_holds_a_requirement_is_a_configuration() -> None:
-    assert planned(nodes(4, 2, 0), job(reqs=[1, 2, 3]))["configurations"] == 2 + 2 + 1
+    assert plan_of(nodes(4, 2, 0), job(reqs=[1, 2, 3]))["configurations"] == 2 + 2 + 1
 
 
 def test_a_job_of_low_sensitivity_is_spread_over_neighbours() -> None:
-    made = planned(nodes(2, 2), job(reqs=[3], throughput=SPREADABLE), first=False)
-    assert places(made) == {"1": {"n0": 2, "n1": 1}}
-    assert made["configurations"] == 1
+    plan = plan_of(nodes(2, 2), job(reqs=[3], throughput=SPREADABLE), first=False)
+    assert places(plan) == {"1": {"n0": 2, "n1": 1}}
+    assert plan["configurations"] == 1
 
 
 def test_a_sensitive_job_is_not_spread() -> None:
-    made = planned(nodes(2, 2), job(reqs=[3], throughput=SENSITIVE), first=False)
-    assert places(made) == {}
-    [waiting] = made["waiting"]
+    plan = plan_of(nodes(2, 2), job(reqs=[3], throughput=SENSITIVE), first=False)
+    assert places(plan) == {}
+    [waiting] = plan["waiting"]
     assert waiting["code"] == "no_configuration"
     assert "3 GPUs" in waiting["reason"]
     assert "4 idle on nodes that it may use, at most 2 on one node" in waiting["reason"]
@@ -86,69 +86,69 @@ def test_a_sensitive_job_is_not_spread() -> None:
 def test_a_job_as_sensitive_as_sigma_is_spread() -> None:
     tables = {"v": {"aggregated": {"1": 14.0}, "distributed": {"2": 10.0}}}
     wide = job(reqs=[3], throughput=tables)
-    assert places(planned(nodes(2, 2), wide, first=False)) == {"1": {"n0": 2, "n1": 1}}
-    assert places(planned(nodes(2, 2), wide, first=False, sigma=1.39)) == {}
+    assert places(plan_of(nodes(2, 2), wide, first=False)) == {"1": {"n0": 2, "n1": 1}}
+    assert places(plan_of(nodes(2, 2), wide, first=False, sigma=1.39)) == {}
 
 
 def test_a_sensitive_job_larger_than_every_server_is_spread() -> None:
-    made = planned(nodes(4, 4), job(reqs=[6], throughput=SENSITIVE))
-    assert places(made)["1"] in ({"n0": 4, "n1": 2},)
-    assert places(planned(nodes(4, 4), job(reqs=[2, 6], throughput=SENSITIVE))) != {
+    plan = plan_of(nodes(4, 4), job(reqs=[6], throughput=SENSITIVE))
+    assert places(plan)["1"] in ({"n0": 4, "n1": 2},)
+    assert places(plan_of(nodes(4, 4), job(reqs=[2, 6], throughput=SENSITIVE))) != {
         "1": {"n0": 4, "n1": 2}
     }
 
 
 def test_a_server_with_nothing_idle_separates_neighbours() -> None:
     wide = job(reqs=[3], throughput=SPREADABLE)
-    assert places(planned(nodes(2, 0, 2), wide, first=False)) == {}
+    assert places(plan_of(nodes(2, 0, 2), wide, first=False)) == {}
 
 
 @pytest.mark.parametrize("contract", [{}, {"shape": "even"}, {"shape": "even", "per_node": 2}])
 def test_a_server_that_a_job_may_not_use_does_not_separate_neighbours(contract: Json) -> None:
     """Excluded servers do not become free: the job would wait for ever."""
     wide = job(reqs=[4], throughput=SPREADABLE, nodes=["n0", "n2"], **contract)
-    assert places(planned(nodes(2, 2, 2, gpus=2), wide)) == {"1": {"n0": 2, "n2": 2}}
-    assert places(planned(nodes(2, 0, 2, gpus=2), wide, first=False)) == {"1": {"n0": 2, "n2": 2}}
+    assert places(plan_of(nodes(2, 2, 2, gpus=2), wide)) == {"1": {"n0": 2, "n2": 2}}
+    assert places(plan_of(nodes(2, 0, 2, gpus=2), wide, first=False)) == {"1": {"n0": 2, "n2": 2}}
 
 
 def test_neighbours_are_of_one_type_in_the_clusters_order() -> None:
     servers = nodes(2, 2, 2)
     servers[1]["gpu_type"] = "other"
     wide = job(reqs=[3], throughput=SPREADABLE)
-    assert places(planned(servers, wide, first=False)) == {"1": {"n0": 2, "n2": 1}}
+    assert places(plan_of(servers, wide, first=False)) == {"1": {"n0": 2, "n2": 1}}
 
 
 def test_only_the_spread_shapes_over_the_fewest_servers_are_kept() -> None:
     # From n0: 1+1+2, from n1: 1+3; from n2 on the 4 GPUs: 3+1.
     wide = job(reqs=[4], throughput=SPREADABLE)
-    made = planned(nodes(1, 1, 3, 3), wide, first=False)
-    assert made["configurations"] == 2
-    assert places(made)["1"] in ({"n1": 1, "n2": 3}, {"n2": 3, "n3": 1})
+    plan = plan_of(nodes(1, 1, 3, 3), wide, first=False)
+    assert plan["configurations"] == 2
+    assert places(plan)["1"] in ({"n1": 1, "n2": 3}, {"n2": 3, "n3": 1})
 
 
 def test_a_spread_shape_starts_where_one_server_is_not_enough() -> None:
     # n1 holds 2 alone; from n0 it takes 1 and 1 of n1; n2 has no neighbour left.
-    made = planned(nodes(1, 4, 1), job(reqs=[2], throughput=SPREADABLE), first=False)
-    assert made["configurations"] == 2
+    plan = plan_of(nodes(1, 4, 1), job(reqs=[2], throughput=SPREADABLE), first=False)
+    assert plan["configurations"] == 2
 
 
 def test_a_running_job_keeps_its_placement_as_a_configuration() -> None:
-    odd = job(reqs=[2], running={"n0": 3}, throughput=TOGETHER)
-    assert planned(nodes(1), odd)["configurations"] == 2
-    assert planned(nodes(1), odd, paper_exact=True)["configurations"] == 1
+    odd = job(reqs=[2], running={"n0": 3}, throughput=PACKED_TABLE)
+    assert plan_of(nodes(1), odd)["configurations"] == 2
+    assert plan_of(nodes(1), odd, paper_exact=True)["configurations"] == 1
 
 
 def test_a_present_placement_that_is_a_configuration_anyway_counts_once() -> None:
-    assert planned(nodes(2), job(reqs=[2], running={"n0": 2}))["configurations"] == 1
+    assert plan_of(nodes(2), job(reqs=[2], running={"n0": 2}))["configurations"] == 1
 
 
 # Section 6: the program.
 
 
 def test_gain_is_throughput_over_the_smallest_of_the_jobs_configurations() -> None:
-    made = planned(nodes(4), job(reqs=[1, 4], priority=0.5))
-    assert made["jobs"]["1"]["gain"] == 4.0
-    assert made["objective"] == 0.5 * 4.0
+    plan = plan_of(nodes(4), job(reqs=[1, 4], priority=0.5))
+    assert plan["jobs"]["1"]["gain"] == 4.0
+    assert plan["objective"] == 0.5 * 4.0
 
 
 @pytest.mark.parametrize(
@@ -164,43 +164,43 @@ def test_bias_lifts_priorities_where_one_is_not_positive(
     priorities: tuple[float, float], weights: tuple[float, float]
 ) -> None:
     jobs = [job(str(i), priority=p) for i, p in enumerate(priorities)]
-    assert planned(nodes(4), *jobs)["objective"] == pytest.approx(sum(weights))
-    squared = planned(nodes(4), *jobs, **{"lambda": 2})["objective"]
-    assert squared == pytest.approx(sum(weight**2 for weight in weights))
+    assert plan_of(nodes(4), *jobs)["objective"] == pytest.approx(sum(weights))
+    objective = plan_of(nodes(4), *jobs, **{"lambda": 2})["objective"]
+    assert objective == pytest.approx(sum(weight**2 for weight in weights))
 
 
 def test_bias_looks_at_the_jobs_of_the_program_alone() -> None:
-    inside, behind = job("1", reqs=[4], priority=2.0), job("2", reqs=[4], priority=-9.0)
-    made = planned(nodes(4), inside, behind)
-    assert made["window"] == ["1"]
-    assert made["objective"] == 2.0
+    inside, outside = job("1", reqs=[4], priority=2.0), job("2", reqs=[4], priority=-9.0)
+    plan = plan_of(nodes(4), inside, outside)
+    assert plan["window"] == ["1"]
+    assert plan["objective"] == 2.0
 
 
 def test_lambda_0_is_efficiency_alone_and_a_large_lambda_is_order_alone() -> None:
     urgent = job("1", reqs=[4], priority=9.0, throughput={"v": {"aggregated": {"1": 10.0}}})
     fast = job("2", reqs=[1, 4], priority=1.0)
-    assert places(planned(nodes(4, 0), urgent, fast, **{"lambda": 0})) == {"2": {"n0": 4}}
-    assert places(planned(nodes(4, 0), urgent, fast, **{"lambda": 50})) == {"1": {"n0": 4}}
+    assert places(plan_of(nodes(4, 0), urgent, fast, **{"lambda": 0})) == {"2": {"n0": 4}}
+    assert places(plan_of(nodes(4, 0), urgent, fast, **{"lambda": 50})) == {"1": {"n0": 4}}
 
 
 def test_the_service_window_counts_all_gpus_also_those_of_pinned_jobs() -> None:
-    pinned = job("9", running={"n0": 4}, preemptible=False)
+    pinned_job = job("9", running={"n0": 4}, preemptible=False)
     queue = [job(str(i), reqs=[4], priority=10.0 - i) for i in range(4)]
-    made = planned(nodes(0, 4), pinned, *queue)
-    assert made["window"] == ["0", "1"]
-    outside = {w["id"]: w for w in made["waiting"] if w["code"] == "outside_window"}
+    plan = plan_of(nodes(0, 4), pinned_job, *queue)
+    assert plan["window"] == ["0", "1"]
+    outside = {w["id"]: w for w in plan["waiting"] if w["code"] == "outside_window"}
     assert set(outside) == {"2", "3"}
     for number in ("number 3", "priority 8", "first 2 jobs", "8 GPUs"):
         assert number in outside["2"]["reason"]
 
 
 def test_a_job_that_fits_nowhere_takes_no_place_in_the_window() -> None:
-    made = planned(nodes(4), job("1", reqs=[5], priority=9.0), job("2", reqs=[4]), job("3"))
-    assert made["window"] == ["2"]
-    [nowhere] = [w for w in made["waiting"] if w["id"] == "1"]
-    assert nowhere["code"] == "no_configuration"
-    assert "5 GPUs" in nowhere["reason"]
-    assert "v has 4 in one server" in nowhere["reason"]
+    plan = plan_of(nodes(4), job("1", reqs=[5], priority=9.0), job("2", reqs=[4]), job("3"))
+    assert plan["window"] == ["2"]
+    [waiting_row] = [w for w in plan["waiting"] if w["id"] == "1"]
+    assert waiting_row["code"] == "no_configuration"
+    assert "5 GPUs" in waiting_row["reason"]
+    assert "v has 4 in one server" in waiting_row["reason"]
 
 
 # Section 7: a round.
@@ -209,48 +209,48 @@ def test_a_job_that_fits_nowhere_takes_no_place_in_the_window() -> None:
 def test_a_first_plan_lets_running_jobs_compete_again() -> None:
     runs = job("1", reqs=[4], priority=1.0, running={"n0": 4})
     urgent = job("2", reqs=[4], priority=5.0)
-    made = planned(nodes(0), runs, urgent)
+    plan = plan_of(nodes(0), runs, urgent)
     # The window ends with the urgent job, which asks for all GPUs.
-    assert places(made) == {"2": {"n0": 4}}
-    assert [(w["id"], w["code"]) for w in made["waiting"]] == [("1", "outside_window")]
+    assert places(plan) == {"2": {"n0": 4}}
+    assert [(w["id"], w["code"]) for w in plan["waiting"]] == [("1", "outside_window")]
 
 
 def test_a_later_plan_leaves_running_jobs_alone() -> None:
     runs = job("1", reqs=[2], running={"n0": 2})
-    made = planned(nodes(2), runs, job("2", reqs=[1, 2, 4], priority=9.0), first=False)
-    assert places(made) == {"2": {"n0": 2}}
-    assert made["waiting"] == []
-    assert set(made["jobs"]) == {"2"}
+    plan = plan_of(nodes(2), runs, job("2", reqs=[1, 2, 4], priority=9.0), first=False)
+    assert places(plan) == {"2": {"n0": 2}}
+    assert plan["waiting"] == []
+    assert set(plan["jobs"]) == {"2"}
 
 
 def test_a_pinned_job_keeps_its_gpus_and_is_in_no_plan() -> None:
-    pinned = job("1", reqs=[2], priority=0.1, running={"n0": 2}, preemptible=False)
-    made = planned(nodes(2), pinned, job("2", reqs=[3], priority=9.0), job("3", reqs=[2]))
-    assert places(made) == {"3": {"n0": 2}}
-    assert "1" not in {w["id"] for w in made["waiting"]}
+    pinned_job = job("1", reqs=[2], priority=0.1, running={"n0": 2}, preemptible=False)
+    plan = plan_of(nodes(2), pinned_job, job("2", reqs=[3], priority=9.0), job("3", reqs=[2]))
+    assert places(plan) == {"3": {"n0": 2}}
+    assert "1" not in {w["id"] for w in plan["waiting"]}
 
 
 def test_a_move_costs_the_restart_after_the_row_is_normalised() -> None:
     # At home 1 GPU, gain 1; moved to 2 GPUs, gain 2 times what a restart of 400 s leaves of 1000.
     runs = job("1", reqs=[1, 2], running={"n0": 1}, restart_seconds=400)
-    made = planned(nodes(1), runs)
-    assert places(made) == {"1": {"n0": 2}}
-    assert made["jobs"]["1"]["gain"] == pytest.approx(2 * 0.6)
-    assert made["jobs"]["1"]["throughput"] == 20.0
-    stays = planned(nodes(1), {**runs, "restart_seconds": 600})
+    plan = plan_of(nodes(1), runs)
+    assert places(plan) == {"1": {"n0": 2}}
+    assert plan["jobs"]["1"]["gain"] == pytest.approx(2 * 0.6)
+    assert plan["jobs"]["1"]["throughput"] == 20.0
+    stays = plan_of(nodes(1), {**runs, "restart_seconds": 600})
     assert places(stays) == {"1": {"n0": 1}}
 
 
 def test_a_restart_longer_than_the_round_is_worth_nothing_and_not_less() -> None:
     runs = job("1", reqs=[1, 2], running={"n0": 1}, restart_seconds=5000)
-    made = planned(nodes(1), runs)
-    assert (places(made), made["objective"]) == ({"1": {"n0": 1}}, 1.0)
+    plan = plan_of(nodes(1), runs)
+    assert (places(plan), plan["objective"]) == ({"1": {"n0": 1}}, 1.0)
 
 
 def test_a_restart_is_free_under_paper_exact() -> None:
     runs = job("1", reqs=[1, 2], running={"n0": 1}, restart_seconds=600)
-    made = planned(nodes(1), runs, paper_exact=True)
-    assert (places(made), made["objective"]) == ({"1": {"n0": 2}}, 2.0)
+    plan = plan_of(nodes(1), runs, paper_exact=True)
+    assert (places(plan), plan["objective"]) == ({"1": {"n0": 2}}, 2.0)
 
 
 def test_the_adjustment_is_for_later_plans_alone() -> None:
@@ -258,35 +258,35 @@ def test_the_adjustment_is_for_later_plans_alone() -> None:
         job("1", reqs=[4], priority=9.0, sensitivity=2.0),
         job("2", reqs=[1], priority=2.0, sensitivity=1.1),
     ]
-    made = planned(nodes(2), *queue, first=False)
-    assert (made["window"], made["adjusted"]) == (["1"], ["2"])
-    assert places(made) == {"2": {"n0": 1}}
-    assert planned(nodes(2), *queue)["adjusted"] == []
+    plan = plan_of(nodes(2), *queue, first=False)
+    assert (plan["window"], plan["adjusted"]) == (["1"], ["2"])
+    assert places(plan) == {"2": {"n0": 1}}
+    assert plan_of(nodes(2), *queue)["adjusted"] == []
 
 
 @pytest.mark.parametrize("state", ["held", "dependency", "profiling"])
 def test_jobs_that_are_in_no_queue_wait_for_their_own_reason(state: str) -> None:
-    made = planned(nodes(4), job("1", state=state))
-    assert (places(made), made["window"], made["jobs"]) == ({}, [], {})
-    assert [(w["id"], w["code"]) for w in made["waiting"]] == [("1", state)]
-    assert made["fragments"] == 0
+    plan = plan_of(nodes(4), job("1", state=state))
+    assert (places(plan), plan["window"], plan["jobs"]) == ({}, [], {})
+    assert [(w["id"], w["code"]) for w in plan["waiting"]] == [("1", state)]
+    assert plan["fragments"] == 0
 
 
 def test_fragments_are_idle_gpus_while_jobs_wait() -> None:
-    assert planned(nodes(3), job("1", reqs=[2]), first=False)["fragments"] == 0
-    made = planned(nodes(3), job("1", reqs=[2]), job("2", reqs=[2]), first=False)
-    assert made["fragments"] == 1
-    assert planned(nodes(3), job("1", reqs=[4]), first=False)["fragments"] == 3
+    assert plan_of(nodes(3), job("1", reqs=[2]), first=False)["fragments"] == 0
+    plan = plan_of(nodes(3), job("1", reqs=[2]), job("2", reqs=[2]), first=False)
+    assert plan["fragments"] == 1
+    assert plan_of(nodes(3), job("1", reqs=[4]), first=False)["fragments"] == 3
 
 
 def test_idle_gpus_that_a_job_of_the_window_could_use_are_used() -> None:
     small = job("2", priority=1e-9)
-    made = planned(nodes(4), job("1", reqs=[3], priority=1e3), small, gap=0.05)
-    assert set(places(made)) == {"1", "2"}
+    plan = plan_of(nodes(4), job("1", reqs=[3], priority=1e3), small, gap=0.05)
+    assert set(places(plan)) == {"1", "2"}
 
 
 def test_an_empty_queue_and_an_empty_cluster_have_an_empty_plan() -> None:
-    for made in (planned(nodes(4)), planned([]), planned([], job())):
-        assert (places(made), made["objective"], made["gap"]) == ({}, 0.0, 0.0)
-        assert made["status"] == "optimal"
-    assert planned([], job())["waiting"][0]["code"] == "no_configuration"
+    for empty_plan in (plan_of(nodes(4)), plan_of([]), plan_of([], job())):
+        assert (places(empty_plan), empty_plan["objective"], empty_plan["gap"]) == ({}, 0.0, 0.0)
+        assert empty_plan["status"] == "optimal"
+    assert plan_of([], job())["waiting"][0]["code"] == "no_configuration"

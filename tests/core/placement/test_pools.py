@@ -27,11 +27,11 @@ def test_what_is_idle_makes_no_other_pools() -> None:
 def test_pools_of_busy_servers_hold_what_idle_ones_do() -> None:
     pools = pools_of(replace(node, idle=0, idle_cores=0) for node in NODES)
     four_cores_each = Rules(shape=ShapeRule.NODE, cores_per_gpu=4.0)
-    held = {
+    pool_types = {
         size: [pool.gpu_type for pool in pools_for(job(size, rules=four_cores_each), pools)]
         for size in (2, 4, 16)
     }
-    assert held == {2: [OLD, NEW], 4: [NEW], 16: []}
+    assert pool_types == {2: [OLD, NEW], 4: [NEW], 16: []}
     assert could_run(job(4, 16, rules=four_cores_each), pools)
     assert not could_run(job(16, rules=four_cores_each), pools)
     assert not could_run_on(job(4, rules=four_cores_each), pools[OLD])

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from best_plan import planned
+from best_plan import plan_document
 from rack_reference import RackReference, rack_snapshot
 
 from hopsd.core.placement import rack_sets
@@ -34,7 +34,7 @@ def test_bounds_hold_for_sets_that_are_not_listed(
     monkeypatch.setattr(rack_sets, "SETS_MAX", 0)
     monkeypatch.setattr(racks, "_WHOLE_MAX", 0)
     doc = even_snapshot(seed)
-    plan, reference = planned(doc), RackReference(doc)
+    plan, reference = plan_document(doc), RackReference(doc)
     value, best = reference.objective(plan["placements"]), reference.optimum()
     assert plan["objective"] == pytest.approx(float(value), rel=1e-9)
     assert plan["upper_bound"] >= float(best) * (1 - 1e-9)
@@ -43,9 +43,15 @@ def test_bounds_hold_for_sets_that_are_not_listed(
 def test_some_of_these_plans_list_a_part_only(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rack_sets, "SETS_MAX", 0)
     docs = [even_snapshot(seed) for seed in range(60)]
-    listed = [planned(doc)["configurations"] for doc in docs]
-    every = [sum(len(c) for _, _, c in RackReference(doc).program()) for doc in docs]
-    assert sum(some < all_ for some, all_ in zip(listed, every, strict=True)) >= 5
+    listed_counts = [plan_document(doc)["configurations"] for doc in docs]
+    full_counts = [sum(len(c) for _, _, c in RackReference(doc).program()) for doc in docs]
+    assert (
+        sum(
+            listed_count < all_
+            for listed_count, all_ in zip(listed_counts, full_counts, strict=True)
+        )
+        >= 5
+    )
 
 
 def leaves_of(*sizes: int) -> LeafServers:
@@ -54,31 +60,33 @@ def leaves_of(*sizes: int) -> LeafServers:
 
 
 def test_few_sets_are_all_listed_and_of_many_a_part() -> None:
-    few = even_sets(leaves_of(5, 5), 12, 4, RackRule(max_switches=1))
-    assert few.complete
-    assert len(few.shapes) == 2 * comb(5, 3)
-    many = even_sets(leaves_of(*[18] * 20), 24, 4, RackRule(segment=3))
-    assert not many.complete
-    assert 0 < len(many.shapes) < 2 * rack_sets.SETS_MAX
-    leaf = leaves_of(*[18] * 20).leaf[many.shapes.servers]
+    small_sets = even_sets(leaves_of(5, 5), 12, 4, RackRule(max_switches=1))
+    assert small_sets.complete
+    assert len(small_sets.shapes) == 2 * comb(5, 3)
+    large_sets = even_sets(leaves_of(*[18] * 20), 24, 4, RackRule(segment=3))
+    assert not large_sets.complete
+    assert 0 < len(large_sets.shapes) < 2 * rack_sets.SETS_MAX
+    leaf = leaves_of(*[18] * 20).leaf[large_sets.shapes.servers]
     assert all((np.unique(row, return_counts=True)[1] % 3 == 0).all() for row in leaf)
 
 
-@pytest.mark.parametrize("most", [1, 2, None])
-def test_listed_sets_of_many_uneven_servers_fill_all_but_the_last(most: int | None) -> None:
+@pytest.mark.parametrize("max_leaves", [1, 2, None])
+def test_listed_sets_of_many_uneven_servers_fill_all_but_the_last(max_leaves: int | None) -> None:
     rng = np.random.default_rng(7)
-    there = leaves_of(*[18] * 20)
-    idle = rng.integers(0, 5, len(there.servers))
-    found = filled_sets(
-        LeafServers(there.servers, idle, there.leaf), 30, RackRule(segment=1, max_switches=most)
+    leaves = leaves_of(*[18] * 20)
+    idle = rng.integers(0, 5, len(leaves.servers))
+    sets = filled_sets(
+        LeafServers(leaves.servers, idle, leaves.leaf),
+        30,
+        RackRule(segment=1, max_switches=max_leaves),
     )
-    gpus, servers = found.shapes.gpus, found.shapes.servers
+    gpus, servers = sets.shapes.gpus, sets.shapes.servers
     assert len(gpus)
     assert (gpus.sum(axis=1) == 30).all()
     assert (gpus[:, :-1] == idle[servers[:, :-1]]).all()
     assert (gpus[:, -1] <= idle[servers[:, -1]]).all()
-    if most:
-        assert all(len(set(row)) <= most for row in there.leaf[servers].tolist())
+    if max_leaves:
+        assert all(len(set(row)) <= max_leaves for row in leaves.leaf[servers].tolist())
 
 
 def test_the_slowest_set_is_worth_1_though_it_is_not_listed(
@@ -100,6 +108,6 @@ def test_the_slowest_set_is_worth_1_though_it_is_not_listed(
     }  # fmt: skip
     doc |= {"jobs": [job], "limits": []}
     doc["settings"]["paper_exact"] = False
-    plan = planned(doc)
+    plan = plan_document(doc)
     assert plan["objective"] == float(RackReference(doc).optimum()) == 4.0
     assert plan["configurations"] < comb(6, 2)

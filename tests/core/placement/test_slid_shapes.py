@@ -39,7 +39,7 @@ def job(number: int, reqs: tuple[int, ...], rules: Rules = ANYWHERE) -> Job:
     )
 
 
-def planned(nodes: tuple[Node, ...], *jobs: Job) -> Plan:
+def plan_of(nodes: tuple[Node, ...], *jobs: Job) -> Plan:
     snapshot = Snapshot(100.0, RoundInfo(first=True, seconds=360.0), nodes, jobs)
     return get("hops+")(snapshot, PlanSettings(policy="hops+", time_limit_seconds=20.0))
 
@@ -52,11 +52,11 @@ def rigid(*sizes: int) -> tuple[Job, ...]:
 def test_jobs_that_together_fill_the_servers_run_together(
     servers: int, sizes: tuple[int, ...]
 ) -> None:
-    assert len(planned(cluster(*[8] * servers), *rigid(*sizes)).placements) == len(sizes)
+    assert len(plan_of(cluster(*[8] * servers), *rigid(*sizes)).placements) == len(sizes)
 
 
 def test_a_first_server_that_nobody_else_uses_is_used_up() -> None:
-    (placement,) = planned(cluster(8, 8), *rigid(12)).placements.values()
+    (placement,) = plan_of(cluster(8, 8), *rigid(12)).placements.values()
     assert placement.as_dict() == {"n0": 8, "n1": 4}
 
 
@@ -86,19 +86,19 @@ def test_shapes_hold_the_size_on_as_few_servers_as_filled_ones(idle: list[int], 
 
 def test_only_gpus_move_to_the_first_server(monkeypatch: pytest.MonkeyPatch) -> None:
     """An elastic job keeps its size, and so what it is worth."""
-    seen: list[tuple[Program, Ints, Ints]] = []
+    calls: list[tuple[Program, Ints, Ints]] = []
 
-    def told(program: Program, choice: Ints) -> Ints:
+    def spy(program: Program, choice: Ints) -> Ints:
         slid = choice.copy()
         [slid[0]] = [k for k in range(len(program.value)) if parts(program, k) == [(0, 4), (1, 8)]]
-        seen.append((program, slid, as_filled(program, slid)))
+        calls.append((program, slid, as_filled(program, slid)))
         return choice
 
-    monkeypatch.setattr(policy, "as_filled", told)
-    planned(cluster(8, 8), job(1, (10, 12)))
-    [(program, slid, filled_)] = seen
-    assert parts(program, int(filled_[0])) == [(0, 8), (1, 4)]
-    assert program.scaled_objective(filled_) == program.scaled_objective(slid)
+    monkeypatch.setattr(policy, "as_filled", spy)
+    plan_of(cluster(8, 8), job(1, (10, 12)))
+    [(program, slid, filled_choice)] = calls
+    assert parts(program, int(filled_choice[0])) == [(0, 8), (1, 4)]
+    assert program.scaled_objective(filled_choice) == program.scaled_objective(slid)
 
 
 def parts(program: Program, column: int) -> list[tuple[int, int]]:
@@ -123,7 +123,7 @@ ON_TWO = [Rules(nodes=frozenset(map(NodeName, names))) for names in (("n0", "n1"
 def test_nobody_is_planned_after_who_is_planned_after_it(
     nodes: tuple[Node, ...], jobs: tuple[Job, ...]
 ) -> None:
-    plan = planned(nodes, *jobs)
+    plan = plan_of(nodes, *jobs)
     assert plan.placements
     assert not never_started(nodes, plan)
 
@@ -137,18 +137,19 @@ def test_slurm_can_start_what_is_planned(seed: int) -> None:
     jobs = []
     for number in range(8):
         reqs = tuple(sorted({draw.randint(1, 24) for _ in range(draw.choice([1, 1, 2]))}))
-        some = frozenset(node.name for node in nodes if draw.random() < 0.8)
-        limited = Rules(
-            nodes=some if seed % 3 == 1 else None, exclusive=seed % 3 == 2 and draw.random() < 0.3
+        node_subset = frozenset(node.name for node in nodes if draw.random() < 0.8)
+        rules = Rules(
+            nodes=node_subset if seed % 3 == 1 else None,
+            exclusive=seed % 3 == 2 and draw.random() < 0.3,
         )
-        jobs.append(job(number, reqs, limited))
-    plan = planned(nodes, *jobs)
+        jobs.append(job(number, reqs, rules))
+    plan = plan_of(nodes, *jobs)
     assert not never_started(nodes, plan)
 
 
 def never_started(nodes: tuple[Node, ...], plan: Plan) -> list[Step]:
     free = {node.name: node.idle for node in nodes}
-    waiting = [Step(job, StepKind.START, target=to) for job, to in plan.placements.items()]
+    waiting = [Step(job, StepKind.START, target=target) for job, target in plan.placements.items()]
     while wave := startable_together(waiting, free):
         for step in wave:
             waiting.remove(step)

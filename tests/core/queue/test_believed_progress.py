@@ -24,19 +24,19 @@ NEW = JobRecord(
 )  # fmt: skip
 
 
-def ran(seconds: float, *, gpus: int = 1, on: GpuType = A100, says: float = 0.0) -> JobRecord:
+def ran(seconds: float, *, gpus: int = 1, gpu_type: GpuType = A100, says: float = 0.0) -> JobRecord:
     return replace(
         NEW,
         run_seconds=seconds,
         attained_gpu_seconds=seconds * gpus,
-        run_seconds_by_type={on: seconds},
+        run_seconds_by_type={gpu_type: seconds},
         samples_done=says,
     )
 
 
 def test_an_honest_report_counts_as_it_is() -> None:
-    trained = progress(ran(100.0, says=1000.0), SPEEDS)
-    assert (trained.done, trained.due) == (1000.0, 1000.0)
+    training = progress(ran(100.0, says=1000.0), SPEEDS)
+    assert (training.done, training.due) == (1000.0, 1000.0)
 
 
 def test_before_it_runs_nothing_is_due() -> None:
@@ -45,16 +45,16 @@ def test_before_it_runs_nothing_is_due() -> None:
 
 def test_a_report_of_more_than_the_gpus_can_have_trained_counts_as_that_at_most() -> None:
     """ "99.9 % done" at all times made every job of a user the next to end."""
-    trained = progress(ran(100.0, says=999_000.0), SPEEDS)
-    assert trained.done == FASTER * 1000.0
+    claim = progress(ran(100.0, says=999_000.0), SPEEDS)
+    assert claim.done == FASTER * 1000.0
 
 
 @pytest.mark.parametrize("says", [0.0, 9.99])
 def test_a_job_that_is_silent_or_stalls_outlives_its_claim_all_the_same(says: float) -> None:
-    claimed = 10.0
-    trained = progress(ran(100.0, says=says), SPEEDS)
-    assert trained.due == 1000.0
-    assert by_declared(claimed, trained.due) > 5.0 * trained.due
+    claim = 10.0
+    training = progress(ran(100.0, says=says), SPEEDS)
+    assert training.due == 1000.0
+    assert by_declared(claim, training.due) > 5.0 * training.due
 
 
 def test_a_job_a_third_slower_than_its_speeds_is_believed() -> None:
@@ -68,7 +68,7 @@ def test_spread_gpus_are_given_the_benefit_of_the_doubt() -> None:
     spread = progress(ran(100.0, gpus=4, says=1e9), SPEEDS)
     assert spread.done == FASTER * 100.0 * 4 * 10.0  # as one GPU alone
     assert progress(ran(100.0, gpus=4), SPEEDS).due == 100.0 * 4 * 4.0
-    assert progress(ran(100.0, on=V100), SPEEDS).due == 200.0
+    assert progress(ran(100.0, gpu_type=V100), SPEEDS).due == 200.0
 
 
 def test_who_lets_several_gpus_look_slow_is_not_held_to_that() -> None:
@@ -80,9 +80,9 @@ def test_who_lets_several_gpus_look_slow_is_not_held_to_that() -> None:
 def test_a_slow_server_and_restarts_are_excuses_up_to_a_point() -> None:
     assert progress(ran(100.0), SPEEDS, [1.0, 0.8]).due == pytest.approx(800.0)
     assert progress(ran(100.0), SPEEDS, [1e-9]).due == pytest.approx(500.0)
-    restarted = replace(ran(100.0), restart_seconds=12.5, restarts=1)
-    assert progress(restarted, SPEEDS).due == 750.0
-    assert progress(replace(restarted, restart_seconds=1e300), SPEEDS).due == 500.0
+    restarted_record = replace(ran(100.0), restart_seconds=12.5, restarts=1)
+    assert progress(restarted_record, SPEEDS).due == 750.0
+    assert progress(replace(restarted_record, restart_seconds=1e300), SPEEDS).due == 500.0
 
 
 @pytest.mark.parametrize(
@@ -106,9 +106,9 @@ amounts = st.floats(0.0, 1e15)
 def test_whatever_a_job_says_it_counts_within_the_tolerance(
     says: float, seconds: float, gpus: int, speed: float
 ) -> None:
-    trained = progress(
+    training = progress(
         ran(seconds, gpus=gpus, says=says), {A100: ThroughputTable({1: speed}, {2: speed})}
     )
     possible = seconds * gpus * speed if seconds > 0.0 else inf
-    assert 0.0 <= trained.done <= min(says, FASTER * possible * (1 + 1e-9))
-    assert trained.done <= trained.due <= max(says, possible)
+    assert 0.0 <= training.done <= min(says, FASTER * possible * (1 + 1e-9))
+    assert training.done <= training.due <= max(says, possible)

@@ -33,8 +33,8 @@ def life(*readings: tuple[float, JobReading | None]) -> JobRecord:
     """The record after readings at the given times."""
     records: dict[JobId, JobRecord] = {}
     for now, job in readings:
-        seen = Reading(now, (), (job,) if job else ())
-        records = {**records, **advance_all(records, seen, {})}
+        reading = Reading(now, (), (job,) if job else ())
+        records = {**records, **advance_all(records, reading, {})}
     return records[JobId("7")]
 
 
@@ -51,27 +51,27 @@ def test_the_wait_ends_when_slurm_started_the_job_not_when_it_was_seen_running()
 
 
 def test_a_requeue_resets_slurms_submit_time_but_not_ours() -> None:
-    requeued = replace(PENDING, submit=170.0, restarts=1)
-    record = life((130.0, PENDING), (160.0, replace(RUNNING, start=140.0)), (180.0, requeued))
+    requeued_job = replace(PENDING, submit=170.0, restarts=1)
+    record = life((130.0, PENDING), (160.0, replace(RUNNING, start=140.0)), (180.0, requeued_job))
     assert record.submit == 100.0
     assert record.restarts == 1
-    waited = life(
+    with_waits = life(
         (130.0, PENDING),
         (160.0, replace(RUNNING, start=140.0)),
-        (180.0, requeued),
-        (200.0, requeued),
+        (180.0, requeued_job),
+        (200.0, requeued_job),
     )
-    assert waited.wait_seconds == record.wait_seconds + 20.0
+    assert with_waits.wait_seconds == record.wait_seconds + 20.0
 
 
 def test_a_requeued_job_lost_its_nodes_when_slurm_requeued_it() -> None:
-    requeued = replace(PENDING, submit=170.0, restarts=1)
+    requeued_job = replace(PENDING, submit=170.0, restarts=1)
     running = (160.0, replace(RUNNING, start=140.0))
-    assert life((130.0, PENDING), running, (180.0, requeued)).allocation_since == 170.0
-    unmoved = life((130.0, PENDING), running, (180.0, replace(requeued, submit=100.0)))
-    assert unmoved.allocation_since == 180.0
-    again = replace(RUNNING, start=171.0, submit=170.0, restarts=1)
-    assert life(running, (180.0, requeued), (190.0, again)).allocation_since == 171.0
+    assert life((130.0, PENDING), running, (180.0, requeued_job)).allocation_since == 170.0
+    unmoved_record = life((130.0, PENDING), running, (180.0, replace(requeued_job, submit=100.0)))
+    assert unmoved_record.allocation_since == 180.0
+    second_run = replace(RUNNING, start=171.0, submit=170.0, restarts=1)
+    assert life(running, (180.0, requeued_job), (190.0, second_run)).allocation_since == 171.0
 
 
 @pytest.mark.parametrize(
@@ -101,22 +101,22 @@ def test_time_that_the_user_chose_does_not_count(kept_back: JobReading) -> None:
 def test_a_job_that_does_not_bear_its_restart_is_noted(
     state: SlurmState, restarts: int, seconds: float, failed_again: bool
 ) -> None:
-    requeued = replace(PENDING, submit=170.0, restarts=1)
-    ended = replace(
+    requeued_job = replace(PENDING, submit=170.0, restarts=1)
+    ended_job = replace(
         PENDING, state=state, restarts=restarts, start=200.0, end=200.0 + seconds, ran_on=ON_N0
     )
     record = life(
         (130.0, PENDING),
         (160.0, replace(RUNNING, start=140.0)),
-        (180.0, requeued),
-        (300.0, ended),
+        (180.0, requeued_job),
+        (300.0, ended_job),
     )
     assert record.failed_again == failed_again
 
 
 def test_the_end_is_slurms_and_final_figures_stop_there() -> None:
-    ended = replace(RUNNING, state=SlurmState.COMPLETED, start=110.0, end=150.0)
-    record = life((105.0, PENDING), (120.0, replace(RUNNING, start=110.0)), (200.0, ended))
+    ended_job = replace(RUNNING, state=SlurmState.COMPLETED, start=110.0, end=150.0)
+    record = life((105.0, PENDING), (120.0, replace(RUNNING, start=110.0)), (200.0, ended_job))
     assert record.end == 150.0
     assert record.run_seconds == 40.0
     assert record.wait_seconds == 10.0
@@ -124,8 +124,8 @@ def test_the_end_is_slurms_and_final_figures_stop_there() -> None:
 
 
 def test_a_job_that_ran_and_ended_between_two_readings_is_counted() -> None:
-    ended = replace(RUNNING, state=SlurmState.COMPLETED, start=110.0, end=150.0)
-    record = life((105.0, PENDING), (200.0, ended))
+    ended_job = replace(RUNNING, state=SlurmState.COMPLETED, start=110.0, end=150.0)
+    record = life((105.0, PENDING), (200.0, ended_job))
     assert (record.wait_seconds, record.run_seconds) == (10.0, 40.0)
     assert record.attained_gpu_seconds == 80.0
 
@@ -137,8 +137,8 @@ def test_a_job_that_slurm_forgot_is_closed_at_its_last_sight() -> None:
 
 
 def test_a_cancelled_pending_job_waits_to_its_end_only() -> None:
-    cancelled = replace(PENDING, state=SlurmState.CANCELLED, end=140.0)
-    assert life((110.0, PENDING), (200.0, cancelled)).wait_seconds == 40.0
+    cancelled_job = replace(PENDING, state=SlurmState.CANCELLED, end=140.0)
+    assert life((110.0, PENDING), (200.0, cancelled_job)).wait_seconds == 40.0
 
 
 @given(st.lists(st.tuples(st.sampled_from(["wait", "run"]), st.floats(1.0, 1e4)), min_size=1))
@@ -160,36 +160,36 @@ def test_wait_and_run_add_up_to_the_time_since_submission(
 
 
 def test_a_begin_time_that_the_user_gave_after_a_restart_counts_as_well() -> None:
-    requeued = replace(PENDING, submit=170.0, restarts=1, begin=10_000.0)
-    before = life((130.0, PENDING), (160.0, replace(RUNNING, start=140.0)), (180.0, requeued))
+    requeued_job = replace(PENDING, submit=170.0, restarts=1, begin=10_000.0)
+    before = life((130.0, PENDING), (160.0, replace(RUNNING, start=140.0)), (180.0, requeued_job))
     assert (
         life(
             (130.0, PENDING),
             (160.0, replace(RUNNING, start=140.0)),
-            (180.0, requeued),
-            (900.0, requeued),
+            (180.0, requeued_job),
+            (900.0, requeued_job),
         ).wait_seconds
         == before.wait_seconds
     )
 
 
 @pytest.mark.parametrize(
-    "other",
+    "successor",
     [replace(PENDING, submit=500.0), replace(PENDING, submit=500.0, user=UserName("bob"))],
 )
-def test_a_job_with_the_id_of_a_forgotten_one_begins_anew(other: JobReading) -> None:
-    seen = Reading(300.0, (), (replace(PENDING, submit=170.0, restarts=2),))
-    old = advance_all({}, seen, {})
+def test_a_job_with_the_id_of_a_forgotten_one_begins_anew(successor: JobReading) -> None:
+    reading = Reading(300.0, (), (replace(PENDING, submit=170.0, restarts=2),))
+    old = advance_all({}, reading, {})
     given_back = {job: replace(record, released=True) for job, record in old.items()}
-    record = advance_all(given_back, Reading(520.0, (), (other,)), {})[JobId("7")]
+    record = advance_all(given_back, Reading(520.0, (), (successor,)), {})[JobId("7")]
     assert (record.submit, record.wait_seconds, record.restarts) == (500.0, 20.0, 0)
     assert not record.released
 
 
 def test_a_forgotten_jobs_record_is_closed_when_its_successor_ended_unseen() -> None:
     old = advance_all({}, Reading(300.0, (), (PENDING,)), {})
-    ended = replace(PENDING, state=SlurmState.COMPLETED, submit=400.0, end=450.0)
-    record = advance_all(old, Reading(520.0, (), (ended,)), {})[JobId("7")]
+    successor = replace(PENDING, state=SlurmState.COMPLETED, submit=400.0, end=450.0)
+    record = advance_all(old, Reading(520.0, (), (successor,)), {})[JobId("7")]
     assert (record.submit, record.end) == (100.0, 300.0)
 
 

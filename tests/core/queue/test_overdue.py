@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from queued_jobs import T4, V100, job, snapshot
 
-from hopsd.core.queue.overdue import PART, STAYING
+from hopsd.core.queue.overdue import PART, STAY_FACTOR
 from hopsd.core.queue.priority import queue
 from hopsd.model.allocation import Allocation
 from hopsd.model.ids import JobId, NodeName, UserName
@@ -24,54 +24,60 @@ from hopsd.policies.registry import get
 
 SHARES = PlanSettings(priority=PriorityName.FAIR_SHARE_FIRST)
 HOUR = 3600.0
-LATE = 24 * HOUR
+LATE_SECONDS = 24 * HOUR
 """Some dozen times the run time of a job that takes half an hour."""
 LARGE = tuple(Node(NodeName(f"n{n}"), V100, 8, 8) for n in range(64))
 """512 GPUs, of which overdue jobs may have 51."""
 TABLES = {V100: ThroughputTable({1: 1.0, 8: 0.9}, {2: 0.8})}
 
 
-def late(name: str, *, user: str = "", ratio: float = 20.0, **given_values: object) -> Job:
+def late_job_of(name: str, *, user: str = "", ratio: float = 20.0, **given_values: object) -> Job:
     values = {"reqs": (1,), "age_seconds": HOUR, "share": 0.0, "throughput": TABLES}
     values |= given_values
     values |= {"user": UserName(user or name), "wait_seconds": ratio * HOUR}
     return job(name, **values)
 
 
-def on(gpus: int, place: int = 0) -> Allocation:
+def allocation_at(gpus: int, place: int = 0) -> Allocation:
     """Whole nodes, of which every ``place`` has eight of its own."""
     return Allocation.of({NodeName(f"n{8 * place + n}"): 8 for n in range(gpus // 8)})
 
 
 def at(*jobs: Job, turn: int = 1, first: bool = True, limits: Iterable[Limit] = ()) -> Snapshot:
     """The large cluster in a round of half an hour, the ``turn``-th of time."""
-    others = [
+    competitors = [
         job(f"other{n}", reqs=(64,), share=1.0, wait_seconds=0.0, throughput=TABLES)
         for n in range(9)
     ]
     info = RoundInfo(first, 1800.0)
-    nodes = [replace(n, idle=8 - sum(one.running.on(n.name) for one in jobs)) for n in LARGE]
-    return Snapshot(1800.0 * turn + 9.0, info, tuple(nodes), (*jobs, *others), tuple(limits))
+    nodes = [
+        replace(n, idle=8 - sum(held_by.running.on(n.name) for held_by in jobs)) for n in LARGE
+    ]
+    return Snapshot(1800.0 * turn + 9.0, info, tuple(nodes), (*jobs, *competitors), tuple(limits))
 
 
-def boosted(where: Snapshot) -> list[Job]:
+def overdue_jobs(world: Snapshot) -> list[Job]:
     """The jobs that come before every other's factor, in their order."""
-    order = queue(where, SHARES).jobs
-    others = [n for n, other in enumerate(order) if other.share]
-    return list(order[: others[0]])
+    order = queue(world, SHARES).jobs
+    ordinary = [n for n, candidate in enumerate(order) if candidate.share]
+    return list(order[: ordinary[0]])
 
 
-def names(where: Snapshot) -> list[str]:
-    return [job.id for job in boosted(where)]
+def names(world: Snapshot) -> list[str]:
+    return [job.id for job in overdue_jobs(world)]
 
 
 @given(st.floats(0.0, 1.0), st.floats(0.0, 1.0))
-def test_who_waited_for_too_long_comes_before_shares(own: float, others: float) -> None:
-    waits = job("9", user=UserName("late"), share=own, age_seconds=1800.0, wait_seconds=LATE)
-    soon = [job(str(n), share=others, age_seconds=1800.0, reqs=(1, 8)) for n in range(3)]
-    assert queue(snapshot(*soon, replace(waits, reqs=(1, 8))), SHARES).jobs[0].id == "9"
-    other = replace(SHARES, priority=PriorityName.FAIR_SHARE)
-    assert queue(snapshot(waits), other).priority["9"] < LATE
+def test_who_waited_for_too_long_comes_before_shares(late_share: float, usual_share: float) -> None:
+    waits = job(
+        "9", user=UserName("late"), share=late_share, age_seconds=1800.0, wait_seconds=LATE_SECONDS
+    )
+    punctual_jobs = [
+        job(str(n), share=usual_share, age_seconds=1800.0, reqs=(1, 8)) for n in range(3)
+    ]
+    assert queue(snapshot(*punctual_jobs, replace(waits, reqs=(1, 8))), SHARES).jobs[0].id == "9"
+    fair_share = replace(SHARES, priority=PriorityName.FAIR_SHARE)
+    assert queue(snapshot(waits), fair_share).priority["9"] < LATE_SECONDS
 
 
 SIZES = st.sampled_from([1, 8, 32, 48, 64, 512])
@@ -93,66 +99,66 @@ SIZES = st.sampled_from([1, 8, 32, 48, 64, 512])
     st.randoms(use_true_random=False),
 )
 def test_one_late_job_of_each_user_on_their_part_and_one_larger_in_its_turn(
-    made: list[tuple[str, set[int], int, float, float | None]],
+    cases: list[tuple[str, set[int], int, float, float | None]],
     turn: int,
     first: bool,
     random: Random,
 ) -> None:
     jobs = [
-        late(
+        late_job_of(
             str(n),
             user=user,
             ratio=ratio,
             reqs=tuple(sorted(reqs)),
-            running=on(gpus, n),
-            priority=own,
+            running=allocation_at(gpus, n),
+            priority=priority,
         )
-        for n, (user, reqs, gpus, ratio, own) in enumerate(made)
+        for n, (user, reqs, gpus, ratio, priority) in enumerate(cases)
     ]
-    where = at(*jobs, turn=turn, first=first)
-    found = [one for one in boosted(where) if one.priority is None]
-    known = {one.id: one for one in jobs}
+    world = at(*jobs, turn=turn, first=first)
+    boosted_jobs = [item for item in overdue_jobs(world) if item.priority is None]
+    by_id = {item.id: item for item in jobs}
     part = PART * 512
-    small = [one for one in found if min(one.reqs) <= part]
-    assert len({one.user for one in small}) == len(small)
-    assert sum(max(one.reqs) for one in small) <= part
-    large = [one for one in found if min(one.reqs) > part]
+    small = [item for item in boosted_jobs if min(item.reqs) <= part]
+    assert len({item.user for item in small}) == len(small)
+    assert sum(max(item.reqs) for item in small) <= part
+    large = [item for item in boosted_jobs if min(item.reqs) > part]
     assert len(large) <= 1
-    assert not large or (first and found[0] is large[0])
-    for one in found:
-        own = known[one.id]
-        assert own.wait_seconds / HOUR > SHARES.overdue_ratio
-        assert one.reqs == (min(own.reqs),)
-        assert one.running.gpus in {0, *one.reqs}
+    assert not large or (first and boosted_jobs[0] is large[0])
+    for item in boosted_jobs:
+        priority = by_id[item.id]
+        assert priority.wait_seconds / HOUR > SHARES.overdue_ratio
+        assert item.reqs == (min(priority.reqs),)
+        assert item.running.gpus in {0, *item.reqs}
     random.shuffle(jobs)
-    again = replace(where, jobs=tuple(random.sample(where.jobs, len(where.jobs))))
-    assert names(again) == names(where)
+    shuffled_world = replace(world, jobs=tuple(random.sample(world.jobs, len(world.jobs))))
+    assert names(shuffled_world) == names(world)
 
 
 def test_an_elastic_job_leaves_room_for_other_users() -> None:
-    made = [late(str(n), ratio=20.0 + n, reqs=(1, 8, 32, 48)) for n in range(60)]
-    found = boosted(at(*made))
-    assert [one.id for one in found] == [str(n) for n in range(59, 8, -1)]
-    assert {one.reqs for one in found} == {(1,)}
+    jobs = [late_job_of(str(n), ratio=20.0 + n, reqs=(1, 8, 32, 48)) for n in range(60)]
+    boosted_jobs = overdue_jobs(at(*jobs))
+    assert [item.id for item in boosted_jobs] == [str(n) for n in range(59, 8, -1)]
+    assert {item.reqs for item in boosted_jobs} == {(1,)}
 
 
 def test_it_grows_into_what_nobody_else_could_use() -> None:
-    grows = late("1", reqs=(1, 2, 4, 8), share=0.5)
+    grows = late_job_of("1", reqs=(1, 2, 4, 8), share=0.5)
     nodes = LARGE[:2]
-    others = [job(f"other{n}", reqs=(2, 4), share=1.0) for n in range(3)]
-    where = Snapshot(9.0, RoundInfo(True, 1800.0), nodes, (grows, *others))
-    assert queue(where, SHARES).jobs[0].reqs == (1, 2, 4)
-    larger = replace(where, nodes=LARGE)
+    competitors = [job(f"other{n}", reqs=(2, 4), share=1.0) for n in range(3)]
+    world = Snapshot(9.0, RoundInfo(True, 1800.0), nodes, (grows, *competitors))
+    assert queue(world, SHARES).jobs[0].reqs == (1, 2, 4)
+    larger = replace(world, nodes=LARGE)
     assert queue(larger, SHARES).jobs[0] == grows
 
 
 def test_what_runs_in_place_is_not_free_for_growth() -> None:
-    grows = late("1", reqs=(1, 2, 4))
-    other = job("other", reqs=(2,), share=1.0)
-    stays = job("2", reqs=(8,), preemptible=False, running=on(8))
+    grows = late_job_of("1", reqs=(1, 2, 4))
+    competitor = job("other", reqs=(2,), share=1.0)
+    stays = job("2", reqs=(8,), preemptible=False, running=allocation_at(8))
     nodes = (replace(LARGE[1], idle=0), replace(LARGE[0], idle=3))
-    where = Snapshot(9.0, RoundInfo(False, 1800.0), nodes, (grows, other, stays))
-    assert queue(where, SHARES).jobs[0].reqs == (1,)
+    world = Snapshot(9.0, RoundInfo(False, 1800.0), nodes, (grows, competitor, stays))
+    assert queue(world, SHARES).jobs[0].reqs == (1,)
 
 
 @pytest.mark.parametrize(("gpus", "turns"), [(8, 1), (48, 1), (64, 2), (128, 3), (512, 10)])
@@ -160,7 +166,7 @@ def test_a_job_larger_than_the_part_comes_first_in_one_round_of_several(
     gpus: int, turns: int
 ) -> None:
     """So nobody's jobs are too large to come first at some time."""
-    large = late("1", reqs=(gpus,))
+    large = late_job_of("1", reqs=(gpus,))
     rounds = [turn for turn in range(1, 51) if names(at(large, turn=turn))]
     assert abs(len(rounds) - 50 / turns) <= 2
     assert all(after - before <= 3 * turns for before, after in pairwise(rounds))
@@ -172,54 +178,59 @@ def test_every_phase_of_rounds_longer_than_their_nominal_length_has_turns(
     period: int, phase: int
 ) -> None:
     """With ticks of 45 s a round of 60 s takes 90: every third number is left out."""
-    large = late("1", reqs=(128,))
+    large = late_job_of("1", reqs=(128,))
     rounds = [n for n in range(30) if names(at(large, turn=phase + period * n))]
     assert 8 <= len(rounds) <= 12
 
 
 def test_in_its_turn_a_large_job_comes_before_the_other_overdue_ones() -> None:
-    jobs = [late("1", reqs=(512,), ratio=11.0)]
-    jobs += [late(str(n), ratio=1000.0, share=0.9) for n in range(2, 9)]
+    jobs = [late_job_of("1", reqs=(512,), ratio=11.0)]
+    jobs += [late_job_of(str(n), ratio=1000.0, share=0.9) for n in range(2, 9)]
     turn = next(turn for turn in range(1, 40) if names(at(*jobs, turn=turn))[:1] == ["1"])
-    where = at(*jobs, turn=turn)
-    assert plan(where, SHARES).placements.keys() == {"1"}
-    assert "1" not in plan(replace(where, now=where.now + 1800.0), SHARES).placements
+    world = at(*jobs, turn=turn)
+    assert plan(world, SHARES).placements.keys() == {"1"}
+    assert "1" not in plan(replace(world, now=world.now + 1800.0), SHARES).placements
 
 
 def test_the_most_overdue_of_large_jobs_has_the_turn() -> None:
-    jobs = [late(str(n), user="a", reqs=(64,), ratio=20.0 + n) for n in range(5)]
+    jobs = [late_job_of(str(n), user="a", reqs=(64,), ratio=20.0 + n) for n in range(5)]
     assert names(at(*jobs, turn=0)) == ["4"]
 
 
 def test_a_turn_begins_with_a_round() -> None:
-    assert names(at(late("1", reqs=(64,)), turn=0, first=False)) == []
+    assert names(at(late_job_of("1", reqs=(64,)), turn=0, first=False)) == []
 
 
 def test_a_running_job_keeps_its_place_until_another_is_twice_as_overdue() -> None:
-    jobs = [late(str(n), reqs=(48,), ratio=20.0) for n in range(2)]
-    jobs[0] = replace(jobs[0], running=on(48), reqs=(48,))
+    jobs = [late_job_of(str(n), reqs=(48,), ratio=20.0) for n in range(2)]
+    jobs[0] = replace(jobs[0], running=allocation_at(48), reqs=(48,))
     for factor, first in ((0.99, "0"), (1.01, "1")):
-        wait = STAYING * factor * jobs[0].wait_seconds
+        wait = STAY_FACTOR * factor * jobs[0].wait_seconds
         assert names(at(jobs[0], replace(jobs[1], wait_seconds=wait))) == [first]
 
 
 def test_users_whose_jobs_run_anyhow_do_not_take_the_part_of_those_who_starve() -> None:
     """Else the low user never ran: with twice the demand every running job waited for long."""
     high = [
-        late(f"1{n}", reqs=(8,), share=1.0, running=on(8, n), ratio=30.0, user=f"high{n}")
+        late_job_of(
+            f"1{n}", reqs=(8,), share=1.0, running=allocation_at(8, n), ratio=30.0, user=f"high{n}"
+        )
         for n in range(8)
     ]
-    low = late("2", reqs=(8,), ratio=11.0)
+    low = late_job_of("2", reqs=(8,), ratio=11.0)
     assert "2" in plan(at(*high, low), SHARES).placements
-    grown = [replace(one, reqs=(8, 16, 512), running=on(16, n)) for n, one in enumerate(high[:7])]
-    order = queue(at(*grown, low), SHARES).jobs
+    grown_jobs = [
+        replace(item, reqs=(8, 16, 512), running=allocation_at(16, n))
+        for n, item in enumerate(high[:7])
+    ]
+    order = queue(at(*grown_jobs, low), SHARES).jobs
     assert order[0].id == "2"
-    assert all(one.running.gpus == 16 and 512 in one.reqs for one in order[1:8])
+    assert all(item.running.gpus == 16 and 512 in item.reqs for item in order[1:8])
 
 
 def test_a_job_that_grew_in_a_quiet_round_shrinks() -> None:
     """It was stopped, and started again a round later."""
-    grew = late("1", reqs=(8, 64), running=on(64))
+    grew = late_job_of("1", reqs=(8, 64), running=allocation_at(64))
     assert plan(at(grew), SHARES).placements["1"].gpus == 8
 
 
@@ -233,9 +244,9 @@ ALONE = {V100: ThroughputTable({8: 1.0})}
 def test_idle_gpus_that_it_cannot_have_keep_no_late_job_waiting(
     scene: str, first: bool, policy: str
 ) -> None:
-    low = late("9", reqs=(8,), ratio=500.0, throughput=ALONE)
+    low = late_job_of("9", reqs=(8,), ratio=500.0, throughput=ALONE)
     high = [
-        late(f"1{n}", user="high", reqs=(8,), ratio=0.0, share=1.0, throughput=ALONE)
+        late_job_of(f"1{n}", user="high", reqs=(8,), ratio=0.0, share=1.0, throughput=ALONE)
         for n in range(3)
     ]
     nodes, limits = LARGE[:10], []
@@ -245,51 +256,53 @@ def test_idle_gpus_that_it_cannot_have_keep_no_late_job_waiting(
         nodes = (LARGE[0], *(replace(node, idle=4) for node in LARGE[1:10]))
     else:
         limits = [Limit("account", frozenset(job.id for job in (*high, low)), gpus=8)]
-    where = Snapshot(9.0, RoundInfo(first, 1800.0), nodes, (*high, low), tuple(limits))
-    assert get(policy)(where, SHARES).placements.keys() == {"9"}
+    world = Snapshot(9.0, RoundInfo(first, 1800.0), nodes, (*high, low), tuple(limits))
+    assert get(policy)(world, SHARES).placements.keys() == {"9"}
 
 
 def test_a_job_that_may_not_run_takes_nothing_of_the_part() -> None:
-    full = [late(f"1{n}", reqs=(8,), ratio=99.0) for n in range(6)]
-    nowhere = [
-        replace(one, rules=Rules(nodes=frozenset({NodeName("gone")})), reqs=(8,)) for one in full
+    full = [late_job_of(f"1{n}", reqs=(8,), ratio=99.0) for n in range(6)]
+    misfits = [
+        replace(item, rules=Rules(nodes=frozenset({NodeName("gone")})), reqs=(8,)) for item in full
     ]
-    waits = late("2", reqs=(8,))
-    assert names(at(*nowhere, waits)) == ["2"]
-    over = Limit("QOS full", frozenset(one.id for one in full), gpus=0)
-    assert names(at(*full, waits, limits=[over])) == ["2"]
-    one = Limit("QOS one", frozenset(one.id for one in full), count=1)
-    assert names(at(*full, waits, limits=[one])) == ["10", "2"]
-    large = late("3", reqs=(64,), ratio=99.0), late("4", reqs=(64,))
-    over = Limit("QOS full", frozenset({JobId("3")}), gpus=0)
-    assert names(at(*large, limits=[over], turn=0)) == ["4"]
+    waits = late_job_of("2", reqs=(8,))
+    assert names(at(*misfits, waits)) == ["2"]
+    full_limit = Limit("QOS full", frozenset(item.id for item in full), gpus=0)
+    assert names(at(*full, waits, limits=[full_limit])) == ["2"]
+    item = Limit("QOS one", frozenset(item.id for item in full), count=1)
+    assert names(at(*full, waits, limits=[item])) == ["10", "2"]
+    large = late_job_of("3", reqs=(64,), ratio=99.0), late_job_of("4", reqs=(64,))
+    full_limit = Limit("QOS full", frozenset({JobId("3")}), gpus=0)
+    assert names(at(*large, limits=[full_limit], turn=0)) == ["4"]
 
 
 def test_a_job_that_stays_where_it_is_counts() -> None:
-    stays = late("1", reqs=(48,), running=on(48), preemptible=False)
-    assert names(at(stays, late("2", reqs=(8,)))) == []
-    assert names(at(stays, late("2", reqs=(2,)))) == ["2"]
+    stays = late_job_of("1", reqs=(48,), running=allocation_at(48), preemptible=False)
+    assert names(at(stays, late_job_of("2", reqs=(8,)))) == []
+    assert names(at(stays, late_job_of("2", reqs=(2,)))) == ["2"]
 
 
 @given(st.floats(1.0, 1e6), st.floats(0.0, 5999.0))
 def test_a_claim_of_few_samples_makes_nobody_overdue(samples: float, wait: float) -> None:
-    claims = late("1", age_seconds=None, samples=samples)
+    claims = late_job_of("1", age_seconds=None, samples=samples)
     assert names(at(replace(claims, wait_seconds=wait))) == []
     assert names(at(replace(claims, samples=1.0, wait_seconds=6001.0))) == ["1"]
 
 
 def test_an_overdue_job_has_a_count_that_its_rules_allow() -> None:
     rules = Rules(shape=ShapeRule.EVEN, per_node=8, min_gpus=((T4, 9), (V100, 32)))
-    waits = late("1", reqs=(4, 8, 32, 64), rules=rules)
-    assert [one.reqs for one in boosted(at(waits))] == [(32,)]
+    waits = late_job_of("1", reqs=(4, 8, 32, 64), rules=rules)
+    assert [item.reqs for item in overdue_jobs(at(waits))] == [(32,)]
     assert names(at(replace(waits, reqs=(8, 64)))) == []
 
 
 @pytest.mark.parametrize("policy", ["hops", "hops+"])
 def test_the_plan_gives_late_jobs_their_gpus_before_all_shares(policy: str) -> None:
-    small = late("1", reqs=(8, 16)), late("2", reqs=(4,), share=1.0, ratio=15.0)
-    large = late("3", reqs=(128,), ratio=99.0)
+    small = late_job_of("1", reqs=(8, 16)), late_job_of("2", reqs=(4,), share=1.0, ratio=15.0)
+    large = late_job_of("3", reqs=(128,), ratio=99.0)
     for turn in range(2):
-        given = get(policy)(at(*small, large, turn=turn), SHARES).placements
-        held = {job: given[job].gpus for job in given if not job.startswith("other")}
-        assert held == {"1": 8, "2": 4} | ({"3": 128} if turn == 0 else {})
+        placements = get(policy)(at(*small, large, turn=turn), SHARES).placements
+        boosted_gpus = {
+            job: placements[job].gpus for job in placements if not job.startswith("other")
+        }
+        assert boosted_gpus == {"1": 8, "2": 4} | ({"3": 128} if turn == 0 else {})

@@ -28,8 +28,8 @@ def test_age_knows_no_server_factors() -> None:
 
 
 def test_a_type_that_the_job_does_not_know_drops_out_of_its_age() -> None:
-    one = job(samples=6000.0, throughput={T4: ThroughputTable({1: 25.0})})
-    assert age_seconds(one, NODES) == pytest.approx(6000 / (25 * 2))
+    single = job(samples=6000.0, throughput={T4: ThroughputTable({1: 25.0})})
+    assert age_seconds(single, NODES) == pytest.approx(6000 / (25 * 2))
 
 
 def test_a_type_that_cannot_hold_the_smallest_requirement_drops_out_of_its_age() -> None:
@@ -70,16 +70,16 @@ def test_srtf_is_the_inverse_of_what_is_left_by_samples_or_by_time() -> None:
 
 def test_a_job_past_its_age_is_expected_to_take_as_long_again() -> None:
     """It was the most urgent of all before: who promised little was rewarded for breaking it."""
-    over = job(age_seconds=1200.0, run_seconds=5000.0)
-    assert urgency(PriorityName.SRTF, over) == [pytest.approx(1 / 5000.0)]
-    done = job(samples=100.0, samples_done=100.0, run_seconds=700.0, age_seconds=600.0)
-    assert urgency(PriorityName.SRTF, done) == [pytest.approx(1 / 700.0)]
+    finished_job = job(age_seconds=1200.0, run_seconds=5000.0)
+    assert urgency(PriorityName.SRTF, finished_job) == [pytest.approx(1 / 5000.0)]
+    late_job = job(samples=100.0, samples_done=100.0, run_seconds=700.0, age_seconds=600.0)
+    assert urgency(PriorityName.SRTF, late_job) == [pytest.approx(1 / 700.0)]
 
 
 def test_a_job_is_never_expected_to_take_less_than_it_has_run() -> None:
-    late = job(age_seconds=7.0, wait_seconds=100.0, run_seconds=5000.0)
-    assert urgency(PriorityName.LATENCY_RATIO, late) == [pytest.approx(100.0 / 5000.0)]
-    assert urgency(PriorityName.SJF, late) == [pytest.approx(1 / 5000.0)]
+    long_job = job(age_seconds=7.0, wait_seconds=100.0, run_seconds=5000.0)
+    assert urgency(PriorityName.LATENCY_RATIO, long_job) == [pytest.approx(100.0 / 5000.0)]
+    assert urgency(PriorityName.SJF, long_job) == [pytest.approx(1 / 5000.0)]
 
 
 def test_las_falls_with_attained_gpu_seconds() -> None:
@@ -90,8 +90,8 @@ def test_ftf_compares_with_a_share_of_the_cluster_of_ones_own() -> None:
     two = [job(age_seconds=1200.0, submit=400.0), job("2", age_seconds=1200.0)]
     # 16 GPUs for 2 jobs are more than the 3 that the job may use: alone 1200 s x 2 / 3 GPUs.
     assert urgency(PriorityName.FTF, *two)[0] == pytest.approx((600 + 1200) / 800)
-    many = [job(str(i), age_seconds=1200.0, submit=400.0) for i in range(16)]
-    assert urgency(PriorityName.FTF, *many)[0] == pytest.approx((600 + 1200) / 2400)
+    queue_of_sixteen = [job(str(i), age_seconds=1200.0, submit=400.0) for i in range(16)]
+    assert urgency(PriorityName.FTF, *queue_of_sixteen)[0] == pytest.approx((600 + 1200) / 2400)
 
 
 def test_a_given_priority_stands_whatever_the_formula() -> None:
@@ -107,8 +107,8 @@ def test_the_queue_goes_by_priority_then_submit_then_id() -> None:
         job("8", priority=1.0, submit=4.0),
         job("7", priority=2.0, submit=9.0),
     ]
-    ordered = queue(snapshot(*jobs), PlanSettings()).jobs
-    assert [j.id for j in ordered] == ["7", "8", "9", "10", "x"]
+    ordered_jobs = queue(snapshot(*jobs), PlanSettings()).jobs
+    assert [j.id for j in ordered_jobs] == ["7", "8", "9", "10", "x"]
 
 
 @given(st.permutations([job(str(i), priority=float(i % 3), submit=i % 2) for i in range(8)]))

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from hopsd.config import parse as parse_config
 from hopsd.core.queue.competing import idle_gpus
-from hopsd.core.queue.profile_runs import Pair, ProfilingSettings, unstarted
+from hopsd.core.queue.profile_runs import Pair, ProfilingSettings, unstarted_runs
 from hopsd.core.queue.profiling import LEAVE_SECONDS, ClusterView, Profiling, known_pairs, profiling
 from hopsd.core.submission.comment import Comment, parse
 from hopsd.model.allocation import Allocation
@@ -32,7 +32,7 @@ from hopsd.round.settings import round_settings
 
 A, V = GpuType("a100"), GpuType("v100")
 NOW = 1000.0
-ON = ProfilingSettings(enabled=True)
+PROFILING = ProfilingSettings(enabled=True)
 TABLE = ThroughputTable({1: 1.0}, {2: 0.7})
 ANN = UserName("ann")
 NODES = (
@@ -53,10 +53,10 @@ class World:
         self.records: dict[JobId, JobRecord] = {}
 
     def add(
-        self, number: int, workload: str, *reqs: int, more: str = "", **reading: object
+        self, number: int, workload: str, *reqs: int, suffix: str = "", **reading: object
     ) -> JobId:
         name = JobId(str(number))
-        comment = f"hops:reqs={','.join(map(str, reqs or (1, 2)))};workload={workload}{more}"
+        comment = f"hops:reqs={','.join(map(str, reqs or (1, 2)))};workload={workload}{suffix}"
         self.readings[name] = replace(
             JobReading(name, ANN, 1, "x", comment, "p", SlurmState.PENDING, 1.0, Hold.HOPS),
             **reading,  # type: ignore[arg-type]
@@ -77,9 +77,9 @@ class World:
     def look(
         self,
         *runs: ProfileRun,
-        known: set[Pair] | None = None,
+        known_pairs: set[Pair] | None = None,
         now: float = NOW,
-        settings: ProfilingSettings = ON,
+        settings: ProfilingSettings = PROFILING,
         head: JobId | None = None,
         limits: tuple[Limit, ...] = (),
         shortages: Sequence[Shortage] = (),
@@ -91,39 +91,39 @@ class World:
                 Reading(now, nodes, tuple(self.readings.values())), self.records, self.comments
             ),
             runs,
-            known or set(),
+            known_pairs or set(),
             settings,
             sorted(self.jobs, key=lambda job: (job.id != head, job.submit)) if head else (),
             shortages,
         )
 
 
-def starts(found: Profiling) -> dict[str, str]:
-    return {s.job: s.target.nodes[0] for s in found.steps if s.kind is StepKind.START}
+def starts(profiling: Profiling) -> dict[str, str]:
+    return {s.job: s.target.nodes[0] for s in profiling.steps if s.kind is StepKind.START}
 
 
-def run(job: str, workload: str = "w", gpu_type: GpuType = A, **more: object) -> ProfileRun:
+def run(job: str, workload: str = "w", gpu_type: GpuType = A, **fields: object) -> ProfileRun:
     node = NodeName("n0" if gpu_type == A else "n2")
-    begun = ProfileRun(JobId(job), 0, WorkloadName(workload), gpu_type, node, NOW - 30.0)
-    return replace(begun, **more)  # type: ignore[arg-type]
+    profile_run = ProfileRun(JobId(job), 0, WorkloadName(workload), gpu_type, node, NOW - 30.0)
+    return replace(profile_run, **fields)  # type: ignore[arg-type]
 
 
-def on_gpu(node: str, **more: object) -> dict[str, object]:
+def on_gpu(node: str, **fields: object) -> dict[str, object]:
     return {
         "state": SlurmState.RUNNING,
         "allocation": Allocation.of({node: 1}),
         "marks": "#hops-profile=20",
         "start": NOW - 30.0,
         "hold": Hold.NONE,
-    } | more
+    } | fields
 
 
 def test_a_run_that_told_what_it_trains_is_known_by_that() -> None:
     world = World()
-    job, told = world.add(1, "w", **on_gpu("n0")), WorkloadName("w+0123456789ab")
-    world.records[job] = replace(world.records[job], workload=told)
-    (changed,) = world.look(run("1"), known={(told, A)}).updates
-    assert (changed.workload, changed.end) == (told, NOW)
+    job, trained_name = world.add(1, "w", **on_gpu("n0")), WorkloadName("w+0123456789ab")
+    world.records[job] = replace(world.records[job], workload=trained_name)
+    (update,) = world.look(run("1"), known_pairs={(trained_name, A)}).updates
+    assert (update.workload, update.end) == (trained_name, NOW)
 
 
 def test_types_in_parallel_by_jobs_of_one_workload_the_oldest_first() -> None:
@@ -131,18 +131,18 @@ def test_types_in_parallel_by_jobs_of_one_workload_the_oldest_first() -> None:
     for number in (3, 1, 2):
         world.add(number, "w")
     world.add(4, "x")
-    found = world.look()
-    assert starts(found) == {"1": "n1", "2": "n2", "4": "n0"}
-    assert [s.iterations for s in found.steps] == [20, 20, 20]
-    assert [(r.job, r.workload, r.gpu_type) for r in found.updates] == [
+    profiling = world.look()
+    assert starts(profiling) == {"1": "n1", "2": "n2", "4": "n0"}
+    assert [s.iterations for s in profiling.steps] == [20, 20, 20]
+    assert [(r.job, r.workload, r.gpu_type) for r in profiling.updates] == [
         ("1", "w", A), ("2", "w", V), ("4", "x", A),
     ]  # fmt: skip
-    states = {job.id: job.state for job in found.snapshot.jobs}
+    states = {job.id: job.state for job in profiling.snapshot.jobs}
     assert states == {
         "1": JobState.PROFILING, "2": JobState.PROFILING, "3": JobState.WAITING,
         "4": JobState.PROFILING,
     }  # fmt: skip
-    assert [node.idle for node in found.snapshot.nodes] == [3, 0, 1]
+    assert [node.idle for node in profiling.snapshot.nodes] == [3, 0, 1]
 
 
 def test_a_run_keeps_the_rules_of_its_job_but_for_the_shape() -> None:
@@ -150,35 +150,36 @@ def test_a_run_keeps_the_rules_of_its_job_but_for_the_shape() -> None:
     world = World((narrow, *NODES[1:]))
     for number, workload in ((1, "w"), (2, "x"), (3, "y")):
         world.add(number, workload, 1, 2, 4)
-    there = frozenset({NodeName("n0")})
-    rules = Rules(nodes=there, shape=ShapeRule.EVEN, per_node=2, cores_per_gpu=4.0)
-    more = replace(rules, cores_per_gpu=3.0, memory_mb_per_node=600.0)
+    allowed_nodes = frozenset({NodeName("n0")})
+    rules = Rules(nodes=allowed_nodes, shape=ShapeRule.EVEN, per_node=2, cores_per_gpu=4.0)
+    larger_rules = replace(rules, cores_per_gpu=3.0, memory_mb_per_node=600.0)
     alone = replace(rules, nodes=None, exclusive=True)
     world.jobs = [
-        replace(job, rules=own) for job, own in zip(world.jobs, (rules, more, alone), strict=True)
+        replace(job, rules=job_rules)
+        for job, job_rules in zip(world.jobs, (rules, larger_rules, alone), strict=True)
     ]
-    found = world.look()
-    assert starts(found) == {"1": "n0", "2": "n0", "3": "n2"}
-    assert found.snapshot.nodes[0].idle_cores == 0
-    assert found.snapshot.nodes[0].idle_memory_mb == 400.0
-    world.jobs[1] = replace(world.jobs[1], rules=replace(more, cores_per_gpu=4.0))
+    profiling = world.look()
+    assert starts(profiling) == {"1": "n0", "2": "n0", "3": "n2"}
+    assert profiling.snapshot.nodes[0].idle_cores == 0
+    assert profiling.snapshot.nodes[0].idle_memory_mb == 400.0
+    world.jobs[1] = replace(world.jobs[1], rules=replace(larger_rules, cores_per_gpu=4.0))
     assert starts(world.look()) == {"1": "n0", "3": "n2"}
 
 
 def test_nothing_known_nothing_asked_nothing_changed() -> None:
     world = World()
     world.add(1, "w")
-    off = world.look(settings=ProfilingSettings())
-    known = world.look(known={(WorkloadName("w"), A), (WorkloadName("w"), V)})
-    for found in (off, known):
-        assert found == Profiling(found.snapshot)
-        assert found.snapshot.jobs == tuple(world.jobs)
-        assert found.snapshot.nodes == world.nodes
+    without_settings = world.look(settings=ProfilingSettings())
+    all_known = world.look(known_pairs={(WorkloadName("w"), A), (WorkloadName("w"), V)})
+    for result in (without_settings, all_known):
+        assert result == Profiling(result.snapshot)
+        assert result.snapshot.jobs == tuple(world.jobs)
+        assert result.snapshot.nodes == world.nodes
 
 
 def test_who_is_not_profiled() -> None:
     world = World()
-    world.add(1, "fixed", more=";preempt=no")
+    world.add(1, "fixed", suffix=";preempt=no")
     world.add(2, "once", requeue=False)
     world.add(3, "runs", **on_gpu("n1", marks=""))
     world.add(4, "held")
@@ -190,16 +191,16 @@ def test_who_is_not_profiled() -> None:
 
 def test_it_says_why_a_job_gets_no_run() -> None:
     world = World()
-    world.add(1, "pinned", more=";preempt=no")
+    world.add(1, "pinned", suffix=";preempt=no")
     world.add(2, "once", requeue=False)
     world.add(3, "first", awaited=True)
     world.add(4, "ranks", options=ScriptOptions(ranks=8))
-    world.add(5, "measured", more=";preempt=no")
+    world.add(5, "measured", suffix=";preempt=no")
     world.add(6, "able")
     world.add(7, "runs", **on_gpu("n1", marks=""))
-    known = {(WorkloadName("measured"), A)}
-    told = world.look(known=known).unmeasurable
-    assert {job: text.partition(": ")[2] for job, text in told.items()} == {
+    known_pairs = {(WorkloadName("measured"), A)}
+    reasons = world.look(known_pairs=known_pairs).unmeasurable
+    assert {job: text.partition(": ")[2] for job, text in reasons.items()} == {
         "1": "preempt=no forbids stopping it",
         "2": "--no-requeue forbids starting it again",
         "3": "jobs outside hops depend on it",
@@ -221,49 +222,49 @@ def test_what_needs_no_run() -> None:
 def test_a_run_goes_on_until_it_has_measured_and_left() -> None:
     world = World()
     world.add(1, "w", **on_gpu("n0"))
-    going = world.look(run("1"))
-    assert (going.steps, going.updates, going.staying) == ((), (), {"1"})
-    known = {(WorkloadName("w"), A)}
-    measured = world.look(run("1"), known=known)
+    in_progress = world.look(run("1"))
+    assert (in_progress.steps, in_progress.updates, in_progress.staying) == ((), (), {"1"})
+    known_pairs = {(WorkloadName("w"), A)}
+    measured = world.look(run("1"), known_pairs=known_pairs)
     assert measured.updates == (run("1", end=NOW),)
     assert measured.staying == {"1"}
-    late = NOW + LEAVE_SECONDS
-    forced = world.look(run("1", end=NOW), known=known, now=late)
-    assert [(s.kind, s.current, s.profiling) for s in forced.steps] == [
+    past_deadline = NOW + LEAVE_SECONDS
+    after_deadline = world.look(run("1", end=NOW), known_pairs=known_pairs, now=past_deadline)
+    assert [(s.kind, s.current, s.profiling) for s in after_deadline.steps] == [
         (StepKind.PREEMPT, Allocation.of({"n0": 1}), True)
     ]
     world = World()
     world.add(1, "w", restarts=1, marks="#hops-profile=20")
-    left = world.look(run("1"), known=known)
-    assert left.updates[0] == run("1", end=NOW, closed=True)
-    assert starts(left) == {"1": "n2"}, "the next type"
+    after_leaving = world.look(run("1"), known_pairs=known_pairs)
+    assert after_leaving.updates[0] == run("1", end=NOW, closed=True)
+    assert starts(after_leaving) == {"1": "n2"}, "the next type"
 
 
 def test_a_run_over_its_time_is_ended_and_told() -> None:
     world = World()
     world.add(1, "w", **on_gpu("n0", start=NOW - 200.0))
-    found = world.look(run("1", begin=NOW - 201.0))
-    assert [s.kind for s in found.steps] == [StepKind.PREEMPT]
-    assert "after 120 s" in found.updates[0].failure
+    profiling = world.look(run("1", begin=NOW - 201.0))
+    assert [s.kind for s in profiling.steps] == [StepKind.PREEMPT]
+    assert "after 120 s" in profiling.updates[0].failure
 
 
 def test_what_the_script_starts_its_training_with_is_named() -> None:
     world = World()
     docker = ScriptOptions(starts=frozenset({"docker"}))
     world.add(1, "w", options=docker, **on_gpu("n0", start=NOW - 200.0))
-    found = world.look(run("1", begin=NOW - 201.0))
-    assert "starts Python with docker" in found.updates[0].failure
+    profiling = world.look(run("1", begin=NOW - 201.0))
+    assert "starts Python with docker" in profiling.updates[0].failure
 
 
 def test_a_type_whose_memory_was_too_small_is_named() -> None:
     world = World()
     world.add(1, "w", state=SlurmState.FAILED, exit_code=1, marks="#hops-profile=20")
     short = Shortage(ANN, WorkloadName("w"), A, 1, NOW - 5.0)
-    found = world.look(run("1", begin=NOW - 20.0), shortages=[short])
-    assert found.updates[0].failure == "it ran out of the memory of one a100"
-    earlier = world.look(run("1", begin=NOW - 1.0), shortages=[short])
-    assert "exit code 1" in earlier.updates[0].failure
-    assert not found.updates[0].closed
+    profiling = world.look(run("1", begin=NOW - 20.0), shortages=[short])
+    assert profiling.updates[0].failure == "it ran out of the memory of one a100"
+    without_shortage = world.look(run("1", begin=NOW - 1.0), shortages=[short])
+    assert "exit code 1" in without_shortage.updates[0].failure
+    assert not profiling.updates[0].closed
 
 
 def test_a_run_without_figures_waits_one_look_for_its_report_then_has_failed() -> None:
@@ -286,55 +287,57 @@ def test_a_run_without_figures_waits_one_look_for_its_report_then_has_failed() -
 
 def test_what_failed_on_its_one_gpu_goes_back_to_the_queue() -> None:
     world = World()
-    ended = on_gpu("n0", state=SlurmState.FAILED, allocation=Allocation(), exit_code=3)
-    world.add(1, "w", **ended)
-    world.add(2, "w", **(ended | {"state": SlurmState.CANCELLED}))
-    found = world.look(run("1"))
-    assert [(s.job, s.kind) for s in found.steps] == [("1", StepKind.REQUEUE)]
-    assert "exit code 3" in found.updates[0].failure
+    failed_run = on_gpu("n0", state=SlurmState.FAILED, allocation=Allocation(), exit_code=3)
+    world.add(1, "w", **failed_run)
+    world.add(2, "w", **(failed_run | {"state": SlurmState.CANCELLED}))
+    profiling = world.look(run("1"))
+    assert [(s.job, s.kind) for s in profiling.steps] == [("1", StepKind.REQUEUE)]
+    assert "exit code 3" in profiling.updates[0].failure
 
 
 def test_a_run_that_never_began_or_whose_node_is_gone_blames_nobody() -> None:
     world = World()
     world.add(1, "w")
-    found = world.look(run("1"))
-    assert found.updates[0] == run("1", end=NOW - 30.0, closed=True)
-    assert starts(found) == {"1": "n1"}
-    gone = World(NODES[1:])
-    gone.add(1, "w", restarts=1)
-    assert gone.look(run("1")).updates[0].failure == ""
+    profiling = world.look(run("1"))
+    assert profiling.updates[0] == run("1", end=NOW - 30.0, closed=True)
+    assert starts(profiling) == {"1": "n1"}
+    smaller_world = World(NODES[1:])
+    smaller_world.add(1, "w", restarts=1)
+    assert smaller_world.look(run("1")).updates[0].failure == ""
 
 
 def test_where_slurm_would_not_start_it_the_job_competes_without() -> None:
     world = World()
     world.add(1, "w")
-    found = world.look()
-    (step,) = found.steps
-    (closed,) = unstarted(found.updates, [StepOutcome(step, OutcomeStatus.FAILED, error="busy")])
-    assert closed.failure == "it could not start: busy"
-    assert not closed.ran
+    profiling = world.look()
+    (step,) = profiling.steps
+    (closed_run,) = unstarted_runs(
+        profiling.updates, [StepOutcome(step, OutcomeStatus.FAILED, error="busy")]
+    )
+    assert closed_run.failure == "it could not start: busy"
+    assert not closed_run.ran
     world.add(2, "w")
-    assert starts(world.look(closed, now=NOW + 1.0)) == {"2": "n1"}
+    assert starts(world.look(closed_run, now=NOW + 1.0)) == {"2": "n1"}
 
 
 def test_a_run_that_slurm_has_and_nobody_remembers_is_followed() -> None:
     world = World()
     world.add(1, "w", **on_gpu("n2"))
-    found = world.look(settings=ProfilingSettings())
-    assert [(r.gpu_type, r.begin) for r in found.updates] == [(V, NOW - 30.0)]
-    assert found.staying == {"1"}
+    profiling = world.look(settings=ProfilingSettings())
+    assert [(r.gpu_type, r.begin) for r in profiling.updates] == [(V, NOW - 30.0)]
+    assert profiling.staying == {"1"}
 
 
 def test_a_policy_that_makes_no_room_keeps_its_gpus() -> None:
     full = (Node(NodeName("n0"), A, 1, 0),)
     world = World(full)
-    kept = world.add(1, "old", 1, **on_gpu("n0", marks=""))
+    holder = world.add(1, "old", 1, **on_gpu("n0", marks=""))
     world.add(2, "new", 1)
-    found = world.look()
-    assert starts(found) == {"2": "n0"}, "at a round's start profile runs come first"
-    assert idle_gpus(found.snapshot) == [0]
-    assert found.compatible_with(Plan({})) == found
-    none = found.compatible_with(Plan({kept: Allocation.of({"n0": 1})}))
+    profile = world.look()
+    assert starts(profile) == {"2": "n0"}, "at a round's start profile runs come first"
+    assert idle_gpus(profile.snapshot) == [0]
+    assert profile.compatible_with(Plan({})) == profile
+    none = profile.compatible_with(Plan({holder: Allocation.of({"n0": 1})}))
     assert (none.steps, none.updates) == ((), ())
     later = World(full, first=False)
     later.add(1, "old", 1, **on_gpu("n0", marks=""))
@@ -358,8 +361,8 @@ def worlds(draw: st.DrawFn) -> tuple[World, set[Pair], list[ProfileRun]]:
             mark = draw(st.sampled_from(["", "#hops-profile"]))
             world.add(number, workload, **on_gpu(node, marks=mark))
         else:
-            more = draw(st.sampled_from(["", ";cpu=yes"]))
-            world.add(number, workload, more=more, restarts=draw(st.integers(0, 1)))
+            options = draw(st.sampled_from(["", ";cpu=yes"]))
+            world.add(number, workload, suffix=options, restarts=draw(st.integers(0, 1)))
     pairs = st.tuples(st.sampled_from("uvw").map(WorkloadName), st.sampled_from([A, V]))
     runs = [
         run(str(number), workload, gpu_type, closed=draw(st.booleans()),
@@ -372,36 +375,40 @@ def worlds(draw: st.DrawFn) -> tuple[World, set[Pair], list[ProfileRun]]:
 @settings(deadline=None, max_examples=300)
 @given(worlds(), st.randoms(use_true_random=False))
 def test_whatever_waits_nothing_is_given_twice_and_order_means_nothing(
-    drawn: tuple[World, set[Pair], list[ProfileRun]], rng: random.Random
+    case: tuple[World, set[Pair], list[ProfileRun]], rng: random.Random
 ) -> None:
-    world, known, runs = drawn
-    found = world.look(*runs, known=known)
-    begun = [s for s in found.steps if s.kind is StepKind.START]
-    assert all(s.target.gpus == 1 for s in begun)
-    assert max(Counter(s.job for s in found.steps).values(), default=0) <= 1
-    assert all(idle >= 0 for idle in idle_gpus(found.snapshot))
+    world, known_pairs, runs = case
+    profiling = world.look(*runs, known_pairs=known_pairs)
+    starts_of_runs = [s for s in profiling.steps if s.kind is StepKind.START]
+    assert all(s.target.gpus == 1 for s in starts_of_runs)
+    assert max(Counter(s.job for s in profiling.steps).values(), default=0) <= 1
+    assert all(idle >= 0 for idle in idle_gpus(profiling.snapshot))
     before = Snapshot(NOW, RoundInfo(world.first, 60.0), world.nodes, tuple(world.jobs))
-    taken = Counter(s.target.nodes[0] for s in begun)
+    runs_on_node = Counter(s.target.nodes[0] for s in starts_of_runs)
     for node, could in zip(world.nodes, idle_gpus(before), strict=True):
-        assert taken[node.name] <= (could if world.first else node.idle)
+        assert runs_on_node[node.name] <= (could if world.first else node.idle)
     type_of = {node.name: node.gpu_type for node in world.nodes}
-    on_cpus = {s.job for s in begun if type_of[s.target.nodes[0]] == CPU}
+    on_cpus = {s.job for s in starts_of_runs if type_of[s.target.nodes[0]] == CPU}
     assert all(world.comments[job].cpu for job in on_cpus)
-    pairs = Counter((world.records[s.job].workload, type_of[s.target.nodes[0]]) for s in begun)
-    still = {(r.workload, r.gpu_type) for r in found.updates if not r.closed and r.begin < NOW}
+    pairs = Counter(
+        (world.records[s.job].workload, type_of[s.target.nodes[0]]) for s in starts_of_runs
+    )
+    open_pairs = {
+        (r.workload, r.gpu_type) for r in profiling.updates if not r.closed and r.begin < NOW
+    }
     assert max(pairs.values(), default=0) <= 1
-    assert not pairs.keys() & (known | still)
+    assert not pairs.keys() & (known_pairs | open_pairs)
 
-    shuffled = World(world.nodes, first=world.first)
-    shuffled.comments, shuffled.records = world.comments, world.records
-    shuffled.jobs = rng.sample(world.jobs, len(world.jobs))
+    shuffled_world = World(world.nodes, first=world.first)
+    shuffled_world.comments, shuffled_world.records = world.comments, world.records
+    shuffled_world.jobs = rng.sample(world.jobs, len(world.jobs))
     order = rng.sample(list(world.readings.items()), len(world.readings))
-    shuffled.readings = dict(order)
-    again = shuffled.look(*rng.sample(runs, len(runs)), known=known)
-    assert (again.steps, again.updates, again.staying) == (
-        found.steps,
-        found.updates,
-        found.staying,
+    shuffled_world.readings = dict(order)
+    second_profiling = shuffled_world.look(*rng.sample(runs, len(runs)), known_pairs=known_pairs)
+    assert (second_profiling.steps, second_profiling.updates, second_profiling.staying) == (
+        profiling.steps,
+        profiling.updates,
+        profiling.staying,
     )
 
 
@@ -436,14 +443,14 @@ def test_runs_take_no_more_than_their_share_of_a_type_and_one_gpu_at_least() -> 
     world = World(BIG)
     for number in range(1, 41):
         world.add(number, f"new{number}")
-    found = world.look(settings=replace(ON, share=0.1))
-    assert Counter(run.gpu_type for run in found.updates) == {A: 2, V: 1}
+    profiling = world.look(settings=replace(PROFILING, share=0.1))
+    assert Counter(run.gpu_type for run in profiling.updates) == {A: 2, V: 1}
     later = World(BIG)
-    held = later.add(1, "new1", **on_gpu("n0"))
+    holder = later.add(1, "new1", **on_gpu("n0"))
     for number in range(2, 41):
         later.add(number, f"new{number}")
-    found = later.look(run("1", "new1"), settings=replace(ON, share=0.1))
-    assert Counter(r.gpu_type for r in found.updates if r.job != held) == {A: 1, V: 1}
+    profiling = later.look(run("1", "new1"), settings=replace(PROFILING, share=0.1))
+    assert Counter(r.gpu_type for r in profiling.updates if r.job != holder) == {A: 1, V: 1}
 
 
 def test_a_user_has_a_few_runs_at_a_time_and_leaves_the_others_theirs() -> None:
@@ -452,8 +459,8 @@ def test_a_user_has_a_few_runs_at_a_time_and_leaves_the_others_theirs() -> None:
         world.add(number, f"new{number}")
     bob = world.add(30, "bobs")
     world.records[bob] = replace(world.records[bob], user=UserName("bob"))
-    found = world.look(settings=replace(ON, runs_per_user=3))
-    assert Counter(world.records[run.job].user for run in found.updates) == {"ann": 3, "bob": 1}
+    profiling = world.look(settings=replace(PROFILING, runs_per_user=3))
+    assert Counter(world.records[run.job].user for run in profiling.updates) == {"ann": 3, "bob": 1}
 
 
 def test_forty_new_workloads_leave_the_head_of_the_queue_what_it_needs() -> None:
@@ -463,15 +470,15 @@ def test_forty_new_workloads_leave_the_head_of_the_queue_what_it_needs() -> None
         for number in range(1, 41):
             world.add(number, f"new{number}")
         head = world.add(50, "known", 4)
-        found = world.look(known={(WorkloadName("known"), A)}, head=head)
-        assert set(starts(found).values()) == {"n1"}
-        assert found.snapshot.nodes[0].idle == idle
+        profiling = world.look(known_pairs={(WorkloadName("known"), A)}, head=head)
+        assert set(starts(profiling).values()) == {"n1"}
+        assert profiling.snapshot.nodes[0].idle == idle
 
 
 def test_the_heads_own_run_is_not_kept_back_by_what_it_needs() -> None:
     world = World((Node(NodeName("n0"), A, 4, 4),))
-    head, other = world.add(1, "new", 1, 4), world.add(2, "newer", 1)
-    assert set(starts(world.look(head=head))) == {head, other}
+    head, newer_job = world.add(1, "new", 1, 4), world.add(2, "newer", 1)
+    assert set(starts(world.look(head=head))) == {head, newer_job}
     alone = World((Node(NodeName("n0"), A, 1, 1),))
     alone.add(2, "newer", 1)
     head = alone.add(5, "new", 1)
@@ -481,15 +488,17 @@ def test_the_heads_own_run_is_not_kept_back_by_what_it_needs() -> None:
 def test_runs_keep_to_the_sites_limits_and_leave_nothing_to_a_head_over_one() -> None:
     world = World((Node(NodeName("n0"), A, 4, 4),))
     mine = frozenset(world.add(number, f"new{number}") for number in range(1, 5))
-    found = world.look(limits=(Limit("QOS small", mine, gpus=2),))
-    assert len(starts(found)) == 2
+    profiling = world.look(limits=(Limit("QOS small", mine, gpus=2),))
+    assert len(starts(profiling)) == 2
     minutes = Limit("QOS short", mine, gpus=100, per_gpu=dict.fromkeys(mine, 60))
     assert len(starts(world.look(limits=(minutes,)))) == 1
     head = world.add(9, "known", 4)
-    spent = Limit("QOS spent", frozenset({head}), gpus=2)
-    known = {(WorkloadName("known"), A)}
-    assert starts(world.look(known=known, head=head)) == {}
-    assert starts(world.look(known=known, head=head, limits=(spent,))).keys() == mine
+    spent_limit = Limit("QOS spent", frozenset({head}), gpus=2)
+    known_pairs = {(WorkloadName("known"), A)}
+    assert starts(world.look(known_pairs=known_pairs, head=head)) == {}
+    assert (
+        starts(world.look(known_pairs=known_pairs, head=head, limits=(spent_limit,))).keys() == mine
+    )
 
 
 @pytest.mark.parametrize(
@@ -525,7 +534,7 @@ def test_only_who_asks_is_run_for_measuring_unless_the_site_says_otherwise(
     new_workloads: bool, asks: bool
 ) -> None:
     world = World()
-    job = world.add(1, "w", more=";profile=yes" if asks else "")
+    job = world.add(1, "w", suffix=";profile=yes" if asks else "")
     settings = ProfilingSettings(enabled=True, new_workloads=new_workloads)
     assert list(starts(world.look(settings=settings))) == ([job] if asks or new_workloads else [])
     assert world.look(settings=settings).unmeasurable == {}
@@ -533,7 +542,7 @@ def test_only_who_asks_is_run_for_measuring_unless_the_site_says_otherwise(
 
 def test_a_job_that_needs_several_gpus_is_never_run_on_one() -> None:
     world = World()
-    job = world.add(1, "w", 2, 4, more=";profile=yes")
-    looked = world.look(settings=ON)
-    assert starts(looked) == {}
-    assert "2 GPUs or more" in looked.unmeasurable[job]
+    job = world.add(1, "w", 2, 4, suffix=";profile=yes")
+    profiling = world.look(settings=PROFILING)
+    assert starts(profiling) == {}
+    assert "2 GPUs or more" in profiling.unmeasurable[job]

@@ -22,7 +22,7 @@ JOB = Job(
     {A: ThroughputTable({1: 2.0}), V: ThroughputTable({1: 1.0})},
     running=Allocation(((NodeName("n0"), 4),)),
 )  # fmt: skip
-OTHER = replace(JOB, id=JobId("2"), running=Allocation())
+SECOND_JOB = replace(JOB, id=JobId("2"), running=Allocation())
 
 
 def at(node: str) -> Allocation:
@@ -39,8 +39,8 @@ def test_a_move_is_needless_where_nobody_takes_what_it_leaves_and_it_gets_no_fas
     assert needless({"1": "n2"}, JOB) == {"1"}
     assert needless({}, JOB) == {"1"}
     assert needless({"1": "n0"}, JOB) == set()
-    assert needless({"1": "n1", "2": "n0"}, JOB, OTHER) == set()
-    assert needless({"2": "n0"}, JOB, OTHER) == set()
+    assert needless({"1": "n1", "2": "n0"}, JOB, SECOND_JOB) == set()
+    assert needless({"2": "n0"}, JOB, SECOND_JOB) == set()
     assert needless({}, JOB, first=False) == set()
     nodes = (replace(NODES[0], idle=4), NODES[1], replace(NODES[2], idle=0))
     slow = replace(JOB, running=at("n2"))

@@ -17,34 +17,38 @@ WAITS = st.floats(0.0, 1e7)
 
 
 def test_accounts_count_for_nothing_by_default() -> None:
-    one, other = job("1", share=0.1, qos_weight=0.1), job("2")
-    assert urgency(PlanSettings().priority, one, other) == urgency(
+    low_share, full_share = job("1", share=0.1, qos_weight=0.1), job("2")
+    assert urgency(PlanSettings().priority, low_share, full_share) == urgency(
         PriorityName.LATENCY_RATIO, job("1"), job("2")
     )
 
 
 def test_a_product_weighs_the_latency_ratio_and_starves_nobody() -> None:
-    ratio, most = urgency(PriorityName.FAIR_SHARE, job("1", share=0.5), job("2", share=1.0))
-    assert ratio == most / 2
+    ratio, full_priority = urgency(
+        PriorityName.FAIR_SHARE, job("1", share=0.5), job("2", share=1.0)
+    )
+    assert ratio == full_priority / 2
     jobs = job("1", qos_weight=0.0), job("2", qos_weight=MIN_FACTOR)
-    none, least = urgency(PriorityName.QOS, *jobs)
-    assert none == least > 0
-    waited = job("1", share=0.0, wait_seconds=600.0 * 1.01 / MIN_FACTOR)
-    late, soon = urgency(PriorityName.FAIR_SHARE, waited, job("2", share=1.0))
-    assert late > soon
+    none, least_weight = urgency(PriorityName.QOS, *jobs)
+    assert none == least_weight > 0
+    waited_job = job("1", share=0.0, wait_seconds=600.0 * 1.01 / MIN_FACTOR)
+    late_priority, soon_priority = urgency(PriorityName.FAIR_SHARE, waited_job, job("2", share=1.0))
+    assert late_priority > soon_priority
 
 
 @given(FACTORS, FACTORS, WAITS, WAITS)
-def test_what_comes_first_comes_first(one: float, other: float, wait: float, long: float) -> None:
+def test_what_comes_first_comes_first(
+    value: float, other_value: float, wait: float, long: float
+) -> None:
     for name, key in (
         (PriorityName.FAIR_SHARE_FIRST, "share"),
         (PriorityName.QOS_FIRST, "qos_weight"),
     ):
         jobs = [
-            replace(job("1", wait_seconds=wait), **{key: one}),  # type: ignore[arg-type]
-            replace(job("2", wait_seconds=long), **{key: other}),  # type: ignore[arg-type]
+            replace(job("1", wait_seconds=wait), **{key: value}),  # type: ignore[arg-type]
+            replace(job("2", wait_seconds=long), **{key: other_value}),  # type: ignore[arg-type]
         ]
         settings = PlanSettings(priority=name, overdue_ratio=math.inf)
         order = [j.id for j in queue(snapshot(*jobs), settings).jobs]
-        if round(one * LEVELS) != round(other * LEVELS):
-            assert order[0] == ("1" if one > other else "2")
+        if round(value * LEVELS) != round(other_value * LEVELS):
+            assert order[0] == ("1" if value > other_value else "2")

@@ -38,23 +38,23 @@ def job(job_id: str = "1", **given_values: object) -> Job:
     return replace(plain, **given_values)
 
 
-def asking(*smallest: int) -> list[Job]:
+def jobs_of_counts(*smallest: int) -> list[Job]:
     return [job(str(i), reqs=(n, 16)) for i, n in enumerate(smallest)]
 
 
 def test_the_job_that_crosses_the_line_is_the_last_in_the_window() -> None:
-    assert service_window(asking(4, 4, 4, 4, 4), 10) == 3
-    assert service_window(asking(4, 6, 4), 10) == 2
+    assert service_window(jobs_of_counts(4, 4, 4, 4, 4), 10) == 3
+    assert service_window(jobs_of_counts(4, 6, 4), 10) == 2
 
 
 def test_a_short_queue_is_all_window() -> None:
-    assert service_window(asking(4, 4), 10) == 2
+    assert service_window(jobs_of_counts(4, 4), 10) == 2
     assert service_window([], 10) == 0
 
 
 @given(st.lists(st.integers(1, 16), max_size=30), st.integers(1, 60))
 def test_the_window_is_the_shortest_that_asks_for_all_gpus(sizes: list[int], gpus: int) -> None:
-    inside = service_window(asking(*sizes), gpus)
+    inside = service_window(jobs_of_counts(*sizes), gpus)
     assert inside == len(sizes) or sum(sizes[:inside]) >= gpus
     assert inside == 0 or sum(sizes[: inside - 1]) < gpus
 
@@ -79,8 +79,8 @@ def test_a_job_that_knows_no_type_of_the_cluster_runs_nowhere() -> None:
 
 def test_sensitivity_is_one_gpu_alone_over_one_gpu_of_two_servers() -> None:
     assert sensitivity(job(), NODES) == 2.0
-    beside = job(throughput={V100: ThroughputTable({2: 90.0, 4: 80.0}, {3: 60.0})})
-    assert sensitivity(beside, NODES) == 1.5
+    measured_beside = job(throughput={V100: ThroughputTable({2: 90.0, 4: 80.0}, {3: 60.0})})
+    assert sensitivity(measured_beside, NODES) == 1.5
 
 
 def test_sensitivity_knows_no_server_factors() -> None:
@@ -88,13 +88,13 @@ def test_sensitivity_knows_no_server_factors() -> None:
 
 
 def test_sensitivity_is_weighted_by_all_gpus_of_the_types() -> None:
-    both = job(
+    two_types = job(
         throughput={
             V100: ThroughputTable({1: 100.0}, {2: 50.0}),
             T4: ThroughputTable({1: 25.0}, {2: 25.0}),
         }
     )
-    assert sensitivity(both, NODES) == (12 * 2.0 + 4 * 1.0) / 16
+    assert sensitivity(two_types, NODES) == (12 * 2.0 + 4 * 1.0) / 16
 
 
 def test_types_that_cannot_be_spread_drop_out_of_the_sensitivity() -> None:
@@ -122,51 +122,51 @@ def rho(*values: float | None) -> tuple[list[Job], dict[JobId, float | None]]:
     return jobs, {j.id: value for j, value in zip(jobs, values, strict=True)}
 
 
-def joined(window: int, idle: int, *values: float | None) -> list[str]:
-    jobs, known = rho(*values)
-    return [j.id for j in sensitivity_adjustment(jobs, window, known, idle)]
+def joining_ids(window: int, idle: int, *values: float | None) -> list[str]:
+    jobs, rhos = rho(*values)
+    return [j.id for j in sensitivity_adjustment(jobs, window, rhos, idle)]
 
 
 def test_jobs_join_until_the_window_is_no_more_sensitive_than_the_queue() -> None:
     # Queue 1.5; window 2.0, with job 2 1.7, with job 4 1.525, with job 5 1.42: there it stops.
-    assert joined(2, 4, 2.0, 2.0, 1.1, 2.0, 1.0, 1.0, 1.4) == ["2", "4", "5"]
+    assert joining_ids(2, 4, 2.0, 2.0, 1.1, 2.0, 1.0, 1.0, 1.4) == ["2", "4", "5"]
 
 
 def test_nobody_joins_a_window_that_is_no_more_sensitive_than_the_queue() -> None:
-    assert joined(1, 4, 1.0, 2.0, 0.9) == []
-    assert joined(2, 4, 1.1, 1.1, 1.1, 1.1, 1.1, 1.1, 1.1) == []
+    assert joining_ids(1, 4, 1.0, 2.0, 0.9) == []
+    assert joining_ids(2, 4, 1.1, 1.1, 1.1, 1.1, 1.1, 1.1, 1.1) == []
 
 
 def test_a_job_as_sensitive_as_the_mean_does_not_join() -> None:
-    assert joined(1, 4, 2.0, 1.5, 1.0) == ["2"]
+    assert joining_ids(1, 4, 2.0, 1.5, 1.0) == ["2"]
 
 
 def test_a_job_larger_than_all_idle_gpus_does_not_join() -> None:
-    jobs, known = rho(2.0, 1.0, 1.1)
+    jobs, rhos = rho(2.0, 1.0, 1.1)
     jobs[1] = replace(jobs[1], reqs=(5, 6))
-    assert [j.id for j in sensitivity_adjustment(jobs, 1, known, idle=4)] == ["2"]
-    assert [j.id for j in sensitivity_adjustment(jobs, 1, known, idle=5)] == ["1", "2"]
+    assert [j.id for j in sensitivity_adjustment(jobs, 1, rhos, idle=4)] == ["2"]
+    assert [j.id for j in sensitivity_adjustment(jobs, 1, rhos, idle=5)] == ["1", "2"]
 
 
 def test_idle_gpus_are_not_lowered_as_jobs_join() -> None:
-    jobs, known = rho(9.0, 1.0, 1.0, 1.0)
+    jobs, rhos = rho(9.0, 1.0, 1.0, 1.0)
     jobs = [replace(j, reqs=(4,)) for j in jobs]
-    assert [j.id for j in sensitivity_adjustment(jobs, 1, known, idle=4)] == ["1", "2", "3"]
+    assert [j.id for j in sensitivity_adjustment(jobs, 1, rhos, idle=4)] == ["1", "2", "3"]
 
 
 def test_jobs_of_unknown_sensitivity_are_in_no_mean_and_do_not_join() -> None:
-    assert joined(2, 4, 2.0, None, None, 1.0, None, 1.2) == ["3", "5"]
-    assert joined(1, 4, None, 1.0, 2.0) == []
-    assert joined(1, 4, None, None) == []
+    assert joining_ids(2, 4, 2.0, None, None, 1.0, None, 1.2) == ["3", "5"]
+    assert joining_ids(1, 4, None, 1.0, 2.0) == []
+    assert joining_ids(1, 4, None, None) == []
 
 
 @given(st.lists(st.none() | st.floats(0.5, 4.0), min_size=1, max_size=12), st.integers(0, 12))
 def test_who_joins_is_below_the_queues_mean(values: list[float | None], window: int) -> None:
-    jobs, known = rho(*values)
+    jobs, known_rhos = rho(*values)
     window = min(window, len(jobs))
-    found = sensitivity_adjustment(jobs, window, known, idle=4)
+    joiners = sensitivity_adjustment(jobs, window, known_rhos, idle=4)
     rhos = [value for value in values if value is not None]
-    assert [j for j in jobs[window:] if j in found] == found
-    assert all(known[j.id] < sum(rhos) / len(rhos) + 1e-9 for j in found)
-    if found:
-        assert sensitivities(found, NODES) == {j.id: known[j.id] for j in found}
+    assert [j for j in jobs[window:] if j in joiners] == joiners
+    assert all(known_rhos[j.id] < sum(rhos) / len(rhos) + 1e-9 for j in joiners)
+    if joiners:
+        assert sensitivities(joiners, NODES) == {j.id: known_rhos[j.id] for j in joiners}

@@ -36,16 +36,16 @@ def job(number: int, user: str = "alice", reqs: tuple[int, ...] = (1, 2)) -> Job
     return Job(JobId(str(number)), UserName(user), 0.0, 0.0, reqs, {})
 
 
-def read(number: int, user: str = "alice", **other: object) -> JobReading:
+def read(number: int, user: str = "alice", **changes: object) -> JobReading:
     fields: dict[str, object] = {"account": "lab", "qos": "small", "partition": "gpu"}
-    fields |= {"time_limit_seconds": 3600.0, **other}
+    fields |= {"time_limit_seconds": 3600.0, **changes}
     return JobReading(
         JobId(str(number)), UserName(user), 1, "", "hops:reqs=1,2", state=SlurmState.PENDING,
         submit=0.0, **fields,  # type: ignore[arg-type]
     )  # fmt: skip
 
 
-def rules(*parts: Association | Qos | Partition, **other: object) -> SiteRules:
+def rules(*parts: Association | Qos | Partition, **fields: object) -> SiteRules:
     return SiteRules(
         limited=True,
         associations={
@@ -53,23 +53,23 @@ def rules(*parts: Association | Qos | Partition, **other: object) -> SiteRules:
         },
         qos={q.name: q for q in parts if isinstance(q, Qos)},
         partitions={p.name: p for p in parts if isinstance(p, Partition)},
-        **other,  # type: ignore[arg-type]
+        **fields,  # type: ignore[arg-type]
     )
 
 
-def rows(site: SiteRules, jobs: list[Job], others: tuple[Holder, ...] = ()) -> list[Limit]:
+def rows(site: SiteRules, jobs: list[Job], holders: tuple[Holder, ...] = ()) -> list[Limit]:
     reading = Reading(
-        0.0, (), tuple(read(int(j.id), j.user) for j in jobs), others=others, site=site
+        0.0, (), tuple(read(int(j.id), j.user) for j in jobs), others=holders, site=site
     )
     return list(limit_rows(reading, jobs))
 
 
-def lab(**given: object) -> Association:
-    return Association("lab", UserName(""), **given)  # type: ignore[arg-type]
+def lab(**fields: object) -> Association:
+    return Association("lab", UserName(""), **fields)  # type: ignore[arg-type]
 
 
-def in_lab(user: str, **given: object) -> Association:
-    return Association("lab", UserName(user), parent="lab", **given)  # type: ignore[arg-type]
+def in_lab(user: str, **fields: object) -> Association:
+    return Association("lab", UserName(user), parent="lab", **fields)  # type: ignore[arg-type]
 
 
 SMALL = Qos("small", per_user={Kind.GPUS: 2})
@@ -90,8 +90,8 @@ def test_what_plain_jobs_use_is_subtracted_and_shown() -> None:
         1,
         "QOS small, user alice (2 GPUs, 1 GPU in use outside hops by 9)",
     )
-    others = replace(plain, user=UserName("bob"))
-    assert rows(rules(SMALL), [job(1, reqs=(1,))], (others,)) == []
+    holders = replace(plain, user=UserName("bob"))
+    assert rows(rules(SMALL), [job(1, reqs=(1,))], (holders,)) == []
 
 
 def test_a_row_that_could_not_keep_anything_back_is_left_out() -> None:
@@ -100,46 +100,48 @@ def test_a_row_that_could_not_keep_anything_back_is_left_out() -> None:
 
 
 def test_accounts_bound_all_below_them_and_users_their_jobs() -> None:
-    above = Association("root", UserName(""), group={Kind.GPUS: 3})
+    root = Association("root", UserName(""), group={Kind.GPUS: 3})
     site = rules(
-        above, lab(parent="root", group={Kind.JOBS: 2}), in_lab("alice", jobs=1), in_lab("bob")
+        root, lab(parent="root", group={Kind.JOBS: 2}), in_lab("alice", jobs=1), in_lab("bob")
     )
-    found = rows(site, [job(1), job(2), job(3, "bob")])
-    everybody = frozenset(map(JobId, "123"))
-    assert found == [
-        Limit("account lab", everybody, count=2),
+    limits = rows(site, [job(1), job(2), job(3, "bob")])
+    all_ids = frozenset(map(JobId, "123"))
+    assert limits == [
+        Limit("account lab", all_ids, count=2),
         Limit("account lab, user alice", frozenset(map(JobId, "12")), count=1),
-        Limit("account root", everybody, gpus=3),
+        Limit("account root", all_ids, gpus=3),
     ]
 
 
 def test_a_qos_comes_before_accounts_and_a_partitions_before_the_jobs() -> None:
     accounts = (lab(group={Kind.GPUS: 1, Kind.JOBS: 1}), in_lab("alice", jobs=1))
     of_gpu = Qos("gpu", group={Kind.GPUS: 5}, per_user={Kind.JOBS: 7})
-    own = Qos("small", group={Kind.GPUS: 4})
+    job_qos = Qos("small", group={Kind.GPUS: 4})
     partition = Partition("gpu", own_qos="gpu")
     place = LimitSubject(UserName("alice"), "lab", "small", "gpu")
-    found = {(b.scope.name, b.kind, b.maximum) for b in bounds(rules(*accounts, own), place)}
-    assert found == {
+    scopes = {(b.scope.name, b.kind, b.maximum) for b in bounds(rules(*accounts, job_qos), place)}
+    assert scopes == {
         ("QOS small", Kind.GPUS, 4),
         ("account lab", Kind.JOBS, 1),
         ("account lab, user alice", Kind.JOBS, 1),
     }
-    both = bounds(rules(*accounts, own, of_gpu, partition), place)
-    assert {(b.scope.name, b.kind, b.maximum) for b in both} == {
+    of_both = bounds(rules(*accounts, job_qos, of_gpu, partition), place)
+    assert {(b.scope.name, b.kind, b.maximum) for b in of_both} == {
         ("QOS gpu", Kind.GPUS, 5),
         ("QOS gpu, user alice", Kind.JOBS, 7),
         ("account lab", Kind.JOBS, 1),
     }
-    stronger = replace(own, over_partition=True)
+    stronger = replace(job_qos, over_partition=True)
     first = bounds(rules(*accounts, stronger, of_gpu, partition), place)[0]
     assert (first.scope.name, first.maximum) == ("QOS small", 4)
 
 
 def test_who_is_exempt_from_a_bound_uses_it_up_for_the_others() -> None:
     """A QOS' bound comes before an account's, but the job counts in the account (acct_policy.c)."""
-    own = Qos("own", group={Kind.GPUS: 8, Kind.JOBS: 8})
-    site = rules(own, lab(group={Kind.GPUS: 5, Kind.JOBS: 3}), in_lab("alice"), in_lab("bob"))
+    exempt_qos = Qos("own", group={Kind.GPUS: 8, Kind.JOBS: 8})
+    site = rules(
+        exempt_qos, lab(group={Kind.GPUS: 5, Kind.JOBS: 3}), in_lab("alice"), in_lab("bob")
+    )
     runs = Allocation.of({NodeName("n0"): 4})
     reads = (
         read(1, qos="own", allocation=runs),
@@ -150,42 +152,48 @@ def test_who_is_exempt_from_a_bound_uses_it_up_for_the_others() -> None:
     assert (row.gpus, row.count, row.jobs) == (1, 2, frozenset(map(JobId, "234")))
     text = "account lab (5 GPUs and 3 jobs, 4 GPUs in use by 1, for which it does not hold)"
     assert (row.name, row.exempt) == (text, {JobId("1")})
-    waits = tuple(replace(one, allocation=Allocation()) for one in reads)
+    waits = tuple(replace(reading, allocation=Allocation()) for reading in reads)
     [row] = limit_rows(Reading(0.0, (), waits, site=site), jobs)
     assert (row.gpus, row.count, row.exempt) == (5, 3, {JobId("1")})
 
 
 def test_running_jobs_stay_where_others_use_up_their_limit() -> None:
     """Slurm stops no job for a limit, and would not start one of them again."""
-    own = Qos("own", group={Kind.GPUS: 8, Kind.JOBS: 8})
-    site = rules(own, lab(group={Kind.GPUS: 4}), in_lab("alice"), in_lab("bob"))
-    runs, more = (Allocation.of({NodeName(name): 3}) for name in ("n0", "n1"))
-    exempt = read(1, qos="own", allocation=more)
+    exempt_qos = Qos("own", group={Kind.GPUS: 8, Kind.JOBS: 8})
+    site = rules(exempt_qos, lab(group={Kind.GPUS: 4}), in_lab("alice"), in_lab("bob"))
+    runs, second_allocation = (Allocation.of({NodeName(name): 3}) for name in ("n0", "n1"))
+    exempt = read(1, qos="own", allocation=second_allocation)
     reads = exempt, read(2, "bob", qos="none", allocation=runs), read(3, "bob", qos="none")
-    jobs = [replace(job(1), running=more), replace(job(2, "bob"), running=runs), job(3, "bob")]
+    jobs = [
+        replace(job(1), running=second_allocation),
+        replace(job(2, "bob"), running=runs),
+        job(3, "bob"),
+    ]
 
-    def staying(site: SiteRules, *changed: JobReading, **other: object) -> frozenset[JobId]:
-        reading = Reading(0.0, (), changed or reads, site=site)
-        return over_limits(replace(reading, **other), jobs)  # type: ignore[arg-type]
+    def staying_ids(
+        site: SiteRules, *changed_reads: JobReading, **fields: object
+    ) -> frozenset[JobId]:
+        reading = Reading(0.0, (), changed_reads or reads, site=site)
+        return over_limits(replace(reading, **fields), jobs)  # type: ignore[arg-type]
 
-    assert staying(site) == {JobId("2")}
+    assert staying_ids(site) == {JobId("2")}
     waits = replace(exempt, allocation=Allocation())
-    assert staying(site, waits, *reads[1:]) == frozenset()
+    assert staying_ids(site, waits, *reads[1:]) == frozenset()
     plain = Holder(JobId("9"), UserName("bob"), "lab", "own", "gpu", 2, 2)
-    assert staying(site, waits, *reads[1:], others=(plain,)) == {JobId("2")}
-    lowered = rules(own, lab(group={Kind.GPUS: 2}), in_lab("alice"), in_lab("bob"))
-    assert staying(lowered) == frozenset()
-    assert staying(replace(site, limited=False)) == frozenset()
+    assert staying_ids(site, waits, *reads[1:], others=(plain,)) == {JobId("2")}
+    lowered_site = rules(exempt_qos, lab(group={Kind.GPUS: 2}), in_lab("alice"), in_lab("bob"))
+    assert staying_ids(lowered_site) == frozenset()
+    assert staying_ids(replace(site, limited=False)) == frozenset()
 
 
-def where(asked: JobReading, site: SiteRules) -> str | Reason:
-    return open_partitions(asked, Reading(0.0, (), (asked,), site=site))
+def partitions_for(request: JobReading, site: SiteRules) -> str | Reason:
+    return open_partitions(request, Reading(0.0, (), (request,), site=site))
 
 
 def test_of_several_partitions_the_highest_tier_is_tried_first() -> None:
     site = rules(Partition("low", tier=1), Partition("high", tier=5), Partition("same", tier=1))
-    asked = read(1, partition="low,high,same,unknown")
-    assert where(asked, site) == "high,low,same,unknown"
+    request = read(1, partition="low,high,same,unknown")
+    assert partitions_for(request, site) == "high,low,same,unknown"
 
 
 def test_who_is_refused_in_all_partitions_is_told_of_each() -> None:
@@ -194,24 +202,26 @@ def test_who_is_refused_in_all_partitions_is_told_of_each() -> None:
         Partition("b", seconds=600.0),
         Qos("small", each={Kind.GPUS: 1}),
     )
-    told = where(read(1, partition="a,b"), site)
-    assert told == Reason(
+    reason = partitions_for(read(1, partition="a,b"), site)
+    assert reason == Reason(
         ReasonCode.NO_CONFIGURATION,
         "in partition a partition a is for the accounts ops, not lab; in partition b its time limit"
         " of 60 minutes is above the 10 of partition b; scontrol update its TimeLimit",
     )
     large = job(1, reqs=(2,))
-    same = within_site(large, read(1, partition="c,d"), site, 8, 0.0)
-    assert same == within_site(large, read(1, partition="c"), site, 8, 0.0)
+    same_reason = within_site(large, read(1, partition="c,d"), site, 8, 0.0)
+    assert same_reason == within_site(large, read(1, partition="c"), site, 8, 0.0)
 
 
 def test_a_job_waits_where_one_of_its_partitions_is_used_up() -> None:
-    spent = Qos("spent", group={Kind.GPU_MINUTES: 9}, used={Kind.GPU_MINUTES: 9})
-    site = rules(Partition("a", nodes=0), Partition("b", own_qos="spent"), spent, SMALL, safe=True)
-    told = within_site(job(1), read(1, partition="a,b"), site, 8, 0.0)
-    assert isinstance(told, Reason)
-    assert told.code is ReasonCode.LIMIT
-    assert "in partition a partition a allows no node; in partition b QOS spent" in told.text
+    spent_qos = Qos("spent", group={Kind.GPU_MINUTES: 9}, used={Kind.GPU_MINUTES: 9})
+    site = rules(
+        Partition("a", nodes=0), Partition("b", own_qos="spent"), spent_qos, SMALL, safe=True
+    )
+    reason = within_site(job(1), read(1, partition="a,b"), site, 8, 0.0)
+    assert isinstance(reason, Reason)
+    assert reason.code is ReasonCode.LIMIT
+    assert "in partition a partition a allows no node; in partition b QOS spent" in reason.text
 
 
 FULL = (
@@ -225,39 +235,39 @@ FULL = (
 def test_a_job_is_counted_in_a_partition_that_has_room_for_it() -> None:
     """Slurm goes on to its next partition where a limit of one is reached."""
     plain = Holder(JobId("9"), UserName("bob"), "lab", "small", "a", 1, 4)
-    asks, where = job(1, reqs=(2, 4)), read(1, partition="a,b")
-    reading = Reading(0.0, (), (where,), others=(plain,), site=rules(*FULL))
+    asks, request = job(1, reqs=(2, 4)), read(1, partition="a,b")
+    reading = Reading(0.0, (), (request,), others=(plain,), site=rules(*FULL))
     no_room = "no room in partition a: QOS of_a, 1 of 2 GPUs used"
-    assert PartitionSelector(reading).partitions(asks, where) == ("b", no_room)
-    assert PartitionSelector(reading).partitions(job(1), where) == ("a,b", "")
-    both = replace(reading, others=(plain, replace(plain, id=JobId("8"), partition="b")))
-    told = "no room in partition b: QOS of_b, 1 of 1 job used"
-    assert PartitionSelector(both).partitions(asks, where) == ("a,b", told)
-    one = Qos("small", group={Kind.GPUS: 2})
-    alike = replace(reading, site=rules(one))
-    assert PartitionSelector(alike).partitions(asks, where) == ("a,b", "")
+    assert PartitionSelector(reading).partitions(asks, request) == ("b", no_room)
+    assert PartitionSelector(reading).partitions(job(1), request) == ("a,b", "")
+    full_reading = replace(reading, others=(plain, replace(plain, id=JobId("8"), partition="b")))
+    remark = "no room in partition b: QOS of_b, 1 of 1 job used"
+    assert PartitionSelector(full_reading).partitions(asks, request) == ("a,b", remark)
+    small_qos = Qos("small", group={Kind.GPUS: 2})
+    same_qos_reading = replace(reading, site=rules(small_qos))
+    assert PartitionSelector(same_qos_reading).partitions(asks, request) == ("a,b", "")
 
 
 @pytest.mark.parametrize("kind", [Kind.CPUS, Kind.MEMORY, Kind.BILLING])
 def test_running_hops_jobs_fill_limits_on_cores_and_memory(kind: Kind) -> None:
     site = rules(*FULL[:2], Qos("of_a", group={kind: 16}))
     runs = {"allocation": Allocation.of({NodeName("n0"): 1}), "tres": {kind: 14}}
-    other = replace(read(8, partition="a", **runs), state=SlurmState.RUNNING)
+    holder = replace(read(8, partition="a", **runs), state=SlurmState.RUNNING)
     asks = with_rules(1, cores_per_gpu=4.0, memory_mb_per_gpu=4.0)
-    where = read(1, partition="a,b")
-    told = f"no room in partition a: QOS of_a, 14 of 16 {kind} used"
-    assert PartitionSelector(Reading(0.0, (), (other, where), site=site)).partitions(
-        asks, where
-    ) == ("b", told)
+    request = read(1, partition="a,b")
+    remark = f"no room in partition a: QOS of_a, 14 of 16 {kind} used"
+    assert PartitionSelector(Reading(0.0, (), (holder, request), site=site)).partitions(
+        asks, request
+    ) == ("b", remark)
 
 
-def with_rules(number: int, *, reqs: tuple[int, ...] = (1, 2), **given: object) -> Job:
-    one = job(number, reqs=reqs)
-    return replace(one, rules=replace(one.rules, **given))  # type: ignore[arg-type]
+def with_rules(number: int, *, reqs: tuple[int, ...] = (1, 2), **fields: object) -> Job:
+    plain_job = job(number, reqs=reqs)
+    return replace(plain_job, rules=replace(plain_job.rules, **fields))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
-    ("kind", "most", "given", "each"),
+    ("kind", "maximum", "fields", "weight"),
     [
         (Kind.CPUS, 20, {"cores_per_gpu": 6.0}, 6),
         (Kind.MEMORY, 9000, {"memory_mb_per_gpu": 4000.0, "memory_mb_per_node": 100.0}, 4100),
@@ -267,14 +277,14 @@ def with_rules(number: int, *, reqs: tuple[int, ...] = (1, 2), **given: object) 
     ],
 )
 def test_a_row_counts_what_a_gpu_of_each_job_takes_of_it(
-    kind: Kind, most: int, given: dict[str, object], each: int
+    kind: Kind, maximum: int, fields: dict[str, object], weight: int
 ) -> None:
-    site = rules(Qos("small", group={kind: most}))
-    jobs = [with_rules(1, **given), with_rules(2, **given)]
+    site = rules(Qos("small", group={kind: maximum}))
+    jobs = [with_rules(1, **fields), with_rules(2, **fields)]
     [row] = rows(site, jobs)
-    assert (row.gpus, row.unit, set(row.per_gpu.values())) == (most, kind, {each})
-    assert row.taken(JobId("1"), 2) == 2 * each
-    assert rows(rules(Qos("small", group={kind: 1000 * most})), jobs) == []
+    assert (row.gpus, row.unit, set(row.per_gpu.values())) == (maximum, kind, {weight})
+    assert row.taken(JobId("1"), 2) == 2 * weight
+    assert rows(rules(Qos("small", group={kind: 1000 * maximum})), jobs) == []
 
 
 def test_billing_is_by_the_partitions_weights_in_whole_numbers() -> None:
@@ -283,7 +293,7 @@ def test_billing_is_by_the_partitions_weights_in_whole_numbers() -> None:
     [row] = rows(site, [with_rules(n, cores_per_gpu=3.0) for n in (1, 2)])
     assert (row.gpus, row.scale, set(row.per_gpu.values())) == (9000, 1000, {2750})
     largest = rows(replace(site, billing_is_largest=True), [with_rules(1, reqs=(8,))])
-    assert [(one.gpus, one.per_gpu) for one in largest] == [(9, {JobId("1"): 2})]
+    assert [(limit.gpus, limit.per_gpu) for limit in largest] == [(9, {JobId("1"): 2})]
 
 
 def test_gpus_of_a_type_count_for_those_who_name_it() -> None:
@@ -301,7 +311,7 @@ DEFAULT = ScriptOptions(default_memory=True)
 
 
 @pytest.mark.parametrize(
-    ("asked", "own", "site", "told"),
+    ("options", "fields", "site", "text"),
     [
         (DEFAULT, {}, {}, WHOLE),
         (DEFAULT, {}, {"mb_per_gpu": 1000}, WHOLE),
@@ -318,15 +328,15 @@ DEFAULT = ScriptOptions(default_memory=True)
     ],
 )
 def test_memory_that_slurm_starts_no_job_with_is_known(
-    asked: ScriptOptions, own: dict[str, int], site: dict[str, int], told: str
+    options: ScriptOptions, fields: dict[str, int], site: dict[str, int], text: str
 ) -> None:
     """As Slurm 22.05 and 24.11 do: MaxMemPerLimit."""
     a100 = GpuType("a100")
     nodes = [NodeReading(NodeName(f"n{mb}"), a100, 4, 16, memory_mb=mb) for mb in (16000, 32000)]
     memory = replace(SiteMemory(counted=True, most_mb_per_node=14000), **site)  # type: ignore[arg-type]
-    found = over_memory(read(1, options=asked, **own), memory, nodes)
-    assert (found is not None) == bool(told)
-    assert found is None or (found.code is ReasonCode.NO_CONFIGURATION and told in found.text)
+    reason = over_memory(read(1, options=options, **fields), memory, nodes)
+    assert (reason is not None) == bool(text)
+    assert reason is None or (reason.code is ReasonCode.NO_CONFIGURATION and text in reason.text)
 
 
 def test_of_several_partitions_those_whose_memory_is_enough_are_left() -> None:
@@ -338,35 +348,35 @@ def test_of_several_partitions_those_whose_memory_is_enough_are_left() -> None:
     )
     small = SiteMemory(counted=True, most_mb_per_node=14000)
 
-    def left(*, bounded: str, **own: object) -> str | Reason:
-        asked = read(1, partition="a,b", **own)
-        site = dict.fromkeys(bounded, small)
+    def open_to(*, bounded_partitions: str, **fields: object) -> str | Reason:
+        request = read(1, partition="a,b", **fields)
+        site = dict.fromkeys(bounded_partitions, small)
         return open_partitions(
-            asked,
+            request,
             Reading(
                 0.0,
                 nodes,
-                (asked,),
+                (request,),
                 memory=SiteMemory(counted=True),
                 partition_memory=site,
                 site=rules(),
             ),
         )
 
-    assert left(bounded="", memory_mb_per_node=15000) == "a,b"
-    assert left(bounded="a", memory_mb_per_node=15000) == "b"
-    assert left(bounded="b", memory_mb_per_node=15000) == "a"
+    assert open_to(bounded_partitions="", memory_mb_per_node=15000) == "a,b"
+    assert open_to(bounded_partitions="a", memory_mb_per_node=15000) == "b"
+    assert open_to(bounded_partitions="b", memory_mb_per_node=15000) == "a"
     assert (
-        left(bounded="a", options=ScriptOptions(default_memory=True)) == "b"
+        open_to(bounded_partitions="a", options=ScriptOptions(default_memory=True)) == "b"
     )  # node c is in neither
-    told = left(bounded="ab", memory_mb_per_node=15000)
-    assert isinstance(told, Reason)
-    assert told.code is ReasonCode.NO_CONFIGURATION
-    assert "MaxMemPerNode is 14000" in told.text
+    reason = open_to(bounded_partitions="ab", memory_mb_per_node=15000)
+    assert isinstance(reason, Reason)
+    assert reason.code is ReasonCode.NO_CONFIGURATION
+    assert "MaxMemPerNode is 14000" in reason.text
 
 
 @pytest.mark.parametrize(
-    ("asked", "megabytes", "told"),
+    ("options", "megabytes", "text"),
     [
         (
             ScriptOptions(gpu_type=GpuType("h100")),
@@ -390,7 +400,7 @@ def test_of_several_partitions_those_whose_memory_is_enough_are_left() -> None:
     ],
 )
 def test_what_no_node_has_is_named_at_once(
-    asked: ScriptOptions, megabytes: int | None, told: str
+    options: ScriptOptions, megabytes: int | None, text: str
 ) -> None:
     """A drained node counts: the job waits for it."""
     nodes = (
@@ -398,9 +408,9 @@ def test_what_no_node_has_is_named_at_once(
         NodeReading(NodeName("n1"), GpuType("v100"), 4, 16, memory_mb=32000),
         NodeReading(NodeName("n2"), GpuType("h100"), 4, 16, memory_mb=99000, partitions=("b",)),
     )
-    asks = read(1, partition="a", options=asked, memory_mb_per_node=megabytes)
-    found = open_partitions(asks, Reading(0.0, nodes, (asks,), site=rules()))
-    assert (told in found.text) if isinstance(found, Reason) else (found == "a" and not told)
+    asks = read(1, partition="a", options=options, memory_mb_per_node=megabytes)
+    reason = open_partitions(asks, Reading(0.0, nodes, (asks,), site=rules()))
+    assert (text in reason.text) if isinstance(reason, Reason) else (reason == "a" and not text)
 
 
 def test_a_node_with_too_little_memory_is_not_for_the_job() -> None:
@@ -435,12 +445,12 @@ def test_licences_let_as_many_jobs_run_as_there_are() -> None:
     assert row.name == "licence matlab (4, 2 of them used outside hops)"
 
 
-def allowed(asks: Job, site: SiteRules, largest: int = 8, **other: object) -> Job | Reason:
-    reading = read(1, **{"time_limit_seconds": 1200.0, **other})
-    found = where(reading, site)
-    if isinstance(found, Reason):
-        return found
-    return within_site(asks, replace(reading, partition=found), site, largest, 0.0)
+def counts_within(asks: Job, site: SiteRules, largest: int = 8, **fields: object) -> Job | Reason:
+    reading = read(1, **{"time_limit_seconds": 1200.0, **fields})
+    partitions = partitions_for(reading, site)
+    if isinstance(partitions, Reason):
+        return partitions
+    return within_site(asks, replace(reading, partition=partitions), site, largest, 0.0)
 
 
 def test_one_job_keeps_the_counts_that_it_may_have() -> None:
@@ -452,65 +462,80 @@ def test_one_job_keeps_the_counts_that_it_may_have() -> None:
         rules(in_lab("alice", each={Kind.GPUS: 1}), Qos("small", each={Kind.GPUS: 4})),
         rules(in_lab("alice", each={Kind.NODES: 1}), Qos("small", per_node={Kind.GPUS: 5})),
     ):
-        found = allowed(asks, site)
-        assert isinstance(found, Job)
-        assert found.reqs == (1, 2, 4)
-    least = allowed(asks, rules(Qos("small", least={Kind.GPUS: 3})))
-    assert isinstance(least, Job)
-    assert least.reqs == (4, 8)
+        bounded_job = counts_within(asks, site)
+        assert isinstance(bounded_job, Job)
+        assert bounded_job.reqs == (1, 2, 4)
+    bounded_below = counts_within(asks, rules(Qos("small", least={Kind.GPUS: 3})))
+    assert isinstance(bounded_below, Job)
+    assert bounded_below.reqs == (4, 8)
 
 
 def test_a_job_has_no_more_servers_and_gpus_on_each_than_the_site_allows() -> None:
     asks = job(1, reqs=(1, 2, 4, 8, 16))
-    two = allowed(asks, rules(Partition("gpu", nodes=2)), largest=4)
+    two = counts_within(asks, rules(Partition("gpu", nodes=2)), largest=4)
     assert isinstance(two, Job)
     assert (two.reqs, two.rules.max_nodes) == ((1, 2, 4, 8), 2)
-    grouped = allowed(asks, rules(lab(group={Kind.NODES: 3}), in_lab("alice")), largest=4)
-    assert isinstance(grouped, Job)
-    assert grouped.rules.max_nodes == 3
+    grouped_job = counts_within(asks, rules(lab(group={Kind.NODES: 3}), in_lab("alice")), largest=4)
+    assert isinstance(grouped_job, Job)
+    assert grouped_job.rules.max_nodes == 3
     cores = with_rules(1, reqs=(1, 2, 4), cores_per_gpu=4.0)
-    each = allowed(cores, rules(Qos("small", per_node={Kind.CPUS: 9})))
-    assert isinstance(each, Job)
-    assert (each.reqs, each.rules.max_per_node, each.rules.shape) == ((1, 2, 4), 2, ShapeRule.EVEN)
-    none = allowed(asks, rules(Partition("gpu", nodes=2)), largest=4, partition="gpu,debug")
+    per_node_job = counts_within(cores, rules(Qos("small", per_node={Kind.CPUS: 9})))
+    assert isinstance(per_node_job, Job)
+    assert (per_node_job.reqs, per_node_job.rules.max_per_node, per_node_job.rules.shape) == (
+        (1, 2, 4),
+        2,
+        ShapeRule.EVEN,
+    )
+    none = counts_within(asks, rules(Partition("gpu", nodes=2)), largest=4, partition="gpu,debug")
     assert isinstance(none, Job)
     assert none.rules.max_nodes is None
 
 
 def test_a_job_that_no_rule_lets_run_is_told_which() -> None:
-    def told(site: SiteRules, **other: object) -> Reason:
-        found = allowed(job(1, reqs=(4,)), site, **other)  # type: ignore[arg-type]
-        assert isinstance(found, Reason)
-        return found
+    def reason_of(site: SiteRules, **fields: object) -> Reason:
+        reason = counts_within(job(1, reqs=(4,)), site, **fields)  # type: ignore[arg-type]
+        assert isinstance(reason, Reason)
+        return reason
 
-    assert told(rules(Qos("small", each={Kind.GPUS: 2}))) == Reason(
+    assert reason_of(rules(Qos("small", each={Kind.GPUS: 2}))) == Reason(
         ReasonCode.NO_CONFIGURATION,
         "QOS small, 2 GPUs of one job: at most 2 GPUs; it asks for 4 or more",
     )
-    nodes = told(rules(Partition("gpu", nodes=1)), largest=2)
+    nodes = reason_of(rules(Partition("gpu", nodes=1)), largest=2)
     assert nodes.text == "partition gpu, 1 node of one job: at most 2 GPUs; it asks for 4 or more"
-    assert "at least 9 GPUs; it asks for 4" in told(rules(Qos("small", least={Kind.GPUS: 9}))).text
-    closed = told(rules(Partition("gpu", accounts=frozenset({"chem"}))))
-    assert closed.text == "partition gpu is for the accounts chem, not lab"
-    short = told(rules(Partition("gpu", seconds=3600.0)), time_limit_seconds=7200.0)
+    assert (
+        "at least 9 GPUs; it asks for 4"
+        in reason_of(rules(Qos("small", least={Kind.GPUS: 9}))).text
+    )
+    closed_reason = reason_of(rules(Partition("gpu", accounts=frozenset({"chem"}))))
+    assert closed_reason.text == "partition gpu is for the accounts chem, not lab"
+    short = reason_of(rules(Partition("gpu", seconds=3600.0)), time_limit_seconds=7200.0)
     assert short.text.startswith("its time limit of 120 minutes is above the 60 of partition gpu")
-    spent = told(rules(Qos("small", group={Kind.GPU_MINUTES: 9}, used={Kind.GPU_MINUTES: 9})))
-    assert (spent.code, "9 of 9 GPU minutes used" in spent.text) == (ReasonCode.LIMIT, True)
+    spent_reason = reason_of(
+        rules(Qos("small", group={Kind.GPU_MINUTES: 9}, used={Kind.GPU_MINUTES: 9}))
+    )
+    assert (spent_reason.code, "9 of 9 GPU minutes used" in spent_reason.text) == (
+        ReasonCode.LIMIT,
+        True,
+    )
     wall = {"group": {Kind.WALL_MINUTES: 30}, "used": {Kind.WALL_MINUTES: 15}}
-    assert isinstance(allowed(job(1), rules(Qos("small", **wall))), Job)
-    over = told(rules(Qos("small", **wall), safe=True))
-    assert (over.code, "15 of 30 minutes of run time" in over.text) == (ReasonCode.LIMIT, True)
+    assert isinstance(counts_within(job(1), rules(Qos("small", **wall))), Job)
+    wall_reason = reason_of(rules(Qos("small", **wall), safe=True))
+    assert (wall_reason.code, "15 of 30 minutes of run time" in wall_reason.text) == (
+        ReasonCode.LIMIT,
+        True,
+    )
     either = rules(Partition("gpu", accounts=frozenset({"chem"})), Partition("debug"))
-    assert where(read(1, partition="gpu,debug"), either) == "debug"
+    assert partitions_for(read(1, partition="gpu,debug"), either) == "debug"
 
 
 def test_minutes_of_all_time_are_kept_for_what_runs_where_slurm_is_safe() -> None:
-    spent = Qos("small", group={Kind.GPU_MINUTES: 200}, used={Kind.GPU_MINUTES: 50})
+    spent_qos = Qos("small", group={Kind.GPU_MINUTES: 200}, used={Kind.GPU_MINUTES: 50})
     jobs = [job(1), job(2)]
-    [row] = rows(rules(spent, safe=True), jobs)
+    [row] = rows(rules(spent_qos, safe=True), jobs)
     assert (row.gpus, set(row.per_gpu.values())) == (150, {60})
     assert "50 used up" in row.name
-    assert rows(rules(spent), jobs) == []
+    assert rows(rules(spent_qos), jobs) == []
 
 
 @given(
@@ -519,26 +544,26 @@ def test_minutes_of_all_time_are_kept_for_what_runs_where_slurm_is_safe() -> Non
     st.integers(0, 6),
 )
 def test_the_order_of_jobs_changes_nothing_and_no_row_gives_more_than_is_left(
-    asking: list[tuple[str, int]], using: list[tuple[str, int]], most: int
+    requests: list[tuple[str, int]], uses: list[tuple[str, int]], maximum: int
 ) -> None:
-    site = rules(Qos("small", per_user={Kind.GPUS: most}))
-    jobs = [job(at, user, (gpus,)) for at, (user, gpus) in enumerate(asking)]
-    others = tuple(
+    site = rules(Qos("small", per_user={Kind.GPUS: maximum}))
+    jobs = [job(at, user, (gpus,)) for at, (user, gpus) in enumerate(requests)]
+    holders = tuple(
         Holder(JobId(str(100 + at)), UserName(user), "lab", "small", "gpu", gpus, gpus)
-        for at, (user, gpus) in enumerate(using)
+        for at, (user, gpus) in enumerate(uses)
     )
-    found = rows(site, jobs, others)
-    assert rows(site, jobs[::-1], others[::-1]) == [
-        replace(row, name=again.name)
-        for row, again in zip(found, rows(site, jobs[::-1], others[::-1]), strict=True)
+    limits = rows(site, jobs, holders)
+    assert rows(site, jobs[::-1], holders[::-1]) == [
+        replace(row, name=reversed_row.name)
+        for row, reversed_row in zip(limits, rows(site, jobs[::-1], holders[::-1]), strict=True)
     ]
     for user in "abc":
         mine = [j for j in jobs if j.user == user]
-        left = max(0, most - sum(gpus for name, gpus in using if name == user))
-        given = [row for row in found if mine and mine[0].id in row.jobs]
-        if sum(max(j.reqs) for j in mine) > left:
-            assert [(row.jobs, row.gpus) for row in given] == [
-                (frozenset(j.id for j in mine), left)
+        rest_of_limit = max(0, maximum - sum(gpus for name, gpus in uses if name == user))
+        user_rows = [row for row in limits if mine and mine[0].id in row.jobs]
+        if sum(max(j.reqs) for j in mine) > rest_of_limit:
+            assert [(row.jobs, row.gpus) for row in user_rows] == [
+                (frozenset(j.id for j in mine), rest_of_limit)
             ]
         else:
-            assert given == []
+            assert user_rows == []

@@ -38,30 +38,31 @@ def notes(samples: float | None, record: JobRecord) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("planned", "said"), [(4000, "4 times"), (250, "1/4 of"), (1000, ""), (1450, ""), (None, "")]
+    ("planned_samples", "text"),
+    [(4000, "4 times"), (250, "1/4 of"), (1000, ""), (1450, ""), (None, "")],
 )
 def test_planned_samples_that_are_a_multiple_of_the_declared_ones(
-    planned: float | None, said: str
+    planned_samples: float | None, text: str
 ) -> None:
-    told = notes(1000, replace(RECORD, samples_planned=planned))
-    assert len(told) == bool(said)
-    assert all(said in note and "batch=" in note for note in told)
+    remarks = notes(1000, replace(RECORD, samples_planned=planned_samples))
+    assert len(remarks) == bool(text)
+    assert all(text in note and "batch=" in note for note in remarks)
 
 
 @pytest.mark.parametrize(
-    ("saved", "restarts", "doubted"),
+    ("has_saved", "restarts", "is_doubted"),
     [(False, 0, True), (False, 2, True), (True, 0, True), (True, 1, False), (None, 0, False)],
 )
 def test_a_training_without_samples_is_named(
-    saved: bool | None, restarts: int, doubted: bool
+    has_saved: bool | None, restarts: int, is_doubted: bool
 ) -> None:
-    record = replace(RECORD, saved=saved, restarts=restarts, samples_done=0.0)
-    assert bool(notes(None, record)) == doubted
+    record = replace(RECORD, saved=has_saved, restarts=restarts, samples_done=0.0)
+    assert bool(notes(None, record)) == is_doubted
     assert not notes(None, replace(record, samples_done=1.0))
 
 
 @pytest.mark.parametrize(
-    ("batch", "per_gpu", "doubted"),
+    ("batch", "per_gpu", "is_doubted"),
     [
         (32.0, 320.0, True),  # four times the samples in the same time
         (2.0, 20.0, True),
@@ -72,10 +73,10 @@ def test_a_training_without_samples_is_named(
     ],
 )
 def test_a_batch_that_jumps_while_its_time_stays(
-    batch: float, per_gpu: float, doubted: bool
+    batch: float, per_gpu: float, is_doubted: bool
 ) -> None:
     later = replace(SPEED, batch=batch, per_gpu=per_gpu, at=2.0)
-    assert bool(doubtful_batch([later, SPEED])) == doubted
+    assert bool(doubtful_batch([later, SPEED])) == is_doubted
     assert not doubtful_batch([SPEED, replace(later, gpus=2)])
     assert not doubtful_batch([SPEED, replace(later, user=UserName("bert"))])
 

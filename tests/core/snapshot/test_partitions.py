@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from memory_cluster import A100, TABLE, Cluster, comment, submitted
+from memory_cluster import A100, TABLE, Cluster, comment, submission
 from memory_store import MemoryStore
 
 from hopsd.core.queue.profile_runs import ProfilingSettings
@@ -36,7 +36,7 @@ def node(name: str, *partitions: str, gpu_type: GpuType = A100) -> NodeReading:
 
 
 def job(number: int, partition: str, *reqs: int) -> JobReading:
-    return replace(submitted(number, comment(*reqs)), partition=partition)
+    return replace(submission(number, comment(*reqs)), partition=partition)
 
 
 def cluster(nodes: Collection[NodeReading], jobs: Collection[JobReading]) -> Cluster:
@@ -54,8 +54,8 @@ def test_each_job_gets_gpus_of_its_own_partition_alone() -> None:
         [job(1, "short", 1, 2), job(2, "short", 2), job(3, "long", 8), job(4, "short", 4)],
     )
     result = one_round(port)
-    where = {i: a.nodes for i, a in port.placements().items()}
-    assert where == {"1": ("n2",), "2": ("n2",), "3": ("n0", "n1")}
+    node_names = {i: a.nodes for i, a in port.placements().items()}
+    assert node_names == {"1": ("n2",), "2": ("n2",), "3": ("n0", "n1")}
     assert result.plan.waiting[JobId("4")].code is not ReasonCode.ERROR
 
 
@@ -77,25 +77,29 @@ def test_what_does_not_fit_a_partition_keeps_nobody_out_of_the_window() -> None:
     assert "1 of 2 servers are open to it" in text
 
 
-@pytest.mark.parametrize("held", [False, True])
-def test_a_job_may_use_all_of_its_partition_whoever_else_waits(held: bool) -> None:
+@pytest.mark.parametrize("is_held", [False, True])
+def test_a_job_may_use_all_of_its_partition_whoever_else_waits(is_held: bool) -> None:
     """Two partitions overlap; one user's job in the smaller one parted the larger for all."""
     nodes = [node("n0", "gpu", "debug"), node("n1", "gpu"), node("n2", "gpu")]
-    other = job(2, "debug", 4)
-    port = cluster(nodes, [job(1, "gpu", 12), replace(other, hold=Hold.USER) if held else other])
+    competitor = job(2, "debug", 4)
+    port = cluster(
+        nodes, [job(1, "gpu", 12), replace(competitor, hold=Hold.USER) if is_held else competitor]
+    )
     one_round(port)
-    found = port.placements()
-    assert found[JobId("1")].gpus == 12 or (not held and found[JobId("2")].nodes == ("n0",))
-    assert held or found.keys() <= {"1", "2"}
+    placements = port.placements()
+    assert placements[JobId("1")].gpus == 12 or (
+        not is_held and placements[JobId("2")].nodes == ("n0",)
+    )
+    assert is_held or placements.keys() <= {"1", "2"}
 
 
 def test_a_job_in_several_partitions_goes_where_it_fits() -> None:
     nodes = [node("n0", "a"), node("n1", "b"), node("n2", "b"), node("n3", "c", gpu_type=V100)]
     port = cluster(nodes, [job(1, "a,b", 6), job(2, "a,c", 4), job(3, "a,c", 4)])
     one_round(port)
-    found = {i: a.nodes for i, a in port.placements().items()}
-    assert found["1"] == ("n1", "n2")
-    assert {found["2"], found["3"]} == {("n0",), ("n3",)}
+    node_names = {i: a.nodes for i, a in port.placements().items()}
+    assert node_names["1"] == ("n1", "n2")
+    assert {node_names["2"], node_names["3"]} == {("n0",), ("n3",)}
 
 
 def test_a_job_goes_on_to_the_partition_that_has_room_in_its_limits() -> None:
@@ -106,11 +110,15 @@ def test_a_job_goes_on_to_the_partition_that_has_room_in_its_limits() -> None:
     result = run_round(port, memory, policy("hops"), SETTINGS, None)
     assert port.placements().keys() == {"1"}
     assert "QOS of_a" in result.plan.waiting[JobId("2")].text
-    again = run_round(port, memory, policy("hops"), SETTINGS, result.window)
-    assert not again.first
+    second_round = run_round(port, memory, policy("hops"), SETTINGS, result.window)
+    assert not second_round.first
     assert port.placements().keys() == {"1", "2"}
-    assert [(one.step.job, one.step.partition) for one in again.outcomes] == [("2", "b")]
-    assert "no room in partition a: QOS of_a, 4 of 4 GPUs used" in again.built.notes[JobId("2")]
+    assert [(outcome.step.job, outcome.step.partition) for outcome in second_round.outcomes] == [
+        ("2", "b")
+    ]
+    assert (
+        "no room in partition a: QOS of_a, 4 of 4 GPUs used" in second_round.built.notes[JobId("2")]
+    )
 
 
 def test_a_partition_that_a_plain_job_fills_is_left_out_at_a_rounds_start() -> None:
@@ -121,13 +129,17 @@ def test_a_partition_that_a_plain_job_fills_is_left_out_at_a_rounds_start() -> N
     memory = MemoryStore(tables={WorkloadName("w"): {A100: TABLE}})
     result = run_round(port, memory, policy("hops"), SETTINGS, None)
     assert result.first
-    assert [(one.step.job, one.step.partition) for one in result.outcomes] == [("2", "b")]
+    assert [(outcome.step.job, outcome.step.partition) for outcome in result.outcomes] == [
+        ("2", "b")
+    ]
 
 
 def test_a_job_waits_for_the_partition_that_can_hold_it() -> None:
     """The other has room in its limits, and no server that is large enough."""
     port = cluster([node("n0", "a"), node("n1", "a"), replace(node("n2", "b"), gpus=2)], [])
-    port.jobs = {one.id: one for one in (job(1, "a", 4), job(2, "a,b", 4), job(3, "b,a", 4))}
+    port.jobs = {
+        request.id: request for request in (job(1, "a", 4), job(2, "a,b", 4), job(3, "b,a", 4))
+    }
     port.site = FOUR_IN_A
     memory = MemoryStore(tables={WorkloadName("w"): {A100: TABLE}})
     result = run_round(port, memory, policy("hops"), SETTINGS, None)
@@ -135,13 +147,13 @@ def test_a_job_waits_for_the_partition_that_can_hold_it() -> None:
         result = run_round(port, memory, policy("hops"), SETTINGS, result.window)
         assert port.placements().keys() == {"1"}
         for waits in map(JobId, "23"):
-            told = result.plan.waiting[waits]
-            assert (told.code, "QOS of_a" in told.text) == (ReasonCode.LIMIT, True)
+            reason = result.plan.waiting[waits]
+            assert (reason.code, "QOS of_a" in reason.text) == (ReasonCode.LIMIT, True)
 
 
 def test_no_job_stops_at_a_rounds_start_because_others_use_up_its_limit() -> None:
     """Job 2 counts in the account without being bound, since its QOS has a limit of its own."""
-    own = replace(job(2, "a", 4), qos="own", account="lab")
+    exempt_job = replace(job(2, "a", 4), qos="own", account="lab")
     port = cluster([node("n0", "a"), node("n1", "a")], [replace(job(1, "a", 4), account="lab")])
     port.site = SiteRules(
         limited=True,
@@ -150,11 +162,11 @@ def test_no_job_stops_at_a_rounds_start_because_others_use_up_its_limit() -> Non
     )
     memory = MemoryStore(tables={WorkloadName("w"): {A100: TABLE}})
     result = run_round(port, memory, policy("hops"), SETTINGS, None)
-    port.jobs[own.id] = own
+    port.jobs[exempt_job.id] = exempt_job
     run_round(port, memory, policy("hops"), SETTINGS, result.window)
     assert port.placements().keys() == {"1", "2"}
-    again = run_round(port, memory, policy("hops"), SETTINGS, None)
-    assert (again.first, again.outcomes) == (True, ())
+    second_round = run_round(port, memory, policy("hops"), SETTINGS, None)
+    assert (second_round.first, second_round.outcomes) == (True, ())
     assert port.placements().keys() == {"1", "2"}
 
 
@@ -183,8 +195,8 @@ def test_who_cannot_end_before_a_reservation_goes_elsewhere() -> None:
     short = replace(job(2, "main", 4), time_limit_seconds=1800.0)
     port.jobs |= {j.id: j for j in (short, job(3, "main", 1))}
     result = run_round(port, memory, policy("hops"), SETTINGS, window)
-    where = {i: a.nodes for i, a in port.placements().items()}
-    assert where == {"1": ("n0",), "2": ("n1",)}, "what runs may finish where it is"
+    node_names = {i: a.nodes for i, a in port.placements().items()}
+    assert node_names == {"1": ("n0",), "2": ("n1",)}, "what runs may finish where it is"
     assert "reservations" in result.plan.waiting[JobId("3")].text
     port.nodes = (nodes[0], replace(nodes[1], reserved_from=port.now + 1800.0))
     del port.jobs[JobId("1")]
@@ -201,17 +213,26 @@ PARTITIONS = st.lists(st.sampled_from("abc"), min_size=1, max_size=3, unique=Tru
 @settings(max_examples=25)
 @given(
     nodes=st.lists(st.tuples(PARTITIONS, st.sampled_from([A100, V100])), min_size=1, max_size=5),
-    asked=st.lists(st.tuples(PARTITIONS, st.sampled_from([1, 2, 4, 6, 8])), min_size=1, max_size=6),
+    requests=st.lists(
+        st.tuples(PARTITIONS, st.sampled_from([1, 2, 4, 6, 8])), min_size=1, max_size=6
+    ),
 )
 def test_no_policy_places_a_job_out_of_its_partitions(
     name: str,
     nodes: list[tuple[list[str], GpuType]],
-    asked: list[tuple[list[str], int]],
+    requests: list[tuple[list[str], int]],
 ) -> None:
-    there = [node(f"n{i}", *of, gpu_type=kind) for i, (of, kind) in enumerate(nodes)]
-    port = cluster(there, [job(i, ",".join(of), gpus) for i, (of, gpus) in enumerate(asked, 1)])
+    nodes_in_partitions = [
+        node(f"n{i}", *partitions, gpu_type=kind) for i, (partitions, kind) in enumerate(nodes)
+    ]
+    port = cluster(
+        nodes_in_partitions,
+        [job(i, ",".join(partitions), gpus) for i, (partitions, gpus) in enumerate(requests, 1)],
+    )
     one_round(port, name)
-    inside = {n.name: set(n.partitions) for n in there}
-    for placed, allocation in port.placements().items():
-        own = set(asked[int(placed) - 1][0])
-        assert own.intersection(*(inside[n] for n in allocation.nodes)), f"{placed}: {allocation}"
+    inside = {n.name: set(n.partitions) for n in nodes_in_partitions}
+    for job_id, allocation in port.placements().items():
+        allowed_partitions = set(requests[int(job_id) - 1][0])
+        assert allowed_partitions.intersection(*(inside[n] for n in allocation.nodes)), (
+            f"{job_id}: {allocation}"
+        )

@@ -24,9 +24,9 @@ def after_runs_of(seconds: float, folder: Path, user: str = "ann", runs: int = 3
     rig.tick()
     assert rig.port.running == {str(n) for n in names}
     rig.port.now = NOW + 30.0 + seconds
-    for ended in list(rig.port.jobs.values()):
-        rig.port.jobs[ended.id] = replace(
-            ended, state=SlurmState.COMPLETED, end=NOW + 30.0 + seconds
+    for job_run in list(rig.port.jobs.values()):
+        rig.port.jobs[job_run.id] = replace(
+            job_run, state=SlurmState.COMPLETED, end=NOW + 30.0 + seconds
         )
     rig.tick()
     rig.port.jobs.clear()
@@ -45,9 +45,9 @@ def test_past_runs_come_before_the_time_limit(tmp_path: Path) -> None:
     row = rig.row("9")
     assert row["age_seconds"] == pytest.approx(3 * HOUR, rel=0.05)
     assert row["expected"]["low"] < 3 * HOUR < row["expected"]["high"]
-    shown = _expectation(row)
-    assert shown.startswith("about 3h0")
-    assert shown.endswith("from 3 runs of this workload by ann")
+    expectation = _expectation(row)
+    assert expectation.startswith("about 3h0")
+    assert expectation.endswith("from 3 runs of this workload by ann")
 
 
 def test_a_job_that_outruns_them_is_expected_to_run_on(tmp_path: Path) -> None:

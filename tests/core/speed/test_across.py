@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from speed_values import NOW, A, estimated, records, theory
+from speed_values import NOW, A, estimate_of, records, theory
 
 from hopsd.core.speed.across import implied_across, measured_across, theory_across
 from hopsd.core.speed.estimator import Estimate, EstimatorSettings
@@ -16,7 +16,7 @@ from hopsd.core.speed.throughput import IterationModel, per_gpu
 from hopsd.model.ids import UserName, WorkloadName
 from hopsd.model.knowledge import Bandwidth, Knowledge, ThroughputRecord
 
-OTHER = WorkloadName("other")
+OTHER_WORKLOAD = WorkloadName("other")
 MODEL = EstimatorSettings().model
 
 
@@ -53,50 +53,53 @@ def test_a_bandwidth_across_leaves_is_found_from_its_factor(params: float, rate:
     times = basic_times(theory(params=params), Bandwidth(A, 1e7, 4e6))
     assert times is not None
     factor = theory_across(times, rate, (16, 2), MODEL)
-    found = implied_across(times, factor, (16, 2), MODEL)
-    if found is not None:
-        assert theory_across(times, found, (16, 2), MODEL) == pytest.approx(factor, rel=1e-6)
+    bandwidth = implied_across(times, factor, (16, 2), MODEL)
+    if bandwidth is not None:
+        assert theory_across(times, bandwidth, (16, 2), MODEL) == pytest.approx(factor, rel=1e-6)
     else:
         assert factor > 0.98 or factor == 0.05
 
 
 def test_speeds_measured_across_leaves_count_as_below_one() -> None:
-    known = Knowledge(records=tuple(spread(100.0, 1) + spread(80.0, 2) + spread(80.0, 2)))
-    estimate = estimated(known)
+    knowledge = Knowledge(records=tuple(spread(100.0, 1) + spread(80.0, 2) + spread(80.0, 2)))
+    estimate = estimate_of(knowledge)
     assert estimate.across == {1: 1.0, 2: pytest.approx(0.8)}
     assert per_gpu(estimate.tables[A], 8, 2) == pytest.approx(100.0)
 
 
-def calibrated(b_across: float, reports: tuple[ThroughputRecord, ...] = ()) -> Estimate:
+def estimate_with(b_across: float, reports: tuple[ThroughputRecord, ...] = ()) -> Estimate:
     bandwidth = (Bandwidth(A, 1e7, 4e6, NOW, b_across),)
-    return estimated(Knowledge(records=reports, theory=(theory(),), bandwidth=bandwidth))
+    return estimate_of(Knowledge(records=reports, theory=(theory(),), bandwidth=bandwidth))
 
 
 def test_a_calibrated_bandwidth_predicts_a_job_that_never_crossed_leaves() -> None:
-    factor = calibrated(1e6).across[2]
+    factor = estimate_with(1e6).across[2]
     times = basic_times(theory(), Bandwidth(A, 1e7, 4e6))
     assert times is not None
     assert factor == pytest.approx(theory_across(times, 1e6, (16, 2), MODEL))
     assert factor < 0.6
-    assert calibrated(4e6).across == {}
-    assert calibrated(0.0).across == {}
+    assert estimate_with(4e6).across == {}
+    assert estimate_with(0.0).across == {}
 
 
 def test_what_was_measured_comes_before_what_is_calibrated() -> None:
     measured = (*spread(100.0, 1), *spread(90.0, 2))
-    assert calibrated(1e6, reports=measured).across[2] == pytest.approx(0.9)
+    assert estimate_with(1e6, reports=measured).across[2] == pytest.approx(0.9)
 
 
 def test_other_trainings_slowdowns_predict_this_ones() -> None:
     """Nobody calibrated across leaves: a training of the same size that crossed them shows it."""
-    crossed = (*spread(100.0, 1, workload=OTHER), *spread(60.0, 2, workload=OTHER))
-    fits = (theory(), theory(workload=OTHER))
+    spread_records = (
+        *spread(100.0, 1, workload=OTHER_WORKLOAD),
+        *spread(60.0, 2, workload=OTHER_WORKLOAD),
+    )
+    fits = (theory(), theory(workload=OTHER_WORKLOAD))
     bandwidth = (Bandwidth(A, 1e7, 4e6, NOW),)
-    known = Knowledge(records=crossed, theory=fits, bandwidth=bandwidth)
-    assert estimated(known).across == {1: 1.0, 2: pytest.approx(0.6)}
-    assert estimated(replace(known, theory=(theory(params=1.0), fits[1]))).across == {}
+    knowledge = Knowledge(records=spread_records, theory=fits, bandwidth=bandwidth)
+    assert estimate_of(knowledge).across == {1: 1.0, 2: pytest.approx(0.6)}
+    assert estimate_of(replace(knowledge, theory=(theory(params=1.0), fits[1]))).across == {}
 
 
 def test_the_paper_knows_no_leaves() -> None:
-    known = Knowledge(records=tuple(spread(100.0, 1) + spread(80.0, 2)), theory=(theory(),))
-    assert estimated(known, model=IterationModel(paper_exact=True)).across == {}
+    knowledge = Knowledge(records=tuple(spread(100.0, 1) + spread(80.0, 2)), theory=(theory(),))
+    assert estimate_of(knowledge, model=IterationModel(paper_exact=True)).across == {}

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from speed_values import NODES, NOW, RESNET, A, estimated, knowledge, record, theory
+from speed_values import NODES, NOW, RESNET, A, estimate_of, knowledge, record, theory
 
 from hopsd.core.speed.batches import carried_over, split
 from hopsd.core.speed.estimator import Estimator, EstimatorSettings
@@ -17,12 +17,12 @@ from hopsd.core.speed.throughput import IterationModel, per_gpu
 from hopsd.model.ids import NodeName
 from hopsd.model.knowledge import Knowledge, ThroughputRecord
 
-COMPUTE, FIXED, NETWORK = 0.008, 0.02, 0.25
+COMPUTE, FIXED_SECONDS, NETWORK = 0.008, 0.02, 0.25
 """Seconds of a sample, of an iteration and, over two servers, of communication."""
 
 
 def seconds(batch: float, nodes: int = 1) -> float:
-    return FIXED + COMPUTE * batch + (NETWORK if nodes > 1 else 0.0)
+    return FIXED_SECONDS + COMPUTE * batch + (NETWORK if nodes > 1 else 0.0)
 
 
 def run(batch: float, gpus: int = 1, nodes: int = 1, at: float = NOW) -> list[ThroughputRecord]:
@@ -41,24 +41,33 @@ def run(batch: float, gpus: int = 1, nodes: int = 1, at: float = NOW) -> list[Th
     ]
 
 
-def speed(known: Knowledge, gpus: int, nodes: int, model: IterationModel | None = None) -> float:
+def speed(
+    knowledge: Knowledge, gpus: int, nodes: int, model: IterationModel | None = None
+) -> float:
     settings = EstimatorSettings(model=model or IterationModel())
-    return per_gpu(Estimator(NODES, known, settings, NOW).estimate(RESNET).tables[A], gpus, nodes)
+    return per_gpu(
+        Estimator(NODES, knowledge, settings, NOW).estimate(RESNET).tables[A], gpus, nodes
+    )
 
 
 def test_after_a_change_of_the_batch_the_network_takes_as_long_as_before() -> None:
     """64 to 8 samples: a fifth of the speed over two servers, where three fifths remain on one."""
     before = [*run(64, at=NOW - 900), *run(64, 2, 2, at=NOW - 800)]
     fit = theory(
-        batch_size=8, params=0, t_f=COMPUTE * 8 / 3, t_b=COMPUTE * 8 * 2 / 3, t_u=FIXED, mu_cache=0
+        batch_size=8,
+        params=0,
+        t_f=COMPUTE * 8 / 3,
+        t_b=COMPUTE * 8 * 2 / 3,
+        t_u=FIXED_SECONDS,
+        mu_cache=0,
     )
-    known = Knowledge(records=(*before, *run(8)), theory=(fit,))
+    knowledge = Knowledge(records=(*before, *run(8)), theory=(fit,))
     real, old = 8 / seconds(8, 2), 64 / seconds(64, 2)
-    assert speed(known, 1, 1) == pytest.approx(8 / seconds(8))
-    assert speed(known, 2, 2) == pytest.approx(real, rel=0.25)
+    assert speed(knowledge, 1, 1) == pytest.approx(8 / seconds(8))
+    assert speed(knowledge, 2, 2) == pytest.approx(real, rel=0.25)
     assert old > 2 * real
     # The paper knows no batch sizes.
-    assert speed(known, 2, 2, IterationModel(paper_exact=True)) == pytest.approx(old)
+    assert speed(knowledge, 2, 2, IterationModel(paper_exact=True)) == pytest.approx(old)
 
 
 def test_without_a_shape_measured_at_both_nothing_is_carried_over() -> None:
@@ -69,13 +78,13 @@ def test_without_a_shape_measured_at_both_nothing_is_carried_over() -> None:
 
 
 def test_a_constant_batch_of_all_gpus_is_no_change() -> None:
-    known = [*run(64), *run(32, 2, 2), *run(16, 4)]
-    present, before = split(known)
-    assert (sorted(map(str, present)), before) == (sorted(map(str, known)), [])
-    changed = [*run(128, at=NOW - 90), *run(64, 2, 2, at=NOW - 80), *known]
-    present, before = split(changed)
-    assert sorted(map(str, present)) == sorted(map(str, known))
-    assert len(before) == len(changed) - len(known)
+    records = [*run(64), *run(32, 2, 2), *run(16, 4)]
+    present, before = split(records)
+    assert (sorted(map(str, present)), before) == (sorted(map(str, records)), [])
+    changed_batches = [*run(128, at=NOW - 90), *run(64, 2, 2, at=NOW - 80), *records]
+    present, before = split(changed_batches)
+    assert sorted(map(str, present)) == sorted(map(str, records))
+    assert len(before) == len(changed_batches) - len(records)
 
 
 def test_of_several_former_batches_the_last_one_counts() -> None:
@@ -88,36 +97,36 @@ def test_two_jobs_of_one_name_do_not_change_it_at_each_report() -> None:
     reports: list[ThroughputRecord] = []
     for tick in range(40):
         # Each has a record for each of its nodes.
-        both = [run(64, 2, 2, at=NOW + tick), run(24, 4, 2, at=NOW + tick + 0.5)]
-        reports += [each for job in draw.sample(both, 2) for each in (job[0], job[6])]
+        two_runs = [run(64, 2, 2, at=NOW + tick), run(24, 4, 2, at=NOW + tick + 0.5)]
+        reports += [report for job in draw.sample(two_runs, 2) for report in (job[0], job[6])]
         present, _ = split(reports)
-        assert {each.batch for each in present} == {64.0}
+        assert {report.batch for report in present} == {64.0}
 
 
 @given(st.lists(st.tuples(st.floats(0, 1e6), st.integers(1, 64), st.floats(0, 1e9)), max_size=30))
 def test_no_record_is_in_both_and_those_of_unknown_batch_stay(
-    made: list[tuple[float, int, float]],
+    cases: list[tuple[float, int, float]],
 ) -> None:
-    given_ = [record(10.0, gpus, batch=batch, at=at) for batch, gpus, at in made]
-    present, before = split(given_)
-    ids = [id(each) for each in (*present, *before)]
+    records = [record(10.0, gpus, batch=batch, at=at) for batch, gpus, at in cases]
+    present, before = split(records)
+    ids = [id(report) for report in (*present, *before)]
     assert len(ids) == len(set(ids))
-    assert set(ids) <= {id(each) for each in given_}
-    assert all(each in present for each in given_ if each.batch == 0.0)
-    assert not given_ or present
+    assert set(ids) <= {id(report) for report in records}
+    assert all(report in present for report in records if report.batch == 0.0)
+    assert not records or present
 
 
 def test_reports_without_a_batch_count_as_they_did() -> None:
     records = [record(50.0, 2, nodes=2) for _ in range(4)]
     fits = (theory(),)
-    estimate = estimated(knowledge(*records, fits=fits))
+    estimate = estimate_of(knowledge(*records, fits=fits))
     assert per_gpu(estimate.tables[A], 2, 2) == pytest.approx(50.0)
 
 
 def test_records_from_before_batches_were_told_do_not_shorten_an_iteration() -> None:
-    known = run(64, 2, 2)
-    untold = [replace(each, batch=0.0, at=each.at - 100) for each in known]
-    layers = by_workload([*untold, *untold, *known], 86400.0, NOW)[RESNET]
+    batch_records = run(64, 2, 2)
+    untold = [replace(report, batch=0.0, at=report.at - 100) for report in batch_records]
+    layers = by_workload([*untold, *untold, *batch_records], 86400.0, NOW)[RESNET]
     shape = layers.type[A].shapes[2, 2]
     assert shape.iteration_seconds == pytest.approx(seconds(64, 2))
     assert shape.batch == pytest.approx(64)
@@ -127,7 +136,7 @@ def test_of_a_program_that_divides_its_batch_nothing_is_carried_over() -> None:
     """64 samples of all GPUs become 128: eight GPUs on two servers compute 16 each, not 128."""
     before = [*run(64, at=NOW - 900), *run(8, 8, 2, at=NOW - 800)]
     t_f = COMPUTE * 128 / 3
-    fit = theory(batch_size=128, params=0, t_f=t_f, t_b=2 * t_f, t_u=FIXED, mu_cache=0)
+    fit = theory(batch_size=128, params=0, t_f=t_f, t_b=2 * t_f, t_u=FIXED_SECONDS, mu_cache=0)
     now = tuple(run(128))
-    known, forgotten = (Knowledge(records=r, theory=(fit,)) for r in ((*before, *now), now))
-    assert speed(known, 8, 2) == speed(forgotten, 8, 2)
+    knowledge, forgetful = (Knowledge(records=r, theory=(fit,)) for r in ((*before, *now), now))
+    assert speed(knowledge, 8, 2) == speed(forgetful, 8, 2)

@@ -7,7 +7,18 @@ from math import log
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from speed_values import NODES, NOW, PAPER, RESNET, A, estimated, knowledge, record, records, theory
+from speed_values import (
+    NODES,
+    NOW,
+    PAPER,
+    RESNET,
+    A,
+    estimate_of,
+    knowledge,
+    record,
+    records,
+    theory,
+)
 
 from hopsd.core.placement.available import AvailableResources
 from hopsd.core.placement.generate import generate
@@ -38,17 +49,17 @@ TIMES = BasicTimes(
 """Those of the theory and the bandwidth in speed_values."""
 
 
-def job(known: Estimate, **changes: object) -> Job:
+def job(estimate: Estimate, **changes: object) -> Job:
     values = {"id": JobId("1"), "user": UserName("u"), "submit": 0.0, "wait_seconds": 0.0,
-              "reqs": (1, 2, 4, 8), "throughput": known.tables,
-              "server_factor": known.server_factor,
-              "server_factor_at": known.server_factor_at}  # fmt: skip
+              "reqs": (1, 2, 4, 8), "throughput": estimate.tables,
+              "server_factor": estimate.server_factor,
+              "server_factor_at": estimate.server_factor_at}  # fmt: skip
     return Job(**values | changes)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("model", MODELS)
 def test_every_shape_is_predicted_at_its_own_counts(model: IterationModel) -> None:
-    table = estimated(knowledge(fits=(theory(),)), model=model).tables[A]
+    table = estimate_of(knowledge(fits=(theory(),)), model=model).tables[A]
     for gpus, nodes in SHAPES:
         assert per_gpu(table, gpus, nodes) == pytest.approx(
             theory_per_gpu(TIMES, gpus, nodes, model)
@@ -58,21 +69,23 @@ def test_every_shape_is_predicted_at_its_own_counts(model: IterationModel) -> No
 @pytest.mark.parametrize("model", MODELS)
 @given(st.lists(st.sampled_from(SHAPES), min_size=1, max_size=5, unique=True))
 def test_a_record_that_confirms_theory_changes_nothing(
-    model: IterationModel, seen: list[tuple[int, int]]
+    model: IterationModel, shapes: list[tuple[int, int]]
 ) -> None:
-    before = estimated(knowledge(fits=(theory(),)), model=model).tables[A]
-    known = [r for g, n in seen for r in records(3, per_gpu(before, g, n), g, nodes=n)]
-    after = estimated(knowledge(*known, fits=(theory(),)), model=model).tables[A]
+    before = estimate_of(knowledge(fits=(theory(),)), model=model).tables[A]
+    records_of_shapes = [
+        r for g, n in shapes for r in records(3, per_gpu(before, g, n), g, nodes=n)
+    ]
+    after = estimate_of(knowledge(*records_of_shapes, fits=(theory(),)), model=model).tables[A]
     for gpus, nodes in SHAPES:
         assert per_gpu(after, gpus, nodes) == pytest.approx(per_gpu(before, gpus, nodes), rel=1e-6)
-        if (gpus, nodes) not in seen:
+        if (gpus, nodes) not in shapes:
             assert "scaled" not in after.source_of(gpus, nodes)
 
 
 @pytest.mark.parametrize("model", MODELS)
 def test_two_gpus_on_two_servers_are_not_eight(model: IterationModel) -> None:
-    known = knowledge(*records(3, 30.0, 2, nodes=2), fits=(theory(),))
-    table = estimated(known, model=model).tables[A]
+    knowledge_of_two = knowledge(*records(3, 30.0, 2, nodes=2), fits=(theory(),))
+    table = estimate_of(knowledge_of_two, model=model).tables[A]
     assert per_gpu(table, 2, 2) == pytest.approx(30.0)
     assert table.source_of(2, 2) == "type, 3 records"
     assert table.source_of(8, 2).startswith("theory, 4 records")
@@ -81,24 +94,24 @@ def test_two_gpus_on_two_servers_are_not_eight(model: IterationModel) -> None:
 
 
 def test_under_paper_exact_they_are() -> None:
-    known = knowledge(*records(3, 30.0, 2, nodes=2), fits=(theory(),))
-    table = estimated(known, model=PAPER).tables[A]
+    knowledge_of_two = knowledge(*records(3, 30.0, 2, nodes=2), fits=(theory(),))
+    table = estimate_of(knowledge_of_two, model=PAPER).tables[A]
     assert per_gpu(table, 8, 2) == per_gpu(table, 2, 2) == pytest.approx(30.0)
 
 
 @pytest.mark.parametrize("model", [*MODELS, PAPER])
 def test_sensitivity_is_one_gpu_over_one_on_each_of_two_servers(model: IterationModel) -> None:
-    known = estimated(knowledge(fits=(theory(),)), model=model)
-    rho = sensitivity_on(job(known, throughput={A: known.tables[A]}), pools_of(NODES))
-    told = theory_per_gpu(TIMES, 1, 1, model) / theory_per_gpu(TIMES, 2, 2, model)
-    assert rho == pytest.approx(told)
+    estimate = estimate_of(knowledge(fits=(theory(),)), model=model)
+    rho = sensitivity_on(job(estimate, throughput={A: estimate.tables[A]}), pools_of(NODES))
+    theory_ratio = theory_per_gpu(TIMES, 1, 1, model) / theory_per_gpu(TIMES, 2, 2, model)
+    assert rho == pytest.approx(theory_ratio)
 
 
 def test_a_slow_network_slows_what_uses_it_and_nothing_else() -> None:
     model = IterationModel(communication=Communication.SWITCHED)
-    plain = estimated(knowledge(fits=(theory(),)), model=model).tables[A]
+    plain = estimate_of(knowledge(fits=(theory(),)), model=model).tables[A]
     slow = records(3, 0.5 * per_gpu(plain, 2, 2), 2, nodes=2)
-    table = estimated(knowledge(*slow, fits=(theory(),)), model=model).tables[A]
+    table = estimate_of(knowledge(*slow, fits=(theory(),)), model=model).tables[A]
     assert per_gpu(table, 1, 1) > 0.95 * per_gpu(plain, 1, 1)
     assert per_gpu(table, 16, 2) < 0.65 * per_gpu(plain, 16, 2)
 
@@ -108,11 +121,15 @@ def test_the_network_is_found_without_calibration() -> None:
     model = IterationModel(communication=Communication.SWITCHED)
     for b_net in (1.5e6, 4e6, 4e7):
         truth = Bandwidth(A, 1e7, b_net)
-        real = estimated(Knowledge(theory=(theory(),), bandwidth=(truth,)), model=model).tables[A]
-        seen = [r for s in ((4, 1), (2, 2), (8, 2)) for r in _records(per_gpu(real, *s), *s)]
-        told = estimated(Knowledge(theory=(theory(),), records=tuple(seen)), model=model).tables[A]
+        real = estimate_of(Knowledge(theory=(theory(),), bandwidth=(truth,)), model=model).tables[A]
+        observations = [
+            r for s in ((4, 1), (2, 2), (8, 2)) for r in _records(per_gpu(real, *s), *s)
+        ]
+        table = estimate_of(
+            Knowledge(theory=(theory(),), records=tuple(observations)), model=model
+        ).tables[A]
         for shape in ((16, 2), (6, 3), (12, 3)):
-            assert per_gpu(told, *shape) == pytest.approx(per_gpu(real, *shape), rel=0.1)
+            assert per_gpu(table, *shape) == pytest.approx(per_gpu(real, *shape), rel=0.1)
 
 
 def _records(rate: float, gpus: int, nodes: int) -> list[ThroughputRecord]:
@@ -120,45 +137,49 @@ def _records(rate: float, gpus: int, nodes: int) -> list[ThroughputRecord]:
 
 
 def test_an_estimate_is_the_surer_the_more_and_the_nearer_was_measured() -> None:
-    def width(*seen: ThroughputRecord, calibrated: bool = True) -> float:
-        known = knowledge(*seen, fits=(theory(),))
-        if not calibrated:
-            known = Knowledge(records=known.records, theory=known.theory)
-        by_shape = estimated(known).tables[A].by_shape
+    def width(*observations: ThroughputRecord, is_calibrated: bool = True) -> float:
+        knowledge_of_width = knowledge(*observations, fits=(theory(),))
+        if not is_calibrated:
+            knowledge_of_width = Knowledge(
+                records=knowledge_of_width.records, theory=knowledge_of_width.theory
+            )
+        by_shape = estimate_of(knowledge_of_width).tables[A].by_shape
         assert by_shape is not None
         low, high = by_shape.between(8, 2)
         assert low < by_shape.per_gpu(8, 2) < high
         return log(high / low)
 
-    nothing, near = width(), width(*records(3, 25.0, 6, nodes=2))
+    width_without_records, neighbour = width(), width(*records(3, 25.0, 6, nodes=2))
     far, itself = width(*records(3, 25.0, 2, nodes=2)), width(*records(3, 25.0, 8, nodes=2))
-    assert itself < near < far < nothing < width(calibrated=False)
-    scattered = [record(rate, 8, nodes=2) for rate in (20.0, 25.0, 30.0)]
-    assert itself < width(*scattered)
+    assert itself < neighbour < far < width_without_records < width(is_calibrated=False)
+    scattered_records = [record(rate, 8, nodes=2) for rate in (20.0, 25.0, 30.0)]
+    assert itself < width(*scattered_records)
 
 
 def test_a_servers_own_record_answers_for_the_shape_and_its_mean_for_others() -> None:
     slow_at_two = [*records(3, 100.0), *records(3, 100.0, node=N1),
                    *records(3, 90.0, 2), *records(3, 60.0, 2, node=N1)]  # fmt: skip
-    known = estimated(knowledge(*slow_at_two, fits=(theory(),)))
+    estimate = estimate_of(knowledge(*slow_at_two, fits=(theory(),)))
     types = {node.name: node.gpu_type for node in NODES}
-    one = job(known, throughput={A: known.tables[A]})
+    elastic_job = job(estimate, throughput={A: estimate.tables[A]})
 
     def rate(node: NodeName, gpus: int) -> float:
-        return configuration_throughput(one, Allocation(((node, gpus),)), types) / gpus
+        return configuration_throughput(elastic_job, Allocation(((node, gpus),)), types) / gpus
 
     assert rate(N1, 1) == pytest.approx(100.0)
     assert rate(N1, 2) == pytest.approx(60.0)
     assert rate(N0, 2) == pytest.approx(90.0)
     assert rate(N1, 4) == pytest.approx(rate(N0, 4) * 0.9 / 1.1)
-    columns = generate([one], AvailableResources.idle(NODES), [None], sigma=1.0, keep_present=False)
-    planned = {
+    columns = generate(
+        [elastic_job], AvailableResources.idle(NODES), [None], sigma=1.0, keep_present=False
+    )
+    throughput_by_shape = {
         tuple(columns.shapes.parts(int(shape))[0]): float(throughput)
         for shape, throughput in zip(columns.shape, columns.throughput, strict=True)
     }
     for node, index in ((N0, 0), (N1, 1)):
         for gpus in (1, 2, 4):
-            assert planned[index, gpus] == pytest.approx(gpus * rate(node, gpus))
+            assert throughput_by_shape[index, gpus] == pytest.approx(gpus * rate(node, gpus))
 
 
 any_record = st.builds(
@@ -173,10 +194,10 @@ any_record = st.builds(
 
 @given(st.lists(any_record, max_size=60), st.booleans(), st.sampled_from([*MODELS, PAPER]))
 def test_whatever_is_reported_every_shape_has_a_speed(
-    reports: list[ThroughputRecord], fitted: bool, model: IterationModel
+    reports: list[ThroughputRecord], has_fit: bool, model: IterationModel
 ) -> None:
-    known = knowledge(*reports, fits=(theory(),) if fitted else ())
-    for table in estimated(known, min_records=1, model=model).tables.values():
+    reported_knowledge = knowledge(*reports, fits=(theory(),) if has_fit else ())
+    for table in estimate_of(reported_knowledge, min_records=1, model=model).tables.values():
         for gpus, nodes in (*SHAPES, (1024, 128), (65_536, 8192)):
             assert 1e-6 <= per_gpu(table, gpus, nodes) <= 1e9
             if table.by_shape is not None:
@@ -185,8 +206,8 @@ def test_whatever_is_reported_every_shape_has_a_speed(
 
 
 def test_workloads_of_nothing_have_a_speed() -> None:
-    known = estimated(Knowledge())
-    assert all(per_gpu(t, *shape) > 0 for t in known.tables.values() for shape in SHAPES)
+    estimate = estimate_of(Knowledge())
+    assert all(per_gpu(t, *shape) > 0 for t in estimate.tables.values() for shape in SHAPES)
     assert RESNET
 
 
@@ -195,18 +216,20 @@ def test_a_new_version_of_a_program_starts_from_the_old_ones_figures_with_less_w
     before = [record(50.0, 2, nodes=2, workload=old) for _ in range(9)]
     fits = (theory(workload=old),)
 
-    def speeds(*own: ThroughputRecord) -> tuple[Estimate, float, float]:
-        known = Estimator(NODES, knowledge(*before, *own, fits=fits), EstimatorSettings(), NOW)
-        by_shape = known.estimate(new).tables[A].by_shape
+    def speeds(*observations: ThroughputRecord) -> tuple[Estimate, float, float]:
+        estimator = Estimator(
+            NODES, knowledge(*before, *observations, fits=fits), EstimatorSettings(), NOW
+        )
+        by_shape = estimator.estimate(new).tables[A].by_shape
         assert by_shape is not None
         low, high = by_shape.between(2, 2)
-        return known.estimate(new), by_shape.per_gpu(2, 2), high / low
+        return estimator.estimate(new), by_shape.per_gpu(2, 2), high / low
 
-    told, rate, width = speeds()
-    assert told.tables[A].source_of(1, 1).startswith("older version's theory, 4 records")
+    estimate, rate, width = speeds()
+    assert estimate.tables[A].source_of(1, 1).startswith("older version's theory, 4 records")
     assert 33.3 < rate < 50.0
-    _, own, sure = speeds(*(record(20.0, 2, nodes=2, workload=new) for _ in range(3)))
-    assert own == pytest.approx(20.0)
+    _, measured_rate, sure = speeds(*(record(20.0, 2, nodes=2, workload=new) for _ in range(3)))
+    assert measured_rate == pytest.approx(20.0)
     assert sure < width
     alone = Estimator(NODES, knowledge(fits=(theory(),)), EstimatorSettings(), NOW)
     assert per_gpu(alone.estimate(new).tables[A], 1, 1) == pytest.approx(1.0)

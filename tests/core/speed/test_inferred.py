@@ -22,7 +22,7 @@ from hopsd.model.ids import NodeName, UserName, WorkloadName
 from hopsd.model.job import ThroughputTable
 from hopsd.model.knowledge import Bandwidth, Knowledge, Theory, ThroughputRecord
 
-OTHER = WorkloadName("other")
+OTHER_WORKLOAD = WorkloadName("other")
 ANN, BOB, EVE = UserName("ann"), UserName("bob"), UserName("eve")
 REAL = Bandwidth(A, 3e7, 4e6)
 
@@ -43,15 +43,15 @@ def measured(
     ]
 
 
-def told(known: Knowledge, model: IterationModel | None = None) -> Knowledge:
+def with_implied(knowledge: Knowledge, model: IterationModel | None = None) -> Knowledge:
     settings = EstimatorSettings(model=model or IterationModel())
-    implied = implied_bandwidths(known, informative(known), settings, NOW)
-    return replace(known, implied=implied)
+    bandwidths = implied_bandwidths(knowledge, informative(knowledge), settings, NOW)
+    return replace(knowledge, implied=bandwidths)
 
 
-def table(known: Knowledge, model: IterationModel) -> ThroughputTable:
-    known, settings = told(known, model), EstimatorSettings(model=model)
-    return Estimator(NODES, known, settings, NOW).estimate(RESNET).tables[A]
+def table(knowledge: Knowledge, model: IterationModel) -> ThroughputTable:
+    knowledge, settings = with_implied(knowledge, model), EstimatorSettings(model=model)
+    return Estimator(NODES, knowledge, settings, NOW).estimate(RESNET).tables[A]
 
 
 @given(
@@ -63,49 +63,59 @@ def test_a_new_training_spreads_as_the_network_carries_others(
     form: Communication, params: float, shape: tuple[int, int]
 ) -> None:
     model = IterationModel(communication=form)
-    other, own = theory(workload=OTHER, params=3e6), theory(params=params)
-    known = Knowledge(records=tuple(measured(other, model, shape)), theory=(own, other))
-    times = basic_times(own, REAL)
+    other_theory, resnet_theory = theory(workload=OTHER_WORKLOAD, params=3e6), theory(params=params)
+    knowledge = Knowledge(
+        records=tuple(measured(other_theory, model, shape)), theory=(resnet_theory, other_theory)
+    )
+    times = basic_times(resnet_theory, REAL)
     assert times is not None
-    for wanted in ((2, 2), (8, 2)):
-        found = per_gpu(table(known, model), *wanted)
-        assert found == pytest.approx(theory_per_gpu(times, *wanted, model), rel=0.02)
+    for spread_shape in ((2, 2), (8, 2)):
+        speed = per_gpu(table(knowledge, model), *spread_shape)
+        assert speed == pytest.approx(theory_per_gpu(times, *spread_shape, model), rel=0.02)
 
 
 def test_a_servers_links_say_nothing_about_the_network() -> None:
     model = IterationModel()
-    other = theory(workload=OTHER, params=3e6)
-    known = Knowledge(records=tuple(measured(other, model, (4, 1))), theory=(theory(), other))
+    other_theory = theory(workload=OTHER_WORKLOAD, params=3e6)
+    knowledge = Knowledge(
+        records=tuple(measured(other_theory, model, (4, 1))), theory=(theory(), other_theory)
+    )
     alone = Knowledge(theory=(theory(),))
-    assert per_gpu(table(known, model), 2, 2) == per_gpu(table(alone, model), 2, 2)
-    assert table(known, model).source_of(2, 2) == "assumed"
+    assert per_gpu(table(knowledge, model), 2, 2) == per_gpu(table(alone, model), 2, 2)
+    assert table(knowledge, model).source_of(2, 2) == "assumed"
 
 
 def test_estimates_name_where_the_bandwidth_is_from() -> None:
     model = IterationModel()
-    other = theory(workload=OTHER, params=3e6)
-    known = Knowledge(records=tuple(measured(other, model, (2, 2))), theory=(theory(), other))
-    source = table(known, model).source_of(2, 2)
+    other_theory = theory(workload=OTHER_WORKLOAD, params=3e6)
+    knowledge = Knowledge(
+        records=tuple(measured(other_theory, model, (2, 2))), theory=(theory(), other_theory)
+    )
+    source = table(knowledge, model).source_of(2, 2)
     assert source == "theory, 4 records, bandwidth inferred"
-    assert table(known, model).source_of(1, 1) == "theory, 4 records"
+    assert table(knowledge, model).source_of(1, 1) == "theory, 4 records"
 
 
 def test_what_was_calibrated_goes_before() -> None:
     model = IterationModel()
-    other = theory(workload=OTHER, params=3e6)
+    other_theory = theory(workload=OTHER_WORKLOAD, params=3e6)
     mine = (Bandwidth(A, 1e9, 1e9),)
-    known = Knowledge(records=tuple(measured(other, model, (2, 2))), theory=(theory(), other))
-    without = Knowledge(theory=(theory(),), bandwidth=mine)
-    shown = table(replace(known, bandwidth=mine), model)
-    assert per_gpu(shown, 2, 2) == per_gpu(table(without, model), 2, 2)
+    knowledge = Knowledge(
+        records=tuple(measured(other_theory, model, (2, 2))), theory=(theory(), other_theory)
+    )
+    only_calibrated = Knowledge(theory=(theory(),), bandwidth=mine)
+    estimate = table(replace(knowledge, bandwidth=mine), model)
+    assert per_gpu(estimate, 2, 2) == per_gpu(table(only_calibrated, model), 2, 2)
 
 
 def test_the_paper_infers_nothing() -> None:
     model = IterationModel(paper_exact=True)
-    other = theory(workload=OTHER, params=3e6)
-    known = Knowledge(records=tuple(measured(other, model, (2, 2))), theory=(theory(), other))
+    other_theory = theory(workload=OTHER_WORKLOAD, params=3e6)
+    knowledge = Knowledge(
+        records=tuple(measured(other_theory, model, (2, 2))), theory=(theory(), other_theory)
+    )
     alone = Knowledge(theory=(theory(),))
-    assert per_gpu(table(known, model), 2, 2) == per_gpu(table(alone, model), 2, 2)
+    assert per_gpu(table(knowledge, model), 2, 2) == per_gpu(table(alone, model), 2, 2)
 
 
 def test_one_users_many_lies_are_one_vote() -> None:
@@ -117,18 +127,25 @@ def test_one_users_many_lies_are_one_vote() -> None:
         *(replace(r, workload=fit.workload, user=EVE)
           for fit in lies for r in measured(honest[0], model, (2, 2))),
     ]  # fmt: skip
-    known = Knowledge(records=tuple(records), theory=(*honest, *lies))
-    (found,) = told(known, model).implied
-    assert found.b_net == pytest.approx(REAL.b_net, rel=0.02)
+    knowledge = Knowledge(records=tuple(records), theory=(*honest, *lies))
+    (bandwidth,) = with_implied(knowledge, model).implied
+    assert bandwidth.b_net == pytest.approx(REAL.b_net, rel=0.02)
 
 
 def test_shapes_of_another_batch_imply_nothing() -> None:
     """A program that divides 64 samples among its GPUs has 8 on each of 8."""
     model = IterationModel()
-    other = theory(workload=OTHER, batch_size=64.0, params=3e6)
-    for batch, implied in ((64.0, 1), (0.0, 1), (8.0, 0)):
-        made = [replace(r, batch=batch) for r in measured(other, model, (8, 2))]
-        assert len(told(Knowledge(records=tuple(made), theory=(other,)), model).implied) == implied
+    other_theory = theory(workload=OTHER_WORKLOAD, batch_size=64.0, params=3e6)
+    for batch, implied_count in ((64.0, 1), (0.0, 1), (8.0, 0)):
+        batch_records = [replace(r, batch=batch) for r in measured(other_theory, model, (8, 2))]
+        assert (
+            len(
+                with_implied(
+                    Knowledge(records=tuple(batch_records), theory=(other_theory,)), model
+                ).implied
+            )
+            == implied_count
+        )
 
 
 def test_speeds_that_no_bandwidth_explains_imply_none() -> None:
@@ -136,4 +153,4 @@ def test_speeds_that_no_bandwidth_explains_imply_none() -> None:
     model = IterationModel(communication=Communication.SWITCHED)
     for rate in (100.0, 99.5, 5000.0, 1e-3, 1e-12, 1e300):
         records = tuple(record(rate, 2, nodes=2) for _ in range(3))
-        assert told(Knowledge(records=records, theory=(theory(),)), model).implied == ()
+        assert with_implied(Knowledge(records=records, theory=(theory(),)), model).implied == ()

@@ -17,7 +17,7 @@ from hopsd.core.speed.mixture import (
 )
 
 
-def binned(seconds: np.ndarray) -> dict[int, float]:
+def histogram(seconds: np.ndarray) -> dict[int, float]:
     bins: dict[int, float] = {}
     for value in np.maximum(seconds, SMALLEST_SECONDS):
         bin_ = int(BINS_PER_DECADE * np.log10(value / SMALLEST_SECONDS))
@@ -25,7 +25,7 @@ def binned(seconds: np.ndarray) -> dict[int, float]:
     return bins
 
 
-def drawn(seed: int, count: int, p_cache: float, cache: float, load: float) -> np.ndarray:
+def sample_seconds(seed: int, count: int, p_cache: float, cache: float, load: float) -> np.ndarray:
     random = np.random.default_rng(seed)
     from_cache = random.random(count) < p_cache
     return np.where(
@@ -37,17 +37,17 @@ def drawn(seed: int, count: int, p_cache: float, cache: float, load: float) -> n
     seed=st.integers(0, 2**32 - 1),
     p_cache=st.floats(0.1, 0.9),
     cache=st.floats(1e-4, 1e-1),
-    apart=st.floats(3.0, 1000.0),
+    distance=st.floats(3.0, 1000.0),
 )
-def test_two_modes_are_found(seed: int, p_cache: float, cache: float, apart: float) -> None:
-    seconds = drawn(seed, 2000, p_cache, cache, apart * cache)
-    found = fit_bins(binned(seconds))
-    assert found.p_cache == pytest.approx(p_cache, abs=0.05)
+def test_two_modes_are_found(seed: int, p_cache: float, cache: float, distance: float) -> None:
+    seconds = sample_seconds(seed, 2000, p_cache, cache, distance * cache)
+    mixture = fit_bins(histogram(seconds))
+    assert mixture.p_cache == pytest.approx(p_cache, abs=0.05)
     # As few as 200 draws of a tenth's deviation: the mean of one draw in a thousand is 3 % off.
-    assert found.mu_cache == pytest.approx(cache, rel=0.06)
-    assert found.mu_load == pytest.approx(apart * cache, rel=0.03)
-    assert found.sigma_load == pytest.approx(0.1 * apart * cache, rel=0.25)
-    assert found.mean == pytest.approx(float(seconds.mean()), rel=0.03)
+    assert mixture.mu_cache == pytest.approx(cache, rel=0.06)
+    assert mixture.mu_load == pytest.approx(distance * cache, rel=0.03)
+    assert mixture.sigma_load == pytest.approx(0.1 * distance * cache, rel=0.25)
+    assert mixture.mean == pytest.approx(float(seconds.mean()), rel=0.03)
 
 
 @given(
@@ -58,9 +58,9 @@ def test_two_modes_are_found(seed: int, p_cache: float, cache: float, apart: flo
 )
 def test_one_mode_stays_one(seed: int, count: int, mean: float, spread: float) -> None:
     seconds = np.random.default_rng(seed).normal(mean, spread * mean, count)
-    found = fit_bins(binned(seconds))
-    assert found.p_cache == 1.0
-    assert found.mean == pytest.approx(float(np.maximum(seconds, 0.0).mean()), rel=0.05)
+    mixture = fit_bins(histogram(seconds))
+    assert mixture.p_cache == 1.0
+    assert mixture.mean == pytest.approx(float(np.maximum(seconds, 0.0).mean()), rel=0.05)
 
 
 @pytest.mark.slow
@@ -68,27 +68,27 @@ def test_one_mode_stays_one(seed: int, count: int, mean: float, spread: float) -
 def test_few_values_of_one_mode_seldom_look_like_two(count: int) -> None:
     """By chance they may: of 8,000 draws of ten values 19 did."""
     draws = [np.random.default_rng(seed).normal(1.0, 0.25, count) for seed in range(500)]
-    found = [fit_bins(binned(seconds)) for seconds in draws]
-    assert sum(one.p_cache < 1.0 for one in found) <= 5
-    for one, seconds in zip(found, draws, strict=True):
-        assert one.mean == pytest.approx(float(np.maximum(seconds, 0.0).mean()), rel=0.05)
+    mixtures = [fit_bins(histogram(seconds)) for seconds in draws]
+    assert sum(mixture.p_cache < 1.0 for mixture in mixtures) <= 5
+    for mixture, seconds in zip(mixtures, draws, strict=True):
+        assert mixture.mean == pytest.approx(float(np.maximum(seconds, 0.0).mean()), rel=0.05)
 
 
 def test_a_long_tail_is_no_second_mode() -> None:
     seconds = np.random.default_rng(1).lognormal(np.log(0.01), 0.4, 5000)
-    assert fit_bins(binned(seconds)).p_cache == 1.0
+    assert fit_bins(histogram(seconds)).p_cache == 1.0
 
 
 def test_rare_loads_are_a_mode_of_their_own() -> None:
-    found = fit_bins({90: 990.0, 130: 10.0})
-    assert found.p_cache == pytest.approx(0.99)
-    assert found.mu_load == pytest.approx(float(bin_centers([130])[0]))
+    mixture = fit_bins({90: 990.0, 130: 10.0})
+    assert mixture.p_cache == pytest.approx(0.99)
+    assert mixture.mu_load == pytest.approx(float(bin_centers([130])[0]))
 
 
 def test_nothing_and_one_value() -> None:
     assert fit_bins({}) == Mixture(1.0, 0.0, 0.0)
-    only = fit_bins({100: 3.0})
-    assert (only.p_cache, only.mu_cache) == pytest.approx((1.0, float(bin_centers([100])[0])))
+    single = fit_bins({100: 3.0})
+    assert (single.p_cache, single.mu_cache) == pytest.approx((1.0, float(bin_centers([100])[0])))
     assert fit_bins({100: 3.0, 150: 1.0}).p_cache == 1.0
 
 
@@ -99,21 +99,27 @@ def test_old_records_weigh_less() -> None:
 
 
 def test_each_time_belongs_to_the_mode_it_is_in() -> None:
-    found = fit_bins({90: 60.0, 130: 40.0})
-    assert found.share_cache(bin_centers([90, 130])) == pytest.approx([1.0, 0.0], abs=1e-6)
+    mixture = fit_bins({90: 60.0, 130: 40.0})
+    assert mixture.share_cache(bin_centers([90, 130])) == pytest.approx([1.0, 0.0], abs=1e-6)
     assert Mixture(1.0, 0.5, 0.1).share_cache(bin_centers([90, 130])).tolist() == [1.0, 1.0]
 
 
 @example(bins={0: 1e9, 1: 1e9, 250: 1e-9})
 @given(st.dictionaries(st.integers(0, 288), st.floats(1e-6, 1e9), max_size=40))
 def test_whatever_is_reported_gives_finite_figures(bins: dict[int, float]) -> None:
-    found = fit_bins(bins)
-    figures = (found.p_cache, found.mu_cache, found.sigma_cache, found.mu_load, found.sigma_load)
+    mixture = fit_bins(bins)
+    figures = (
+        mixture.p_cache,
+        mixture.mu_cache,
+        mixture.sigma_cache,
+        mixture.mu_load,
+        mixture.sigma_load,
+    )
     assert all(np.isfinite(figures))
-    assert 0.0 <= found.p_cache <= 1.0
+    assert 0.0 <= mixture.p_cache <= 1.0
     if bins:
         assert (
-            bin_centers([min(bins)])[0] * 0.99 <= found.mean <= bin_centers([max(bins)])[0] * 1.01
+            bin_centers([min(bins)])[0] * 0.99 <= mixture.mean <= bin_centers([max(bins)])[0] * 1.01
         )
 
 

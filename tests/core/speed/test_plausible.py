@@ -24,24 +24,26 @@ NODES = (
 )
 
 
-def estimated(*records: tuple[str, int, int, float]) -> dict[GpuType, ThroughputTable]:
+def tables_from(*records: tuple[str, int, int, float]) -> dict[GpuType, ThroughputTable]:
     """From three reports each of node, GPUs, servers and samples/s per GPU."""
     types = {node.name: node.gpu_type for node in NODES}
-    told = tuple(
+    records_of_rates = tuple(
         ThroughputRecord(W, types[NodeName(n)], NodeName(n), gpus, nodes, rate, 100.0 + i)
         for n, gpus, nodes, rate in records
         for i in range(3)
     )
     return dict(
-        Estimator(NODES, Knowledge(records=told), EstimatorSettings(), 200.0).estimate(W).tables
+        Estimator(NODES, Knowledge(records=records_of_rates), EstimatorSettings(), 200.0)
+        .estimate(W)
+        .tables
     )
 
 
 @pytest.mark.parametrize("factor", [1e-9, 1e-3, 1e3, 1e9])
 def test_a_faked_speed_gains_no_more_than_was_ever_measured(factor: float) -> None:
-    up, down = (min(max(rate, 1e-6), 1e9) for rate in (factor, 1.0 / factor))
-    faked = estimated(("a0", 1, 1, 1.0), ("a0", 8, 1, up), ("v0", 1, 1, down))
-    for table in faked.values():
+    high, low = (min(max(rate, 1e-6), 1e9) for rate in (factor, 1.0 / factor))
+    tables = tables_from(("a0", 1, 1, 1.0), ("a0", 8, 1, high), ("v0", 1, 1, low))
+    for table in tables.values():
         alone = table.aggregated[1]
         assert all(
             TOGETHER.minimum * 0.99 <= rate / alone <= TOGETHER.maximum * 1.01
@@ -53,25 +55,25 @@ def test_a_faked_speed_gains_no_more_than_was_ever_measured(factor: float) -> No
             or math.isclose(rate, 1e-6)
             for rate in table.distributed.values()
         )
-    alone = [table.aggregated[1] for table in faked.values()]
+    alone = [table.aggregated[1] for table in tables.values()]
     assert max(alone) / min(alone) <= TYPES * 1.001
-    assert "held to what is plausible" in faked[A].source_of(8, 1)
+    assert "held to what is plausible" in tables[A].source_of(8, 1)
 
 
 @pytest.mark.parametrize(("gpus", "nodes"), [(8, 1), (8, 2)])
 def test_several_gpus_count_for_hardly_more_than_as_many_single_ones(gpus: int, nodes: int) -> None:
     """Believed up to 3.1 times as fast for each GPU, a liar's jobs ended 1.34 times sooner."""
-    tables = estimated(("a0", 1, 1, 10.0), ("a0", gpus, nodes, 1e6))
+    tables = tables_from(("a0", 1, 1, 10.0), ("a0", gpus, nodes, 1e6))
     assert per_gpu(tables[A], gpus, nodes) <= 1.1 * tables[A].aggregated[1] * 1.001
 
 
 def test_what_was_measured_for_real_is_left_as_it_is() -> None:
     """Language model of batch 5 (Gavel): steps/s per GPU on V100 and P100."""
-    told = {
+    tables = {
         V: ThroughputTable({1: 109.2, 2: 92.9, 4: 31.7, 8: 87.3}, {2: 20.2}),
         A: ThroughputTable({1: 28.6, 8: 28.6 * 0.1839}, {2: 6.1}),
     }
-    assert plausible_tables(told) == told
+    assert plausible_tables(tables) == tables
 
 
 rates = st.floats(1e-6, 1e9)
@@ -86,12 +88,18 @@ tables = st.builds(
 
 @given(st.dictionaries(st.sampled_from([A, V, CPU, GpuType("t4")]), tables, max_size=4))
 def test_no_two_speeds_of_a_workload_are_further_apart_than_plausible(
-    told: dict[GpuType, ThroughputTable],
+    tables: dict[GpuType, ThroughputTable],
 ) -> None:
-    held = plausible_tables(told)
-    every = [r for t in held.values() for r in (*t.aggregated.values(), *t.distributed.values())]
+    bounded_tables = plausible_tables(tables)
+    rates = [
+        r
+        for t in bounded_tables.values()
+        for r in (*t.aggregated.values(), *t.distributed.values())
+    ]
     widest = OVER_CPU * TOGETHER.maximum / SPREAD.minimum
-    assert not every or max(every) / max(min(every), 1e-6) <= widest * 1.001
-    again = plausible_tables(held)
-    for gpu_type, table in held.items():
-        assert again[gpu_type].aggregated == pytest.approx(dict(table.aggregated), rel=1e-6)
+    assert not rates or max(rates) / max(min(rates), 1e-6) <= widest * 1.001
+    rebounded_tables = plausible_tables(bounded_tables)
+    for gpu_type, table in bounded_tables.items():
+        assert rebounded_tables[gpu_type].aggregated == pytest.approx(
+            dict(table.aggregated), rel=1e-6
+        )

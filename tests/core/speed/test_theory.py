@@ -17,70 +17,72 @@ from hopsd.model.knowledge import Bandwidth, PhaseRecord, Theory
 DAY = 86400.0
 
 
-def fitted(*records: PhaseRecord, half_life: float = 7 * DAY) -> Theory:
-    found = fit_theory(records, half_life)
-    assert found is not None
-    return found
+def theory_of(*records: PhaseRecord, half_life: float = 7 * DAY) -> Theory:
+    theory = fit_theory(records, half_life)
+    assert theory is not None
+    return theory
 
 
 def test_one_process_tells_all() -> None:
-    found = fitted(process())
-    assert (found.t_f, found.t_b, found.t_u) == pytest.approx((0.02, 0.05, 0.01))
-    assert (found.p_cache, found.mu_cache) == pytest.approx((1.0, 0.016))
-    assert (found.records, found.iterations, found.params) == (1, 100, 1e6)
-    assert (found.w_cache, found.w_load) == (0.0, 0.0)
+    theory = theory_of(process())
+    assert (theory.t_f, theory.t_b, theory.t_u) == pytest.approx((0.02, 0.05, 0.01))
+    assert (theory.p_cache, theory.mu_cache) == pytest.approx((1.0, 0.016))
+    assert (theory.records, theory.iterations, theory.params) == (1, 100, 1e6)
+    assert (theory.w_cache, theory.w_load) == (0.0, 0.0)
 
 
 def test_data_times_are_stretched_to_their_exact_mean() -> None:
     exact = 100 * float(bin_centers([100])[0]) * 1.04
-    assert fitted(process(data_seconds=exact)).mu_cache == pytest.approx(exact / 100)
+    assert theory_of(process(data_seconds=exact)).mu_cache == pytest.approx(exact / 100)
 
 
 def test_computing_is_taken_from_processes_that_ran_alone() -> None:
-    found = fitted(process("1"), process("2", world=4, t_b=0.09, t_w=0.01, iterations=10_000,
+    theory = theory_of(process("1"), process("2", world=4, t_b=0.09, t_w=0.01, iterations=10_000,
                                          data_bins={100: 10_000}, data_seconds=160.0,
                                          backward_by_data={100: 1000.0}))  # fmt: skip
-    assert found.t_b == pytest.approx(0.05)
-    assert found.w_cache == pytest.approx(0.01)
-    assert found.iterations == 10_100
+    assert theory.t_b == pytest.approx(0.05)
+    assert theory.w_cache == pytest.approx(0.01)
+    assert theory.iterations == 10_100
 
 
 def test_where_none_ran_alone_the_smallest_run_tells() -> None:
-    found = fitted(process("1", world=2, t_b=0.06), process("2", world=4, t_b=0.09))
-    assert found.t_b == pytest.approx(0.06)
+    theory = theory_of(process("1", world=2, t_b=0.06), process("2", world=4, t_b=0.09))
+    assert theory.t_b == pytest.approx(0.06)
 
 
 def test_waits_are_told_apart_by_where_the_data_came_from() -> None:
     two_modes: dict[str, Any] = {"data_bins": {80: 60, 120: 40}, "data_seconds": 8.0}
-    found = fitted(
+    theory = theory_of(
         process("1", **two_modes, backward_by_data={80: 3.0, 120: 2.0}),
         process("2", world=2, **two_modes, backward_by_data={80: 60 * 0.052, 120: 40 * 0.08}),
     )
-    assert found.p_cache == pytest.approx(0.6, abs=0.01)
-    assert (found.w_cache, found.w_load) == pytest.approx((0.002, 0.03), abs=1e-4)
+    assert theory.p_cache == pytest.approx(0.6, abs=0.01)
+    assert (theory.w_cache, theory.w_load) == pytest.approx((0.002, 0.03), abs=1e-4)
 
 
 def test_a_gpus_clock_knows_one_wait_for_both() -> None:
     two_modes: dict[str, Any] = {"data_bins": {80: 60, 120: 40}, "data_seconds": 8.0}
-    found = fitted(process("2", world=2, on_device=True, t_w=0.004, **two_modes))
-    assert (found.w_cache, found.w_load) == pytest.approx((0.004, 0.004))
+    theory = theory_of(process("2", world=2, on_device=True, t_w=0.004, **two_modes))
+    assert (theory.w_cache, theory.w_load) == pytest.approx((0.004, 0.004))
 
 
 def test_old_processes_weigh_less() -> None:
     old = process("1", at=NOW - DAY, t_f=0.05)
-    assert fitted(old, process("2"), half_life=DAY).t_f == pytest.approx((0.5 * 0.05 + 0.02) / 1.5)
+    assert theory_of(old, process("2"), half_life=DAY).t_f == pytest.approx(
+        (0.5 * 0.05 + 0.02) / 1.5
+    )
 
 
 def test_another_batch_size_is_not_mixed_in() -> None:
     older = process("1", at=NOW - 1.0, batch_size=64.0, t_f=0.2)
-    assert fitted(older, process("2")).t_f == pytest.approx(0.02)
-    assert fitted(process("1", at=NOW - 1.0), process("2", batch_size=64.0)).batch_size == 64.0
+    assert theory_of(older, process("2")).t_f == pytest.approx(0.02)
+    assert theory_of(process("1", at=NOW - 1.0), process("2", batch_size=64.0)).batch_size == 64.0
 
 
 def test_inference_has_no_backward_pass() -> None:
-    found = fitted(process(inference=True, t_b=0.3, t_u=0.1))
-    assert (found.t_f, found.t_b, found.t_u) == pytest.approx((0.02, 0.0, 0.0))
-    times = basic_times(found, None)
+    theory = theory_of(process(inference=True, t_b=0.3, t_u=0.1))
+    assert (theory.t_f, theory.t_b, theory.t_u) == pytest.approx((0.02, 0.0, 0.0))
+    times = basic_times(theory, None)
     assert times is not None
     assert times.params == 0.0
 
@@ -136,10 +138,10 @@ def test_no_report_that_was_believed_breaks_the_fit(
         batch_size=batch,
         on_device=on_device,
     )
-    found = fit_theory([record, process("2")], DAY)
-    if found is None:  # nothing but a speed that no GPU has
+    theory = fit_theory([record, process("2")], DAY)
+    if theory is None:  # nothing but a speed that no GPU has
         assert batch / (seconds / sum(bins.values()) + t_w + 1e7) < 1e-6
         return
-    assert 0.0 <= found.p_cache <= 1.0
-    assert min(found.mu_cache, found.mu_load, found.w_cache, found.w_load) >= 0.0
-    assert 0.0 < alone(found) < float("inf")
+    assert 0.0 <= theory.p_cache <= 1.0
+    assert min(theory.mu_cache, theory.mu_load, theory.w_cache, theory.w_load) >= 0.0
+    assert 0.0 < alone(theory) < float("inf")

@@ -100,8 +100,8 @@ def test_two_modes_of_data_loading_are_weighted_each_with_its_own_wait() -> None
         t_d=DataTime(0.75, 0.25, 0.1, 4.0, 0.5),
         t_w=PeerWait(cache=0.0, load=2.0),
     )
-    cached, loaded = 0.25 + 2.0 + 0.5 + 1.0, 4.0 + 2.0 + 0.5 + 1.0 + 2.0
-    expected = 0.75 * cached + 0.25 * loaded
+    cache_seconds, load_seconds = 0.25 + 2.0 + 0.5 + 1.0, 4.0 + 2.0 + 0.5 + 1.0 + 2.0
+    expected = 0.75 * cache_seconds + 0.25 * load_seconds
     assert iteration_seconds(mixed, 1, 1) == pytest.approx(expected)
     assert theory_per_gpu(mixed, 1, 1) == pytest.approx(32 / expected)
 
@@ -121,9 +121,9 @@ def test_between_two_counts_linear_outside_the_nearest() -> None:
 
 @given(st.dictionaries(st.integers(1, 64), st.floats(0.1, 1e6), min_size=1), st.integers(1, 80))
 def test_a_look_up_lies_between_its_neighbours(table: dict[int, float], count: int) -> None:
-    below = [n for n in table if n <= count] or [min(table)]
-    above = [n for n in table if n >= count] or [max(table)]
-    low, high = sorted((table[max(below)], table[min(above)]))
+    counts_up_to = [n for n in table if n <= count] or [min(table)]
+    counts_from = [n for n in table if n >= count] or [max(table)]
+    low, high = sorted((table[max(counts_up_to)], table[min(counts_from)]))
     assert low * (1 - 1e-12) <= interpolate(table, count) <= high * (1 + 1e-12)
 
 

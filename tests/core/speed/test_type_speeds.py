@@ -15,42 +15,51 @@ from hopsd.core.speed.type_speeds import MAX_RATIO, type_speeds, with_type_speed
 from hopsd.model.ids import GpuType, NodeName, UserName, WorkloadName
 from hopsd.model.knowledge import Knowledge, Theory, ThroughputRecord
 
-ON = {gpu_type: node for node, gpu_type in TYPES.items()}
+NODE_OF_TYPE = {gpu_type: node for node, gpu_type in TYPES.items()}
 
 
 def runs(name: str, user: str, gpu_type: GpuType, speed: float) -> list[ThroughputRecord]:
     """What three reports of one GPU say."""
     return [
         ThroughputRecord(
-            WorkloadName(name), gpu_type, NodeName(ON[gpu_type]), 1, 1, speed, NOW, UserName(user)
+            WorkloadName(name),
+            gpu_type,
+            NodeName(NODE_OF_TYPE[gpu_type]),
+            1,
+            1,
+            speed,
+            NOW,
+            UserName(user),
         )
         for _ in range(3)
     ]
 
 
-def both(name: str, user: str, ratio: float, speed: float = 100.0) -> list[ThroughputRecord]:
+def runs_on_both(
+    name: str, user: str, ratio: float, speed: float = 100.0
+) -> list[ThroughputRecord]:
     return [*runs(name, user, A, speed * ratio), *runs(name, user, B, speed)]
 
 
 def ratio(knowledge: Knowledge, workload: str = "new", **settings: object) -> float:
     """How much faster a workload is expected to be on type A than on B."""
     used = EstimatorSettings(**settings)  # type: ignore[arg-type]
-    known = with_type_speeds(knowledge, used)
-    tables = Estimator(NODES, known, used, NOW).estimate(WorkloadName(workload)).tables
+    compared_knowledge = with_type_speeds(knowledge, used)
+    tables = Estimator(NODES, compared_knowledge, used, NOW).estimate(WorkloadName(workload)).tables
     return tables[A].aggregated[1] / tables[B].aggregated[1]
 
 
 def test_a_new_workload_is_expected_to_be_as_much_faster_as_others_are() -> None:
-    known = Knowledge(records=(*both("u", "ann", 3.0), *both("v", "bob", 3.0)))
-    assert ratio(known) == pytest.approx(3.0)
+    knowledge = Knowledge(records=(*runs_on_both("u", "ann", 3.0), *runs_on_both("v", "bob", 3.0)))
+    assert ratio(knowledge) == pytest.approx(3.0)
     assert ratio(Knowledge()) == pytest.approx(1.0)
     assert ratio(Knowledge(records=tuple(runs("u", "ann", A, 10.0)))) == pytest.approx(1.0)
 
 
 def test_a_workload_measured_on_one_type_is_scaled_to_the_others() -> None:
-    known = Knowledge(records=(*both("u", "ann", 3.0), *runs("new", "bob", B, 50.0)))
+    knowledge = Knowledge(records=(*runs_on_both("u", "ann", 3.0), *runs("new", "bob", B, 50.0)))
     tables = (
-        Estimator(NODES, with_type_speeds(known, EstimatorSettings()), EstimatorSettings(), NOW)
+        Estimator(NODES, with_type_speeds(knowledge, EstimatorSettings()), EstimatorSettings(), NOW)
         .estimate(WorkloadName("new"))
         .tables
     )
@@ -59,8 +68,10 @@ def test_a_workload_measured_on_one_type_is_scaled_to_the_others() -> None:
 
 
 def test_its_own_measurements_count_more_than_others() -> None:
-    known = Knowledge(records=(*both("u", "ann", 3.0), *both("new", "bob", 1.5)))
-    assert ratio(known) == pytest.approx(1.5)
+    knowledge = Knowledge(
+        records=(*runs_on_both("u", "ann", 3.0), *runs_on_both("new", "bob", 1.5))
+    )
+    assert ratio(knowledge) == pytest.approx(1.5)
 
 
 def test_basic_times_count_where_nothing_else_was_measured() -> None:
@@ -70,16 +81,16 @@ def test_basic_times_count_where_nothing_else_was_measured() -> None:
 
 
 def test_the_paper_compares_no_types() -> None:
-    known = Knowledge(records=tuple(both("u", "ann", 3.0)))
-    assert ratio(known, model=PAPER) == pytest.approx(1.0)
+    knowledge = Knowledge(records=tuple(runs_on_both("u", "ann", 3.0)))
+    assert ratio(knowledge, model=PAPER) == pytest.approx(1.0)
 
 
 @given(st.floats(1e-6, 1e6), st.lists(st.floats(2.0, 2.5), min_size=2, max_size=4))
 def test_one_user_among_three_cannot_move_it_beyond_the_others(
     lie: float, honest: list[float]
 ) -> None:
-    records = [r for n, x in enumerate(honest) for r in both(f"w{n}", f"user{n}", x)]
-    records += [r for n in range(9) for r in both(f"lie{n}", "mallory", lie)]
+    records = [r for n, x in enumerate(honest) for r in runs_on_both(f"w{n}", f"user{n}", x)]
+    records += [r for n in range(9) for r in runs_on_both(f"lie{n}", "mallory", lie)]
     assert min(honest) * 0.999 <= ratio(Knowledge(records=tuple(records))) <= max(honest) * 1.001
 
 
@@ -96,11 +107,11 @@ def test_whatever_is_reported_a_type_has_a_usable_speed(
     reports: list[tuple[str, str, GpuType, float]],
 ) -> None:
     records = [r for name, user, kind, speed in reports for r in runs(name, user, kind, speed)]
-    known = with_type_speeds(Knowledge(records=tuple(records)), EstimatorSettings())
-    for speed in known.type_speed.values():
+    knowledge = with_type_speeds(Knowledge(records=tuple(records)), EstimatorSettings())
+    for speed in knowledge.type_speed.values():
         assert isfinite(speed)
         assert 1.0 / MAX_RATIO <= speed <= MAX_RATIO * 1.0001
-    shuffled = Knowledge(records=tuple(reversed(records)))
-    assert with_type_speeds(shuffled, EstimatorSettings()).type_speed == pytest.approx(
-        known.type_speed
+    reversed_knowledge = Knowledge(records=tuple(reversed(records)))
+    assert with_type_speeds(reversed_knowledge, EstimatorSettings()).type_speed == pytest.approx(
+        knowledge.type_speed
     )

@@ -16,33 +16,44 @@ from hopsd.model.knowledge import ThroughputRecord
 W = WorkloadName("shared")
 
 
-def told(user: str, rate: float, at: float = NOW - 50.0, count: int = 3) -> list[ThroughputRecord]:
+def reports_of(
+    user: str, rate: float, at: float = NOW - 50.0, count: int = 3
+) -> list[ThroughputRecord]:
     return [
         ThroughputRecord(W, A, NodeName("n0"), 1, 1, rate, at + i, UserName(user))
         for i in range(count)
     ]
 
 
-def known(*records: ThroughputRecord) -> float:
+def speed_of_type(*records: ThroughputRecord) -> float:
     (layers,) = by_workload(records, 86400.0, NOW).values()
     return layers.type[A].answering(3).aggregated[1].per_gpu
 
 
 @pytest.mark.parametrize("lie", [1e-6, 1e9])
 def test_no_user_poisons_what_others_measured_however_much_he_reports(lie: float) -> None:
-    ann, bob, mallory = told("ann", 100.0), told("bob", 110.0), told("mallory", lie, count=500)
+    ann, bob, mallory = (
+        reports_of("ann", 100.0),
+        reports_of("bob", 110.0),
+        reports_of("mallory", lie, count=500),
+    )
     for order in permutations((ann, bob, mallory)):
-        assert known(*(record for records in order for record in records)) in (100.0, 110.0)
+        assert speed_of_type(*(record for records in order for record in records)) in (100.0, 110.0)
 
 
 @pytest.mark.parametrize("lie", [1e-6, 1e9])
 def test_of_two_the_one_who_was_first_is_believed(lie: float) -> None:
-    ann, mallory = told("ann", 100.0, NOW - 90.0), told("mallory", lie, NOW - 10.0, count=500)
-    assert known(*ann, *mallory) == known(*mallory, *ann) == pytest.approx(100.0)
+    ann, mallory = (
+        reports_of("ann", 100.0, NOW - 90.0),
+        reports_of("mallory", lie, NOW - 10.0, count=500),
+    )
+    assert speed_of_type(*ann, *mallory) == speed_of_type(*mallory, *ann) == pytest.approx(100.0)
 
 
 def test_one_users_records_are_a_weighted_mean_as_ever() -> None:
-    assert known(*told("ann", 100.0), *told("ann", 200.0)) == pytest.approx(150.0, rel=1e-3)
+    assert speed_of_type(*reports_of("ann", 100.0), *reports_of("ann", 200.0)) == pytest.approx(
+        150.0, rel=1e-3
+    )
 
 
 @pytest.mark.parametrize("lie", [1e-3, 1e3])
@@ -51,18 +62,21 @@ def test_basic_times_are_the_median_users_too(lie: float) -> None:
         replace(process(str(i), at=NOW - 90.0), user=UserName(name))
         for i, name in enumerate(("ann", "bob"))
     ]
-    faked = [
+    lies = [
         replace(process(str(i), at=NOW, t_f=lie), user=UserName("mallory")) for i in range(9, 40)
     ]
-    fitted, truth = fit_users([*faked, *honest], 86400.0), fit_users(honest, 86400.0)
-    assert fitted is not None
+    theory, truth = fit_users([*lies, *honest], 86400.0), fit_users(honest, 86400.0)
+    assert theory is not None
     assert truth is not None
-    assert alone(fitted) == pytest.approx(alone(truth))
+    assert alone(theory) == pytest.approx(alone(truth))
 
 
 def test_a_server_that_one_user_measured_often_enough_and_its_type_no_user() -> None:
     """Of the type the slower user's two reports are the median, of n0 the other's three."""
-    bob = [replace(each, node=NodeName("n1")) for each in told("bob", 90.0, NOW - 99.0, count=2)]
-    (layers,) = by_workload([*told("ann", 100.0), *bob], 86400.0, NOW).values()
+    bob = [
+        replace(report, node=NodeName("n1"))
+        for report in reports_of("bob", 90.0, NOW - 99.0, count=2)
+    ]
+    (layers,) = by_workload([*reports_of("ann", 100.0), *bob], 86400.0, NOW).values()
     assert server_factors(layers, 3) == {}
     assert factors_by_shape(layers, 3)[1, 1] == {"n0": pytest.approx(100.0 / 90.0)}

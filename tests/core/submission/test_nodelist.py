@@ -13,7 +13,7 @@ from hopsd.core.submission.nodelist import node_names
 from hopsd.core.submission.options_text import read_script_options
 from hopsd.model import bounds
 
-MOST = int(bounds.NAMED_NODES.maximum)
+MAX_NAMES = int(bounds.NAMED_NODES.maximum)
 numbers = st.integers(0, 120)
 ranges = st.tuples(numbers, st.integers(0, 9)).map(lambda r: f"{r[0]:03d}-{r[0] + r[1]:03d}")
 item = st.one_of(
@@ -37,7 +37,7 @@ def test_names_are_those_of_clustershell(text: str) -> None:
         "n[1-99999999999999999999]",
         "n[1-2000],m",
         "a[0-99]b[0-99]c[0-99]d[0-99]",
-        ",".join(f"n{i}" for i in range(MOST + 1)),
+        ",".join(f"n{i}" for i in range(MAX_NAMES + 1)),
         "_:2[-1]-:[01",
         "n[1",
         "n]1[",
@@ -47,17 +47,17 @@ def test_names_are_those_of_clustershell(text: str) -> None:
     ],
 )
 def test_a_job_whose_list_is_none_fits_no_node(text: str) -> None:
-    begun = time.process_time()
+    cpu_start = time.process_time()
     assert read_script_options(f"hops:asks|nodes:{text}").nodes in (frozenset(), {text})
-    assert time.process_time() - begun < 5.0
+    assert time.process_time() - cpu_start < 5.0
 
 
 def test_names_with_several_numbers_take_no_longer() -> None:
     """14 s with ClusterShell, for each look at each job."""
-    names = [f"a{i * 7 % 999}b{i * 13 % 997}c{i}" for i in range(MOST)]
-    begun = time.process_time()
+    names = [f"a{i * 7 % 999}b{i * 13 % 997}c{i}" for i in range(MAX_NAMES)]
+    cpu_start = time.process_time()
     assert read_script_options(f"hops:asks|nodes:{','.join(names)}").nodes == set(names)
-    assert time.process_time() - begun < 5.0
+    assert time.process_time() - cpu_start < 5.0
 
 
 @given(st.text("n1290[],._:+-a", max_size=20))

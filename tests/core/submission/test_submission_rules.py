@@ -52,19 +52,19 @@ SMALL = NodeReading(
     features=frozenset({"v100", "eth"}),
 )
 NODES = [BIG, replace(BIG, name=NodeName("n2")), SMALL]
-COUNTED = SiteMemory(counted=True)
+COUNTED_MEMORY = SiteMemory(counted=True)
 
 
 def job(words: str = "", **fields: object) -> JobReading:
-    made = JobReading(
+    reading = JobReading(
         JobId("1"), UserName("u"), 1, "x", "hops:reqs=1", "p", SlurmState.PENDING, 0.0
     )
     return replace(
-        made, options=read_script_options(f"site words hops:asks|{words} more"), **fields
+        reading, options=read_script_options(f"site words hops:asks|{words} more"), **fields
     )  # type: ignore[arg-type]
 
 
-def rules(words: str = "", site: SiteMemory = COUNTED, **fields: object) -> Rules:
+def rules(words: str = "", site: SiteMemory = COUNTED_MEMORY, **fields: object) -> Rules:
     return rules_of(job(words, **fields), NODES, site, 2)
 
 
@@ -74,7 +74,7 @@ def test_equal_sets_of_nodes_are_one_from_tick_to_tick() -> None:
     assert first.nodes == {"n0", "n2"}
     assert first.nodes is second.nodes
     partly = (
-        RulesOnNodes(NODES, 2).for_job(job(), COUNTED, access=frozenset({NODES[2].name}))
+        RulesOnNodes(NODES, 2).for_job(job(), COUNTED_MEMORY, access=frozenset({NODES[2].name}))
         for _ in range(2)
     )
     third, fourth = partly
@@ -111,7 +111,7 @@ def test_any_admin_comment_is_read(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("constraint", "allowed"),
+    ("constraint", "node_names"),
     [
         ("a100", {"n0", "n2"}),
         ("a100|v100", None),
@@ -124,13 +124,13 @@ def test_any_admin_comment_is_read(text: str) -> None:
         ("a100&", None),
     ],
 )
-def test_features_name_the_nodes(constraint: str, allowed: set[str] | None) -> None:
-    assert rules(features=constraint).nodes == allowed
+def test_features_name_the_nodes(constraint: str, node_names: set[str] | None) -> None:
+    assert rules(features=constraint).nodes == node_names
 
 
 @given(st.text(alphabet="ab&,|()[] ", max_size=12))
 def test_every_constraint_is_read(text: str) -> None:
-    assert all(holds(one, {"a"}) in (True, False) for one in alternatives(text))
+    assert all(holds(alternative, {"a"}) in (True, False) for alternative in alternatives(text))
 
 
 def test_types_nodes_and_other_gres_name_the_nodes() -> None:
@@ -147,8 +147,8 @@ def test_types_nodes_and_other_gres_name_the_nodes() -> None:
 
 def test_memory_by_the_core_is_of_the_cores_that_are_asked_for() -> None:
     """Slurm's own figure is that of the last placement, with fewer cores of more memory each."""
-    capped = rules("cores:16/1|per_core:100", memory_mb_per_cpu=Fraction(200))
-    assert (capped.cores_per_gpu, capped.memory_mb_per_gpu) == (8, 1600)
+    capped_rules = rules("cores:16/1|per_core:100", memory_mb_per_cpu=Fraction(200))
+    assert (capped_rules.cores_per_gpu, capped_rules.memory_mb_per_gpu) == (8, 1600)
     assert rules("cores:4/1|per_core:100").memory_mb_per_gpu == 400
     assert rules(memory_mb_per_cpu=Fraction(100)).memory_mb_per_gpu == 200  # two cores by default
 
@@ -167,13 +167,13 @@ def test_cores_are_as_asked_and_at_most_a_gpus_part_of_its_node() -> None:
 @pytest.mark.parametrize(
     ("words", "fields", "site", "per_gpu", "per_node"),
     [
-        ("memory:7000", {}, COUNTED, 7000, 0),
-        ("", {"memory_mb_per_node": 5000}, COUNTED, 0, 5000),
-        ("cores:4/1", {"memory_mb_per_cpu": 100}, COUNTED, 400, 0),
-        ("memory:node", {}, COUNTED, 32000, 0),
-        ("memory:node|type:a100", {}, COUNTED, 64000, 0),
-        ("memory:node|exclusive:yes", {}, COUNTED, 0, 0),
-        ("memory:default", {}, COUNTED, 32000, 0),
+        ("memory:7000", {}, COUNTED_MEMORY, 7000, 0),
+        ("", {"memory_mb_per_node": 5000}, COUNTED_MEMORY, 0, 5000),
+        ("cores:4/1", {"memory_mb_per_cpu": 100}, COUNTED_MEMORY, 400, 0),
+        ("memory:node", {}, COUNTED_MEMORY, 32000, 0),
+        ("memory:node|type:a100", {}, COUNTED_MEMORY, 64000, 0),
+        ("memory:node|exclusive:yes", {}, COUNTED_MEMORY, 0, 0),
+        ("memory:default", {}, COUNTED_MEMORY, 32000, 0),
         ("memory:default", {"memory_mb_per_cpu": 9}, SiteMemory(True, mb_per_gpu=11), 11, 0),
         ("memory:default", {}, SiteMemory(True, mb_per_cpu=10), 20, 0),
         ("memory:default", {}, SiteMemory(True, mb_per_node=10), 0, 10),
@@ -183,15 +183,15 @@ def test_cores_are_as_asked_and_at_most_a_gpus_part_of_its_node() -> None:
 def test_memory_is_what_slurm_will_take(
     words: str, fields: dict[str, object], site: SiteMemory, per_gpu: float, per_node: float
 ) -> None:
-    found = rules(words, site, **fields)
-    assert (found.memory_mb_per_gpu, found.memory_mb_per_node) == (per_gpu, per_node)
+    memory_rules = rules(words, site, **fields)
+    assert (memory_rules.memory_mb_per_gpu, memory_rules.memory_mb_per_node) == (per_gpu, per_node)
 
 
 def test_a_reservation_is_for_those_who_name_it() -> None:
-    reserved = replace(SMALL, reservation="day,night")
-    others = [job(reservation=name) for name in ("", "day", "week")]
-    access = Access(Reading(0.0, (BIG, reserved), tuple(others)), {})
-    assert [access.nodes(one) for one in others] == [{BIG.name}, {SMALL.name}, set()]
+    reserved_node = replace(SMALL, reservation="day,night")
+    holders = [job(reservation=name) for name in ("", "day", "week")]
+    access = Access(Reading(0.0, (BIG, reserved_node), tuple(holders)), {})
+    assert [access.nodes(holder) for holder in holders] == [{BIG.name}, {SMALL.name}, set()]
 
 
 @pytest.mark.parametrize(
@@ -230,7 +230,7 @@ def test_a_gpu_type_that_was_not_asked_for_is_closed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "waited", "segment", "most"),
+    ("words", "waited_seconds", "segment", "max_switches"),
     [
         ("", 0.0, None, None),
         ("switches:2", 1e9, None, 2),
@@ -243,36 +243,38 @@ def test_a_gpu_type_that_was_not_asked_for_is_closed() -> None:
     ],
 )
 def test_segments_and_switches_become_rules(
-    words: str, waited: float, segment: int | None, most: int | None
+    words: str, waited_seconds: float, segment: int | None, max_switches: int | None
 ) -> None:
-    rules = on_racks(Rules(per_node=2, shape=ShapeRule.EVEN), job(words), waited)
-    assert rules == Rules(per_node=2, shape=ShapeRule.EVEN, segment=segment, max_switches=most)
+    rules = on_racks(Rules(per_node=2, shape=ShapeRule.EVEN), job(words), waited_seconds)
+    assert rules == Rules(
+        per_node=2, shape=ShapeRule.EVEN, segment=segment, max_switches=max_switches
+    )
 
 
 def test_users_are_told_how_long_a_wish_for_few_switches_counts() -> None:
-    wishing = job("switches:1@3600")
-    counts = racks_note(wishing, 1.0, racked=True)
+    wishful_job = job("switches:1@3600")
+    counts = racks_note(wishful_job, 1.0, has_racks=True)
     assert counts == "--switches=1 counts until it has waited 1:00:00"
-    over = racks_note(wishing, 3600.0, racked=True)
-    assert over == "--switches=1 no longer counts: it has waited the 1:00:00 that it names"
+    expired_note = racks_note(wishful_job, 3600.0, has_racks=True)
+    assert expired_note == "--switches=1 no longer counts: it has waited the 1:00:00 that it names"
 
 
 def test_users_are_told_that_racks_are_unknown() -> None:
-    assert "--switches changes nothing" in racks_note(job("switches:1"), 0.0, racked=False)
-    both = racks_note(job("segment:2|switches:1"), 0.0, racked=False)
-    assert "--switches and --segment change nothing" in both
-    assert racks_note(job("segment:2|switches:1"), 0.0, racked=True) == ""
-    assert racks_note(job(), 0.0, racked=False) == ""
+    assert "--switches changes nothing" in racks_note(job("switches:1"), 0.0, has_racks=False)
+    racks_remark = racks_note(job("segment:2|switches:1"), 0.0, has_racks=False)
+    assert "--switches and --segment change nothing" in racks_remark
+    assert racks_note(job("segment:2|switches:1"), 0.0, has_racks=True) == ""
+    assert racks_note(job(), 0.0, has_racks=False) == ""
 
 
-BLOCKED = tuple(
+BLOCK_NODES = tuple(
     NodeReading(NodeName(f"n{i}"), GpuType("a100"), 4, 8, switches=(f"b{i // 2}",))
     for i in range(4)
 )
 
 
 @pytest.mark.parametrize(
-    ("several", "shape", "reqs", "expected", "noted"),
+    ("several", "shape", "reqs", "expected", "has_note"),
     [
         (SeveralBlocks.ANY, ShapeRule.ANY, (1, 16), (ShapeRule.ANY, None), False),
         (SeveralBlocks.EVEN, ShapeRule.ANY, (1, 8), (ShapeRule.EVEN, None), True),
@@ -288,12 +290,12 @@ def test_jobs_keep_to_what_slurm_starts_over_several_blocks(
     shape: ShapeRule,
     reqs: tuple[int, ...],
     expected: tuple[ShapeRule, int | None],
-    noted: bool,
+    has_note: bool,
 ) -> None:
-    blocks = BlockRule.from_reading(Reading(0.0, BLOCKED, (), several_blocks=several))
+    blocks = BlockRule.from_reading(Reading(0.0, BLOCK_NODES, (), several_blocks=several))
     rules, note = blocks.applied(Rules(shape=shape), reqs)
     assert (rules.shape, rules.max_switches) == expected
-    assert bool(note) == noted
+    assert bool(note) == has_note
 
 
 GROUPS = "whole groups of 2 nodes with 4 GPUs each"

@@ -57,8 +57,8 @@ def test_what_the_script_trains_with_makes_another_training() -> None:
     first, second = "0123456789ab", "ba9876543210"
     assert workload_of(job(), first) == f"alice/resnet/train.sh@3f9a1c2e4b5d+{first}"
     assert len({workload_of(job(), program) for program in ("", first, second)}) == 3
-    named = job(comment="hops:reqs=1;workload=resnet50")
-    assert workload_of(named, first) == workload_of(named)
+    named_job = job(comment="hops:reqs=1;workload=resnet50")
+    assert workload_of(named_job, first) == workload_of(named_job)
 
 
 def test_a_comment_that_cannot_be_read_names_nothing() -> None:
@@ -70,6 +70,6 @@ def test_whatever_users_write_memory_stays_bounded() -> None:
     tracemalloc.start()
     for number in range(50):
         workload_of(job(comment=f"hops:reqs={number}{'0' * 100_000}"))
-    kept, _ = tracemalloc.get_traced_memory()
+    traced_bytes, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    assert kept < 1_000_000
+    assert traced_bytes < 1_000_000

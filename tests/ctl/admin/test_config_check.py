@@ -122,10 +122,10 @@ MISTAKES = {
 
 @pytest.mark.parametrize("text", MISTAKES)
 def test_a_mistake_is_named(tmp_path: Path, text: str) -> None:
-    done = check(tmp_path, text)
-    assert (done.exit_code, MISTAKES[text] in done.output) == (2, True), done.output
-    assert "good" not in done.output
-    assert "geheim" not in done.output
+    result = check(tmp_path, text)
+    assert (result.exit_code, MISTAKES[text] in result.output) == (2, True), result.output
+    assert "good" not in result.output
+    assert "geheim" not in result.output
 
 
 @pytest.mark.parametrize(
@@ -142,9 +142,9 @@ def test_a_mistake_is_named(tmp_path: Path, text: str) -> None:
     ],
 )
 def test_a_good_file_is_good(tmp_path: Path, text: str) -> None:
-    done = check(tmp_path, text)
-    assert (done.exit_code, ": good, " in done.output) == (0, True), done.output
-    assert "Slurm" not in done.output
+    result = check(tmp_path, text)
+    assert (result.exit_code, ": good, " in result.output) == (0, True), result.output
+    assert "Slurm" not in result.output
 
 
 @pytest.mark.parametrize("text", ["", '[slurm]\npartitions = ["nowhere"]'])
@@ -152,10 +152,10 @@ def test_a_file_that_was_compared_with_no_slurm_is_not_simply_good(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str
 ) -> None:
     monkeypatch.setattr(command, "SlurmCommands", NoSlurm)
-    done = check(tmp_path, text)
-    assert done.exit_code == 0
-    assert "cannot ask Slurm: scontrol show config: No such file" in done.output
-    assert "good as far as can be said without Slurm" in done.output
+    result = check(tmp_path, text)
+    assert result.exit_code == 0
+    assert "cannot ask Slurm: scontrol show config: No such file" in result.output
+    assert "good as far as can be said without Slurm" in result.output
 
 
 @pytest.mark.parametrize("section", ["web", "api", "metrics"])
@@ -165,8 +165,10 @@ def test_a_server_without_its_library_is_named(
     text = f'[{section}]\nlisten = "127.0.0.1:7007"'
     assert check(tmp_path, text).exit_code == 0
     monkeypatch.setattr(config_check, "find_spec", lambda _: None)
-    done = check(tmp_path, text)
-    assert (done.exit_code, f"{section}.listen needs " in done.output) == (2, True), done.output
+    result = check(tmp_path, text)
+    assert (result.exit_code, f"{section}.listen needs " in result.output) == (2, True), (
+        result.output
+    )
 
 
 def test_pyslurm_that_is_not_there_is_named(
@@ -178,8 +180,8 @@ def test_pyslurm_that_is_not_there_is_named(
         raise SlurmError("pyslurm is not installed")
 
     monkeypatch.setattr(config_check, "choose_port", missing)
-    done = check(tmp_path, '[slurm]\nport = "pyslurm"')
-    assert (done.exit_code, "slurm.port is pyslurm: pyslurm is not" in done.output) == (2, True)
+    result = check(tmp_path, '[slurm]\nport = "pyslurm"')
+    assert (result.exit_code, "slurm.port is pyslurm: pyslurm is not" in result.output) == (2, True)
 
 
 def test_a_password_that_few_may_read_is_accepted(tmp_path: Path) -> None:

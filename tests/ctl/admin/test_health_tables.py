@@ -35,8 +35,8 @@ def test_jobs_that_hang_and_idle_gpus_are_named(capsys: pytest.CaptureFixture[st
         {"id": "19", "user": "cy"},  # an older hopsd's
     ]
     _show({"slow": [], "lemons": [], "hung": _hung(running), "idle": _idle(running)})
-    said = capsys.readouterr().out
-    assert "Job 17 of ann hangs" in said
-    assert "silent on n0" in said
-    assert "does nothing" in said
-    assert "19" not in said
+    output = capsys.readouterr().out
+    assert "Job 17 of ann hangs" in output
+    assert "silent on n0" in output
+    assert "does nothing" in output
+    assert "19" not in output

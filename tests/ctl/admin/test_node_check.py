@@ -23,7 +23,7 @@ from hopsd.setup.site_script import with_call
 
 pytestmark = pytest.mark.slow  # each test asks programs of the site
 
-OTHER = 4242
+OTHER_UID = 4242
 
 
 @dataclass(frozen=True)
@@ -58,9 +58,9 @@ class Machine:
         }
 
     def wrong(self, slurm: Mapping[str, str] | None = None) -> list[str]:
-        said = read_site(self.scripts / "site.sh", os.geteuid())
+        settings = read_site(self.scripts / "site.sh", os.geteuid())
         conf = self.slurm if slurm is None else slurm
-        return list(problems(Site(self.scripts, self.config, conf, os.geteuid(), said)))
+        return list(problems(Site(self.scripts, self.config, conf, os.geteuid(), settings)))
 
     def set(self, name: str, value: object) -> None:
         with (self.scripts / "site.sh").open("a") as file:
@@ -71,9 +71,9 @@ class Machine:
 def machine() -> Iterator[Machine]:
     root = Path(tempfile.mkdtemp(prefix="hops-test-"))
     root.chmod(0o755)
-    found = Machine(root)
+    checked_machine = Machine(root)
     before = os.umask(0o022)
-    shutil.copytree(shipped(), found.scripts)
+    shutil.copytree(shipped(), checked_machine.scripts)
     shutil.copytree(
         str(files("hops_profiler")), root / "profiler", ignore=shutil.ignore_patterns("*.pyc")
     )
@@ -83,9 +83,9 @@ def machine() -> Iterator[Machine]:
     shutil.copy(shipped() / "job_submit.lua", root)
     os.umask(before)
     for name, folder in (("RUN_DIR", "run"), ("REPORT_DIR", "reports")):
-        found.set(f"HOPS_{name}", root / folder)
-    found.set("HOPS_PROFILER_PATH", root / "profiler" / "site")
-    yield found
+        checked_machine.set(f"HOPS_{name}", root / folder)
+    checked_machine.set("HOPS_PROFILER_PATH", root / "profiler" / "site")
+    yield checked_machine
     shutil.rmtree(root)
 
 
@@ -94,10 +94,10 @@ def test_a_site_by_the_book_is_good(machine: Machine) -> None:
 
 
 def test_what_is_shipped_agrees_with_the_default_configuration() -> None:
-    said = read_site(shipped() / "site.sh", os.geteuid())
-    sentences = problems(Site(shipped(), Config(), None, os.geteuid(), said))
-    there = ("is not there", "not there;", "no sitecustomize.py")
-    assert [s for s in sentences if not any(word in s for word in there)] == []
+    settings = read_site(shipped() / "site.sh", os.geteuid())
+    sentences = problems(Site(shipped(), Config(), None, os.geteuid(), settings))
+    absences = ("is not there", "not there;", "no sitecustomize.py")
+    assert [s for s in sentences if not any(word in s for word in absences)] == []
 
 
 SPOILS: dict[str, tuple[Callable[[Machine], object], str]] = {
@@ -163,9 +163,9 @@ SPOILS: dict[str, tuple[Callable[[Machine], object], str]] = {
 }
 
 
-@pytest.mark.parametrize("what", SPOILS)
-def test_what_is_amiss_is_named(machine: Machine, what: str) -> None:
-    spoil, words = SPOILS[what]
+@pytest.mark.parametrize("key", SPOILS)
+def test_what_is_amiss_is_named(machine: Machine, key: str) -> None:
+    spoil, words = SPOILS[key]
     spoil(machine)
     assert any(words in sentence for sentence in machine.wrong()), machine.wrong()
 
@@ -173,17 +173,17 @@ def test_what_is_amiss_is_named(machine: Machine, what: str) -> None:
 @pytest.mark.skipif(os.geteuid() != 0, reason="gives a folder to another account")
 @pytest.mark.parametrize("place", ["etc/prolog.sh", "run", "profiler/site"])
 def test_what_is_another_accounts_is_named(machine: Machine, place: str) -> None:
-    os.chown(machine.root / place, OTHER, OTHER)
-    assert any(f"of uid {OTHER}" in sentence for sentence in machine.wrong())
+    os.chown(machine.root / place, OTHER_UID, OTHER_UID)
+    assert any(f"of uid {OTHER_UID}" in sentence for sentence in machine.wrong())
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="gives a folder to another account")
 def test_a_report_folder_that_hopsd_cannot_list_is_named(machine: Machine) -> None:
     with socket.socket(socket.AF_UNIX) as daemon:
         daemon.bind(str(machine.root / "hops" / "sock"))
-        os.chown(machine.root / "hops" / "sock", OTHER, OTHER)
+        os.chown(machine.root / "hops" / "sock", OTHER_UID, OTHER_UID)
         assert any("cannot list it" in sentence for sentence in machine.wrong())
-        os.chown(machine.root / "reports", OTHER, OTHER)
+        os.chown(machine.root / "reports", OTHER_UID, OTHER_UID)
         assert machine.wrong() == []
 
 
@@ -255,6 +255,6 @@ def test_the_command_ends_with_1_where_something_is_wrong(
     with pytest.raises(SystemExit) as end:
         ctl.main()
     assert end.value.code == 1
-    said = capsys.readouterr().err
-    assert "comment.awk: not there" in said
-    assert "cannot ask Slurm: " in said
+    error_output = capsys.readouterr().err
+    assert "comment.awk: not there" in error_output
+    assert "cannot ask Slurm: " in error_output

@@ -35,9 +35,9 @@ def test_a_command_is_accepted_as_it_stands(line: str) -> None:
     context = click.Context(cli)
     words = shlex.split(line)
     while isinstance(command, click.Group):
-        found = command.get_command(context, words.pop(0))
-        assert found is not None
-        command = found
+        subcommand = command.get_command(context, words.pop(0))
+        assert subcommand is not None
+        command = subcommand
     command.make_context(line, words)
 
 

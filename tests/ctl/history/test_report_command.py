@@ -32,8 +32,8 @@ SINCE, UNTIL = 1_700_000_000.0, 1_700_086_400.0
 EVIL = "bob\x1b[31m<b>"
 
 
-def wait(by: str, name: str, jobs: int = 2) -> dict[str, Any]:
-    return {"by": by, "name": name, "jobs": jobs, "gpu_seconds": 7200.0, "mean_wait": 60.0,
+def wait(kind: str, name: str, jobs: int = 2) -> dict[str, Any]:
+    return {"by": kind, "name": name, "jobs": jobs, "gpu_seconds": 7200.0, "mean_wait": 60.0,
             "median_wait": 50.0, "p90_wait": 100.0, "mean_ratio": 0.5, "p90_ratio": 0.9,
             "max_ratio": 1.5, "mean_slowdown": 1.2}  # fmt: skip
 
@@ -42,7 +42,7 @@ class Store:
     """What a period's figures are; remembers of whom they were asked."""
 
     def __init__(self) -> None:
-        self.asked: list[UserName | None] = []
+        self.users_of_calls: list[UserName | None] = []
 
     def gpu_use(self, since: float, _until: float, seconds: float) -> tuple[GpuUse, ...]:
         assert seconds == 3600.0
@@ -63,8 +63,8 @@ class Store:
         shadow: bool,
     ) -> dict[str, Any]:
         assert not shadow
-        self.asked.append(user)
-        spent = {"training": 36000.0, "profiling": 3600.0, "profile_runs": 4, "restarts": 3,
+        self.users_of_calls.append(user)
+        sums = {"training": 36000.0, "profiling": 3600.0, "profile_runs": 4, "restarts": 3,
                  "restarting": 1800.0}  # fmt: skip
         waits = [
             wait("all", ""),
@@ -76,7 +76,7 @@ class Store:
         ratios = [2] + [0] * len(RATIOS)
         return {
             "first": None,
-            "spent": spent,
+            "spent": sums,
             "waits": waits,
             "slurm_jobs": 3,
             "ratios": ratios,
@@ -93,8 +93,8 @@ ALL = Viewer(0, "root")
 PERIOD = {"since": SINCE, "until": UNTIL}
 
 
-def told(who: Viewer, store: Store, asked: dict[str, Any] = PERIOD) -> dict[str, Any]:
-    return ANSWERS.report(who, asked, cast(PostgresStore, store))
+def report_for(viewer: Viewer, store: Store, arguments: dict[str, Any] = PERIOD) -> dict[str, Any]:
+    return ANSWERS.report(viewer, arguments, cast(PostgresStore, store))
 
 
 @pytest.fixture
@@ -102,7 +102,7 @@ def hopsd(tmp_path: Path) -> Iterator[Path]:
     """The socket of one that has these figures."""
 
     def answer(request: Request) -> Any:
-        return told(ALL, Store(), dict(request.arguments))
+        return report_for(ALL, Store(), dict(request.arguments))
 
     server = LocalServer(tmp_path / "sock", answer)
     yield tmp_path / "sock"
@@ -110,43 +110,43 @@ def hopsd(tmp_path: Path) -> Iterator[Path]:
 
 
 def run(hopsd: Path, *options: str) -> str:
-    done = CliRunner().invoke(
+    result = CliRunner().invoke(
         cli,
         ["report", "--socket", str(hopsd), "--since", "2023-11-14", "--until", "2023-11-15",
          "--no-accounting", *options],
     )  # fmt: skip
-    assert done.exit_code == 0, done.output
-    return done.stdout
+    assert result.exit_code == 0, result.output
+    return result.stdout
 
 
 def test_for_people(hopsd: Path) -> None:
-    said = run(hopsd)
-    assert re.search(r"a100 +1 +0 +0\.5 +0\.5 +0 +50", said)
-    assert re.search(r"cpu +10 +0 +0 +0 +0 +0", said)
-    assert re.search(r"all +1 +2 +0\.5 +0\.5 +1 +25", said)  # without CPUs
-    assert "Of the fragmented GPU hours 0.2 were whole racks' worth" in said
-    assert "10.0 went into training (0.5 of them into 3 restarts)" in said
-    assert "1.0 into 4 profile runs" in said
-    assert re.search(r"none +2 +2 +1m00s +50s +1m40s", said)  # jobs without an account
-    assert "\x1b[31m" not in said
-    assert "3 jobs that Slurm ran while hops was a shadow are not in the figures of jobs." in said
+    output = run(hopsd)
+    assert re.search(r"a100 +1 +0 +0\.5 +0\.5 +0 +50", output)
+    assert re.search(r"cpu +10 +0 +0 +0 +0 +0", output)
+    assert re.search(r"all +1 +2 +0\.5 +0\.5 +1 +25", output)  # without CPUs
+    assert "Of the fragmented GPU hours 0.2 were whole racks' worth" in output
+    assert "10.0 went into training (0.5 of them into 3 restarts)" in output
+    assert "1.0 into 4 profile runs" in output
+    assert re.search(r"none +2 +2 +1m00s +50s +1m40s", output)  # jobs without an account
+    assert "\x1b[31m" not in output
+    assert "3 jobs that Slurm ran while hops was a shadow are not in the figures of jobs." in output
 
 
 def test_for_programs(hopsd: Path) -> None:
-    found = json.loads(run(hopsd, "--json"))
-    assert found["gpu_hours"]["all"] == {
+    report = json.loads(run(hopsd, "--json"))
+    assert report["gpu_hours"]["all"] == {
         "hops": 1.0, "plain": 2.0, "fragmented": 0.5, "idle": 0.5, "down": 1.0,
         "rack_fragmented": 0.25,
     }  # fmt: skip
-    assert found["waits"]["user"][0]["gpu_hours"] == 2.0
+    assert report["waits"]["user"][0]["gpu_hours"] == 2.0
     rows = {
         (row["table"], row["row"], row["figure"]): row["value"]
         for row in csv.DictReader(io.StringIO(run(hopsd, "--csv")))
     }
-    assert found["over_time"][1]["plain"] == 2.0  # hours, too
+    assert report["over_time"][1]["plain"] == 2.0  # hours, too
     assert rows["gpu_hours", "v100", "plain"] == "2.0"
     assert rows["gpu_hours", "a100", "rack_fragmented"] == "0.25"
-    begin = f"{datetime.fromtimestamp(found['since'], UTC):%Y-%m-%dT%H:%MZ}"
+    begin = f"{datetime.fromtimestamp(report['since'], UTC):%Y-%m-%dT%H:%MZ}"
     assert rows["over_time", f"v100 {begin}", "plain"] == "2.0"
     assert rows["jobs", "", "restarts"] == "3"
     assert rows["waits_size", "4", "mean_wait"] == "60.0"
@@ -171,7 +171,7 @@ def test_a_page_beside_what_programs_read(hopsd: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("hidden", "user", "use"),
+    ("private", "user", "use"),
     [
         ((), None, True),
         ((Private.JOBS,), "ann", True),
@@ -179,16 +179,16 @@ def test_a_page_beside_what_programs_read(hopsd: Path, tmp_path: Path) -> None:
         ((Private.NODES,), None, False),
     ],
 )
-def test_who_sees_what(hidden: tuple[Private, ...], user: str | None, use: bool) -> None:
+def test_who_sees_what(private: tuple[Private, ...], user: str | None, use: bool) -> None:
     store = Store()
-    found = told(Viewer(7, "ann", frozenset(hidden)), store)
-    assert (store.asked, found["user"], found["use"] is not None) == ([user], user, use)
+    report = report_for(Viewer(7, "ann", frozenset(private)), store)
+    assert (store.users_of_calls, report["user"], report["use"] is not None) == ([user], user, use)
 
 
 @pytest.mark.parametrize("since", [None, "0", True, float("nan"), -1.0, UNTIL, 1e300, [1]])
 def test_a_period_that_is_none(since: Any) -> None:
     with pytest.raises(InputError, match="since: give"):
-        told(ALL, Store(), {**PERIOD, "since": since})
+        report_for(ALL, Store(), {**PERIOD, "since": since})
 
 
 def test_before_hops() -> None:
@@ -196,11 +196,11 @@ def test_before_hops() -> None:
         stretches = tuple(Stretch(start, end, 2) for start, end in runs)
         return LoggedJob(JobId(name), UserName("u"), "", since, 2, stretches)
 
-    restarted = job("2", 0.0, (0.0, 50.0), (80.0, 130.0))
-    found = before_figures([job("1", 0.0, (100.0, 200.0)), restarted])
-    assert found["gpu_hours"] == pytest.approx(400.0 / 3600.0)
-    assert (found["mean_wait"], found["median_wait"]) == (65.0, 65.0)
-    assert found["mean_slowdown"] == pytest.approx((2.0 + 1.3) / 2)
+    restarted_job = job("2", 0.0, (0.0, 50.0), (80.0, 130.0))
+    figures = before_figures([job("1", 0.0, (100.0, 200.0)), restarted_job])
+    assert figures["gpu_hours"] == pytest.approx(400.0 / 3600.0)
+    assert (figures["mean_wait"], figures["median_wait"]) == (65.0, 65.0)
+    assert figures["mean_slowdown"] == pytest.approx((2.0 + 1.3) / 2)
 
 
 @pytest.mark.parametrize("ours", [False, True])
@@ -213,18 +213,18 @@ def test_what_is_no_longer_kept_is_not_taken_for_the_time_before_hops(
     monkeypatch.setattr("hopsd.ctl.history.report.read_logged", lambda *_: [old])
 
     def answer(request: Request) -> Any:
-        return {**told(ALL, Store(), dict(request.arguments)), "first": SINCE}
+        return {**report_for(ALL, Store(), dict(request.arguments)), "first": SINCE}
 
     server = LocalServer(tmp_path / "sock", answer)
     try:
-        done = CliRunner().invoke(
+        result = CliRunner().invoke(
             cli,
             ["report", "--socket", f"{tmp_path}/sock", "--json", "--since", "2023-11-14",
              "--until", "2023-11-15"],
         )  # fmt: skip
     finally:
         server.close()
-    before = json.loads(done.stdout)["before"]
+    before = json.loads(result.stdout)["before"]
     if ours:
         assert "hops ran jobs then that it has since deleted" in before
     else:

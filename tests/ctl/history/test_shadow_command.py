@@ -25,25 +25,25 @@ from hopsd.serve.socket import LocalServer, Request
 from hopsd.store.postgres import PostgresStore
 
 NOW = float(int(time.time()))
-THEN = NOW - 36000.0
+START_TIME = NOW - 36000.0
 NODES = [{"name": f"n{i}", "gpu_type": "a100", "gpus": 2, "usable": True} for i in range(2)]
 NODES.append({"name": "c0", "gpu_type": "cpu", "gpus": 2, "usable": True})
 
 
-def row(job: str, wait: float, *runs: tuple[float, float | None, int], **more: Any) -> Any:
+def row(job: str, wait: float, *runs: tuple[float, float | None, int], **fields: Any) -> Any:
     return {
-        "id": job, "user": "ann", "account": "lab", "submit": THEN, "wait": wait, "gpus": 2,
+        "id": job, "user": "ann", "account": "lab", "submit": START_TIME, "wait": wait, "gpus": 2,
         "gpu_type": "", "limit": 7200.0, "planned": None, "nodes": {}, "runs": [*map(list, runs)],
-    } | more  # fmt: skip
+    } | fields  # fmt: skip
 
 
 def run_of(hours: float) -> tuple[float, float, int]:
-    return THEN + 3600.0 * hours, THEN + 3600.0 * (hours + 1), 2
+    return START_TIME + 3600.0 * hours, START_TIME + 3600.0 * (hours + 1), 2
 
 
 JOBS = [
     row("1", 0.0, run_of(0)),
-    row("2", 3600.0, run_of(1), planned=THEN + 60.0),  # though two GPUs idled
+    row("2", 3600.0, run_of(1), planned=START_TIME + 60.0),  # though two GPUs idled
     row("3", 0.0, user="bob"),  # has not started
 ]
 
@@ -51,8 +51,8 @@ JOBS = [
 class Store:
     def diary(self, _since: float, _until: float, most: int, before: Any = None) -> list[Any]:
         """Each came at the same time: their order is that of their ids."""
-        found = [job for job in JOBS if before is None or (job["submit"], job["id"]) < before]
-        return found[-most:]
+        rows = [job for job in JOBS if before is None or (job["submit"], job["id"]) < before]
+        return rows[-most:]
 
 
 def answers() -> QueryService:
@@ -60,69 +60,71 @@ def answers() -> QueryService:
     return QueryService(cast(Any, controller), cast(Any, None), cast(Any, None), Config())
 
 
-def told(who: Viewer, **asked: Any) -> Any:
-    period = {"since": THEN, "until": NOW, "most": 100}
-    return answers().diary(who, period | asked, cast(PostgresStore, Store()))
+def diary_for(viewer: Viewer, **arguments: Any) -> Any:
+    period = {"since": START_TIME, "until": NOW, "most": 100}
+    return answers().diary(viewer, period | arguments, cast(PostgresStore, Store()))
 
 
 @pytest.fixture
 def hopsd(tmp_path: Path) -> Iterator[Path]:
     def answer(request: Request) -> Any:
-        return told(Viewer(0, "root"), **request.arguments)
+        return diary_for(Viewer(0, "root"), **request.arguments)
 
     server = LocalServer(tmp_path / "sock", answer)
     yield tmp_path
     server.close()
 
 
-def asked(hopsd: Path, *options: str) -> str:
-    done = CliRunner().invoke(
+def run_report(hopsd: Path, *options: str) -> str:
+    result = CliRunner().invoke(
         cli,
         ["shadow", "report", "--socket", f"{hopsd}/sock", "--since", "1d",
          "--out", f"{hopsd}/out", *options],
     )  # fmt: skip
-    assert done.exit_code == 0, done.output
-    return done.stdout
+    assert result.exit_code == 0, result.output
+    return result.stdout
 
 
 def test_who_would_have_started_earlier(hopsd: Path) -> None:
-    said = asked(hopsd)
-    assert "on 4 GPUs of 2 servers" in said  # without CPUs
-    assert said.index("What this assumes") < said.index("as it was") < said.index("slurm")
-    assert "1 job would have started earlier, 0 later, 1 within a minute" in said
-    assert re.search(r"2 +ann +2 .* 1h00m", said)
-    assert "a place for 1 of 2 started jobs earlier than Slurm started them, by 59m00s" in said
-    assert "1 of them: jobs never started" in said
+    output = run_report(hopsd)
+    assert "on 4 GPUs of 2 servers" in output  # without CPUs
+    assert output.index("What this assumes") < output.index("as it was") < output.index("slurm")
+    assert "1 job would have started earlier, 0 later, 1 within a minute" in output
+    assert re.search(r"2 +ann +2 .* 1h00m", output)
+    assert "a place for 1 of 2 started jobs earlier than Slurm started them, by 59m00s" in output
+    assert "1 of them: jobs never started" in output
 
 
 def test_the_same_for_programs(hopsd: Path) -> None:
-    found = json.loads(asked(hopsd, "--json", "--policy", "fifo"))
-    assert list(found["policies"]) == ["as it was", "hops+", "fifo"]
-    assert found["at_the_time"] == {"started": 2, "earlier": 1, "median_seconds": 3540.0}
-    lines = {line["job"]: line for line in csv.DictReader(io.StringIO(asked(hopsd, "--csv")))}
+    report = json.loads(run_report(hopsd, "--json", "--policy", "fifo"))
+    assert list(report["policies"]) == ["as it was", "hops+", "fifo"]
+    assert report["at_the_time"] == {"started": 2, "earlier": 1, "median_seconds": 3540.0}
+    lines = {line["job"]: line for line in csv.DictReader(io.StringIO(run_report(hopsd, "--csv")))}
     assert float(lines["2"]["slurm"]) - float(lines["2"]["hops"]) == pytest.approx(3600.0, abs=60)
 
 
 def test_a_policy_that_is_none_is_refused_before_anything_is_played(tmp_path: Path) -> None:
-    done = CliRunner().invoke(cli, ["shadow", "report", "--socket", f"{tmp_path}/none",
+    result = CliRunner().invoke(cli, ["shadow", "report", "--socket", f"{tmp_path}/none",
                                     "--policy", "hosp", "--out", f"{tmp_path}/out"])  # fmt: skip
-    assert isinstance(done.exception, InputError)
-    assert "hosp" in str(done.exception)
+    assert isinstance(result.exception, InputError)
+    assert "hosp" in str(result.exception)
 
 
 def test_the_diary_is_for_who_may_see_all_jobs() -> None:
     with pytest.raises(HopsError, match="jobs are private here"):
-        told(Viewer(7, "ann", frozenset({Private.JOBS})))
-    assert len(told(Viewer(7, "ann"))["jobs"]) == 3
+        diary_for(Viewer(7, "ann", frozenset({Private.JOBS})))
+    assert len(diary_for(Viewer(7, "ann"))["jobs"]) == 3
 
 
 def test_a_long_diary_is_asked_for_page_by_page(
     hopsd: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    whole = asked(hopsd, "--csv")
+    whole = run_report(hopsd, "--csv")
     monkeypatch.setattr("hopsd.ctl.history.shadow.MAX_DIARY_ROWS", 1)
-    assert asked(hopsd, "--csv") == whole
-    newest = [line["job"] for line in csv.DictReader(asked(hopsd, "--csv", "--jobs", "2").split())]
+    assert run_report(hopsd, "--csv") == whole
+    newest = [
+        line["job"] for line in csv.DictReader(run_report(hopsd, "--csv", "--jobs", "2").split())
+    ]
     assert newest == ["2"]  # the third has not started
 
 
@@ -130,34 +132,36 @@ def test_a_daemon_that_knows_no_pages_is_found_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def newest(request: Request) -> Any:
-        return told(Viewer(0, "root"), **request.arguments | {"before": None})
+        return diary_for(Viewer(0, "root"), **request.arguments | {"before": None})
 
     monkeypatch.setattr("hopsd.ctl.history.shadow.MAX_DIARY_ROWS", 1)
     server = LocalServer(tmp_path / "sock", newest)
-    done = CliRunner().invoke(cli, ["shadow", "report", "--socket", f"{tmp_path}/sock",
+    result = CliRunner().invoke(cli, ["shadow", "report", "--socket", f"{tmp_path}/sock",
                                     "--out", f"{tmp_path}/out"])  # fmt: skip
     server.close()
-    assert isinstance(done.exception, InputError)
-    assert "hopsd is older than this hopsctl" in str(done.exception)
+    assert isinstance(result.exception, InputError)
+    assert "hopsd is older than this hopsctl" in str(result.exception)
 
 
 @pytest.mark.parametrize("before", [[], [1.0], ["1", "1"], [True, "1"], [1.0, 1], "1", [-9e99, ""]])
 def test_a_job_that_is_none(before: Any) -> None:
     with pytest.raises(InputError, match="before: give"):
-        told(Viewer(0, "root"), before=before)
+        diary_for(Viewer(0, "root"), before=before)
 
 
-@pytest.mark.parametrize("most", [0, -1, True, "5", None, 1e9, 5001])
-def test_a_number_that_is_none(most: Any) -> None:
+@pytest.mark.parametrize("limit", [0, -1, True, "5", None, 1e9, 5001])
+def test_a_number_that_is_none(limit: Any) -> None:
     with pytest.raises(InputError, match="most: give"):
-        told(Viewer(0, "root"), most=most)
+        diary_for(Viewer(0, "root"), most=limit)
 
 
 def test_a_restarted_job_wanted_to_run_before_its_first_run() -> None:
     """It waited 100 s, and 50 s of these between its runs; 20 s went by before it was eligible."""
-    job = logged_job(row("1", 100.0, (THEN + 70.0, THEN + 80.0, 2), (THEN + 130.0, None, 2)))
-    assert job.since == THEN + 20.0
-    assert logged_job(row("2", 50.0)).since == THEN
+    job = logged_job(
+        row("1", 100.0, (START_TIME + 70.0, START_TIME + 80.0, 2), (START_TIME + 130.0, None, 2))
+    )
+    assert job.since == START_TIME + 20.0
+    assert logged_job(row("2", 50.0)).since == START_TIME
 
 
 def test_no_job_was_planned() -> None:

@@ -44,20 +44,20 @@ def daemon(tmp_path: Path) -> Iterator[Path]:
     server.close()
 
 
-def offered(*words: str, **more: str) -> list[str]:
+def candidates_for(*words: str, **variables: str) -> list[str]:
     """The values offered for the last of ``words``."""
-    done = CliRunner().invoke(
+    result = CliRunner().invoke(
         cli,
         prog_name="hopsctl",
         env={
             "_HOPSCTL_COMPLETE": "bash_complete",
             "COMP_WORDS": " ".join(("hopsctl", *words)),
             "COMP_CWORD": str(len(words)),
-            **more,
+            **variables,
         },
     )
-    assert not isinstance(done.exception, Exception), done.exception
-    return [line.split(",", 1)[1] for line in done.stdout.splitlines() if line]
+    assert not isinstance(result.exception, Exception), result.exception
+    return [line.split(",", 1)[1] for line in result.stdout.splitlines() if line]
 
 
 @pytest.mark.parametrize(
@@ -74,7 +74,7 @@ def offered(*words: str, **more: str) -> list[str]:
     ],
 )
 def test_from_the_daemon(daemon: Path, words: tuple[str, ...], values: list[str]) -> None:
-    assert offered(*words, HOPS_SOCKET=str(daemon)) == values
+    assert candidates_for(*words, HOPS_SOCKET=str(daemon)) == values
 
 
 @pytest.mark.parametrize(
@@ -92,18 +92,18 @@ def test_from_the_daemon(daemon: Path, words: tuple[str, ...], values: list[str]
     ],
 )
 def test_without_one(tmp_path: Path, words: tuple[str, ...], values: list[str]) -> None:
-    assert offered(*words, HOPS_SOCKET=str(tmp_path / "none")) == values
+    assert candidates_for(*words, HOPS_SOCKET=str(tmp_path / "none")) == values
 
 
 def test_all_commands_are_offered_before_any_is_imported() -> None:
     script = "import sys; from hopsd.ctl import main; sys.argv = ['hopsctl']\n"
     script += "try: main()\nfinally: print(sorted({'numpy', 'rich'} & set(sys.modules)))"
     environ = {"_HOPSCTL_COMPLETE": "bash_complete", "COMP_WORDS": "hopsctl ", "COMP_CWORD": "1"}
-    done = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-c", script],
         env={**os.environ, **environ}, capture_output=True, text=True, check=True, timeout=60,
     )  # fmt: skip
-    assert done.stdout.splitlines() == [*(f"plain,{name}" for name in sorted(COMMANDS)), "[]"]
+    assert result.stdout.splitlines() == [*(f"plain,{name}" for name in sorted(COMMANDS)), "[]"]
 
 
 def test_a_daemon_that_does_not_answer_is_not_waited_for(tmp_path: Path) -> None:
@@ -111,7 +111,7 @@ def test_a_daemon_that_does_not_answer_is_not_waited_for(tmp_path: Path) -> None
         mute.bind(str(tmp_path / "sock"))
         mute.listen()
         began = time.monotonic()
-        assert offered("explain", "", HOPS_SOCKET=str(tmp_path / "sock")) == []
+        assert candidates_for("explain", "", HOPS_SOCKET=str(tmp_path / "sock")) == []
     assert time.monotonic() - began < 30.0
 
 
@@ -120,22 +120,22 @@ def run(shell: str, script: str, folder: Path, **environ: str) -> str:
         pytest.skip(f"{shell} is not installed")
     bin_dir = Path(sys.executable).parent
     (folder / "script").write_text(script)
-    done = subprocess.run(
+    result = subprocess.run(
         [shell, str(folder / "script")],
         env={**os.environ, "PATH": f"{bin_dir}:{os.environ['PATH']}", "HOME": str(folder),
              "XDG_CONFIG_HOME": str(folder), **environ},
         capture_output=True, text=True, check=True, timeout=120,
     )  # fmt: skip
-    assert done.stderr == ""
-    return done.stdout
+    assert result.stderr == ""
+    return result.stdout
 
 
 @pytest.mark.parametrize("shell", SHELLS)
 def test_the_script_loads(shell: str, tmp_path: Path) -> None:
-    said = CliRunner().invoke(cli, ["completion", shell], prog_name="hopsctl")
-    assert said.exit_code == 0
-    run(shell, f"autoload -U compinit; compinit -D\n{said.stdout}" * (shell == "zsh")
-        or said.stdout, tmp_path)  # fmt: skip
+    result = CliRunner().invoke(cli, ["completion", shell], prog_name="hopsctl")
+    assert result.exit_code == 0
+    run(shell, f"autoload -U compinit; compinit -D\n{result.stdout}" * (shell == "zsh")
+        or result.stdout, tmp_path)  # fmt: skip
 
 
 def test_bash_completes_job_ids(tmp_path: Path, daemon: Path) -> None:

@@ -27,9 +27,9 @@ SERVERLESS = ("comment", "estimate", "plan", "config explain", "completion")
 def at_prompt(page: Path) -> Iterator[tuple[str, list[str]]]:
     """Commands as they are typed, with the lines that the page shows below them."""
     block = r"^    [$#] (hopsctl (?:.*\\\n)*.*)\n((?:    (?![$#] ).*\n)*)"
-    for line, shown in re.findall(block, page.read_text() + "\n", re.MULTILINE):
+    for line, lines in re.findall(block, page.read_text() + "\n", re.MULTILINE):
         command = re.sub(r"\\\n\s*", " ", line).partition("  #")[0].strip()
-        yield command, [text.strip() for text in shown.splitlines()]
+        yield command, [text.strip() for text in lines.splitlines()]
 
 
 def words_of(line: str) -> list[str]:
@@ -63,25 +63,25 @@ def test_a_command_in_a_sentence_exists_with_its_options(page: Path) -> None:
         if name is None:
             assert words[0] in ("config", "COMMAND", "--help"), f"{page.name}: hopsctl {line}"
             continue
-        known = {option for param in ALL[name].params for option in param.opts} | {"--help"}
+        options = {option for param in ALL[name].params for option in param.opts} | {"--help"}
         for word in words:
             if re.fullmatch(r"--[a-z][a-z-]*(=.*)?", word) and name != "check":
-                assert word.partition("=")[0] in known, f"{page.name}: hopsctl {line}"
+                assert word.partition("=")[0] in options, f"{page.name}: hopsctl {line}"
 
 
 def shown_commands() -> Iterator[tuple[str, list[str]]]:
     for page in PAGES:
-        for line, shown in at_prompt(page):
+        for line, lines in at_prompt(page):
             if command_of(words_of(line)) in SERVERLESS and " > " not in line:
-                yield line, shown
+                yield line, lines
 
 
-@pytest.mark.parametrize(("line", "shown"), list(shown_commands()))
-def test_what_needs_no_server_answers_as_shown(line: str, shown: list[str]) -> None:
-    done = subprocess.run(
+@pytest.mark.parametrize(("line", "lines"), list(shown_commands()))
+def test_what_needs_no_server_answers_as_shown(line: str, lines: list[str]) -> None:
+    result = subprocess.run(
         [sys.executable, "-P", "-c", "from hopsd.ctl import main; main()", *words_of(line)],
         cwd=ROOT, capture_output=True, text=True, timeout=60, check=False,
     )  # fmt: skip
-    said = [text.strip() for text in (done.stdout + done.stderr).splitlines()]
-    assert said
-    assert [text for text in shown if text not in said] == []
+    output_lines = [text.strip() for text in (result.stdout + result.stderr).splitlines()]
+    assert output_lines
+    assert [text for text in lines if text not in output_lines] == []

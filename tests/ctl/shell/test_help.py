@@ -30,17 +30,17 @@ def test_each_has_examples_that_it_accepts(words: str) -> None:
     assert lines
     for line in lines:
         bare = re.sub(r'^eval "\$\((.*)\)"$', r"\1", line)
-        typed = shlex.split(re.split(" [<>] ", bare)[0])
-        assert typed[: 1 + len(words.split())] == ["hopsctl", *words.split()]
-        ALL[words].make_context(words, typed[1 + len(words.split()) :])
+        example_words = shlex.split(re.split(" [<>] ", bare)[0])
+        assert example_words[: 1 + len(words.split())] == ["hopsctl", *words.split()]
+        ALL[words].make_context(words, example_words[1 + len(words.split()) :])
 
 
 @pytest.mark.parametrize("words", ["", *ALL])
 def test_help_fits_80_columns(words: str) -> None:
-    said = CliRunner().invoke(cli, [*words.split(), "--help"], terminal_width=80).stdout
-    assert [line for line in said.splitlines() if len(line) > 80] == []
+    output = CliRunner().invoke(cli, [*words.split(), "--help"], terminal_width=80).stdout
+    assert [line for line in output.splitlines() if len(line) > 80] == []
     if not words:
-        assert "..." not in said.replace("[ARGS]...", "")
+        assert "..." not in output.replace("[ARGS]...", "")
 
 
 def test_the_list_of_commands_is_of_those_there_are() -> None:
@@ -49,15 +49,15 @@ def test_the_list_of_commands_is_of_those_there_are() -> None:
 
 def test_an_unknown_command_or_setting_is_told_which_was_meant() -> None:
     assert "did you mean 'status'?" in CliRunner().invoke(cli, ["statsu"]).output
-    done = CliRunner().invoke(cli, ["config", "explain", "plan.polcy"])
-    assert "did you mean plan.policy" in str(done.exception)
+    result = CliRunner().invoke(cli, ["config", "explain", "plan.polcy"])
+    assert "did you mean plan.policy" in str(result.exception)
 
 
 def test_a_setting_is_explained_within_80_columns() -> None:
     for path in options_by_path():
-        done = CliRunner().invoke(cli, ["config", "explain", path])
-        assert done.exit_code == 0
-        assert max(map(len, done.stdout.splitlines())) <= 80
+        result = CliRunner().invoke(cli, ["config", "explain", path])
+        assert result.exit_code == 0
+        assert max(map(len, result.stdout.splitlines())) <= 80
 
 
 @pytest.fixture(scope="module")
@@ -66,15 +66,15 @@ def manual() -> dict[str, str]:
 
 
 def test_the_manual_has_every_command_option_and_setting(manual: dict[str, str]) -> None:
-    unescaped = {name: text.replace("\\-", "-") for name, text in manual.items()}
+    plain_manual = {name: text.replace("\\-", "-") for name, text in manual.items()}
     for words, command in ALL.items():
-        assert f'.SS "hopsctl {words} ' in unescaped["hopsctl.1"]
+        assert f'.SS "hopsctl {words} ' in plain_manual["hopsctl.1"]
         for option in command.params:
             if isinstance(option, click.Option):
-                assert option.opts[-1] in unescaped["hopsctl.1"]
+                assert option.opts[-1] in plain_manual["hopsctl.1"]
     for path, option in options_by_path().items():
-        assert f'"{path.split(".")[1]} = ' in unescaped["hopsd.toml.5"], option
-    assert "--nproc-per-node" in unescaped["hops-run.1"]
+        assert f'"{path.split(".")[1]} = ' in plain_manual["hopsd.toml.5"], option
+    assert "--nproc-per-node" in plain_manual["hops-run.1"]
 
 
 def test_groff_finds_nothing_wrong(manual: dict[str, str], tmp_path: Path) -> None:
@@ -84,12 +84,12 @@ def test_groff_finds_nothing_wrong(manual: dict[str, str], tmp_path: Path) -> No
     environ = {**os.environ, "LC_ALL": "C.UTF-8", "MANROFFSEQ": "", "MANWIDTH": "80"}
     for name, text in manual.items():
         (tmp_path / name).write_text(text)
-        done = subprocess.run(
+        result = subprocess.run(
             ["man", "--warnings", "-E", "UTF-8", "-l", "-Tutf8", tmp_path / name],
             env=environ, capture_output=True, text=True, check=True, timeout=60,
         )  # fmt: skip
-        assert done.stderr == ""
-        plain = re.sub(r"\x1b\[[0-9;]*m|.\x08", "", done.stdout)
+        assert result.stderr == ""
+        plain = re.sub(r"\x1b\[[0-9;]*m|.\x08", "", result.stdout)
         if name == "hopsd.toml.5":
             assert 'log_level = "info"' in plain
         if name == "hopsctl.1":

@@ -16,9 +16,9 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 def test_a_short_run_writes_nothing(clock: list[float], capsys: pytest.CaptureFixture[str]) -> None:
     with progress.Bar("hops", "jobs") as bar:
-        for done in range(100):
+        for step in range(100):
             clock[0] += 5
-            bar.show(done, 100)
+            bar.show(step, 100)
     assert capsys.readouterr().err == ""
 
 
@@ -27,9 +27,9 @@ def test_a_long_run_writes_the_time_left_at_its_present_pace(
 ) -> None:
     with progress.Bar("hops", "jobs") as bar:
         bar.show(50_000, 100_000)  # replayed from a journal, in no time
-        for done in (55_000, 60_000, 60_000):
+        for step in (55_000, 60_000, 60_000):
             clock[0] += progress.LINE_SECONDS
-            bar.show(done, 100_000)
+            bar.show(step, 100_000)
     assert capsys.readouterr().err.splitlines() == [
         "hopsctl: hops: 55,000 of 100,000 jobs, left: 8m10s",
         "hopsctl: hops: 60,000 of 100,000 jobs, left: 1h20m",

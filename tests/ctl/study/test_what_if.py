@@ -41,57 +41,57 @@ def line(job: int, submit: float, start: float, end: float, user: str = "ann") -
 @pytest.fixture
 def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Two servers of two GPUs; three jobs that came together and ran one after the other."""
-    then = float(int(time.time()) - 36000)
-    ran = [line(i, then, then + 3600 * i, then + 3600 * (i + 1)) for i in range(3)]
+    start = float(int(time.time()) - 36000)
+    ran = [line(i, start, start + 3600 * i, start + 3600 * (i + 1)) for i in range(3)]
     program(tmp_path, "sacct", "\n".join(ran) + "\n")
     program(tmp_path, "scontrol", f"{NODE.format(0, 'IDLE')}\n{NODE.format(1, 'DOWN')}\n{CPUS}\n")
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     return tmp_path
 
 
-def asked(site: Path, *options: str) -> str:
-    done = CliRunner().invoke(
+def run_what_if(site: Path, *options: str) -> str:
+    result = CliRunner().invoke(
         cli, ["what-if", "--since", "1d", "--policy", "fifo", "--out", f"{site}/out", *options]
     )
-    assert done.exit_code == 0, done.output
-    return done.stdout
+    assert result.exit_code == 0, result.output
+    return result.stdout
 
 
 def test_what_it_assumes_comes_first_and_reality_before_policies(site: Path) -> None:
-    said = asked(site)
-    assert said.index("What this assumes") < said.index("as it was") < said.index("fifo")
-    assert "3 jobs with GPUs of 1 user" in said
-    assert "n1 too, which take no job now" in said
+    output = run_what_if(site)
+    assert output.index("What this assumes") < output.index("as it was") < output.index("fifo")
+    assert "3 jobs with GPUs of 1 user" in output
+    assert "n1 too, which take no job now" in output
     assert (site / "out" / "report.html").is_file()
 
 
 def test_the_same_for_programs(site: Path) -> None:
-    found = json.loads(asked(site, "--json"))
-    assert (found["jobs_played"], found["gpus"]) == (3, 4)
-    assert any("No job is moved" in line for line in found["assumes"])
-    waits = {name: figures["avg_wait_h"] for name, figures in found["policies"].items()}
+    report = json.loads(run_what_if(site, "--json"))
+    assert (report["jobs_played"], report["gpus"]) == (3, 4)
+    assert any("No job is moved" in line for line in report["assumes"])
+    waits = {name: figures["avg_wait_h"] for name, figures in report["policies"].items()}
     # In reality one after the other on two GPUs, under fifo on both servers.
     assert waits == {"as it was": pytest.approx(1.0), "fifo": pytest.approx(1 / 3)}
-    rows = list(csv.DictReader(io.StringIO(asked(site, "--csv"))))
+    rows = list(csv.DictReader(io.StringIO(run_what_if(site, "--csv"))))
     assert [row["policy"] for row in rows] == ["as it was", "fifo"]
     assert float(rows[0]["avg_wait_h"]) == pytest.approx(1.0)
 
 
 def test_only_a_partition(site: Path) -> None:
-    asked(site, "--partition", "main")
+    run_what_if(site, "--partition", "main")
     assert "--partition=main" in (site / "asked").read_text()
 
 
 @pytest.mark.parametrize("since", ["soon", "0", "2h ago", "99999999d", "2999-01-01", "nan"])
 def test_a_time_that_is_none(site: Path, since: str) -> None:
-    done = CliRunner().invoke(cli, ["what-if", "--since", since])
-    assert done.exit_code == 2
-    assert "expected an age such as" in done.output
+    result = CliRunner().invoke(cli, ["what-if", "--since", since])
+    assert result.exit_code == 2
+    assert "expected an age such as" in result.output
 
 
 def test_who_has_to_wait_for_long_is_told_so(site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert "of a processor" not in asked(site)
+    assert "of a processor" not in run_what_if(site)
     monkeypatch.setattr("hopsd.ctl.study.what_if.JOB_SECONDS", 30.0)
-    said = asked(site)
-    assert "about 1m30s of a processor" in said
-    assert said.index("of a processor") < said.index("as it was")
+    output = run_what_if(site)
+    assert "about 1m30s of a processor" in output
+    assert output.index("of a processor") < output.index("as it was")

@@ -13,7 +13,7 @@ from hopsd.ctl.user.check import NOT_OURS, why_refused
 
 
 @pytest.fixture
-def given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def sbatch_input(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The file that an sbatch writes its words and the signal of its environment into."""
     sbatch = tmp_path / "sbatch"
     sbatch.write_text(
@@ -25,36 +25,38 @@ def given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "given"
 
 
-def test_a_file_that_is_an_options_value_is_not_the_script(given: Path) -> None:
-    (given.parent / "vars.sh").touch()
-    file = f"{given.parent}/vars.sh"
+def test_a_file_that_is_an_options_value_is_not_the_script(sbatch_input: Path) -> None:
+    (sbatch_input.parent / "vars.sh").touch()
+    file = f"{sbatch_input.parent}/vars.sh"
     words = ["--export-file", file, "--signal=USR1@60", "train.sh", "--signal=9"]
     assert CliRunner().invoke(cli, ["check", *words]).exit_code == NOT_OURS
-    assert given.read_text().splitlines() == ["--test-only", *words, "signal USR1@60"]
+    assert sbatch_input.read_text().splitlines() == ["--test-only", *words, "signal USR1@60"]
 
 
-def test_words_too_long_for_a_file_name(given: Path) -> None:
+def test_words_too_long_for_a_file_name(sbatch_input: Path) -> None:
     command = f"--wrap=python train.py --name {'x' * 5000}"
-    done = CliRunner().invoke(cli, ["check", command])
-    assert (done.exit_code, done.exception.__class__) == (NOT_OURS, SystemExit)
-    assert command in given.read_text().splitlines()
+    result = CliRunner().invoke(cli, ["check", command])
+    assert (result.exit_code, result.exception.__class__) == (NOT_OURS, SystemExit)
+    assert command in sbatch_input.read_text().splitlines()
 
 
-ACCEPTED = "hops: accepted: 1 GPU, all on one node. squeue shows it held"
+ACCEPTANCE = "hops: accepted: 1 GPU, all on one node. squeue shows it held"
 PARTS = "batch jobs alone: submit it with sbatch, the parts of a heterogeneous job as separate jobs"
 
 
 @pytest.mark.parametrize(
-    ("said", "why"),
+    ("output_lines", "line_count"),
     [
         (["sbatch: error: hops: unknown key 'req'", "sbatch: error: x: Unspecified error"], 1),
-        ([f"sbatch: error: {ACCEPTED}", "allocation failure: Invalid feature specification"], 1),
-        ([f"sbatch: error: 0: {ACCEPTED}", f"sbatch: error: 1: hops: {PARTS}"], 1),
+        ([f"sbatch: error: {ACCEPTANCE}", "allocation failure: Invalid feature specification"], 1),
+        ([f"sbatch: error: 0: {ACCEPTANCE}", f"sbatch: error: 1: hops: {PARTS}"], 1),
         (["sbatch: error: hops: hops-check asks shape:node", "sbatch: error: Invalid account"], 1),
     ],
 )
-def test_of_what_is_refused_only_the_reason_is_printed(said: list[str], why: int) -> None:
+def test_of_what_is_refused_only_the_reason_is_printed(
+    output_lines: list[str], line_count: int
+) -> None:
     """Slurm's own reason, too, and that of another part of a heterogeneous job."""
-    lines = why_refused("\n".join(said))
-    assert len(lines) == why
+    lines = why_refused("\n".join(output_lines))
+    assert len(lines) == line_count
     assert lines[0].startswith(("unknown key", "Invalid", "batch jobs alone"))

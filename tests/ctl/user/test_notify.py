@@ -26,13 +26,13 @@ class Hopsd:
 
 @pytest.fixture
 def hopsd(monkeypatch: pytest.MonkeyPatch) -> Hopsd:
-    made = Hopsd()
-    monkeypatch.setattr(module, "ask_daemon", made.ask)
-    return made
+    daemon = Hopsd()
+    monkeypatch.setattr(module, "ask_daemon", daemon.ask)
+    return daemon
 
 
 @pytest.mark.parametrize(
-    ("words", "kinds", "said"),
+    ("words", "kinds", "text"),
     [
         ([], None, "what each job's sbatch asked for"),
         (["failed", "stuck"], ["failed", "stuck"], "By mail: failed, stuck"),
@@ -42,16 +42,16 @@ def hopsd(monkeypatch: pytest.MonkeyPatch) -> Hopsd:
     ],
 )
 def test_a_user_sees_and_changes_what_they_are_told(
-    hopsd: Hopsd, words: list[str], kinds: list[str] | None, said: str
+    hopsd: Hopsd, words: list[str], kinds: list[str] | None, text: str
 ) -> None:
-    done = CliRunner().invoke(module.notify, words)
-    assert done.exit_code == 0, done.output
-    assert said in done.output
+    result = CliRunner().invoke(module.notify, words)
+    assert result.exit_code == 0, result.output
+    assert text in result.output
     assert hopsd.kinds == kinds
 
 
 def test_words_that_exclude_one_another_are_refused(hopsd: Hopsd) -> None:
-    done = CliRunner().invoke(module.notify, ["none", "failed"])
-    assert isinstance(done.exception, InputError)
-    assert "stand alone" in str(done.exception)
+    result = CliRunner().invoke(module.notify, ["none", "failed"])
+    assert isinstance(result.exception, InputError)
+    assert "stand alone" in str(result.exception)
     assert CliRunner().invoke(module.notify, ["sometimes"]).exit_code == 2

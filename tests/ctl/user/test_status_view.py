@@ -20,7 +20,7 @@ from hopsd.ctl import cli, render
 from hopsd.ctl.user import status
 from hopsd.ctl.user.status import (
     FIRST,
-    MANY,
+    MAX_ROWS,
     _expectation,
     _moment,
     _prediction,
@@ -36,14 +36,14 @@ Show = Callable[..., str]
 
 @pytest.fixture
 def show(monkeypatch: pytest.MonkeyPatch) -> Show:
-    def shown(document: dict[str, Any], width: int = 160, most: int | None = None) -> str:
+    def render_status(document: dict[str, Any], width: int = 160, most: int | None = None) -> str:
         console = Console(file=io.StringIO(), width=width, highlight=False)
         monkeypatch.setattr(render, "console", console)
         console.print(view(document, most))
         assert isinstance(console.file, io.StringIO)
         return console.file.getvalue()
 
-    return shown
+    return render_status
 
 
 def job(number: int, **changes: object) -> dict[str, Any]:
@@ -109,7 +109,7 @@ def test_job_user_time_and_reason_are_whole_on_any_terminal(show: Show, width: i
 
 
 @pytest.mark.parametrize(
-    ("name", "seen"),
+    ("name", "displayed_name"),
     [
         ("[red]x[/red]", "[red]x[/red]"),
         ("[/]", "[/]"),
@@ -118,17 +118,19 @@ def test_job_user_time_and_reason_are_whole_on_any_terminal(show: Show, width: i
         ("\u202egnp", r"\u202egnp"),
     ],
 )
-def test_a_name_steers_neither_markup_nor_terminal(show: Show, name: str, seen: str) -> None:
+def test_a_name_steers_neither_markup_nor_terminal(
+    show: Show, name: str, displayed_name: str
+) -> None:
     waiting = job(2, name=name, reason=name, user=name)
     text = show(document([job(1, name=name, **RUNNING)], [waiting]))
-    assert text.count(seen) == 4
+    assert text.count(displayed_name) == 4
     assert all(c.isprintable() or c == "\n" for c in text)
 
 
 def large() -> dict[str, Any]:
     """400 nodes, 250 running and 15,000 waiting jobs."""
-    there = document([], [])
-    node = there["nodes"][0]
+    status = document([], [])
+    node = status["nodes"][0]
     nodes = [
         {**node, "name": f"n{i}", "gpu_type": kind, "idle": 3, "usable": i % 10 > 0}
         for i, kind in enumerate(["a100"] * 300 + ["v100"] * 100)
@@ -144,9 +146,9 @@ def large() -> dict[str, Any]:
 
 def test_of_a_large_cluster_totals_come_first_then_some_rows(show: Show) -> None:
     whole = large()
-    told = excerpt(whole, Choice(most=MANY))
-    assert [len(told[kind]) for kind in ("nodes", "running", "waiting")] == [MANY] * 3
-    text = show(told)
+    excerpt_of_all = excerpt(whole, Choice(most=MAX_ROWS))
+    assert [len(excerpt_of_all[kind]) for kind in ("nodes", "running", "waiting")] == [MAX_ROWS] * 3
+    text = show(excerpt_of_all)
     assert len(text.splitlines()) < 200
     assert text.index("GPUs held") > text.index("Waiting for")
     for words in (
@@ -162,9 +164,9 @@ def test_of_a_large_cluster_totals_come_first_then_some_rows(show: Show) -> None
         f"and {15000 - FIRST:,} more",
     ):
         assert re.search(words, text), words
-    chosen = show(excerpt(whole, Choice(users=frozenset({"u7"}), most=MANY)))
-    assert "and 480 more" in chosen
-    assert "bob" not in chosen
+    user_view = show(excerpt(whole, Choice(users=frozenset({"u7"}), most=MAX_ROWS)))
+    assert "and 480 more" in user_view
+    assert "bob" not in user_view
 
 
 @pytest.mark.parametrize("height", [24, 50, 100])
@@ -179,7 +181,7 @@ def test_a_page_fits_and_has_running_and_waiting_jobs(
     whole = {**large(), "round": {"end": 1010.0, "steps": steps}}
     console = Console(file=io.StringIO(), width=width, height=height, highlight=False)
     monkeypatch.setattr(render, "console", console)
-    console.print(page(excerpt(whole, Choice(most=MANY))))
+    console.print(page(excerpt(whole, Choice(most=MAX_ROWS))))
     assert isinstance(console.file, io.StringIO)
     text = console.file.getvalue()
     assert len(text.splitlines()) <= height
@@ -204,26 +206,28 @@ def test_a_page_of_a_small_cluster_is_all_of_it(
 def test_a_pipe_gets_every_row(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = document([], [job(number) for number in range(1000, 1500)])
 
-    def answer(_: object, **chosen: Any) -> dict[str, Any]:
-        return excerpt(whole, Choice.parse(chosen))
+    def answer(_: object, **arguments: Any) -> dict[str, Any]:
+        return excerpt(whole, Choice.parse(arguments))
 
     monkeypatch.setattr(status, "ask_status", answer)
-    told = CliRunner().invoke(status.status, []).stdout
-    assert set(range(1000, 1500)) <= {int(n) for n in re.findall(r"^ *(\d{4}) ", told, re.M)}
-    assert "more" not in told
+    output = CliRunner().invoke(status.status, []).stdout
+    assert set(range(1000, 1500)) <= {int(n) for n in re.findall(r"^ *(\d{4}) ", output, re.M)}
+    assert "more" not in output
 
 
 def test_a_long_list_has_each_row_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     waiting = [job(i, user=f"u{i}", reason=f"{i} " + "because " * 40) for i in range(1000, 3000)]
     waiting[7]["name"] = "\N{CJK UNIFIED IDEOGRAPH-6A21}" * 3
     render.show(view(document([job(1, **RUNNING)], waiting)))
-    told = capsys.readouterr().out.splitlines()
+    output_lines = capsys.readouterr().out.splitlines()
     for row in waiting:
-        (line,) = (line for line in told if line.startswith(row["id"]))
+        (line,) = (line for line in output_lines if line.startswith(row["id"]))
         for words in (row["user"], row["name"], row["reason"].rstrip()):
             assert words in line
-    (named,) = (line for line in told if "u1007" in line)
-    assert cell_len(named[: named.index("because")]) == len(told[-3][: told[-3].index("because")])
+    (user_line,) = (line for line in output_lines if "u1007" in line)
+    assert cell_len(user_line[: user_line.index("because")]) == len(
+        output_lines[-3][: output_lines[-3].index("because")]
+    )
 
 
 def test_asking_hopsd_waits_for_none_of_its_own_libraries() -> None:
@@ -235,7 +239,7 @@ def test_asking_hopsd_waits_for_none_of_its_own_libraries() -> None:
     assert ran.stdout == "[]\n"
 
 
-def predicted(kind: str) -> dict[str, Any]:
+def prediction_of(kind: str) -> dict[str, Any]:
     """In 5 minutes (2 to 9), as of time 1000; 40 % is done."""
     times = {"at": 1000.0, "expected": 1300.0, "low": 1120.0, "high": 1540.0}
     return {"kind": kind, **times, "source": "samples", "progress": 0.4}
@@ -243,8 +247,8 @@ def predicted(kind: str) -> dict[str, Any]:
 
 def test_status_tells_starts_and_ends(show: Show) -> None:
     runs, waits = (
-        job(1, predicted=predicted("end"), **RUNNING),
-        job(2, predicted=predicted("start")),
+        job(1, predicted=prediction_of("end"), **RUNNING),
+        job(2, predicted=prediction_of("start")),
     )
     lines = show(document([runs], [waits, job(3)]), width=250).splitlines()
     assert any("ends in" in line for line in lines)
@@ -259,11 +263,11 @@ def test_status_tells_starts_and_ends(show: Show) -> None:
 def test_explain_tells_how_old_an_estimate_is(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("time.time", lambda: 1060.0)
     assert _prediction(job(2)) == []
-    facts = dict(_prediction(job(1, predicted=predicted("end"))))
+    facts = dict(_prediction(job(1, predicted=prediction_of("end"))))
     assert str(facts["ends in"]).startswith("4m00s (1m00s to 8m00s), by ")
     assert str(facts["ends in"]).endswith("; estimated 1m00s ago, 80 % interval")
     assert facts["progress"] == "40%"
-    assert "starts in" in dict(_prediction(job(2, predicted=predicted("start"))))
+    assert "starts in" in dict(_prediction(job(2, predicted=prediction_of("start"))))
 
 
 def test_explain_says_what_run_times_rest_on() -> None:
@@ -271,7 +275,7 @@ def test_explain_says_what_run_times_rest_on() -> None:
     new = job(1, age_seconds=169_200.0, samples=1e5, source="assumed")
     assert _expectation(new) == "47h00m, at an assumed speed: none was measured yet"
     assert _expectation(new | {"source": "model"}) == "47h00m"
-    limit = {**predicted("end"), "source": "time limit"}
+    limit = {**prediction_of("end"), "source": "time limit"}
     assert str(dict(_prediction(job(1, predicted=limit)))["ends in"]).endswith(
         " ago, 80 % interval, from its time limit"
     )
@@ -283,12 +287,12 @@ def test_explain_says_what_run_times_rest_on() -> None:
 
 
 def test_a_small_cluster_is_shown_as_it_is(show: Show) -> None:
-    whole = document([job(1, **RUNNING)], [job(number) for number in range(1000, 1000 + MANY)])
-    assert show(excerpt(whole, Choice(most=MANY))) == show(whole)
+    whole = document([job(1, **RUNNING)], [job(number) for number in range(1000, 1000 + MAX_ROWS)])
+    assert show(excerpt(whole, Choice(most=MAX_ROWS))) == show(whole)
 
 
 @pytest.mark.parametrize(
-    ("asked", "said"),
+    ("arguments", "message"),
     [
         ({"most": -1}, "most"),
         ({"most": "5"}, "most"),
@@ -298,9 +302,11 @@ def test_a_small_cluster_is_shown_as_it_is(show: Show) -> None:
         ({"partitions": {}}, "partitions"),
     ],
 )
-def test_a_choice_that_is_not_understood_is_refused(asked: dict[str, Any], said: str) -> None:
-    with pytest.raises(InputError, match=said):
-        Choice.parse(asked)
+def test_a_choice_that_is_not_understood_is_refused(
+    arguments: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(InputError, match=message):
+        Choice.parse(arguments)
 
 
 def test_a_page_names_some_rows_and_counts_the_others(show: Show) -> None:
@@ -316,10 +322,10 @@ def test_refused_reports_are_counted_in_the_headline(show: Show) -> None:
 
 
 def test_the_headline_says_how_old_it_is(show: Show) -> None:
-    there = document([], [])
-    assert re.search(r":\d\d, 2h00m ago", show({**there, "time": time.time() - 7230.0}))
-    assert re.search(r":\d\d, [0-9]s ago", show({**there, "time": time.time()}))
-    assert " ago" not in show({**there, "time": None, "round": None})
+    status = document([], [])
+    assert re.search(r":\d\d, 2h00m ago", show({**status, "time": time.time() - 7230.0}))
+    assert re.search(r":\d\d, [0-9]s ago", show({**status, "time": time.time()}))
+    assert " ago" not in show({**status, "time": None, "round": None})
 
 
 def test_nothing_there_is_an_empty_table(show: Show) -> None:
@@ -328,31 +334,31 @@ def test_nothing_there_is_an_empty_table(show: Show) -> None:
 
 
 def test_gpus_of_plain_jobs_are_held_as_well(show: Show) -> None:
-    known = document([], [])
-    node = {**known["nodes"][0], "jobs": {"1": 5}, "foreign": 3}
-    assert "job 1:5 plain jobs:3" in show({**known, "nodes": [node]})
-    assert "plain jobs" not in show(known)
+    status = document([], [])
+    node = {**status["nodes"][0], "jobs": {"1": 5}, "foreign": 3}
+    assert "job 1:5 plain jobs:3" in show({**status, "nodes": [node]})
+    assert "plain jobs" not in show(status)
 
 
 def test_cpus_are_not_counted_as_gpus(show: Show) -> None:
-    known = document([], [])
-    cpus = {**known["nodes"][0], "name": "c0", "gpu_type": "cpu", "gpus": 2, "idle": 1}
-    assert "8 GPUs, 0 idle  RAQLR" in show(known)
-    text = show({**known, "nodes": [*known["nodes"], cpus]})
+    status = document([], [])
+    cpus = {**status["nodes"][0], "name": "c0", "gpu_type": "cpu", "gpus": 2, "idle": 1}
+    assert "8 GPUs, 0 idle  RAQLR" in show(status)
+    text = show({**status, "nodes": [*status["nodes"], cpus]})
     assert "8 GPUs, 0 idle, 2 CPUs, 1 idle" in text
 
 
 def test_cpus_that_a_user_holds_are_no_gpus() -> None:
-    known = document([job(1, **RUNNING), job(2, **RUNNING | {"placement": {"c0": 2}})], [])
-    cpus = {**known["nodes"][0], "name": "c0", "gpu_type": "cpu", "gpus": 2, "idle": 0}
-    told = totals({**known, "nodes": [*known["nodes"], cpus]})
-    assert told["users"] == [{"user": "ann", "gpus": 16, "running": 2, "waiting": 0}]
+    status = document([job(1, **RUNNING), job(2, **RUNNING | {"placement": {"c0": 2}})], [])
+    cpus = {**status["nodes"][0], "name": "c0", "gpu_type": "cpu", "gpus": 2, "idle": 0}
+    totals_with_cpus = totals({**status, "nodes": [*status["nodes"], cpus]})
+    assert totals_with_cpus["users"] == [{"user": "ann", "gpus": 16, "running": 2, "waiting": 0}]
 
 
 def test_the_table_of_gpus_has_no_cpus(show: Show) -> None:
     whole = large()
     cpus = {**whole["nodes"][0], "name": "c0", "gpu_type": "cpu", "gpus": 2, "idle": 0}
-    text = show(excerpt({**whole, "nodes": [*whole["nodes"], cpus]}, Choice(most=MANY)))
+    text = show(excerpt({**whole, "nodes": [*whole["nodes"], cpus]}, Choice(most=MAX_ROWS)))
     assert "2 CPUs" in text
     assert not re.search(r"^ *cpu +1 ", text, re.M)
 
@@ -362,18 +368,18 @@ def test_jobs_can_be_chosen_by_user_partition_and_state() -> None:
     waiting = [job(3, partition="gpu", user="bob"), job(4, partition="gpu", code="held")]
     whole = document(running, waiting)
 
-    def chosen(users: list[str], partitions: list[str], states: list[str]) -> list[str]:
-        asked = {"users": users, "partitions": partitions, "states": states}
-        told = excerpt(whole, Choice.parse(asked))
-        assert told["nodes"] == whole["nodes"]
-        return [row["id"] for kind in ("running", "waiting") for row in told[kind]]
+    def ids_of_choice(users: list[str], partitions: list[str], states: list[str]) -> list[str]:
+        arguments = {"users": users, "partitions": partitions, "states": states}
+        status = excerpt(whole, Choice.parse(arguments))
+        assert status["nodes"] == whole["nodes"]
+        return [row["id"] for kind in ("running", "waiting") for row in status[kind]]
 
-    assert chosen([], [], []) == ["1", "2", "3", "4"]
-    assert chosen(["bob", "carl"], [], []) == ["3"]
-    assert chosen([], ["long"], []) == ["1"]
-    assert chosen(["ann"], ["gpu"], []) == ["1", "4"]
-    assert chosen([], [], ["pending"]) == ["3", "4"]
-    assert chosen([], [], ["HELD", "running"]) == ["1", "2", "4"]
+    assert ids_of_choice([], [], []) == ["1", "2", "3", "4"]
+    assert ids_of_choice(["bob", "carl"], [], []) == ["3"]
+    assert ids_of_choice([], ["long"], []) == ["1"]
+    assert ids_of_choice(["ann"], ["gpu"], []) == ["1", "4"]
+    assert ids_of_choice([], [], ["pending"]) == ["3", "4"]
+    assert ids_of_choice([], [], ["HELD", "running"]) == ["1", "2", "4"]
 
 
 @pytest.mark.parametrize("width", [40, 80, 120])
@@ -383,12 +389,12 @@ def test_nothing_is_cut_however_many_columns(monkeypatch: pytest.MonkeyPatch, wi
     words = ["17", "elastic-training", "COMPLETED", "12", "1h02m", "1.25", "800,000", "0.125"]
     console.print(render.table("Jobs", [f"column{i}" for i in range(8)], [words]))
     assert isinstance(console.file, io.StringIO)
-    shown = console.file.getvalue()
-    assert "\N{HORIZONTAL ELLIPSIS}" not in shown
-    left = [c for c in shown if c.isalnum()]
+    output = console.file.getvalue()
+    assert "\N{HORIZONTAL ELLIPSIS}" not in output
+    characters = [c for c in output if c.isalnum()]
     for character in "".join(words):
         if character.isalnum():
-            left.remove(character)
+            characters.remove(character)
 
 
 def test_the_past_is_explained_from_what_was_recorded() -> None:
@@ -400,7 +406,7 @@ def test_the_past_is_explained_from_what_was_recorded() -> None:
             {"since": 300.0, "until": None, "code": "limit", "reason": "a limit"},
         ],
     }
-    for at, said in (
+    for at, explanation in (
         (99.0, "was submitted later"),
         (105.0, "nothing is recorded"),
         (110.0, "waited, since"),
@@ -409,7 +415,7 @@ def test_the_past_is_explained_from_what_was_recorded() -> None:
         (300.0, "a limit"),
         (400.0, "had ended"),
     ):
-        assert said in explain_moment("17", history, at), at
+        assert explanation in explain_moment("17", history, at), at
 
 
 @pytest.mark.parametrize(
@@ -444,12 +450,12 @@ def test_a_job_that_has_left_the_queue_is_explained_by_its_record(
 
 def test_a_time_of_day_is_the_last_one() -> None:
     now = datetime(2026, 3, 1, 9, 0, tzinfo=UTC).astimezone()
-    early = datetime.combine(datetime(1900, 1, 1), now.time())  # noqa: DTZ001 - as click reads it
-    assert now.timestamp() - _moment(early, now) == 0.0
-    late = early.replace(microsecond=1)
-    assert now.timestamp() - _moment(late, now) == pytest.approx(86400.0)
-    given = datetime(2026, 2, 3, 4, 5)  # noqa: DTZ001 - as click reads it: local
-    assert _moment(given, now) == given.astimezone().timestamp()
+    midnight = datetime.combine(datetime(1900, 1, 1), now.time())  # noqa: DTZ001 - as click reads it
+    assert now.timestamp() - _moment(midnight, now) == 0.0
+    microsecond_later = midnight.replace(microsecond=1)
+    assert now.timestamp() - _moment(microsecond_later, now) == pytest.approx(86400.0)
+    whole_date = datetime(2026, 2, 3, 4, 5)  # noqa: DTZ001 - as click reads it: local
+    assert _moment(whole_date, now) == whole_date.astimezone().timestamp()
 
 
 @pytest.mark.parametrize(
@@ -460,5 +466,5 @@ def test_a_time_of_day_is_the_last_one() -> None:
     ],
 )
 def test_what_no_job_can_match_is_refused(words: list[str], hint: str) -> None:
-    done = CliRunner().invoke(cli, words)
-    assert (done.exit_code, hint in done.output) == (2, True), done.output
+    result = CliRunner().invoke(cli, words)
+    assert (result.exit_code, hint in result.output) == (2, True), result.output

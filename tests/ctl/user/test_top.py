@@ -33,14 +33,14 @@ READY = "Waiting:"
 START = [sys.executable, "-P", "-c", "from hopsd.ctl import main; main()"]
 
 
-def job(number: int, **more: Any) -> dict[str, Any]:
+def job(number: int, **fields: Any) -> dict[str, Any]:
     return {
         "id": str(number), "user": "ann", "name": "net", "reqs": [1, 2], "placement": {"n0": 1},
         "profiling": False, "since": 900.0, "wait_seconds": 10.0, "latency_ratio": 0.5,
         "restarts": 0, "gain": 2.0, "samples": 2e6, "samples_done": 1e3, "priority": 1.0,
         "code": "limit",
         "reason": "the 4 GPUs of account lab are all in use, by jobs 1, 2, 3 and 4, until 14:30",
-        "state": "PENDING", "partition": "main", **more,
+        "state": "PENDING", "partition": "main", **fields,
     }  # fmt: skip
 
 
@@ -61,11 +61,11 @@ class Screen:
 
     def __init__(self, doc: dict[str, Any], size: tuple[int, int] = (80, 24)) -> None:
         self.doc, self.size = doc, size
-        self.explained: list[str] = []
+        self.explained_jobs: list[str] = []
         self.app = Top(doc, 3600.0, status=lambda: self.doc, explain=self.explain, user="ann")
 
     def explain(self, job: str) -> dict[str, Any]:
-        self.explained.append(job)
+        self.explained_jobs.append(job)
         raise RefusedError("not told here")
 
     def lines(self) -> list[str]:
@@ -87,8 +87,8 @@ class Screen:
 
     def jobs(self, *keys: str) -> list[str]:
         """The ids of the jobs on the screen."""
-        found = (re.match(r"\s*(\d+)\s+(ann|bob)", line) for line in self.after(*keys))
-        return [match[1] for match in found if match]
+        matches = (re.match(r"\s*(\d+)\s+(ann|bob)", line) for line in self.after(*keys))
+        return [match[1] for match in matches if match]
 
 
 @pytest.mark.parametrize("size", [(80, 24), (80, 50), (160, 24), (40, 12)])
@@ -107,16 +107,16 @@ def test_running_and_waiting_jobs_share_the_screen(size: tuple[int, int], count:
 
 def test_few_running_jobs_leave_the_room_to_waiting_ones() -> None:
     doc = document(300) | {"running": [job(1)]}
-    shown = Screen(doc).jobs()
-    assert shown[0] == "1"
-    assert len(shown) >= 13
+    job_ids = Screen(doc).jobs()
+    assert job_ids[0] == "1"
+    assert len(job_ids) >= 13
 
 
 def test_priority_and_code_are_on_a_small_screen() -> None:
-    predicted = {"expected": 5000.0, "low": 4000.0, "high": 9e4, "kind": "end", "progress": 0.4}
-    running = job(12, predicted=predicted, priority=0.542, samples=9)
-    queued = job(13, predicted=predicted, code="no_configuration", priority=0.542)
-    lines = Screen(document(0) | {"running": [running], "waiting": [queued]}).after()
+    prediction = {"expected": 5000.0, "low": 4000.0, "high": 9e4, "kind": "end", "progress": 0.4}
+    running = job(12, predicted=prediction, priority=0.542, samples=9)
+    waiting_job = job(13, predicted=prediction, code="no_configuration", priority=0.542)
+    lines = Screen(document(0) | {"running": [running], "waiting": [waiting_job]}).after()
     for heading in (r" ends in .* priority\b", r" starts in .* code +priority\b"):
         assert any(re.search(heading, line) for line in lines), lines
     assert sum("0.542" in line for line in lines) == 2
@@ -124,8 +124,8 @@ def test_priority_and_code_are_on_a_small_screen() -> None:
 
 
 def test_the_code_is_seen_beside_long_names() -> None:
-    queued = job(13, name="a-training-of-24-letters", code="no_configuration")
-    lines = Screen(document(0) | {"waiting": [queued]}).after()
+    waiting_job = job(13, name="a-training-of-24-letters", code="no_configuration")
+    lines = Screen(document(0) | {"waiting": [waiting_job]}).after()
     assert any("no_con" in line for line in lines), lines
 
 
@@ -166,24 +166,24 @@ def test_jobs_are_filtered_by_text_and_by_user() -> None:
 
 def test_the_list_scrolls_and_enter_explains() -> None:
     screen = Screen(document(300))
-    shown = screen.jobs("end")
-    assert shown[-1] == "399"
+    job_ids = screen.jobs("end")
+    assert job_ids[-1] == "399"
     screen = Screen(document(300))
     lines = screen.after("end", "enter")
-    assert screen.explained == ["399"]
+    assert screen.explained_jobs == ["399"]
     assert any("not told here" in line for line in lines)
 
 
 def test_cancelling_asks_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    told = tmp_path / "told"
-    (tmp_path / "scancel").write_text(f"#!/bin/sh\necho $@ >> {told}\n")
+    log = tmp_path / "told"
+    (tmp_path / "scancel").write_text(f"#!/bin/sh\necho $@ >> {log}\n")
     (tmp_path / "scancel").chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     assert any("Cancel job 100, net of ann?" in line for line in Screen(document(1)).after("c"))
     Screen(document(1)).after("c", "n")
-    assert not told.exists()
+    assert not log.exists()
     Screen(document(1)).after("c", "y")
-    assert told.read_text() == "100\n"
+    assert log.read_text() == "100\n"
 
 
 def test_what_users_write_is_shown_as_it_is() -> None:
@@ -192,11 +192,11 @@ def test_what_users_write_is_shown_as_it_is() -> None:
 
 
 def test_a_hopsd_that_is_away_leaves_the_screen() -> None:
-    def away() -> dict[str, Any]:
+    def fail() -> dict[str, Any]:
         raise UnreachableError("no hopsd answers")
 
     screen = Screen(document(2))
-    screen.app._status = away
+    screen.app._status = fail
 
     async def play() -> list[str]:
         async with screen.app.run_test(size=(80, 24)) as pilot:
@@ -240,13 +240,13 @@ def on_terminal(
         os.close(theirs)
 
 
-def read_until(ours: int, wanted: str, seconds: float = 60.0) -> str:
-    said, deadline = "", time.monotonic() + seconds
-    while wanted not in said and time.monotonic() < deadline:
+def read_until(ours: int, text: str, seconds: float = 60.0) -> str:
+    output, deadline = "", time.monotonic() + seconds
+    while text not in output and time.monotonic() < deadline:
         if select.select([ours], [], [], 0.2)[0]:
-            said += os.read(ours, 65536).decode(errors="replace")
-    assert wanted in said
-    return said
+            output += os.read(ours, 65536).decode(errors="replace")
+    assert text in output
+    return output
 
 
 @pytest.mark.parametrize(
@@ -257,8 +257,8 @@ def read_until(ours: int, wanted: str, seconds: float = 60.0) -> str:
 def test_the_terminal_is_left_as_it_was(daemon: Path, end: str | signal.Signals, code: int) -> None:
     with on_terminal("top", "--socket", str(daemon)) as (process, ours):
         before = termios.tcgetattr(ours)
-        said = read_until(ours, READY)
-        assert CLEAR in said
+        output = read_until(ours, READY)
+        assert CLEAR in output
         assert not termios.tcgetattr(ours)[3] & termios.ECHO
         if isinstance(end, str):
             os.write(ours, end.encode())
@@ -278,9 +278,9 @@ def test_it_is_stopped_and_comes_back(daemon: Path) -> None:
         os.write(ours, f"{shlex.join([*START, 'top', '--socket', str(daemon)])}\n".encode())
         read_until(ours, READY)
         os.write(ours, b"\x1a")
-        said = read_until(ours, "Stopped")
-        assert BACK in said
-        assert CURSOR in said
+        output = read_until(ours, "Stopped")
+        assert BACK in output
+        assert CURSOR in output
         os.write(ours, b"fg\n")
         assert CLEAR in read_until(ours, READY)
         os.write(ours, b"q")
@@ -292,21 +292,21 @@ def test_it_is_stopped_and_comes_back(daemon: Path) -> None:
 def test_no_color_is_respected(daemon: Path) -> None:
     """What is left are shades of grey, which xterm numbers from 232 on."""
     colour = re.compile(r"\x1b\[(?:[0-9;]*;)?[34]8;5;(?!23[2-9]|24\d|25[0-5]|0|7|8|15|16|231|59)\d")
-    for more, coloured in (({}, True), ({"NO_COLOR": "1"}, False)):
-        with on_terminal("top", "--socket", str(daemon), **more) as (_, ours):
-            assert bool(colour.search(read_until(ours, READY))) == coloured
+    for variables, has_colours in (({}, True), ({"NO_COLOR": "1"}, False)):
+        with on_terminal("top", "--socket", str(daemon), **variables) as (_, ours):
+            assert bool(colour.search(read_until(ours, READY))) == has_colours
 
 
 @pytest.mark.parametrize("command", ["top", "status"])
 def test_without_a_terminal_nothing_is_coloured_or_drawn(daemon: Path, command: str) -> None:
-    done = subprocess.run(
+    result = subprocess.run(
         [*START, command, "--socket", str(daemon)],
         stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60, check=False,
     )  # fmt: skip
-    assert "\x1b" not in done.stdout + done.stderr
+    assert "\x1b" not in result.stdout + result.stderr
     if command == "top":
-        assert done.returncode == 2
-        assert "hopsctl status" in done.stderr
+        assert result.returncode == 2
+        assert "hopsctl status" in result.stderr
 
 
 def test_a_bar_is_for_a_terminal_alone(tmp_path: Path) -> None:
@@ -315,5 +315,7 @@ def test_a_bar_is_for_a_terminal_alone(tmp_path: Path) -> None:
     with on_terminal(*words) as (process, ours):
         assert "left:" in read_until(ours, "makespan h")
         assert process.wait(60) == 0
-    done = subprocess.run([*START, *words], capture_output=True, text=True, timeout=60, check=True)
-    assert done.stderr == ""
+    result = subprocess.run(
+        [*START, *words], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert result.stderr == ""

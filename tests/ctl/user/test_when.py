@@ -36,14 +36,14 @@ class Source:
 
     def __init__(self, document: dict[str, Any] | None) -> None:
         self.document = document
-        self.asked: list[JobRequest] = []
+        self.requests: list[JobRequest] = []
 
-    def predict_start(self, asked: JobRequest) -> dict[str, Any] | None:
-        self.asked.append(asked)
-        found: dict[str, Any] | None = (
-            None if asked.reqs == (2,) else {"expected": 60.0, "low": 0.0, "high": 600.0}
+    def predict_start(self, request: JobRequest) -> dict[str, Any] | None:
+        self.requests.append(request)
+        prediction: dict[str, Any] | None = (
+            None if request.reqs == (2,) else {"expected": 60.0, "low": 0.0, "high": 600.0}
         )
-        return found
+        return prediction
 
 
 # As sbatch 22.05 writes it to its error output, behind what a site's script may say.
@@ -107,10 +107,10 @@ def test_other_times_are_refused(text: str) -> None:
 def test_every_count_is_asked_for() -> None:
     source = Source({"at": 5.0, "arrivals_per_hour": 2.0, "arrivals_by_hour": False})
     comment = "hops:reqs=1,2;samples=10;workload=net"
-    found = answer(source, ANN, {"comment": comment, "time_limit_seconds": 60.0})
-    assert [way["reqs"] for way in found["ways"]] == [[1, 2], [1], [2]]
-    assert found["ways"][2]["predicted"] is None
-    assert source.asked[0] == JobRequest(ANN, (1, 2), 10.0, 60.0, "net", preemptible=True)  # type: ignore[arg-type]
+    reply = answer(source, ANN, {"comment": comment, "time_limit_seconds": 60.0})
+    assert [way["reqs"] for way in reply["ways"]] == [[1, 2], [1], [2]]
+    assert reply["ways"][2]["predicted"] is None
+    assert source.requests[0] == JobRequest(ANN, (1, 2), 10.0, 60.0, "net", preemptible=True)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -132,10 +132,10 @@ def test_before_the_first_predictions_it_says_so() -> None:
 
 
 def test_it_shows_every_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sbatch: Path) -> None:
-    asked: dict[str, Any] = {}
+    request: dict[str, Any] = {}
 
     def ask(_path: Path, command: str, **arguments: Any) -> Any:
-        asked.update(arguments, command=command)
+        request.update(arguments, command=command)
         return answer(
             Source({"at": 5.0, "arrivals_per_hour": 2.0, "arrivals_by_hour": False}), ANN, arguments
         )
@@ -144,17 +144,17 @@ def test_it_shows_every_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sba
     monkeypatch.setattr("time.time", lambda: 0.0)
     script = tmp_path / "train.sh"
     script.write_text(SCRIPT.replace("reqs=4", "reqs=1,2"))
-    done = CliRunner().invoke(when, [str(script)], catch_exceptions=False)
-    assert asked["command"] == "when"
-    assert asked["time_limit_seconds"] == 5400.0
-    assert "0s to 10m00s" in done.output
-    assert "not known" in done.output
-    assert "2.0 jobs an hour" in done.output
-    assert [line.rsplit(None, 1)[-1] for line in done.output.splitlines() if "0s to" in line] == [
+    result = CliRunner().invoke(when, [str(script)], catch_exceptions=False)
+    assert request["command"] == "when"
+    assert request["time_limit_seconds"] == 5400.0
+    assert "0s to 10m00s" in result.output
+    assert "not known" in result.output
+    assert "2.0 jobs an hour" in result.output
+    assert [line.rsplit(None, 1)[-1] for line in result.output.splitlines() if "0s to" in line] == [
         "-",  # of 1 and 2, which Slurm has no word for
         "2h00m",
     ]
-    assert "by the time limits of what runs" in done.output
+    assert "by the time limits of what runs" in result.output
     assert sbatch.read_text().splitlines() == [
         f"--test-only --gpus={count} --time=1:30:00 --partition=a,b --comment= --wrap=true"
         for count in (1, 2)
@@ -166,8 +166,8 @@ def test_the_document_has_slurms_own_estimate(
 ) -> None:
     source = Source({"at": 5.0, "arrivals_per_hour": 2.0, "arrivals_by_hour": False})
     monkeypatch.setattr(module, "ask_daemon", lambda _p, _c, **kw: answer(source, ANN, kw))
-    done = CliRunner().invoke(when, ["--comment=hops:reqs=1,2", "--json"], catch_exceptions=False)
-    assert [way.get("plain_slurm") for way in json.loads(done.output)["ways"]] == [
+    result = CliRunner().invoke(when, ["--comment=hops:reqs=1,2", "--json"], catch_exceptions=False)
+    assert [way.get("plain_slurm") for way in json.loads(result.output)["ways"]] == [
         None,
         7200.0,
         None,
@@ -179,13 +179,13 @@ def test_without_slurm_hops_answers_alone(tmp_path: Path, monkeypatch: pytest.Mo
     source = Source({"at": 5.0, "arrivals_per_hour": 2.0, "arrivals_by_hour": False})
     monkeypatch.setattr(module, "ask_daemon", lambda _p, _c, **kw: answer(source, ANN, kw))
     monkeypatch.setenv("PATH", str(tmp_path))
-    done = CliRunner().invoke(when, ["--comment=hops:reqs=1,2"], catch_exceptions=False)
-    assert "0s to" in done.output
-    assert "time limits" not in done.output
+    result = CliRunner().invoke(when, ["--comment=hops:reqs=1,2"], catch_exceptions=False)
+    assert "0s to" in result.output
+    assert "time limits" not in result.output
 
 
 def test_a_script_without_a_comment_needs_one(tmp_path: Path) -> None:
     script = tmp_path / "plain.sh"
     script.write_text("#!/bin/bash\nsleep 1\n")
-    done = CliRunner().invoke(when, [str(script)])
-    assert isinstance(done.exception, InputError)
+    result = CliRunner().invoke(when, [str(script)])
+    assert isinstance(result.exception, InputError)

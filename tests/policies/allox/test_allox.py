@@ -64,11 +64,11 @@ def load(
     return Workload(tables, tuple(jobs))
 
 
-def run(policy: str | Policy, work: Workload, where: Cluster, **knobs: float) -> Result:
-    chosen = get(policy) if isinstance(policy, str) else policy
+def run(policy: str | Policy, work: Workload, cluster: Cluster, **knobs: float) -> Result:
+    chosen_policy = get(policy) if isinstance(policy, str) else policy
     plan = replace(PlanSettings(), **knobs)  # type: ignore[arg-type]
     settings = SimulationSettings(1e6, plan=plan, cluster=ClusterSettings(0.0))
-    return play("policy", chosen, where, work, settings)
+    return play("policy", chosen_policy, cluster, work, settings)
 
 
 def total(result: Result) -> float:
@@ -97,14 +97,14 @@ def test_equal_share_in_table_1() -> None:
     assert total(result) == pytest.approx(181.0)
 
 
-def least(times: Sequence[tuple[float, float]], gpus: int, cpus: int) -> float:
+def least_completion_sum(times: Sequence[tuple[float, float]], gpus: int, cpus: int) -> float:
     """The least sum of completion times of jobs that are all there at 0, by trying everything."""
     kinds = [0] * gpus + [1] * cpus
     sums = []
     for choice in product(range(len(kinds)), repeat=len(times)):
         runs = [sorted(times[j][kinds[m]] for j, c in enumerate(choice) if c == m)
                 for m in set(choice)]  # fmt: skip
-        sums.append(sum(float(np.cumsum(own).sum()) for own in runs))
+        sums.append(sum(float(np.cumsum(seconds_on_gpu).sum()) for seconds_on_gpu in runs))
     return min(sums)
 
 
@@ -119,7 +119,7 @@ def test_what_is_queued_at_once_is_done_as_early_as_can_be(
 ) -> None:
     """Matched anew at each end of a job, the schedule stays the best one."""
     result = run("allox", load(times), hybrid(gpus, cpus), alpha=1.0)
-    assert total(result) == pytest.approx(least(times, gpus, cpus))
+    assert total(result) == pytest.approx(least_completion_sum(times, gpus, cpus))
     assert all(o.restarts == 0 for o in result.outcomes)
 
 
@@ -144,7 +144,7 @@ def snapshot(jobs: Sequence[Job], gpus: int, idle: int, now: float = 0.0) -> Sna
     return Snapshot(now, RoundInfo(False, 60.0), nodes, tuple(jobs))
 
 
-def waiting(name: str, user: str, samples: float, *reqs: int, **more: object) -> Job:
+def waiting(name: str, user: str, samples: float, *reqs: int, **changes: object) -> Job:
     """One sample a second on each GPU."""
     fields = {
         "id": JobId(name),
@@ -155,10 +155,10 @@ def waiting(name: str, user: str, samples: float, *reqs: int, **more: object) ->
         "throughput": {GPU: ThroughputTable({1: 1.0})},
         "samples": samples,
     }
-    return Job(**(fields | more))  # type: ignore[arg-type]
+    return Job(**(fields | changes))  # type: ignore[arg-type]
 
 
-def planned(policy: str, at: Snapshot, **knobs: float) -> Plan:
+def plan_with(policy: str, at: Snapshot, **knobs: float) -> Plan:
     return get(policy)(at, replace(PlanSettings(), **knobs))  # type: ignore[arg-type]
 
 
@@ -166,21 +166,21 @@ def test_a_small_alpha_serves_the_user_with_less_progress() -> None:
     """ann runs on one of two GPUs; her next job is shorter than bob's."""
     runs = waiting("1", "ann", 100.0, running=Allocation.of({"g": 1}))
     jobs = [runs, waiting("2", "ann", 5.0), waiting("3", "bob", 10.0)]
-    made = planned("allox", snapshot(jobs, 2, 1), alpha=0.1)
-    assert set(made.placements) == {"3"}
-    assert "behind others" in made.waiting[JobId("2")].text
-    assert set(planned("allox", snapshot(jobs, 2, 1), alpha=1.0).placements) == {"2"}
+    plan = plan_with("allox", snapshot(jobs, 2, 1), alpha=0.1)
+    assert set(plan.placements) == {"3"}
+    assert "behind others" in plan.waiting[JobId("2")].text
+    assert set(plan_with("allox", snapshot(jobs, 2, 1), alpha=1.0).placements) == {"2"}
 
 
 def test_alpha_is_raised_where_the_users_asked_leave_something_idle() -> None:
     """bob has the least progress and nothing that waits: ann's second job starts."""
     runs = waiting("1", "ann", 100.0, running=Allocation.of({"g": 1}))
-    other = waiting("4", "bob", 1.0, running=Allocation())
-    held = replace(other, throughput={GpuType("b"): ThroughputTable({1: 1.0})})
-    jobs = [runs, waiting("2", "ann", 5.0), held]
-    made = planned("allox", snapshot(jobs, 2, 1), alpha=0.1)
-    assert set(made.placements) == {"2"}
-    assert "large enough" in made.waiting[JobId("4")].text
+    finished_share = waiting("4", "bob", 1.0, running=Allocation())
+    cpu_job = replace(finished_share, throughput={GpuType("b"): ThroughputTable({1: 1.0})})
+    jobs = [runs, waiting("2", "ann", 5.0), cpu_job]
+    plan = plan_with("allox", snapshot(jobs, 2, 1), alpha=0.1)
+    assert set(plan.placements) == {"2"}
+    assert "large enough" in plan.waiting[JobId("4")].text
 
 
 def test_several_gpus_are_kept_for_who_comes_first_and_filled_until_then() -> None:
@@ -190,15 +190,17 @@ def test_several_gpus_are_kept_for_who_comes_first_and_filled_until_then() -> No
     busy = waiting("1", "ann", 100.0, 2, running=Allocation.of({"g": 2}))
     gang = waiting("2", "ann", 8.0, 4)
     jobs = [busy, gang, waiting("3", "ann", 49.0), waiting("4", "ann", 70.0)]
-    made = planned("allox", snapshot(jobs, 4, 2), alpha=1.0)
-    assert set(made.placements) == {"3"}
-    assert "4 of gpu are kept for it" in made.waiting[JobId("2")].text
-    assert made.fragments == 1
+    plan = plan_with("allox", snapshot(jobs, 4, 2), alpha=1.0)
+    assert set(plan.placements) == {"3"}
+    assert "4 of gpu are kept for it" in plan.waiting[JobId("2")].text
+    assert plan.fragments == 1
 
 
 def test_the_order_of_jobs_changes_nothing() -> None:
     jobs = [waiting(str(i), f"u{i % 3}", 10.0 + i % 4) for i in range(12)]
-    plans = [planned(p, snapshot(j, 4, 4)) for p in ("allox", "allox+") for j in (jobs, jobs[::-1])]
+    plans = [
+        plan_with(p, snapshot(j, 4, 4)) for p in ("allox", "allox+") for j in (jobs, jobs[::-1])
+    ]
     assert plans[0].placements == plans[1].placements
     assert plans[2].placements == plans[3].placements
 
@@ -206,8 +208,8 @@ def test_the_order_of_jobs_changes_nothing() -> None:
 def test_patience_puts_a_long_job_before_shorter_ones() -> None:
     old = waiting("1", "ann", 90.0, wait_seconds=3601.0)
     at = snapshot([old, waiting("2", "ann", 5.0)], 1, 1)
-    assert set(planned("allox+", at).placements) == {"1"}
-    assert set(planned("allox+", at, patience_seconds=4000.0).placements) == {"2"}
+    assert set(plan_with("allox+", at).placements) == {"1"}
+    assert set(plan_with("allox+", at, patience_seconds=4000.0).placements) == {"2"}
 
 
 def test_drf_by_hand() -> None:
@@ -215,8 +217,8 @@ def test_drf_by_hand() -> None:
     jobs = [waiting("1", "ann", 9.0), waiting("2", "ann", 3.0), waiting("3", "bob", 7.0),
             waiting("4", "bob", 8.0)]  # fmt: skip
     at = snapshot(jobs, 2, 2)
-    assert set(planned("drff", at).placements) == {"1", "3"}
-    assert set(planned("drfs", at).placements) == {"2", "3"}
+    assert set(plan_with("drff", at).placements) == {"1", "3"}
+    assert set(plan_with("drfs", at).placements) == {"2", "3"}
 
 
 def test_drf_leaves_cpus_alone_that_are_nobodys_favourite() -> None:
@@ -232,9 +234,9 @@ def test_drf_leaves_cpus_alone_that_are_nobodys_favourite() -> None:
 def test_srpt_preempts_as_soon_as_something_shorter_comes() -> None:
     """One GPU: 100 s from 0, 10 s from 20: the short one ends at 30, the long one at 110."""
     work = load([(100, 1e9), (10, 1e9)], submits=(0.0, 20.0))
-    one = Cluster((Server(NodeName("g"), GPU, 1),))
-    assert [o.end for o in run("srpt", work, one).outcomes] == pytest.approx([110.0, 30.0])
-    assert [o.end for o in run("allox", work, one).outcomes] == pytest.approx([100.0, 110.0])
+    one_gpu = Cluster((Server(NodeName("g"), GPU, 1),))
+    assert [o.end for o in run("srpt", work, one_gpu).outcomes] == pytest.approx([110.0, 30.0])
+    assert [o.end for o in run("allox", work, one_gpu).outcomes] == pytest.approx([100.0, 110.0])
 
 
 NEVER_PREEMPT = ("allox", "allox+", "sjf+", "jsq+", "es", "drff", "drfs", "drfa")
@@ -259,7 +261,7 @@ def test_every_job_runs_once_to_its_end(
     policy: str, specs: list[tuple[tuple[int, ...], int, int, str, bool]]
 ) -> None:
     """Jobs of one GPU and of several, up to two servers; some may go on CPUs."""
-    where = Cluster(
+    cluster = Cluster(
         (
             *(Server(NodeName(f"g{i}"), GPU, 4) for i in range(2)),
             Server(NodeName("c"), CPU, 2),
@@ -278,6 +280,6 @@ def test_every_job_runs_once_to_its_end(
         )
         for i, (reqs, samples, submit, user, cpu) in enumerate(specs)
     )  # fmt: skip
-    result = run(policy, Workload(tables, jobs), where)
+    result = run(policy, Workload(tables, jobs), cluster)
     assert not result.unfinished
     assert all(o.restarts == 0 for o in result.outcomes)

@@ -20,20 +20,20 @@ from hopsd.sim.study import play
 NAMES = ["hare", "hare-eft", "hare-dispatch"]
 
 
-def made(name: str, *args: object, **more: object) -> Plan:
-    return get(name)(snapshot(*args, **more), PlanSettings())  # type: ignore[arg-type]
+def plan_with(name: str, *args: object, **fields: object) -> Plan:
+    return get(name)(snapshot(*args, **fields), PlanSettings())  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_job_gets_as_many_gpus_as_its_scale(name: str) -> None:
-    plan = made(name, job("1", 4))
+    plan = plan_with(name, job("1", 4))
     assert plan.placements["1"].gpus == 4  # type: ignore[index]
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_short_job_goes_first(name: str) -> None:
     long, short = job("1", 16, samples=1e6), job("2", 16, samples=1e3)
-    plan = made(name, long, short)
+    plan = plan_with(name, long, short)
     assert list(plan.placements) == ["2"]
     assert plan.waiting[long.id].code is ReasonCode.LOST_TO_OTHERS
 
@@ -42,38 +42,38 @@ def test_the_short_job_goes_first(name: str) -> None:
 def test_tasks_in_turn_on_fewer_gpus_where_requirements_allow(name: str) -> None:
     """Eight tasks a round, and two GPUs left: with 2 among its requirements the job runs."""
     elastic = job("1", 2, 8, 16)
-    assert made(name, elastic, idle=(2, 0), first=False).placements[elastic.id].gpus == 2
+    assert plan_with(name, elastic, idle=(2, 0), first=False).placements[elastic.id].gpus == 2
     rigid = job("1", 8)
-    assert made(name, rigid, idle=(2, 0), first=False).placements == {}
+    assert plan_with(name, rigid, idle=(2, 0), first=False).placements == {}
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_job_stays_where_it_is(name: str) -> None:
-    first = made(name, job("1", 4), job("2", 4), job("3", 8))
+    first = plan_with(name, job("1", 4), job("2", 4), job("3", 8))
     jobs = [
         job(n, *sizes, running=first.placements[n])  # type: ignore[index]
         for n, sizes in (("1", [4]), ("2", [4]), ("3", [8]))
     ]
-    again = made(name, *jobs, idle=(0, 0))
-    assert again.placements == first.placements
+    second_plan = plan_with(name, *jobs, idle=(0, 0))
+    assert second_plan.placements == first.placements
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_order_of_jobs_changes_nothing(name: str) -> None:
     jobs = [job(str(i), 1 + i % 4, samples=1000.0 + 10 * (i % 3)) for i in range(12)]
-    assert made(name, *jobs) == made(name, *reversed(jobs))
+    assert plan_with(name, *jobs) == plan_with(name, *reversed(jobs))
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_plan_says_how_far_it_may_be_from_the_best(name: str) -> None:
-    plan = made(name, job("1", 16), job("2", 16), job("3", 16))
+    plan = plan_with(name, job("1", 16), job("2", 16), job("3", 16))
     assert plan.objective <= plan.upper_bound < 0
     assert plan.gap == pytest.approx(1 - plan.upper_bound / plan.objective)
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_job_that_nothing_can_hold_waits_with_a_reason(name: str) -> None:
-    plan = made(name, job("1", 64))
+    plan = plan_with(name, job("1", 64))
     assert plan.waiting["1"].code is ReasonCode.NO_CONFIGURATION  # type: ignore[index]
 
 
@@ -109,6 +109,6 @@ def test_every_job_of_a_workload_ends(name: str) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_jobs_without_samples_are_planned_by_their_expected_time(name: str) -> None:
     jobs = [job("1", 16, samples=None, age_seconds=50.0), job("2", 16, samples=None)]
-    assert list(made(name, *jobs).placements) == ["1"]
-    late = replace(jobs[0], run_seconds=500.0)
-    assert list(made(name, late, jobs[1]).placements) == ["1"]
+    assert list(plan_with(name, *jobs).placements) == ["1"]
+    late_job = replace(jobs[0], run_seconds=500.0)
+    assert list(plan_with(name, late_job, jobs[1]).placements) == ["1"]

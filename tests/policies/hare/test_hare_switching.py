@@ -12,22 +12,22 @@ from task_cases import instance, small_instances
 
 from hopsd.policies.hare.check import violations
 from hopsd.policies.hare.schedulers import SCHEDULERS, schedule
-from hopsd.policies.hare.switching import delayed, lent_to_nobody, switches
+from hopsd.policies.hare.switching import lent_to_nobody, switches, with_switches
 from hopsd.policies.hare.tasks import Instance, Schedule
 
 NAMES = sorted(SCHEDULERS)
 
 
-def placed(start: list[float], gpu: list[int]) -> Schedule:
+def schedule_of(start: list[float], gpu: list[int]) -> Schedule:
     return Schedule(np.array(start), np.array(gpu, dtype=np.int64), 0.0)
 
 
 def test_each_switch_delays_what_comes_after_it() -> None:
     """Two jobs alternate on one GPU by tasks of 10 s, each synchronising for 5 s meanwhile."""
     case = instance([[10.0], [10.0]], sync=5.0, rounds=[2, 2])
-    made = placed([0.0, 20.0, 10.0, 30.0], [0] * 4)
-    assert switches(case, made).tolist() == [False, True, True, True]
-    later = delayed(case, made, np.array([1.0, 2.0]))
+    two_on_one_gpu = schedule_of([0.0, 20.0, 10.0, 30.0], [0] * 4)
+    assert switches(case, two_on_one_gpu).tolist() == [False, True, True, True]
+    later = with_switches(case, two_on_one_gpu, np.array([1.0, 2.0]))
     assert later.start.tolist() == [0.0, 23.0, 12.0, 35.0]
     assert later.completion(case).tolist() == [38.0, 50.0]
     assert violations(case, later) == []
@@ -35,26 +35,26 @@ def test_each_switch_delays_what_comes_after_it() -> None:
 
 def test_an_idle_gpu_hides_a_switch() -> None:
     case = instance([[10.0], [10.0]], arrival=[0.0, 14.0])
-    made = placed([0.0, 14.0], [0, 0])
-    assert delayed(case, made, np.array([4.0, 4.0])).start.tolist() == [0.0, 14.0]
-    assert delayed(case, made, np.array([5.0, 5.0])).start.tolist() == [0.0, 15.0]
+    gap_on_one_gpu = schedule_of([0.0, 14.0], [0, 0])
+    assert with_switches(case, gap_on_one_gpu, np.array([4.0, 4.0])).start.tolist() == [0.0, 14.0]
+    assert with_switches(case, gap_on_one_gpu, np.array([5.0, 5.0])).start.tolist() == [0.0, 15.0]
 
 
 def test_a_task_that_comes_later_holds_up_its_job_s_next_round_everywhere() -> None:
     """Job 1 has two tasks a round on GPUs 0 and 1; before it GPU 0 trains job 0 for 10 s."""
     case = instance([[10.0], [4.0]], rounds=[1, 2], scale=[1, 2], gpu_type=[0, 0])
-    made = placed([0.0, 10.0, 10.0, 14.0, 14.0], [0, 0, 1, 0, 1])
-    later = delayed(case, made, np.array([3.0, 3.0]))
+    three_rounds = schedule_of([0.0, 10.0, 10.0, 14.0, 14.0], [0, 0, 1, 0, 1])
+    later = with_switches(case, three_rounds, np.array([3.0, 3.0]))
     assert later.start.tolist() == [0.0, 13.0, 10.0, 17.0, 17.0]
-    assert switches(case, made).sum() == 1
+    assert switches(case, three_rounds).sum() == 1
 
 
 def test_nobody_gets_a_gpu_while_its_job_synchronises() -> None:
     """Alone on a GPU, both jobs take turns by 15 s instead of 10."""
     case = instance([[10.0], [10.0]], sync=5.0, rounds=[2, 2])
-    held = lent_to_nobody(case)
-    assert (held.train.tolist(), held.sync.tolist()) == ([[15.0], [15.0]], [[0.0], [0.0]])
-    assert held.alpha == case.alpha == 1.0
+    lent_case = lent_to_nobody(case)
+    assert (lent_case.train.tolist(), lent_case.sync.tolist()) == ([[15.0], [15.0]], [[0.0], [0.0]])
+    assert lent_case.alpha == case.alpha == 1.0
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -63,10 +63,10 @@ def test_nobody_gets_a_gpu_while_its_job_synchronises() -> None:
 def test_schedules_with_switches_are_feasible_and_keep_their_distance(
     name: str, case: Instance, seconds: float
 ) -> None:
-    made = schedule(case, SCHEDULERS[name])
-    later = delayed(case, made, np.full(case.jobs, seconds))
+    plain_schedule = schedule(case, SCHEDULERS[name])
+    later = with_switches(case, plain_schedule, np.full(case.jobs, seconds))
     assert violations(case, later) == []
-    assert (later.start >= made.start).all()
+    assert (later.start >= plain_schedule.start).all()
     assert later.lower_bound <= later.weighted_completion(case) * (1 + 1e-9)
     job = case.job_of_task
     for gpu in range(len(case.gpu_type)):
@@ -81,6 +81,6 @@ def test_schedules_with_switches_are_feasible_and_keep_their_distance(
 @given(case=small_instances())
 @settings(max_examples=30)
 def test_switches_that_take_no_time_change_nothing(name: str, case: Instance) -> None:
-    made = schedule(case, SCHEDULERS[name])
-    later = delayed(case, made, np.zeros(case.jobs))
-    assert np.allclose(later.start, made.start, rtol=1e-9, atol=1e-9)
+    plain_schedule = schedule(case, SCHEDULERS[name])
+    later = with_switches(case, plain_schedule, np.zeros(case.jobs))
+    assert np.allclose(later.start, plain_schedule.start, rtol=1e-9, atol=1e-9)

@@ -33,8 +33,8 @@ def least_of_all_orders(case: Instance) -> float:
     ]
     gpus = range(len(case.gpu_type))
     best = np.inf
-    for where in product(gpus, repeat=len(rounds)):
-        queues = [[task for task in range(len(rounds)) if where[task] == gpu] for gpu in gpus]
+    for gpu_of_task in product(gpus, repeat=len(rounds)):
+        queues = [[task for task in range(len(rounds)) if gpu_of_task[task] == gpu] for gpu in gpus]
         for orders in product(*map(permutations, queues)):
             best = min(best, _cost(case, rounds, orders))
     return best
@@ -44,26 +44,26 @@ def _cost(
     case: Instance, rounds: Sequence[tuple[int, int]], orders: Sequence[Sequence[int]]
 ) -> float:
     """With every task as early as the one before it on its GPU and the round before let it."""
-    left = [list(order) for order in orders]
+    queues = [list(order) for order in orders]
     free = case.free_from.tolist()
-    synced: dict[int, float] = {}
-    moved = True
-    while moved:
-        moved = False
-        for gpu, queue in enumerate(left):
+    sync_ends: dict[int, float] = {}
+    has_moved = True
+    while has_moved:
+        has_moved = False
+        for gpu, queue in enumerate(queues):
             if not queue:
                 continue
             job, turn = rounds[queue[0]]
-            before = [task for task, of in enumerate(rounds) if of == (job, turn - 1)]
-            if all(task in synced for task in before):
+            before = [task for task, job_round in enumerate(rounds) if job_round == (job, turn - 1)]
+            if all(task in sync_ends for task in before):
                 kind = case.gpu_type[gpu]
-                ready = max([float(case.arrival[job]), *(synced[task] for task in before)])
+                ready = max([float(case.arrival[job]), *(sync_ends[task] for task in before)])
                 free[gpu] = max(free[gpu], ready) + case.train[job, kind]
-                synced[queue.pop(0)] = free[gpu] + case.sync[job, kind]
-                moved = True
-    if any(left):
+                sync_ends[queue.pop(0)] = free[gpu] + case.sync[job, kind]
+                has_moved = True
+    if any(queues):
         return np.inf
-    ends = [max(synced[t] for t, (n, _) in enumerate(rounds) if n == job)
+    ends = [max(sync_ends[t] for t, (n, _) in enumerate(rounds) if n == job)
             for job in range(case.jobs)]  # fmt: skip
     return float(case.weight @ np.array(ends))
 
@@ -79,13 +79,13 @@ def test_the_exhaustive_search_misses_no_order(case: Instance) -> None:
 def test_a_schedule_is_feasible_and_lies_between_bound_and_guarantee(
     case: Instance, name: str, intervals: int
 ) -> None:
-    made = schedule(case, SCHEDULERS[name], intervals)
-    assert violations(case, made) == []
-    least = optimum(case)
-    found = made.weighted_completion(case)
-    assert made.lower_bound <= least * (1 + 1e-7)
-    assert least <= found * (1 + 1e-9)
-    assert found <= case.alpha * (2 + case.alpha) * least
+    task_schedule = schedule(case, SCHEDULERS[name], intervals)
+    assert violations(case, task_schedule) == []
+    least_completion = optimum(case)
+    completion = task_schedule.weighted_completion(case)
+    assert task_schedule.lower_bound <= least_completion * (1 + 1e-7)
+    assert least_completion <= completion * (1 + 1e-9)
+    assert completion <= case.alpha * (2 + case.alpha) * least_completion
 
 
 def test_the_bound_of_one_job_alone_is_its_time_on_the_fastest_gpu() -> None:
@@ -119,18 +119,18 @@ def test_times_of_any_size_are_scheduled(seed: int, name: str) -> None:
         weight=(10 ** rng.uniform(-3, 3, 12)).tolist(),
         gpu_type=[0, 1, 1],
     )
-    made = schedule(case, SCHEDULERS[name], 6)
-    assert violations(case, made) == []
-    assert 0 < made.lower_bound <= made.weighted_completion(case)
+    task_schedule = schedule(case, SCHEDULERS[name], 6)
+    assert violations(case, task_schedule) == []
+    assert 0 < task_schedule.lower_bound <= task_schedule.weighted_completion(case)
 
 
 @settings(max_examples=20, deadline=None)
 @given(small_instances())
 def test_a_solver_that_gives_up_leaves_a_bound(case: Instance) -> None:
     with patch("hopsd.policies.hare.relaxation.minimise", side_effect=SolverError("gave up")):
-        made = schedule(case, SCHEDULERS["hare-eft"])
-    assert violations(case, made) == []
-    assert 0 < made.lower_bound <= optimum(case) * (1 + 1e-9)
+        task_schedule = schedule(case, SCHEDULERS["hare-eft"])
+    assert violations(case, task_schedule) == []
+    assert 0 < task_schedule.lower_bound <= optimum(case) * (1 + 1e-9)
 
 
 def test_algorithm_1_takes_the_gpu_that_is_free_first_whatever_its_speed() -> None:
@@ -144,32 +144,35 @@ def test_algorithm_1_takes_the_gpu_that_is_free_first_whatever_its_speed() -> No
 
 def test_tasks_of_a_round_may_follow_one_another_on_one_gpu() -> None:
     case = instance([[1.0]], sync=0.25, rounds=[2], scale=[3])
-    made = schedule(case, SCHEDULERS["hare"])
-    assert made.start.tolist() == [0.0, 1.0, 2.0, 3.25, 4.25, 5.25]
-    assert made.completion(case).tolist() == [6.5]
+    task_schedule = schedule(case, SCHEDULERS["hare"])
+    assert task_schedule.start.tolist() == [0.0, 1.0, 2.0, 3.25, 4.25, 5.25]
+    assert task_schedule.completion(case).tolist() == [6.5]
 
 
 def test_dispatching_fills_the_time_before_a_task_that_cannot_begin_yet() -> None:
     """Job 0 comes first and synchronises for long; a list in that order idles, job 1 waits."""
     case = instance([[1.0], [1.0]], sync=[[3.0], [0.0]], rounds=[2, 3])
-    relaxed = Relaxed(0.0, np.array([0.0, 1.0, 2.0, 3.0, 4.0]))
-    assert SCHEDULERS["hare"](case, relaxed).start.tolist() == [0.0, 4.0, 5.0, 6.0, 7.0]
-    assert SCHEDULERS["hare-dispatch"](case, relaxed).start.tolist() == [0.0, 4.0, 1.0, 2.0, 3.0]
+    relaxation = Relaxed(0.0, np.array([0.0, 1.0, 2.0, 3.0, 4.0]))
+    assert SCHEDULERS["hare"](case, relaxation).start.tolist() == [0.0, 4.0, 5.0, 6.0, 7.0]
+    assert SCHEDULERS["hare-dispatch"](case, relaxation).start.tolist() == [0.0, 4.0, 1.0, 2.0, 3.0]
 
 
 def test_synchronisation_does_not_hold_the_gpu() -> None:
     case = instance([[1.0], [1.0]], sync=0.5, rounds=[2, 2])
-    made = schedule(case, SCHEDULERS["hare-eft"])
-    assert sorted(made.start.tolist()) == pytest.approx([0.0, 1.0, 2.0, 3.0])
+    task_schedule = schedule(case, SCHEDULERS["hare-eft"])
+    assert sorted(task_schedule.start.tolist()) == pytest.approx([0.0, 1.0, 2.0, 3.0])
 
 
 @settings(max_examples=30, deadline=None)
 @given(small_instances(), st.sampled_from(NAMES))
 def test_equal_inputs_give_equal_schedules(case: Instance, name: str) -> None:
-    one, two = schedule(case, SCHEDULERS[name]), schedule(replace(case), SCHEDULERS[name])
-    assert one.lower_bound == two.lower_bound
-    assert np.array_equal(one.start, two.start)
-    assert np.array_equal(one.gpu, two.gpu)
+    schedule_of_case, two = (
+        schedule(case, SCHEDULERS[name]),
+        schedule(replace(case), SCHEDULERS[name]),
+    )
+    assert schedule_of_case.lower_bound == two.lower_bound
+    assert np.array_equal(schedule_of_case.start, two.start)
+    assert np.array_equal(schedule_of_case.gpu, two.gpu)
 
 
 CASE = instance(
@@ -201,14 +204,14 @@ def test_the_checker_names_the_broken_constraint(
 ) -> None:
     starts, gpus = np.array(START), np.array(GPU)
     starts[task], gpus[task] = start, gpu
-    found = violations(CASE, Schedule(starts, gpus, 0.0))
-    assert found
-    assert {sentence[:3] for sentence in found} == {constraint}
+    problems = violations(CASE, Schedule(starts, gpus, 0.0))
+    assert problems
+    assert {sentence[:3] for sentence in problems} == {constraint}
 
 
 def test_the_checker_misses_no_task() -> None:
-    found = violations(CASE, Schedule(np.array(START[:-1]), np.array(GPU[:-1]), 0.0))
-    assert found == ["(5) 4 tasks have a start, 4 a GPU, there are 5"]
+    problems = violations(CASE, Schedule(np.array(START[:-1]), np.array(GPU[:-1]), 0.0))
+    assert problems == ["(5) 4 tasks have a start, 4 a GPU, there are 5"]
 
 
 @pytest.mark.parametrize(

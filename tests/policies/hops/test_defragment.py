@@ -24,9 +24,9 @@ def scene(running: dict[str, dict[int, int]], restart: float, wait: float) -> Sn
     both nodes of a rack, ``wait`` seconds by now.
     """
     plain = mixed_snapshot(16, 0.0, seed=0)
-    held = {node: gpus for places in running.values() for node, gpus in places.items()}
+    gpus_in_use = {node: gpus for places in running.values() for node, gpus in places.items()}
     nodes = tuple(
-        replace(node, idle=4 - held.get(at, 0), switches=("core", f"rack{at // 2}"))
+        replace(node, idle=4 - gpus_in_use.get(at, 0), switches=("core", f"rack{at // 2}"))
         for at, node in enumerate(plain.nodes)
     )
     job = replace(plain.jobs[0], age_seconds=36_000.0, wait_seconds=3600.0, samples=1e7)
@@ -47,7 +47,7 @@ def scene(running: dict[str, dict[int, int]], restart: float, wait: float) -> Sn
     return replace(plain, nodes=nodes, jobs=(*present, bound))
 
 
-def moved(snapshot: Snapshot, plan: Plan) -> list[str]:
+def jobs_moved_by(snapshot: Snapshot, plan: Plan) -> list[str]:
     """Running jobs that get other GPUs, or none."""
     return [
         job.id
@@ -58,51 +58,56 @@ def moved(snapshot: Snapshot, plan: Plan) -> list[str]:
     ]
 
 
-def without(snapshot: Snapshot, job: JobId) -> Snapshot:
-    return replace(snapshot, jobs=tuple(one for one in snapshot.jobs if one.id != job))
+def remove_job(snapshot: Snapshot, job: JobId) -> Snapshot:
+    return replace(
+        snapshot,
+        jobs=tuple(
+            job_of_snapshot for job_of_snapshot in snapshot.jobs if job_of_snapshot.id != job
+        ),
+    )
 
 
-APART = {"a": {0: 4}, "b": {2: 4}}
+SEPARATE = {"a": {0: 4}, "b": {2: 4}}
 ELASTIC = {"a": {1: 4, 2: 4}}
 
 
 @pytest.mark.parametrize("policy", ["hops", "hops+"])
-@pytest.mark.parametrize("running", [APART, ELASTIC], ids=["movable", "elastic"])
+@pytest.mark.parametrize("running", [SEPARATE, ELASTIC], ids=["movable", "elastic"])
 def test_one_job_moves_for_the_rack_that_another_waits_for(
     policy: str, running: dict[str, dict[int, int]]
 ) -> None:
     snapshot = scene(running, CHEAP, wait=3600.0)
-    made = get(policy)(snapshot, PlanSettings())
+    plan = get(policy)(snapshot, PlanSettings())
     leaf = {node.name: node.leaf for node in snapshot.nodes}
-    assert len({leaf[name] for name in made.placements[BOUND].nodes}) == 1
-    assert len(moved(snapshot, made)) == 1
-    assert made.waiting == {}
+    assert len({leaf[name] for name in plan.placements[BOUND].nodes}) == 1
+    assert len(jobs_moved_by(snapshot, plan)) == 1
+    assert plan.waiting == {}
 
 
 @pytest.mark.parametrize("policy", ["hops", "hops+"])
 @pytest.mark.parametrize("restart", [0.0, CHEAP, DEAR])
 def test_nobody_moves_for_nothing(policy: str, restart: float) -> None:
-    snapshot = without(scene(APART, restart, wait=3600.0), BOUND)
-    assert moved(snapshot, get(policy)(snapshot, PlanSettings())) == []
+    snapshot = remove_job(scene(SEPARATE, restart, wait=3600.0), BOUND)
+    assert jobs_moved_by(snapshot, get(policy)(snapshot, PlanSettings())) == []
 
 
 @pytest.mark.parametrize(("policy", "wait"), [("hops", 0.0), ("hops+", 3600.0)])
 def test_nobody_moves_where_the_restart_costs_more_than_the_start_gains(
     policy: str, wait: float
 ) -> None:
-    snapshot = scene(APART, DEAR, wait)
-    made: Plan = get(policy)(snapshot, PlanSettings())
-    assert moved(snapshot, made) == []
-    assert BOUND in made.waiting
+    snapshot = scene(SEPARATE, DEAR, wait)
+    plan: Plan = get(policy)(snapshot, PlanSettings())
+    assert jobs_moved_by(snapshot, plan) == []
+    assert BOUND in plan.waiting
 
 
 def test_a_job_that_may_not_move_stays() -> None:
-    snapshot = scene(APART, 0.0, wait=36_000.0)
+    snapshot = scene(SEPARATE, 0.0, wait=36_000.0)
 
-    def pinned(job: Job) -> Job:
+    def pin(job: Job) -> Job:
         return replace(job, preemptible=not job.running)
 
-    snapshot = replace(snapshot, jobs=tuple(map(pinned, snapshot.jobs)))
-    made = get("hops")(snapshot, PlanSettings())
-    assert moved(snapshot, made) == []
-    assert BOUND in made.waiting
+    snapshot = replace(snapshot, jobs=tuple(map(pin, snapshot.jobs)))
+    plan = get("hops")(snapshot, PlanSettings())
+    assert jobs_moved_by(snapshot, plan) == []
+    assert BOUND in plan.waiting

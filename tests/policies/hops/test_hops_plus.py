@@ -33,7 +33,7 @@ SERVERS = {"a0": (A, 2), "a1": (A, 1), "b0": (B, 2)}
 def small(draw: st.DrawFn) -> Snapshot:
     """Up to four jobs on five GPUs, alike or not; those that run hold one GPU each."""
     jobs = []
-    alike = draw(st.booleans())
+    same_tables = draw(st.booleans())
     free = ["a0", "a1", "b0"]
     for number in range(draw(st.integers(1, 4))):
         home = draw(st.sampled_from(["", *free]))
@@ -41,7 +41,7 @@ def small(draw: st.DrawFn) -> Snapshot:
         tables = {
             t: ThroughputTable({1: draw(st.floats(1, 9)), 2: draw(st.floats(1, 9))}) for t in (A, B)
         }
-        tables = dict.fromkeys(tables, tables[A]) if alike else tables
+        tables = dict.fromkeys(tables, tables[A]) if same_tables else tables
         ran = draw(st.sampled_from([0.0, 100.0]))
         jobs.append(
             Job(
@@ -58,9 +58,10 @@ def small(draw: st.DrawFn) -> Snapshot:
                 run_seconds=ran,
             )
         )
-    held = {name for one in jobs for name in one.running.nodes}
+    busy_nodes = {name for candidate in jobs for name in candidate.running.nodes}
     nodes = [
-        Node(NodeName(name), t, gpus, gpus - (name in held)) for name, (t, gpus) in SERVERS.items()
+        Node(NodeName(name), t, gpus, gpus - (name in busy_nodes))
+        for name, (t, gpus) in SERVERS.items()
     ]
     return Snapshot(6000.0, RoundInfo(True, 360.0), tuple(nodes), tuple(jobs))
 
@@ -85,7 +86,7 @@ def absurd(draw: st.DrawFn) -> Snapshot:
 SPEED = 3.0
 
 
-def many() -> Snapshot:
+def twelve_jobs() -> Snapshot:
     """Twelve jobs, three of which run, on eight servers of four GPUs."""
     table = ThroughputTable({1: SPEED})
     jobs = [
@@ -108,69 +109,76 @@ def many() -> Snapshot:
     return Snapshot(6000.0, RoundInfo(True, 360.0), tuple(nodes), tuple(jobs))
 
 
-def latency_ratio(one: Job) -> float:
-    mean = sum(one.reqs) / len(one.reqs)
-    alone = {t: 5000.0 / (one.throughput[t].aggregated[1] * mean) for t in (A, B)}
-    return one.wait_seconds / max((3 * alone[A] + 2 * alone[B]) / 5, one.run_seconds)
+def latency_ratio(job: Job) -> float:
+    mean = sum(job.reqs) / len(job.reqs)
+    alone = {t: 5000.0 / (job.throughput[t].aggregated[1] * mean) for t in (A, B)}
+    return job.wait_seconds / max((3 * alone[A] + 2 * alone[B]) / 5, job.run_seconds)
 
 
-def weight(one: Job, snapshot: Snapshot, tail_weight: float) -> float:
+def weight(job: Job, snapshot: Snapshot, tail_weight: float) -> float:
     """W, from the formula as printed."""
 
-    def rest(other: Job) -> float:
-        mean = sum(other.reqs) / len(other.reqs)
+    def remaining_seconds(job: Job) -> float:
+        mean = sum(job.reqs) / len(job.reqs)
         count = {A: 3, B: 2}
         age = sum(
-            n / 5 * 5000.0 / (other.throughput[t].aggregated[1] * mean) for t, n in count.items()
+            n / 5 * 5000.0 / (job.throughput[t].aggregated[1] * mean) for t, n in count.items()
         )
-        return age * (1.0 - other.samples_done / 5000.0) * mean
+        return age * (1.0 - job.samples_done / 5000.0) * mean
 
     jobs = snapshot.jobs
-    share = sum(min(1.0, rest(other) / rest(one)) ** 8 for other in jobs) / len(jobs)
-    drained = max(sum(map(rest, jobs)) / 5, *map(shortest, jobs))
-    urgency = share + tail_weight * (shortest(one) / drained) ** 3
-    behind = latency_ratio(one) ** 2 + 3.0 * max(0.0, rho(one, len(jobs)) - 1.0) ** 2
-    stopped = best(one) / lasting(one, best(one), one.restart_seconds if one.running else 0.0)
-    return (1.0 + behind) * urgency * stopped
+    share = sum(
+        min(1.0, remaining_seconds(competitor) / remaining_seconds(job)) ** 8 for competitor in jobs
+    ) / len(jobs)
+    drain_seconds = max(sum(map(remaining_seconds, jobs)) / 5, *map(shortest, jobs))
+    urgency = share + tail_weight * (shortest(job) / drain_seconds) ** 3
+    fairness_loss = latency_ratio(job) ** 2 + 3.0 * max(0.0, rho(job, len(jobs)) - 1.0) ** 2
+    stop_cost = best(job) / effective_speed(
+        job, best(job), job.restart_seconds if job.running else 0.0
+    )
+    return (1.0 + fairness_loss) * urgency * stop_cost
 
 
-def shortest(one: Job) -> float:
-    return (5000.0 - one.samples_done) / fastest(one)
+def shortest(job: Job) -> float:
+    return (5000.0 - job.samples_done) / fastest(job)
 
 
-def fastest(one: Job) -> float:
-    return max(n * one.throughput[t].aggregated[n] for t in (A, B) for n in one.reqs)
+def fastest(job: Job) -> float:
+    return max(n * job.throughput[t].aggregated[n] for t in (A, B) for n in job.reqs)
 
 
-def unit(one: Job) -> float:
+def unit(job: Job) -> float:
     """Samples per second of one GPU of the mean type."""
-    return 5 / (3 / one.throughput[A].aggregated[1] + 2 / one.throughput[B].aggregated[1])
+    return 5 / (3 / job.throughput[A].aggregated[1] + 2 / job.throughput[B].aggregated[1])
 
 
-def best(one: Job) -> float:
+def best(job: Job) -> float:
     """The same of each of as many GPUs as are fastest for each."""
-    per_gpu = {t: max(one.throughput[t].aggregated[n] for n in one.reqs) for t in (A, B)}
+    per_gpu = {t: max(job.throughput[t].aggregated[n] for n in job.reqs) for t in (A, B)}
     return 5 / (3 / per_gpu[A] + 2 / per_gpu[B])
 
 
-def rho(one: Job, jobs: int) -> float:
+def rho(job: Job, jobs: int) -> float:
     """The least finish-time fairness that it can still have."""
-    alone = 5000.0 / (unit(one) * min(5 / jobs, max(one.reqs)))
-    left = (5000.0 - one.samples_done) / max(fastest(one), unit(one) * max(one.reqs))
-    return (one.wait_seconds + one.run_seconds + left) / alone
+    alone = 5000.0 / (unit(job) * min(5 / jobs, max(job.reqs)))
+    remaining_seconds = (5000.0 - job.samples_done) / max(fastest(job), unit(job) * max(job.reqs))
+    return (job.wait_seconds + job.run_seconds + remaining_seconds) / alone
 
 
-def lasting(one: Job, speed: float, restart: float) -> float:
-    lasts = max(min((5000.0 - one.samples_done) / speed, 300.0), restart)
+def effective_speed(job: Job, speed: float, restart: float) -> float:
+    lasts = max(min((5000.0 - job.samples_done) / speed, 300.0), restart)
     return speed * lasts / (lasts + restart)
 
 
-def worth(one: Job, name: str, size: int) -> float:
+def worth(job: Job, name: str, size: int) -> float:
     """U, from the formula as printed."""
-    again = one.restart_seconds if one.running or one.run_seconds else 0.0
-    speed = size * one.throughput[SERVERS[name][0]].aggregated[size]
-    stays = one.running == Allocation.of({name: size})
-    return (lasting(one, speed, 0.0 if stays else again) / lasting(one, best(one), again)) ** 0.65
+    restart_seconds = job.restart_seconds if job.running or job.run_seconds else 0.0
+    speed = size * job.throughput[SERVERS[name][0]].aggregated[size]
+    stays = job.running == Allocation.of({name: size})
+    return (
+        effective_speed(job, speed, 0.0 if stays else restart_seconds)
+        / effective_speed(job, best(job), restart_seconds)
+    ) ** 0.65
 
 
 @settings(max_examples=60, deadline=None)
@@ -181,18 +189,18 @@ def test_no_plan_is_worth_more(snapshot: Snapshot, tail_weight: float) -> None:
     ways = [
         [(0.0, "", 0)]
         + [
-            (weight(one, snapshot, tail_weight) * worth(one, name, size), name, size)
+            (weight(job, snapshot, tail_weight) * worth(job, name, size), name, size)
             for name, (_, gpus) in SERVERS.items()
-            for size in one.reqs
+            for size in job.reqs
             if size <= gpus
         ]
-        for one in snapshot.jobs
+        for job in snapshot.jobs
     ]
     best = max(
         sum(value for value, _, _ in choice)
         for choice in product(*ways)
         if all(
-            sum(size for _, own, size in choice if own == name) <= gpus
+            sum(size for _, server, size in choice if server == name) <= gpus
             for name, (_, gpus) in SERVERS.items()
         )
     )
@@ -202,16 +210,16 @@ def test_no_plan_is_worth_more(snapshot: Snapshot, tail_weight: float) -> None:
 def test_a_plan_is_worth_the_same_whether_or_not_columns_are_written_out(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    asked = many()
-    written = get("hops+")(asked, PlanSettings(gap=0.0, time_limit_seconds=20.0))
+    snapshot = twelve_jobs()
+    full_plan = get("hops+")(snapshot, PlanSettings(gap=0.0, time_limit_seconds=20.0))
     monkeypatch.setattr(generate, "WRITTEN_MAX", 0)
     monkeypatch.setattr(generate, "_SHARED", 0)
     monkeypatch.setattr(Configurations, "written", None)
-    plan = get("hops+")(asked, PlanSettings(gap=0.0, time_limit_seconds=20.0))
-    assert plan.configurations == written.configurations
-    assert plan.objective <= written.upper_bound * (1 + 1e-9)
-    assert written.objective <= plan.upper_bound * (1 + 1e-9)
-    assert plan.objective > 0.9 * written.objective
+    plan = get("hops+")(snapshot, PlanSettings(gap=0.0, time_limit_seconds=20.0))
+    assert plan.configurations == full_plan.configurations
+    assert plan.objective <= full_plan.upper_bound * (1 + 1e-9)
+    assert full_plan.objective <= plan.upper_bound * (1 + 1e-9)
+    assert plan.objective > 0.9 * full_plan.objective
     for name, placement in plan.placements.items():
         assert plan.jobs[name].throughput == pytest.approx(SPEED * placement.gpus)
 
@@ -222,17 +230,20 @@ def test_absurd_numbers_of_a_job_stop_no_plan(
     snapshot: Snapshot, priority: PriorityName, tail_weight: float
 ) -> None:
     plan = get("hops+")(snapshot, PlanSettings(priority=priority, tail_weight=tail_weight))
-    told = [(one.priority, one.gain or 0.0, one.throughput or 0.0) for one in plan.jobs.values()]
-    assert all(map(math.isfinite, chain(*told)))
-    assert plan.placements.keys() | plan.waiting.keys() == {one.id for one in snapshot.jobs}
+    figures = [
+        (numbers.priority, numbers.gain or 0.0, numbers.throughput or 0.0)
+        for numbers in plan.jobs.values()
+    ]
+    assert all(map(math.isfinite, chain(*figures)))
+    assert plan.placements.keys() | plan.waiting.keys() == {numbers.id for numbers in snapshot.jobs}
 
 
 def test_a_wait_beyond_every_run_time_stops_no_plan() -> None:
     """300 years for a moment's work: the ratio of the two is beyond what a float can hold."""
-    first, *others = many().jobs
+    first, *rest_of_jobs = twelve_jobs().jobs
     liar = replace(first, samples=1e-300, samples_done=0.0, run_seconds=0.0, wait_seconds=1e10)
     liar = replace(liar, running=Allocation())
-    plan = get("hops+")(replace(many(), jobs=(liar, *others)), PlanSettings())
+    plan = get("hops+")(replace(twelve_jobs(), jobs=(liar, *rest_of_jobs)), PlanSettings())
     assert liar.id in plan.placements
     assert math.isfinite(plan.jobs[liar.id].priority)
 
@@ -242,8 +253,8 @@ def test_a_wait_beyond_every_run_time_stops_no_plan() -> None:
 def test_the_order_of_the_jobs_changes_nothing(snapshot: Snapshot, random: Random) -> None:
     jobs = random.sample(snapshot.jobs, len(snapshot.jobs))
     plans = [
-        get("hops+")(replace(snapshot, jobs=tuple(given)), PlanSettings(gap=0.0))
-        for given in (snapshot.jobs, jobs)
+        get("hops+")(replace(snapshot, jobs=tuple(job_order)), PlanSettings(gap=0.0))
+        for job_order in (snapshot.jobs, jobs)
     ]
     assert plans[0].placements == plans[1].placements
 
@@ -251,14 +262,14 @@ def test_the_order_of_the_jobs_changes_nothing(snapshot: Snapshot, random: Rando
 @settings(max_examples=30, deadline=None)
 @given(snapshot=small())
 def test_a_job_that_may_not_be_stopped_keeps_its_gpus(snapshot: Snapshot) -> None:
-    stays = [replace(one, preemptible=not one.running) for one in snapshot.jobs]
+    stays = [replace(candidate, preemptible=not candidate.running) for candidate in snapshot.jobs]
     plan = get("hops+")(replace(snapshot, jobs=tuple(stays)), PlanSettings())
-    assert not {one.id for one in stays if one.running} & (
+    assert not {candidate.id for candidate in stays if candidate.running} & (
         plan.placements.keys() | plan.waiting.keys()
     )
-    used = [*plan.placements.values(), *(one.running for one in stays)]
+    used = [*plan.placements.values(), *(candidate.running for candidate in stays)]
     for name, (_, gpus) in SERVERS.items():
-        assert sum(each.on(NodeName(name)) for each in used) <= gpus
+        assert sum(allocation.on(NodeName(name)) for allocation in used) <= gpus
 
 
 @settings(max_examples=60, deadline=None)
@@ -268,29 +279,34 @@ def test_a_job_that_is_so_far_behind_runs(snapshot: Snapshot, tail_weight: float
     r^2 + 3 p^2 > 3.2 (1 + l) n g (F / b)^0.65 (1 + R^2 + 3 P^2).
     """
     job = replace(snapshot.jobs[0], running=Allocation.of({}))
-    others, n = snapshot.jobs[1:], len(snapshot.jobs)
-    late = max(map(latency_ratio, others), default=0.0)
-    unfair = max((max(0.0, rho(one, n) - 1.0) for one in others), default=0.0)
-    most = max((max(1.0, fastest(one) / best(one)) for one in others), default=1.0)
+    competitors, n = snapshot.jobs[1:], len(snapshot.jobs)
+    largest_ratio = max(map(latency_ratio, competitors), default=0.0)
+    unfair = max((max(0.0, rho(competitor, n) - 1.0) for competitor in competitors), default=0.0)
+    largest_gain = max(
+        (max(1.0, fastest(competitor) / best(competitor)) for competitor in competitors),
+        default=1.0,
+    )
     ways = [k * job.throughput[t].aggregated[k] for t in (A, B) for k in job.reqs]
-    least = min(1.0, min(ways) / best(job))
-    bound = 3.2 * (1 + tail_weight) * n * min(job.reqs) * (most / least) ** 0.65
-    bound *= 1 + late**2 + 3 * unfair**2
+    least_ratio = min(1.0, min(ways) / best(job))
+    bound = 3.2 * (1 + tail_weight) * n * min(job.reqs) * (largest_gain / least_ratio) ** 0.65
+    bound *= 1 + largest_ratio**2 + 3 * unfair**2
 
-    def enough(waited: float) -> bool:
-        one = replace(job, wait_seconds=waited)
-        return latency_ratio(one) ** 2 + 3.0 * max(0.0, rho(one, n) - 1.0) ** 2 > bound
+    def enough(wait_seconds: float) -> bool:
+        waiter = replace(job, wait_seconds=wait_seconds)
+        return latency_ratio(waiter) ** 2 + 3.0 * max(0.0, rho(waiter, n) - 1.0) ** 2 > bound
 
     low, high = 0.0, math.sqrt(bound) / latency_ratio(replace(job, wait_seconds=1.0))
     while high - low > 1e-4 * high:
         middle = (low + high) / 2.0
         low, high = (low, middle) if enough(middle) else (middle, high)
     job = replace(job, wait_seconds=1.001 * high)
-    held = {name for one in others for name in one.running.nodes}
-    nodes = tuple(replace(node, idle=node.gpus - (node.name in held)) for node in snapshot.nodes)
-    asked = replace(snapshot, nodes=nodes, jobs=(job, *others))
+    busy_nodes = {name for competitor in competitors for name in competitor.running.nodes}
+    nodes = tuple(
+        replace(node, idle=node.gpus - (node.name in busy_nodes)) for node in snapshot.nodes
+    )
+    idle_snapshot = replace(snapshot, nodes=nodes, jobs=(job, *competitors))
     settings_ = PlanSettings(gap=0.0, time_limit_seconds=20.0, tail_weight=tail_weight)
-    assert job.id in get("hops+")(asked, settings_).placements
+    assert job.id in get("hops+")(idle_snapshot, settings_).placements
 
 
 def test_on_one_gpu_the_longest_of_n_jobs_starts_when_it_has_waited_sqrt_n_times_its_length() -> (
@@ -298,19 +314,19 @@ def test_on_one_gpu_the_longest_of_n_jobs_starts_when_it_has_waited_sqrt_n_times
 ):
     n = 100
 
-    def one(name: int, samples: float, waited: float = 0.0) -> Job:
+    def single_job(name: int, samples: float, wait_seconds: float = 0.0) -> Job:
         return Job(
-            JobId(str(name)), UserName("u"), submit=0.0, wait_seconds=waited, reqs=(1,),
+            JobId(str(name)), UserName("u"), submit=0.0, wait_seconds=wait_seconds, reqs=(1,),
             throughput={A: ThroughputTable({1: 1.0})}, samples=samples,
         )  # fmt: skip
 
-    others = [one(k, 100.0) for k in range(1, n)]
+    competitors = [single_job(k, 100.0) for k in range(1, n)]
 
     def runs(ratio: float) -> bool:
-        late = one(0, 10_000.0, ratio * 10_000.0)
+        late_job = single_job(0, 10_000.0, ratio * 10_000.0)
         nodes = (Node(NodeName("a0"), A, 1, 1),)
-        asked = Snapshot(1e6, RoundInfo(True, 360.0), nodes, (late, *others))
-        return late.id in get("hops+")(asked, PlanSettings(gap=0.0)).placements
+        snapshot = Snapshot(1e6, RoundInfo(True, 360.0), nodes, (late_job, *competitors))
+        return late_job.id in get("hops+")(snapshot, PlanSettings(gap=0.0)).placements
 
     assert runs(1.01 * math.sqrt(n - 1))
     assert not runs(0.99 * math.sqrt(n - 1))
@@ -325,45 +341,49 @@ def test_for_a_whole_server_a_job_waits_until_it_is_worth_all_jobs_there(rules: 
         Node(NodeName("b0"), B, 1, 0, memory_mb=1600.0, idle_memory_mb=1500.0),
     )
 
-    def one(name: int, samples: float, on: str, rules: Rules, **tables: ThroughputTable) -> Job:
+    def server_job(
+        name: int, samples: float, node: str, rules: Rules, **tables: ThroughputTable
+    ) -> Job:
         return Job(
             JobId(str(name)), UserName("u"), submit=0.0, wait_seconds=1.0, reqs=(1,),
             throughput={GpuType(t): table for t, table in tables.items()}, samples=samples,
-            running=Allocation.of({on: 1} if on else {}), run_seconds=100.0 if on else 0.0,
+            running=Allocation.of({node: 1} if node else {}), run_seconds=100.0 if node else 0.0,
             rules=rules,
         )  # fmt: skip
 
     small = Rules(memory_mb_per_node=100.0)
-    others = [one(k, 9_000.0, "a0", small, a=fast, b=slow) for k in range(64)]
-    others.append(one(64, 1e7, "b0", small, b=slow))
-    others += [one(k, 3_000.0, "", small, b=slow) for k in range(65, 125)]
-    late = replace(one(125, 80_000.0, "", rules, a=ThroughputTable({1: 9.0, 2: 9.0})), reqs=(1, 2))
-    ratio = priorities([*others, late], nodes, PlanSettings(), 6000.0)
-    others = [replace(job, wait_seconds=1.0 / ratio[job.id]) for job in others]  # R = 1
+    competitors = [server_job(k, 9_000.0, "a0", small, a=fast, b=slow) for k in range(64)]
+    competitors.append(server_job(64, 1e7, "b0", small, b=slow))
+    competitors += [server_job(k, 3_000.0, "", small, b=slow) for k in range(65, 125)]
+    late_job = replace(
+        server_job(125, 80_000.0, "", rules, a=ThroughputTable({1: 9.0, 2: 9.0})), reqs=(1, 2)
+    )
+    ratio = priorities([*competitors, late_job], nodes, PlanSettings(), 6000.0)
+    competitors = [replace(job, wait_seconds=1.0 / ratio[job.id]) for job in competitors]  # R = 1
     mean = 65 / (64 / 9 + 1 / 1)  # of one GPU; shares are so small that nobody is behind: P = 0
 
     def runs(stop: int) -> bool:
         bound = math.sqrt(3.2 * stop * 126 * (9 / mean) ** 0.65 * (1.0 + 1.0))
-        waiting = replace(late, wait_seconds=1.001 * bound / ratio[late.id])
-        asked = Snapshot(6000.0, RoundInfo(True, 360.0), nodes, (*others, waiting))
-        plan = get("hops+")(asked, PlanSettings(gap=0.0, time_limit_seconds=20.0))
-        return late.id in plan.placements
+        waiting = replace(late_job, wait_seconds=1.001 * bound / ratio[late_job.id])
+        snapshot = Snapshot(6000.0, RoundInfo(True, 360.0), nodes, (*competitors, waiting))
+        plan = get("hops+")(snapshot, PlanSettings(gap=0.0, time_limit_seconds=20.0))
+        return late_job.id in plan.placements
 
     assert runs(64)
     assert not runs(1)
 
 
-def played(
+def simulate(
     policy: str,
     result_of: tuple[object, ...],
     round_seconds: float,
     plan: PlanSettings | None = None,
 ) -> Result:
-    where, load = result_of
+    cluster, load = result_of
     settings_ = SimulationSettings(
         round_seconds, plan=plan or PlanSettings(), cluster=ClusterSettings(30.0)
     )
-    return play(policy, get(policy), where, load, settings_)  # type: ignore[arg-type]
+    return play(policy, get(policy), cluster, load, settings_)  # type: ignore[arg-type]
 
 
 @pytest.mark.slow
@@ -373,10 +393,10 @@ def test_a_job_moves_up_to_a_faster_gpu_however_short_the_rounds() -> None:
         cluster(a0=1, b0=1),
         workload([job(1, 4_000.0, 1), job(2, 40_000.0, 1, submit=1.0)], a=1.0, b=4.0),
     )
-    moved = played("hops+", case, 31.0)
-    stayed = played("hops", case, 31.0)
-    assert max(o.end or 0.0 for o in moved.outcomes) < 13_000.0
-    assert max(o.end or 0.0 for o in stayed.outcomes) > 30_000.0
+    with_moves = simulate("hops+", case, 31.0)
+    without_moves = simulate("hops", case, 31.0)
+    assert max(o.end or 0.0 for o in with_moves.outcomes) < 13_000.0
+    assert max(o.end or 0.0 for o in without_moves.outcomes) > 30_000.0
 
 
 def test_tail_weight_decides_between_the_last_and_the_shortest() -> None:
@@ -388,10 +408,10 @@ def test_tail_weight_decides_between_the_last_and_the_shortest() -> None:
         )
         for name, samples in (("short", 3_600.0), ("last", 36_000.0))
     ]  # fmt: skip
-    asked = Snapshot(0.0, RoundInfo(True, 60.0), (Node(NodeName("n0"), A, 1, 1),), tuple(jobs))
-    for weight, chosen in ((0.0, "short"), (10.0, "last")):
-        plan = get("hops+")(asked, PlanSettings(tail_weight=weight))
-        assert set(plan.placements) == {JobId(chosen)}
+    snapshot = Snapshot(0.0, RoundInfo(True, 60.0), (Node(NodeName("n0"), A, 1, 1),), tuple(jobs))
+    for weight, winner in ((0.0, "short"), (10.0, "last")):
+        plan = get("hops+")(snapshot, PlanSettings(tail_weight=weight))
+        assert set(plan.placements) == {JobId(winner)}
 
 
 @pytest.mark.long
@@ -406,7 +426,7 @@ def test_the_mean_of_rigid_jobs_in_a_long_queue_is_within_two_percent_of_the_lea
             for i, lengths in enumerate(draw.uniform(0.5, 2.5) for _ in range(60))
         ]
         case = (cluster(a0=4, a1=4, a2=4, a3=4), workload(jobs, a=1.0))
-        ours, srtf = (played(policy, case, 360.0).summary for policy in ("hops+", "srtf"))
+        ours, srtf = (simulate(policy, case, 360.0).summary for policy in ("hops+", "srtf"))
         ratios.append(ours.avg_jct_h / srtf.avg_jct_h)
         assert ours.max_latency_ratio < 1.5 * srtf.max_latency_ratio
     assert math.prod(ratios) ** (1 / len(ratios)) < 1.02
@@ -415,37 +435,37 @@ def test_the_mean_of_rigid_jobs_in_a_long_queue_is_within_two_percent_of_the_lea
 def test_equal_jobs_do_not_take_turns() -> None:
     """On one GPU two jobs of an hour; each swap costs 30 s and gains nothing."""
     case = cluster(a0=1), workload([job(1, 3600.0, 1), job(2, 3600.0, 1)])
-    assert sum(o.restarts for o in played("hops", case, 60.0).outcomes) > 50
-    assert sum(o.restarts for o in played("hops+", case, 60.0).outcomes) <= 10
+    assert sum(o.restarts for o in simulate("hops", case, 60.0).outcomes) > 50
+    assert sum(o.restarts for o in simulate("hops+", case, 60.0).outcomes) <= 10
 
 
 def test_idle_gpus_that_nobody_else_wants_are_used() -> None:
     """Spread it is slower by half again per GPU, more than sigma allows, and still faster."""
     case = cluster(a0=2, a1=2), workload([job(1, 4000.0, 2, 4)], spread=0.6)
-    assert played("hops+", case, 60.0).outcomes[0].end == pytest.approx(4000 / 2.4)
-    assert played("hops", case, 60.0).outcomes[0].end == pytest.approx(2000.0)
+    assert simulate("hops+", case, 60.0).outcomes[0].end == pytest.approx(4000 / 2.4)
+    assert simulate("hops", case, 60.0).outcomes[0].end == pytest.approx(2000.0)
 
 
 def test_what_is_nearly_done_when_it_is_preempted_ends_soon() -> None:
     """Its restart takes longer than its rest; that is no reason to leave it waiting for ever."""
-    done = Job(
+    nearly_finished = Job(
         JobId("1"), UserName("u"), submit=0.0, wait_seconds=3000.0, reqs=(1,),
         throughput={A: ThroughputTable({1: 1.0})}, samples=1000.0, samples_done=990.0,
         restart_seconds=300.0, run_seconds=990.0,
     )  # fmt: skip
-    other = Job(
+    competitor = Job(
         JobId("2"), UserName("u"), submit=0.0, wait_seconds=0.0, reqs=(1,),
         throughput={A: ThroughputTable({1: 1.0})}, samples=9000.0,
     )  # fmt: skip
     nodes = (Node(NodeName("n0"), A, 1, 1),)
-    snapshot = Snapshot(4000.0, RoundInfo(True, 60.0), nodes, (other, done))
-    assert set(get("hops+")(snapshot, PlanSettings()).placements) == {done.id}
+    snapshot = Snapshot(4000.0, RoundInfo(True, 60.0), nodes, (competitor, nearly_finished))
+    assert set(get("hops+")(snapshot, PlanSettings()).placements) == {nearly_finished.id}
 
 
 def test_a_short_job_does_not_wait_for_a_long_one_to_end() -> None:
     """Both want the one GPU; the long one has 2.5 hours to go."""
     case = cluster(a0=1), workload([job(1, 9000.0, 1), job(2, 300.0, 1)])
-    ends = {o.id: o.end or 0.0 for o in played("hops+", case, 60.0).outcomes}
+    ends = {o.id: o.end or 0.0 for o in simulate("hops+", case, 60.0).outcomes}
     assert ends["2"] < 900.0
     assert ends["1"] < 9400.0
 
@@ -453,7 +473,7 @@ def test_a_short_job_does_not_wait_for_a_long_one_to_end() -> None:
 TABLES = {A: ThroughputTable({1: 1.0}, {2: 0.5})}
 
 
-def ruled(name: str, rules: Rules) -> Job:
+def job_with_rules(name: str, rules: Rules) -> Job:
     return Job(
         JobId(name), UserName("u"), submit=0.0, wait_seconds=10.0, reqs=(2,),
         throughput=TABLES, samples=1000.0, rules=rules,
@@ -461,18 +481,18 @@ def ruled(name: str, rules: Rules) -> Job:
 
 
 def test_jobs_alike_but_for_their_rules_are_planned_by_their_own() -> None:
-    jobs = ruled("1", Rules(nodes=frozenset())), ruled("2", Rules())
+    jobs = job_with_rules("1", Rules(nodes=frozenset())), job_with_rules("2", Rules())
     nodes = (Node(NodeName("a0"), A, 2, 2),)
     snapshot = Snapshot(100.0, RoundInfo(True, 60.0), nodes, jobs)
     assert set(get("hops+")(snapshot, PlanSettings()).placements) == {JobId("2")}
 
 
 def test_a_sensitive_job_that_rules_let_run_only_spread_is_spread() -> None:
-    jobs = (ruled("1", Rules(shape=ShapeRule.EVEN, cores_per_gpu=2.0)),)
+    jobs = (job_with_rules("1", Rules(shape=ShapeRule.EVEN, cores_per_gpu=2.0)),)
     nodes = tuple(Node(NodeName(name), A, 2, 2, cores=2) for name in ("a0", "a1"))
     snapshot = Snapshot(100.0, RoundInfo(True, 60.0), nodes, jobs)
-    made = get("hops+")(snapshot, PlanSettings()).placements
-    assert made == {JobId("1"): Allocation.of({"a0": 1, "a1": 1})}
+    placements = get("hops+")(snapshot, PlanSettings()).placements
+    assert placements == {JobId("1"): Allocation.of({"a0": 1, "a1": 1})}
 
 
 @settings(max_examples=40, deadline=None)
@@ -496,5 +516,5 @@ def test_tasks_of_an_array_start_in_the_order_of_their_numbers(
     plan = get("hops+")(
         Snapshot(1000.0, RoundInfo(first=first, seconds=60.0), nodes, tuple(jobs)), PlanSettings()
     )
-    started = sorted(int(job.partition("_")[2]) for job in plan.placements)
-    assert started == list(range(len(started)))
+    task_numbers = sorted(int(job.partition("_")[2]) for job in plan.placements)
+    assert task_numbers == list(range(len(task_numbers)))

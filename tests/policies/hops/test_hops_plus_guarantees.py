@@ -54,18 +54,18 @@ jobs = st.builds(
 def crowds(draw: st.DrawFn) -> list[Job]:
     """Two to eight jobs, more than half of which have run."""
     crowd = []
-    for number, drawn in enumerate(draw(st.lists(jobs, min_size=2, max_size=8))):
+    for number, drawn_job in enumerate(draw(st.lists(jobs, min_size=2, max_size=8))):
         ran = draw(st.sampled_from([0.0, 0.0, 0.2, 0.5]))
-        job = replace(drawn, id=JobId(f"x{number}"))
+        job = replace(drawn_job, id=JobId(f"x{number}"))
         if ran:
             run_seconds = ran * age_seconds(job, NODES)
             samples_done = min(0.9 * ran * (job.samples or 0.0), 0.9 * run_seconds)
-            waited = job.wait_seconds
+            wait_seconds = job.wait_seconds
             job = replace(
                 job,
                 run_seconds=run_seconds,
                 samples_done=samples_done,
-                submit=NOW - waited - run_seconds,
+                submit=NOW - wait_seconds - run_seconds,
                 restart_seconds=draw(st.sampled_from([0.0, 30.0, 400.0])),
             )
         crowd.append(job)
@@ -78,37 +78,39 @@ def plan(crowd: list[Job], gap: float = 0.0) -> Plan:
 
 
 def ranks(crowd: list[Job]) -> dict[JobId, float]:
-    made = plan(crowd, gap=0.5)
-    return {name: numbers.priority for name, numbers in made.jobs.items()}
+    crowd_plan = plan(crowd, gap=0.5)
+    return {name: numbers.priority for name, numbers in crowd_plan.jobs.items()}
 
 
 @settings(max_examples=60, deadline=None)
 @given(
     pattern=jobs,
     submits=st.lists(st.floats(0.0, NOW), min_size=2, max_size=20),
-    others=crowds(),
+    competitors=crowds(),
     gap=st.sampled_from([0.0, 0.01, 0.3]),
 )
 def test_equal_jobs_start_in_the_order_of_submission(
-    pattern: Job, submits: list[float], others: list[Job], gap: float
+    pattern: Job, submits: list[float], competitors: list[Job], gap: float
 ) -> None:
     """However early the solver stops. Who came earlier also has the faster GPUs."""
     equal = [
         replace(pattern, id=JobId(str(i)), submit=submit, wait_seconds=NOW - submit)
         for i, submit in enumerate(submits)
     ]
-    made = plan([*reversed(equal), *others], gap)
+    mixed_plan = plan([*reversed(equal), *competitors], gap)
     speeds = [
-        made.jobs[job.id].throughput or 0.0
-        for job in sorted(equal, key=lambda one: (one.submit, int(one.id)))
+        mixed_plan.jobs[job.id].throughput or 0.0
+        for job in sorted(equal, key=lambda twin: (twin.submit, int(twin.id)))
     ]
     assert speeds == sorted(speeds, reverse=True)
 
 
-@pytest.mark.parametrize("written", [True, False])
-def test_of_identical_jobs_the_oldest_start(written: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In place of the newest: 17 to 20 of 20, 57 to 60 of 60. ``written``: whether columns are."""
-    if not written:
+@pytest.mark.parametrize("explicit", [True, False])
+def test_of_identical_jobs_the_oldest_start(
+    explicit: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In place of the newest: 17 to 20 of 20, 57 to 60 of 60. ``explicit``: whether columns are."""
+    if not explicit:
         monkeypatch.setattr(generate, "WRITTEN_MAX", 0)
         monkeypatch.setattr(generate, "_SHARED", 0)
         monkeypatch.setattr(Configurations, "written", None)
@@ -121,8 +123,8 @@ def test_of_identical_jobs_the_oldest_start(written: bool, monkeypatch: pytest.M
             for i in range(count)
         ]  # fmt: skip
         nodes = (Node(NodeName("a0"), A, 4, 4),)
-        asked = Snapshot(1000.0, RoundInfo(True, 360.0), nodes, tuple(equal))
-        assert set(get("hops+")(asked, PlanSettings()).placements) == set("0123")
+        snapshot = Snapshot(1000.0, RoundInfo(True, 360.0), nodes, tuple(equal))
+        assert set(get("hops+")(snapshot, PlanSettings()).placements) == set("0123")
 
 
 @settings(max_examples=60, deadline=None)
@@ -131,12 +133,12 @@ def test_submitting_anew_never_helps(crowd: list[Job]) -> None:
     """Who cancels and submits anew has no higher rank against anybody; without progress to lose,
     it gets no GPUs that it would not have had.
     """
-    first, *others = crowd
-    anew = replace(
+    first, *rest_of_crowd = crowd
+    resubmission = replace(
         first, submit=NOW, wait_seconds=0.0, run_seconds=0.0, samples_done=0.0, restart_seconds=0.0
     )
-    _assert_no_lower_against_anybody(first.id, ranks([anew, *others]), ranks(crowd))
-    if not first.run_seconds and first.id in plan([anew, *others]).placements:
+    _assert_no_lower_against_anybody(first.id, ranks([resubmission, *rest_of_crowd]), ranks(crowd))
+    if not first.run_seconds and first.id in plan([resubmission, *rest_of_crowd]).placements:
         assert first.id in plan(crowd).placements
 
 
@@ -145,23 +147,23 @@ def test_submitting_anew_never_helps(crowd: list[Job]) -> None:
 def test_a_rank_only_rises_while_a_job_waits_and_moves_nobody_elses(
     crowd: list[Job], seconds: float
 ) -> None:
-    first, *others = crowd
+    first, *rest_of_crowd = crowd
     before = ranks(crowd)
-    later = ranks([replace(first, wait_seconds=first.wait_seconds + seconds), *others])
+    later = ranks([replace(first, wait_seconds=first.wait_seconds + seconds), *rest_of_crowd])
     assert later[first.id] >= before[first.id]
-    assert all(later[job.id] == before[job.id] for job in others)
+    assert all(later[job.id] == before[job.id] for job in rest_of_crowd)
 
 
 @settings(max_examples=60, deadline=None)
 @given(crowd=crowds(), share=st.floats(0.05, 1.0))
 def test_a_job_that_does_less_falls_behind_nobody(crowd: list[Job], share: float) -> None:
-    first, *others = crowd
+    first, *rest_of_crowd = crowd
     total = first.samples or 0.0
-    done = first.samples_done
-    less = replace(first, samples=done + share * (total - done))
-    if age_seconds(replace(less, run_seconds=0.0), NODES) < first.run_seconds:
+    samples_done = first.samples_done
+    shorter = replace(first, samples=samples_done + share * (total - samples_done))
+    if age_seconds(replace(shorter, run_seconds=0.0), NODES) < first.run_seconds:
         return  # it has already run for longer than what it does should take
-    _assert_no_lower_against_anybody(first.id, ranks(crowd), ranks([less, *others]))
+    _assert_no_lower_against_anybody(first.id, ranks(crowd), ranks([shorter, *rest_of_crowd]))
 
 
 @settings(max_examples=40, deadline=None)
@@ -173,7 +175,7 @@ def test_a_job_that_does_less_starts_where_it_would_have_started(
     nodes = (Node(NodeName("a0"), A, 2, 2),)
 
     def starts(jobs: list[Job]) -> bool:
-        alike = [
+        alike_jobs = [
             replace(
                 job,
                 reqs=(1,),
@@ -184,29 +186,29 @@ def test_a_job_that_does_less_starts_where_it_would_have_started(
             )
             for job in jobs
         ]
-        asked = Snapshot(NOW, RoundInfo(True, 360.0), nodes, tuple(alike))
-        return jobs[0].id in get("hops+")(asked, PlanSettings(gap=0.0)).placements
+        snapshot = Snapshot(NOW, RoundInfo(True, 360.0), nodes, tuple(alike_jobs))
+        return jobs[0].id in get("hops+")(snapshot, PlanSettings(gap=0.0)).placements
 
-    first, *others = crowd
+    first, *rest_of_crowd = crowd
     if starts(crowd):
-        assert starts([replace(first, samples=share * (first.samples or 0.0)), *others])
+        assert starts([replace(first, samples=share * (first.samples or 0.0)), *rest_of_crowd])
 
 
 @settings(max_examples=60, deadline=None)
 @given(crowd=crowds(), factor=st.sampled_from([1e-9, 0.1, 0.5, 2.0, 1e9]))
 def test_what_a_new_job_says_of_several_gpus_moves_no_rank(crowd: list[Job], factor: float) -> None:
     """A job of eight GPUs that said that they are as fast as one ranked 200 times as high."""
-    first, *others = crowd
+    first, *rest_of_crowd = crowd
     new = replace(first, submit=NOW, wait_seconds=0.0, run_seconds=0.0, samples_done=0.0)
-    faked = {
+    faked_tables = {
         gpu_type: replace(
             table,
             aggregated={n: s * (factor if n > 1 else 1.0) for n, s in table.aggregated.items()},
         )
         for gpu_type, table in new.throughput.items()
     }
-    told = ranks([replace(new, throughput=faked), *others])
-    assert told == pytest.approx(ranks([new, *others]))
+    ranks_of_fake = ranks([replace(new, throughput=faked_tables), *rest_of_crowd])
+    assert ranks_of_fake == pytest.approx(ranks([new, *rest_of_crowd]))
 
 
 @settings(max_examples=40, deadline=None)
@@ -214,25 +216,25 @@ def test_what_a_new_job_says_of_several_gpus_moves_no_rank(crowd: list[Job], fac
 def test_speeds_that_a_job_of_one_gpu_count_multiplies_change_no_plan(
     crowd: list[Job], factor: float
 ) -> None:
-    first, *others = crowd
+    first, *rest_of_crowd = crowd
     job = replace(
         first, reqs=(2,), submit=NOW, wait_seconds=0.0, run_seconds=0.0, samples_done=0.0,
         restart_seconds=0.0,
     )  # fmt: skip
-    faked = {
+    faked_tables = {
         gpu_type: replace(table, aggregated={**table.aggregated, 2: factor * table.aggregated[2]})
         for gpu_type, table in job.throughput.items()
     }
-    told = plan([replace(job, throughput=faked), *others])
-    assert told.placements == plan([job, *others]).placements
+    plan_of_fake = plan([replace(job, throughput=faked_tables), *rest_of_crowd])
+    assert plan_of_fake.placements == plan([job, *rest_of_crowd]).placements
 
 
 def _assert_no_lower_against_anybody(
     name: JobId, low: dict[JobId, float], high: dict[JobId, float]
 ) -> None:
     """``name`` is ahead of every other job in ``high`` by no less than in ``low``."""
-    for other in low.keys() - {name}:
-        assert high[name] / high[other] >= low[name] / low[other] * (1.0 - 1e-9)
+    for competitor in low.keys() - {name}:
+        assert high[name] / high[competitor] >= low[name] / low[competitor] * (1.0 - 1e-9)
 
 
 def test_a_running_job_is_not_stopped_for_an_equal_one() -> None:
@@ -244,5 +246,5 @@ def test_a_running_job_is_not_stopped_for_an_equal_one() -> None:
     )  # fmt: skip
     nodes = (Node(NodeName("a0"), A, 1, 0),)
     later = replace(first, id=JobId("2"), submit=60.0, wait_seconds=first.wait_seconds - 60.0)
-    asked = Snapshot(NOW, RoundInfo(True, 360.0), nodes, (later, running))
-    assert set(get("hops+")(asked, PlanSettings()).placements) == {running.id}
+    snapshot = Snapshot(NOW, RoundInfo(True, 360.0), nodes, (later, running))
+    assert set(get("hops+")(snapshot, PlanSettings()).placements) == {running.id}

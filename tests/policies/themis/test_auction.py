@@ -26,7 +26,10 @@ A = GpuType("a")
 def bids(servers: list[int], counts: list[tuple[int, ...]]) -> tuple[Configurations, np.ndarray]:
     nodes = [Node(NodeName(f"n{i}"), A, gpus, gpus) for i, gpus in enumerate(servers)]
     table = {A: ThroughputTable({1: 1.0}, {2: 0.8})}
-    jobs = [Job(JobId(str(i)), UserName("u"), 0.0, 0.0, own, table) for i, own in enumerate(counts)]
+    jobs = [
+        Job(JobId(str(i)), UserName("u"), 0.0, 0.0, counts_of_job, table)
+        for i, counts_of_job in enumerate(counts)
+    ]
     idle = np.array(servers, dtype=np.int64)
     return generate(
         jobs, AvailableResources.idle(nodes), [0.0] * len(jobs), sigma=1.0, keep_present=False
@@ -44,11 +47,11 @@ def made_up(seed: int) -> Program:
     return program_of(columns, idle, worth)
 
 
-def best_of_all(program: Program, out: int | None = None) -> float:
-    """The most that any choice is worth; ``out``: an app that does not take part."""
+def best_of_all(program: Program, excluded_app: int | None = None) -> float:
+    """The most that any choice is worth; ``excluded_app``: an app that does not take part."""
     columns = program.configurations
     options = [
-        [-1] if i == out else [-1, *range(columns.start[i], columns.start[i + 1])]
+        [-1] if i == excluded_app else [-1, *range(columns.start[i], columns.start[i + 1])]
         for i in range(columns.jobs)
     ]
     return max(
@@ -66,13 +69,15 @@ def test_winners_and_payments_equal_exhaustive_search(seed: int) -> None:
     assert program.feasible(outcome.choice)
     assert outcome.worth == pytest.approx(best_of_all(program))
     assert outcome.bound >= outcome.worth * (1 - 1e-9)
-    for app, (column, kept) in enumerate(zip(outcome.choice, outcome.kept, strict=True)):
+    for app, (column, kept_share) in enumerate(zip(outcome.choice, outcome.kept, strict=True)):
         if column < 0:
-            assert kept == 1.0
+            assert kept_share == 1.0
             continue
-        others = outcome.worth - float(program.value[column])
-        assert kept == pytest.approx(min(1.0, exp(others - best_of_all(program, out=app))))
-        assert 0.0 < kept <= 1.0
+        value_of_others = outcome.worth - float(program.value[column])
+        assert kept_share == pytest.approx(
+            min(1.0, exp(value_of_others - best_of_all(program, excluded_app=app)))
+        )
+        assert 0.0 < kept_share <= 1.0
 
 
 def linear(servers: list[int], counts: list[tuple[int, ...]]) -> Program:
@@ -104,7 +109,7 @@ def test_prices_tell_about_the_same_payments_as_programs_do() -> None:
 
 
 @pytest.mark.parametrize(
-    ("won", "kept", "counts", "luck", "left"),
+    ("win", "kept_share", "counts", "luck", "remainder"),
     [
         ({"a": 4}, 1.0, (1, 2, 4), 0.99, {"a": 4}),
         ({"a": 4}, 0.5, (1, 2, 4), 0.0, {"a": 2}),
@@ -117,15 +122,21 @@ def test_prices_tell_about_the_same_payments_as_programs_do() -> None:
     ],
 )
 def test_a_payment_leaves_a_count_that_the_job_accepts(
-    won: dict[str, int], kept: float, counts: tuple[int, ...], luck: float, left: dict[str, int]
+    win: dict[str, int],
+    kept_share: float,
+    counts: tuple[int, ...],
+    luck: float,
+    remainder: dict[str, int],
 ) -> None:
-    assert after_payment(Allocation.of(won), kept, counts, luck) == Allocation.of(left)
+    assert after_payment(Allocation.of(win), kept_share, counts, luck) == Allocation.of(remainder)
 
 
 @settings(deadline=None)
 @given(st.floats(0.25, 1.0), st.sets(st.integers(1, 8), min_size=1))
-def test_payments_are_right_in_the_mean(kept: float, counts: set[int]) -> None:
+def test_payments_are_right_in_the_mean(kept_share: float, counts: set[int]) -> None:
     """Over all luck; as far as the share is not below the smallest count."""
-    won = Allocation.of({"a": 8})
-    left = [after_payment(won, kept, sorted(counts), (i + 0.5) / 500).gpus for i in range(500)]
-    assert sum(left) / 500 == pytest.approx(max(kept * 8, min(counts)), abs=0.02)
+    win = Allocation.of({"a": 8})
+    counts_after = [
+        after_payment(win, kept_share, sorted(counts), (i + 0.5) / 500).gpus for i in range(500)
+    ]
+    assert sum(counts_after) / 500 == pytest.approx(max(kept_share * 8, min(counts)), abs=0.02)

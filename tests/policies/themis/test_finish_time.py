@@ -24,7 +24,7 @@ from hopsd.policies.themis.finish_time import (
 )
 
 A = GpuType("a")
-NOTHING = Offer(())
+NO_OFFER = Offer(())
 
 
 def gpus(*parts: int) -> Offer:
@@ -43,19 +43,19 @@ class Example:
 
     def jobs_in_phase(self, phase: int, offer: Offer) -> Sequence[JobInfo]:
         seconds = [[80.0, 100.0, 100.0, 120.0], [100.0, 100.0], [100.0]][phase]
-        return [info(own, (8, 16, 36)[phase]) for own in seconds]
+        return [info(speed, (8, 16, 36)[phase]) for speed in seconds]
 
 
 def example_agent() -> Agent:
-    budget = sum(job.work for phase in range(3) for job in Example().jobs_in_phase(phase, NOTHING))
+    budget = sum(job.work for phase in range(3) for job in Example().jobs_in_phase(phase, NO_OFFER))
     assert budget == 10_000
-    return Agent(Example(), 0.0, independent_seconds(budget, 16, 4 * 8, 4.0), NOTHING)
+    return Agent(Example(), 0.0, independent_seconds(budget, 16, 4 * 8, 4.0), NO_OFFER)
 
 
 def test_the_example_s_times() -> None:
     agent = example_agent()
     assert agent.independent == 2500.0
-    phases = [agent.scheduler.jobs_in_phase(phase, NOTHING) for phase in range(3)]
+    phases = [agent.scheduler.jobs_in_phase(phase, NO_OFFER) for phase in range(3)]
     assert [phase_seconds(jobs, 2) for jobs in phases] == [1600.0, 1600.0, 1800.0]
     assert shared_seconds(0.0, phases, 2) == 5000.0
 
@@ -69,15 +69,15 @@ def test_the_bids_of_table_3(count: int, rho: float) -> None:
 
 def test_what_an_app_keeps_and_a_restart_count() -> None:
     agent = replace(example_agent(), kept=gpus(1))
-    assert agent.rho(NOTHING) == 4.0
+    assert agent.rho(NO_OFFER) == 4.0
     assert agent.rho(gpus(1)) == 2.0
     assert agent.rho(gpus(1), lost_seconds=250.0) == 2.1
 
 
 def test_one_job_as_equation_1_has_it() -> None:
     """800 s gone, 10 of 20 iterations of 100 s left, S = 1.1 on 4 of at most 8 GPUs, N = 3."""
-    shared = shared_seconds(800.0, [[JobInfo(10, 100.0, 1.1, 8)]], 4)
-    assert shared == pytest.approx(800.0 + 10 * 100.0 * 1.1 / 4)
+    seconds = shared_seconds(800.0, [[JobInfo(10, 100.0, 1.1, 8)]], 4)
+    assert seconds == pytest.approx(800.0 + 10 * 100.0 * 1.1 / 4)
     assert shared_seconds(0.0, [[JobInfo(10, 100.0, 1.0, 8)]], 16) == 125.0
     assert independent_seconds(2000.0, 64, 8, 3.0) == 2000.0 / 8 * 3
     assert independent_seconds(2000.0, 4, 8, 3.0) == 2000.0 / 4 * 3
@@ -91,22 +91,22 @@ def test_a_phase_is_never_shorter_than_its_longest_job_nor_than_all_work_shared(
     jobs: list[tuple[float, int]], count: int
 ) -> None:
     """And an allocation one GPU larger is never worse."""
-    known = [info(1.0, work, most) for work, most in jobs]
-    seconds = phase_seconds(known, count)
+    job_infos = [info(1.0, work, max_gpus) for work, max_gpus in jobs]
+    seconds = phase_seconds(job_infos, count)
     assert seconds >= sum(work for work, _ in jobs) / count * (1 - 1e-12)
-    assert all(seconds >= job.work / min(count, job.gpus_max) for job in known)
-    assert phase_seconds(known, count + 1) <= seconds
+    assert all(seconds >= job.work / min(count, job.gpus_max) for job in job_infos)
+    assert phase_seconds(job_infos, count + 1) <= seconds
 
 
 @given(st.integers(1, 64), st.integers(1, 128), st.floats(1.0, 50.0))
 def test_both_independent_times_agree_where_the_app_can_use_the_whole_cluster(
-    cluster: int, most: int, apps: float
+    cluster: int, max_gpus: int, apps: float
 ) -> None:
-    printed = independent_seconds(1e4, cluster, most, apps)
-    exact = share_seconds(1e4, cluster, most, apps)
-    assert printed >= exact * (1 - 1e-12)
-    if most >= cluster:
-        assert printed == pytest.approx(exact)
+    printed_seconds = independent_seconds(1e4, cluster, max_gpus, apps)
+    exact = share_seconds(1e4, cluster, max_gpus, apps)
+    assert printed_seconds >= exact * (1 - 1e-12)
+    if max_gpus >= cluster:
+        assert printed_seconds == pytest.approx(exact)
 
 
 def slurm_job(name: int, seconds: float, samples: float, phase: int, table: str = "table") -> Job:
@@ -130,12 +130,12 @@ def slurm_agent(jobs: Sequence[Job], now: float = 0.0) -> Agent:
     nodes = tuple(Node(NodeName(f"n{i}"), A, 8, 8) for i in range(2))
     snapshot = Snapshot(now, RoundInfo(True, 360.0), nodes, tuple(jobs))
     apps = apps_of(snapshot, ())
-    return honest(apps[0], Market.of(snapshot, apps), NOTHING)
+    return honest(apps[0], Market.of(snapshot, apps), NO_OFFER)
 
 
 def example_jobs(table: str = "table") -> list[Job]:
     pace = [80.0, 100.0, 100.0, 120.0]
-    first = [slurm_job(i, own, 8, 1, table) for i, own in enumerate(pace)]
+    first = [slurm_job(i, pace_of_job, 8, 1, table) for i, pace_of_job in enumerate(pace)]
     later = [(4, 16, 2), (5, 16, 2), (6, 36, 3)]
     return first + [slurm_job(name, 100.0, samples, phase, table) for name, samples, phase in later]
 

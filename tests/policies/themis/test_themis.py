@@ -18,8 +18,8 @@ from hopsd.model.reason import ReasonCode
 from hopsd.policies.registry import get
 from hopsd.policies.themis.agents import Agent, Market, Offer, honest
 from hopsd.policies.themis.apps import App
-from hopsd.policies.themis.leases import leased
-from hopsd.policies.themis.policy import Themis, bidding
+from hopsd.policies.themis.leases import leased_jobs
+from hopsd.policies.themis.policy import Themis, bidder_count
 
 A, B = GpuType("a"), GpuType("b")
 TABLES = {
@@ -28,7 +28,7 @@ TABLES = {
 }
 
 
-def job(name: int, *reqs: int, submit: float = 0.0, **more: object) -> Job:
+def job(name: int, *reqs: int, submit: float = 0.0, **changes: object) -> Job:
     fields = {
         "id": JobId(str(name)),
         "user": UserName("u"),
@@ -38,7 +38,7 @@ def job(name: int, *reqs: int, submit: float = 0.0, **more: object) -> Job:
         "throughput": TABLES,
         "samples": 1e4,
     }
-    return Job(**(fields | more))  # type: ignore[arg-type]
+    return Job(**(fields | changes))  # type: ignore[arg-type]
 
 
 def running(name: int, since: float, **gpus: int) -> Job:
@@ -47,8 +47,8 @@ def running(name: int, since: float, **gpus: int) -> Job:
 
 def plan(jobs: list[Job], now: float = 3600.0, first: bool = True, **knobs: float) -> Plan:
     """On two servers of 8 GPUs of type a, what does not run idle."""
-    held = Counter({n: g for j in jobs for n, g in j.running})
-    nodes = tuple(Node(NodeName(n), A, 8, 8 - held[NodeName(n)]) for n in ("n0", "n1"))
+    gpus_in_use = Counter({n: g for j in jobs for n, g in j.running})
+    nodes = tuple(Node(NodeName(n), A, 8, 8 - gpus_in_use[NodeName(n)]) for n in ("n0", "n1"))
     snapshot = Snapshot(now, RoundInfo(first, 360.0), nodes, tuple(jobs))
     return get("themis")(snapshot, replace(PlanSettings(policy="themis"), **knobs))
 
@@ -56,15 +56,15 @@ def plan(jobs: list[Job], now: float = 3600.0, first: bool = True, **knobs: floa
 def test_a_lease_lasts_and_ends_at_the_first_round_after_its_time() -> None:
     def keeps(now: float) -> bool:
         snapshot = Snapshot(now, RoundInfo(True, 360.0), (), (running(1, 0.0, n0=8),))
-        return bool(leased(snapshot, 600.0))
+        return bool(leased_jobs(snapshot, 600.0))
 
     assert [keeps(t * 360.0) for t in range(1, 8)] == [True, False, True, False, False, True, False]
 
 
 def test_whoever_has_a_lease_stays_and_others_get_the_rest() -> None:
-    done = plan([running(1, 3300.0, n0=8), job(2)])
-    assert done.placements["1"] == Allocation.of({"n0": 8})
-    assert done.placements["2"] == Allocation.of({"n1": 8})
+    auction_plan = plan([running(1, 3300.0, n0=8), job(2)])
+    assert auction_plan.placements["1"] == Allocation.of({"n0": 8})
+    assert auction_plan.placements["2"] == Allocation.of({"n1": 8})
 
 
 @pytest.mark.parametrize(
@@ -72,15 +72,15 @@ def test_whoever_has_a_lease_stays_and_others_get_the_rest() -> None:
     [(0, 0.8, 0), (1, 0.8, 1), (10, 0.8, 2), (11, 0.8, 3), (5, 0.0, 5), (9, 1.0, 1)],
 )
 def test_one_minus_f_of_the_apps_bid(apps: int, share: float, count: int) -> None:
-    assert bidding(apps, share) == count
+    assert bidder_count(apps, share) == count
 
 
 def test_the_farthest_from_fair_bids_and_wins_before_the_others() -> None:
     """Five wait; the one that waits longest takes all it can use, the others share the rest."""
     jobs = [job(i, submit=3000.0) for i in range(4)] + [job(4, submit=0.0)]
-    done = plan(jobs)
-    assert done.placements["4"].gpus == 8
-    assert sum(done.placements[str(i)].gpus for i in range(4)) == 8
+    auction_plan = plan(jobs)
+    assert auction_plan.placements["4"].gpus == 8
+    assert sum(auction_plan.placements[str(i)].gpus for i in range(4)) == 8
 
 
 def test_payments_go_to_those_who_did_not_bid() -> None:
@@ -90,18 +90,18 @@ def test_payments_go_to_those_who_did_not_bid() -> None:
     submits = [0.0, 0.0, *[3000.0] * 10]
     jobs = [job(i, *range(1, 17), submit=t, samples=1e7) for i, t in enumerate(submits)]
     for seed in range(4):
-        done = plan(jobs, filter_share=0.85, seed=seed)
-        assert {done.placements["0"].gpus, done.placements["1"].gpus} <= {5, 6}
-        assert sum(a.gpus for a in done.placements.values()) == 16
-    assert sum(a.gpus for a in done.placements.values()) == 16
+        auction_plan = plan(jobs, filter_share=0.85, seed=seed)
+        assert {auction_plan.placements["0"].gpus, auction_plan.placements["1"].gpus} <= {5, 6}
+        assert sum(a.gpus for a in auction_plan.placements.values()) == 16
+    assert sum(a.gpus for a in auction_plan.placements.values()) == 16
 
 
 def test_leftovers_are_random_by_seed_alone() -> None:
     jobs = [job(i, 4, submit=float(i)) for i in range(12)]
     answers = {seed: plan(jobs, seed=seed).placements for seed in range(8)}
     assert answers[3] == plan(jobs[::-1], seed=3).placements
-    assert len({frozenset(found.items()) for found in answers.values()}) > 1
-    assert all("0" in found for found in answers.values())
+    assert len({frozenset(placements.items()) for placements in answers.values()}) > 1
+    assert all("0" in placements for placements in answers.values())
 
 
 def test_jobs_of_an_app_share_what_it_wins() -> None:
@@ -112,22 +112,22 @@ def test_jobs_of_an_app_share_what_it_wins() -> None:
         job(2, app=app, samples=1e4),
         replace(running(3, 3300.0, n0=8), app=app, user=UserName("v")),
     ]
-    done = plan(jobs)
-    assert done.placements["1"].gpus == 4
-    assert done.placements["2"].gpus in (2, 4)
-    assert done.placements["3"] == Allocation.of({"n0": 8})
+    auction_plan = plan(jobs)
+    assert auction_plan.placements["1"].gpus == 4
+    assert auction_plan.placements["2"].gpus in (2, 4)
+    assert auction_plan.placements["3"] == Allocation.of({"n0": 8})
 
 
 def test_a_job_that_fits_nowhere_is_told_so() -> None:
-    done = plan([job(1, 64), job(2, 8)])
-    assert done.waiting["1"].code is ReasonCode.NO_CONFIGURATION
-    assert done.placements.keys() == {"2"}
+    auction_plan = plan([job(1, 64), job(2, 8)])
+    assert auction_plan.waiting["1"].code is ReasonCode.NO_CONFIGURATION
+    assert auction_plan.placements.keys() == {"2"}
 
 
 def test_who_loses_is_told_its_rho() -> None:
-    done = plan([job(i, 8, submit=float(i)) for i in range(3)])
-    assert len(done.placements) == 2
-    (reason,) = done.waiting.values()
+    auction_plan = plan([job(i, 8, submit=float(i)) for i in range(3)])
+    assert len(auction_plan.placements) == 2
+    (reason,) = auction_plan.waiting.values()
     assert reason.code is ReasonCode.LOST_TO_OTHERS
     assert "rho of its app is" in reason.text
 
@@ -143,7 +143,7 @@ def test_no_server_is_over_allocated_and_counts_are_the_jobs_own(seed: int) -> N
     jobs = []
     for i in range(rng.randint(1, 14)):
         reqs = tuple(sorted(rng.sample([1, 2, 3, 4, 8, 12], rng.randint(1, 4))))
-        made = job(
+        random_job = job(
             i,
             *reqs,
             submit=rng.uniform(0, 3600),
@@ -151,14 +151,16 @@ def test_no_server_is_over_allocated_and_counts_are_the_jobs_own(seed: int) -> N
             preemptible=rng.random() < 0.8,
             samples_done=rng.choice([0.0, 5e3, 1e4]),
         )
-        where = rng.choice(sorted(idle))
-        fitting = [r for r in reqs if r <= idle[where]]
-        if fitting and rng.random() < 0.5:
-            count = rng.choice(fitting)
-            idle[where] -= count
+        node = rng.choice(sorted(idle))
+        fitting_counts = [r for r in reqs if r <= idle[node]]
+        if fitting_counts and rng.random() < 0.5:
+            count = rng.choice(fitting_counts)
+            idle[node] -= count
             since = rng.uniform(0, 3600)
-            made = replace(made, running=Allocation.of({where: count}), running_since=since)
-        jobs.append(made)
+            random_job = replace(
+                random_job, running=Allocation.of({node: count}), running_since=since
+            )
+        jobs.append(random_job)
     nodes = tuple(Node(NodeName(n), types[n], sizes[n], idle[n]) for n in sorted(sizes))
     first = rng.random() < 0.6
     snapshot = Snapshot(3600.0, RoundInfo(first, 360.0), nodes, tuple(jobs))
@@ -168,93 +170,95 @@ def test_no_server_is_over_allocated_and_counts_are_the_jobs_own(seed: int) -> N
         lease_seconds=rng.choice([0.0, 600.0, 7200.0]),
         seed=seed,
     )
-    done = get("themis")(snapshot, knobs)
+    auction_plan = get("themis")(snapshot, knobs)
     free = Counter(idle)
     for mine in jobs:
-        placed = done.placements.get(mine.id)
+        allocation = auction_plan.placements.get(mine.id)
         if first and mine.running and mine.preemptible:
             free.update({str(node): gpus for node, gpus in mine.running})
-        if placed:
-            assert placed.gpus in mine.reqs
-            assert len({types[node] for node in placed.nodes}) == 1
+        if allocation:
+            assert allocation.gpus in mine.reqs
+            assert len({types[node] for node in allocation.nodes}) == 1
             assert not mine.running or (first and mine.preemptible)
-    for placed in done.placements.values():
-        free.subtract({str(node): gpus for node, gpus in placed})
-    assert all(left >= 0 for left in free.values())
-    assert done.objective <= done.upper_bound * (1 + 1e-9)
+    for allocation in auction_plan.placements.values():
+        free.subtract({str(node): gpus for node, gpus in allocation})
+    assert all(remainder >= 0 for remainder in free.values())
+    assert auction_plan.objective <= auction_plan.upper_bound * (1 + 1e-9)
     backwards = replace(snapshot, jobs=snapshot.jobs[::-1])
-    assert get("themis")(backwards, knobs).placements == done.placements
+    assert get("themis")(backwards, knobs).placements == auction_plan.placements
 
 
 LEASE = 600.0
 
 
 @dataclass(frozen=True, slots=True)
-class Worsening(Agent):
+class ExaggeratingAgent(Agent):
     """Bids honestly but for the worst of its bids, which it says is 100 times worse."""
 
     def rho(self, offer: Offer, lost_seconds: float = 0.0) -> float:
-        told = Agent.rho(self, offer, lost_seconds)
-        return 100.0 * told if offer.gpus == 1 and not self.kept.gpus else told
+        honest_rho = Agent.rho(self, offer, lost_seconds)
+        return 100.0 * honest_rho if offer.gpus == 1 and not self.kept.gpus else honest_rho
 
 
-def lying(liar: str) -> Themis:
-    def agents(app: App, market: Market, kept: Offer) -> Agent:
-        agent = honest(app, market, kept)
+def themis_with_liar(liar: str) -> Themis:
+    def agents(app: App, market: Market, lease: Offer) -> Agent:
+        agent = honest(app, market, lease)
         if app.key != liar:
             return agent
-        return Worsening(agent.scheduler, agent.elapsed, agent.independent, agent.kept)
+        return ExaggeratingAgent(agent.scheduler, agent.elapsed, agent.independent, agent.kept)
 
     return Themis(agents)
 
 
-def played(policy: Themis, apps: int, leases: int, apart: float, work: float, *reqs: int,
+def play_leases(policy: Themis, apps: int, leases: int, interval: float, work: float, *reqs: int,
            seed: int = 0) -> tuple[int, dict[str, float]]:  # fmt: skip
     """Equal apps of one job on two GPUs, lease by lease: the longest that one waited, in leases,
     and when each ended.
     """
     jobs = {
-        i: job(i, *reqs, submit=apart * i, samples=work * LEASE, contention=float(apps))
+        i: job(i, *reqs, submit=interval * i, samples=work * LEASE, contention=float(apps))
         for i in range(1, apps + 1)
     }
-    waits, longest, ended = Counter[int](), 0, dict[str, float]()
+    waits, longest, end_by_job = Counter[int](), 0, dict[str, float]()
     for turn in range(leases):
         now = LEASE * turn
         present = tuple(j for j in jobs.values() if j.submit <= now)
-        held = sum(j.running.gpus for j in present)
-        node = Node(NodeName("n0"), A, 2, 2 - held)
+        gpus_in_use = sum(j.running.gpus for j in present)
+        node = Node(NodeName("n0"), A, 2, 2 - gpus_in_use)
         snapshot = Snapshot(now, RoundInfo(True, LEASE), (node,), present)
-        done = policy(snapshot, PlanSettings(policy="themis", lease_seconds=LEASE, seed=seed))
-        for each in present:
-            i, won = int(each.id), done.placements.get(each.id, Allocation())
-            waits[i] = 0 if won else waits[i] + 1
+        auction_plan = policy(
+            snapshot, PlanSettings(policy="themis", lease_seconds=LEASE, seed=seed)
+        )
+        for bidder in present:
+            i, grant = int(bidder.id), auction_plan.placements.get(bidder.id, Allocation())
+            waits[i] = 0 if grant else waits[i] + 1
             longest = max(longest, waits[i])
-            since = each.running_since if won == each.running else now
-            lost = now if each.running and not won else each.waiting_since
-            trained = each.samples_done + LEASE * won.gpus
-            jobs[i] = replace(each, running=won, running_since=since if won else None,
-                              waiting_since=None if won else lost, samples_done=trained,
-                              run_seconds=each.run_seconds + LEASE * bool(won))  # fmt: skip
-            if trained >= work * LEASE:
-                ended[each.id] = now + LEASE
+            since = bidder.running_since if grant == bidder.running else now
+            idle_since = now if bidder.running and not grant else bidder.waiting_since
+            samples = bidder.samples_done + LEASE * grant.gpus
+            jobs[i] = replace(bidder, running=grant, running_since=since if grant else None,
+                              waiting_since=None if grant else idle_since, samples_done=samples,
+                              run_seconds=bidder.run_seconds + LEASE * bool(grant))  # fmt: skip
+            if samples >= work * LEASE:
+                end_by_job[bidder.id] = now + LEASE
                 del jobs[i]
-    return longest, ended
+    return longest, end_by_job
 
 
-@pytest.mark.parametrize("apart", [0.0, 4 * LEASE])
-def test_of_20_equal_apps_on_2_gpus_none_waits_more_than_20_leases(apart: float) -> None:
-    longest, _ = played(get("themis"), 20, 90, apart, 12.0, 1)  # type: ignore[arg-type]
+@pytest.mark.parametrize("interval", [0.0, 4 * LEASE])
+def test_of_20_equal_apps_on_2_gpus_none_waits_more_than_20_leases(interval: float) -> None:
+    longest, _ = play_leases(get("themis"), 20, 90, interval, 12.0, 1)  # type: ignore[arg-type]
     assert longest <= 20
 
 
 def test_who_says_that_its_worst_bid_is_worse_gains_nothing() -> None:
     """In the mean: by whose turn it is, and by rounding, a single run may end sooner or later."""
-    gained = 0.0
+    gain = 0.0
     for seed in range(5):
-        _, fair = played(Themis(), 6, 60, 0.0, 8.0, 1, 2, seed=seed)
-        _, lied = played(lying("2"), 6, 60, 0.0, 8.0, 1, 2, seed=seed)
-        gained += fair["2"] - lied["2"]
-    assert gained <= 0.0
+        _, fair = play_leases(Themis(), 6, 60, 0.0, 8.0, 1, 2, seed=seed)
+        _, lied = play_leases(themis_with_liar("2"), 6, 60, 0.0, 8.0, 1, 2, seed=seed)
+        gain += fair["2"] - lied["2"]
+    assert gain <= 0.0
 
 
 def test_equal_apps_are_chosen_by_the_seed() -> None:

@@ -30,15 +30,15 @@ def test_rank_0_prints_the_seconds_of_each_size() -> None:
         for rank in range(2)
     ]
     try:
-        said, nothing = (rank.communicate(timeout=120)[0] for rank in ranks)
+        output, output_of_peer = (rank.communicate(timeout=120)[0] for rank in ranks)
     finally:
         for rank in ranks:
             rank.kill()
             rank.wait()
     assert [rank.returncode for rank in ranks] == [0, 0]
-    document = json.loads(said)
+    document = json.loads(output)
     assert document["backend"] == "gloo"
     (small, quick), (large, slow) = document["measured"]
     assert (small, large) == (1000, 4_000_000)
     assert 0 < quick < slow
-    assert nothing == ""
+    assert output_of_peer == ""

@@ -38,7 +38,7 @@ class Node:
     path: Path
     patch: pytest.MonkeyPatch
 
-    def on(self, name: str) -> Node:
+    def on_node(self, name: str) -> Node:
         """This job on the node ``name``."""
         folder = self.folder.with_name(name)
         folder.mkdir(exist_ok=True)
@@ -64,7 +64,7 @@ class Node:
         return subprocess.Popen(["/bin/sh", SAVE, str(self.folder)], cwd="/")
 
     @property
-    def left(self) -> set[str]:
+    def files_of_saves(self) -> set[str]:
         """What is left of saves, in memory and beside the checkpoint."""
         files = [*self.folder.iterdir(), *self.path.parent.iterdir()]
         names = {file.name for file in files if file.suffix != ".spare"}
@@ -80,7 +80,7 @@ def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Node]:
     (tmp_path / "shared").mkdir()
     with tempfile.TemporaryDirectory(prefix="hops-test-", dir="/dev/shm") as name:
         folder = Path(name) / "n0"
-        yield Node(folder, tmp_path / "shared" / "my run.v1.pt", monkeypatch).on("n0")
+        yield Node(folder, tmp_path / "shared" / "my run.v1.pt", monkeypatch).on_node("n0")
 
 
 def _in_a_child(run: Callable[[], None]) -> int:
@@ -112,7 +112,7 @@ def test_a_save_is_read_back_and_leaves_nothing_else(node: Node) -> None:
     checkpoint.save()
     checkpoint.wait()
     assert number_in(torch.load(node.path)) == number_in(checkpoint.load()) == 3
-    assert node.left == set()
+    assert node.files_of_saves == set()
 
 
 def test_a_run_that_is_asked_leaves_its_state_in_memory(node: Node) -> None:
@@ -123,53 +123,53 @@ def test_a_run_that_is_asked_leaves_its_state_in_memory(node: Node) -> None:
     assert number_in(node.keep().load()) == 2
     node.epilog().wait()
     deadline = time.monotonic() + 30
-    while node.left and time.monotonic() < deadline:
+    while node.files_of_saves and time.monotonic() < deadline:
         time.sleep(0.01)
     assert number_in(torch.load(node.path)) == 2
-    assert node.left == set()
+    assert node.files_of_saves == set()
 
 
 def test_a_run_on_another_node_waits_for_what_is_still_coming(node: Node) -> None:
     node.leave(1)
-    peer = node.on("n1").keep()
+    peer = node.on_node("n1").keep()
     begin = threading.Timer(0.3, lambda: node.epilog().wait())
     begin.start()
     assert number_in(peer.load()) == 1
     begin.join()
-    assert node.left == set()
+    assert node.files_of_saves == set()
 
 
 def test_what_does_not_come_is_given_up_for_ever(node: Node) -> None:
     node.leave(1)
     node.epilog().wait()
     node.leave(2)
-    peer = node.on("n1").keep(lambda: 3)
+    peer = node.on_node("n1").keep(lambda: 3)
     assert number_in(peer.load(patience=0.2)) == 1
     peer.save()
     peer.wait()
     assert node.epilog().wait() == 0
     assert number_in(torch.load(node.path)) == 3
-    assert node.left == set()
+    assert node.files_of_saves == set()
 
 
 def test_an_older_save_does_not_replace_a_newer_one(node: Node) -> None:
     """As when both wait for a disk that is full until now: the older one is on another node."""
     node.leave(1)
-    second = node.on("n1")
+    second = node.on_node("n1")
     for file in node.folder.iterdir():
         (second.folder / file.name).write_bytes(file.read_bytes())
-    node.on("n0").leave(2)
+    node.on_node("n0").leave(2)
     assert node.epilog().wait() == 0
     assert second.epilog().wait() == 0
     assert number_in(torch.load(node.path)) == 2
-    assert node.left | second.left == set()
+    assert node.files_of_saves | second.files_of_saves == set()
 
 
 def test_where_writing_fails_memory_keeps_it(node: Node) -> None:
     node.leave(1)
-    (coming,) = node.path.parent.iterdir()
-    coming.unlink()
-    coming.mkdir()  # as a file system that refuses
+    (temporary,) = node.path.parent.iterdir()
+    temporary.unlink()
+    temporary.mkdir()  # as a file system that refuses
     assert node.epilog().wait() == 0
     assert any(file.suffix == ".state" for file in node.folder.iterdir())
 
@@ -197,7 +197,7 @@ def test_a_save_that_cannot_be_written_is_said(node: Node) -> None:
         checkpoint.save()
     checkpoint.wait()
     assert number_in(torch.load(node.path)) == 3
-    assert node.left == set()
+    assert node.files_of_saves == set()
 
 
 def test_a_run_whose_last_save_cannot_be_written_fails(node: Node) -> None:
@@ -238,19 +238,19 @@ def test_a_state_is_as_large_as_all_that_is_in_it() -> None:
     assert size_of([tensor, tensor.view(10, 100)]) - empty < 6000
 
 
-@pytest.mark.parametrize("why", ["a container", "no room", "not a hops job", "memory itself"])
-def test_without_memory_a_run_saves_before_it_leaves(node: Node, why: str) -> None:
-    if why == "a container":
+@pytest.mark.parametrize("reason", ["a container", "no room", "not a hops job", "memory itself"])
+def test_without_memory_a_run_saves_before_it_leaves(node: Node, reason: str) -> None:
+    if reason == "a container":
         (node.folder / "mounts").write_text("mnt:[1]\n")
-    elif why == "no room":
+    elif reason == "no room":
         node.patch.setattr(memory, "usable", lambda folder: 1000)
-    elif why == "memory itself":  # where save.sh would be outside of the job's limits
+    elif reason == "memory itself":  # where save.sh would be outside of the job's limits
         node = replace(node, path=node.folder.parent / "here" / "run.pt")
     else:
         node.patch.delenv("HOPS_JOB")
     node.leave(4)
     assert number_in(torch.load(node.path)) == 4
-    assert node.left == set()
+    assert node.files_of_saves == set()
 
 
 def test_room_is_reserved_and_used_again(node: Node) -> None:
@@ -265,11 +265,11 @@ def test_room_is_reserved_and_used_again(node: Node) -> None:
     while not ((room := spare()) and room.stat().st_size > 40_000):
         assert time.monotonic() < deadline
         time.sleep(0.01)
-    earlier = room.stat().st_ino
+    inode = room.stat().st_ino
     for _ in range(2):
         checkpoint.save()
         checkpoint.wait()
-    assert room.stat().st_ino == earlier
+    assert room.stat().st_ino == inode
     assert number_in(torch.load(node.path)) == 1
 
 
@@ -283,7 +283,7 @@ def test_a_save_at_intervals(node: Node) -> None:
 
 def test_two_trainings_of_a_job_save_at_the_same_time(node: Node) -> None:
     """As in a lane."""
-    one, peer = memory.Memory(node.folder), memory.Memory(node.folder)
+    own_memory, peer = memory.Memory(node.folder), memory.Memory(node.folder)
     targets = [Target(node.path.with_name(name)) for name in ("one", "other")]
 
     def fill(file: IO[Any]) -> None:
@@ -291,8 +291,8 @@ def test_two_trainings_of_a_job_save_at_the_same_time(node: Node) -> None:
         assert peer.store(targets[1], 10, lambda file: file.write(b"another"))
         file.write(b"one")
 
-    assert one.store(targets[0], 10, fill)
-    states = [save.state.read_bytes() for target in targets for save in one.saves(target)]
+    assert own_memory.store(targets[0], 10, fill)
+    states = [save.state.read_bytes() for target in targets for save in own_memory.saves(target)]
     assert states == [b"the first one", b"another"]
 
 
@@ -327,15 +327,15 @@ KILLS = int(os.environ.get("HOPS_KILLS", "20"))
 def test_killed_at_any_moment_a_run_leaves_the_last_complete_one(node: Node) -> None:
     """Runs and epilogs are killed, on two nodes in turns; each run goes on from what it finds."""
     dice = random.Random(7)
-    reached = node.path.with_name("reached")
-    reached.write_text("0")
+    step_file = node.path.with_name("reached")
+    step_file.write_text("0")
 
     def run() -> None:
         number = 0
         checkpoint = node.keep(lambda: number)
         state = checkpoint.load(patience=0.3)
         results = 0 if state is None else number_in(state)
-        durable = int(reached.read_text() or 0)
+        durable = int(step_file.read_text() or 0)
         if results < durable:
             os._exit(99)
         number = results
@@ -344,18 +344,20 @@ def test_killed_at_any_moment_a_run_leaves_the_last_complete_one(node: Node) -> 
             checkpoint.save()
             if number % 3 == 0:
                 checkpoint.wait()
-                reached.with_suffix(".new").write_text(str(number))
-                reached.with_suffix(".new").rename(reached)
+                step_file.with_suffix(".new").write_text(str(number))
+                step_file.with_suffix(".new").rename(step_file)
 
     for turn in range(KILLS):
-        node = node.on(f"n{turn % 2}")
+        node = node.on_node(f"n{turn % 2}")
         pid = os.fork()
         if not pid:
             try:
                 run()
             finally:
                 os._exit(1)
-        while turn == 0 and reached.read_text() == "0":  # on a busy machine no short run gets there
+        while (
+            turn == 0 and step_file.read_text() == "0"
+        ):  # on a busy machine no short run gets there
             time.sleep(0.005)
         time.sleep(dice.uniform(0.005, 0.15))
         os.kill(pid, signal.SIGKILL)

@@ -69,10 +69,10 @@ def test_a_moved_job_goes_on_from_its_last_step(cluster: PrivateCluster, tmp_pat
         results = [[int(word) for word in line.split()] for line in lines if line[:1] in "01"]
         return [(rank, begin, position) for rank, begin, position in results]
 
-    place, there = Allocation.of({"n0": 2}), Allocation.of({"n1": 2})
+    place, target = Allocation.of({"n0": 2}), Allocation.of({"n1": 2})
     apply(Step(job, StepKind.START, target=place))
     wait_until(lambda: len(steps()) > 20)
-    apply(Step(job, StepKind.MOVE, current=place, target=there))
+    apply(Step(job, StepKind.MOVE, current=place, target=target))
     wait_until(lambda: all(j.state.finished for j in port.read().jobs if j.id == job))
     last = max(position for _, begin, position in steps() if begin == 0)
     assert {(rank, begin) for rank, begin, _ in steps()} == {

@@ -44,9 +44,9 @@ def save(final: Path, size: int = 1000) -> Folder:
 
 @contextlib.contextmanager
 def umask(bits: int) -> Iterator[None]:
-    earlier = os.umask(bits)
+    umask_before = os.umask(bits)
     yield
-    os.umask(earlier)
+    os.umask(umask_before)
 
 
 def names(folder: Path) -> list[str]:
@@ -166,10 +166,10 @@ def test_what_cannot_be_written_stays_in_memory(
 def test_memory_that_fills_up_is_given_back(memory: Path, tmp_path: Path) -> None:
     final = tmp_path / "checkpoint-10"
 
-    def write(made: Path) -> None:
-        made.mkdir()
-        (made / "part").touch()
-        if memory in made.parents:
+    def write(folder: Path) -> None:
+        folder.mkdir()
+        (folder / "part").touch()
+        if memory in folder.parents:
             raise OSError(errno.ENOSPC, "full")
 
     save_by(final, 1000, write)

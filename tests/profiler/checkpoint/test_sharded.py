@@ -59,17 +59,17 @@ def test_ranks_leave_their_parts_and_others_find_them(
     with tempfile.TemporaryDirectory(prefix="hops-test-", dir="/dev/shm") as memory:
         (Path(memory) / "mounts").write_text(f"{Path('/proc/self/ns/mnt').readlink()}\n")
         monkeypatch.setenv("HOPS_STATE_DIR", memory)
-        assert started(2, tmp_path, 0) == [85, 85]
+        assert exit_codes(2, tmp_path, 0) == [85, 85]
         assert not (tmp_path / "saved" / "checkpoint-1").exists()
         subprocess.run(["/bin/sh", SAVE, memory], cwd="/", check=True)
-    saved = tmp_path / "saved"
-    assert [path.name for path in saved.iterdir()] == ["checkpoint-1"]
-    assert started(1, tmp_path, 1) == [0]
-    assert sorted(path.name for path in saved.iterdir()) == ["checkpoint-3", "checkpoint-4"]
-    assert started(2, tmp_path, 2) == [85, 85]
+    saved_folder = tmp_path / "saved"
+    assert [path.name for path in saved_folder.iterdir()] == ["checkpoint-1"]
+    assert exit_codes(1, tmp_path, 1) == [0]
+    assert sorted(path.name for path in saved_folder.iterdir()) == ["checkpoint-3", "checkpoint-4"]
+    assert exit_codes(2, tmp_path, 2) == [85, 85]
 
 
-def started(ranks: int, folder: Path, number: int) -> list[int | None]:
+def exit_codes(ranks: int, folder: Path, number: int) -> list[int | None]:
     """The exit codes of the ranks."""
     fork = multiprocessing.get_context("fork")
     processes = [fork.Process(target=run, args=(r, ranks, folder, number)) for r in range(ranks)]

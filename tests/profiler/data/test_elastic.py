@@ -32,7 +32,7 @@ class Numbers(Dataset[int]):
         return index
 
 
-class Counted(IterableDataset[int]):
+class CountedStream(IterableDataset[int]):
     """The same as a stream, each epoch in another order; without a state."""
 
     def __init__(self, length: int) -> None:
@@ -45,7 +45,7 @@ class Counted(IterableDataset[int]):
         return iter([(n + 3 * self.epoch) % self.length for n in range(self.length)])
 
 
-class Resumable(Counted):
+class Resumable(CountedStream):
     """With a state, and a count of what was read."""
 
     def __init__(self, length: int) -> None:
@@ -71,7 +71,7 @@ class BufferShuffledExamplesIterable:
     """The part of Hugging Face's `datasets` whose state leaves out what its buffer holds."""
 
 
-class Buffered(Resumable):
+class BufferedStream(Resumable):
     """With a shuffle that has read three samples ahead of those that it has yielded."""
 
     _ex_iterable = SimpleNamespace(ex_iterable=BufferShuffledExamplesIterable())
@@ -85,18 +85,18 @@ class Buffered(Resumable):
         yield from buffer
 
 
-class Counting(IterableDataset[int]):
+class ReorderedStream(IterableDataset[int]):
     """Another order each time it is begun, as webdataset's `detshuffle`."""
 
     def __init__(self, length: int) -> None:
-        self.length, self.begun = length, -1
+        self.length, self.epoch_count = length, -1
 
     def __iter__(self) -> Any:
-        self.begun += 1
-        yield from [(n + 3 * self.begun) % self.length for n in range(self.length)]
+        self.epoch_count += 1
+        yield from [(n + 3 * self.epoch_count) % self.length for n in range(self.length)]
 
 
-class Shuffled(Counted):
+class ShuffledStream(CountedStream):
     """By the random numbers of the process, from which the training draws as well."""
 
     def __iter__(self) -> Any:
@@ -124,8 +124,10 @@ class Training:
         ``draws`` of the next step's micro-batches; below 0: in the step's own body. Returns the
         first rank's state, None at the end.
         """
-        for done, steps in enumerate(zip(*(loader.steps() for loader in loaders), strict=True)):
-            if done == stop:
+        for step_count, steps in enumerate(
+            zip(*(loader.steps() for loader in loaders), strict=True)
+        ):
+            if step_count == stop:
                 for step in steps:  # not whole: the step is not done
                     for _ in zip(range(min(draws, len(step) - 1)), step):  # noqa: B905
                         pass
@@ -134,9 +136,9 @@ class Training:
             for step in steps:
                 weights = self.weights.clone().requires_grad_()
                 for batch, weight in step:
-                    each = self.loss(batch, weights)
-                    (each.mean() * weight).backward()
-                    losses += float(each.detach().sum())
+                    batch_losses = self.loss(batch, weights)
+                    (batch_losses.mean() * weight).backward()
+                    losses += float(batch_losses.detach().sum())
                     ids += batch.tolist()
                 gradients.append(torch.zeros(4) if weights.grad is None else weights.grad)
             key = loaders[0].epoch, loaders[0].step
@@ -145,7 +147,7 @@ class Training:
             self.steps[key] = set(ids)
             self.losses.append(losses / len(ids))
             self.weights = self.weights - 0.05 * torch.stack(gradients).mean(0)
-            if done + 1 == stop and draws < 0:
+            if step_count + 1 == stop and draws < 0:
                 return loaders[0].state_dict()
         return None
 
@@ -158,25 +160,27 @@ def check(data: Any, options: dict[str, Any], runs: list[tuple[int, int, int]]) 
     """``runs``: ranks, steps and draws until the stop; the last goes to the end."""
     alone = Training()
     alone.run(loaders(1, data, **{**options, "micro_batch": None}))
-    broken, state = Training(), None
+    broken_training, state = Training(), None
     for ranks, stop, draws in [*runs, (runs[-1][0], 10**9, 0)]:
         group = loaders(ranks, data, **options)
         if state is not None:
             for loader in group:
                 loader.load_state_dict(state)
-        before = dict(broken.steps)
-        state = broken.run(group, stop, draws)
+        before = dict(broken_training.steps)
+        state = broken_training.run(group, stop, draws)
         if state is None:
             break
-        assert state["step"] == len(before) + stop == len(broken.steps)
-    assert broken.steps == alone.steps
-    assert broken.losses == pytest.approx(alone.losses, rel=1e-6)
-    assert broken.weights.tolist() == pytest.approx(alone.weights.tolist(), rel=1e-5)
+        assert state["step"] == len(before) + stop == len(broken_training.steps)
+    assert broken_training.steps == alone.steps
+    assert broken_training.losses == pytest.approx(alone.losses, rel=1e-6)
+    assert broken_training.weights.tolist() == pytest.approx(alone.weights.tolist(), rel=1e-5)
 
 
 @settings(max_examples=100, deadline=None)
 @given(
-    data=st.sampled_from([Numbers, Counted, Counting, Resumable, Buffered, Shuffled]),
+    data=st.sampled_from(
+        [Numbers, CountedStream, ReorderedStream, Resumable, BufferedStream, ShuffledStream]
+    ),
     samples=st.integers(1, 40),
     global_batch=st.integers(1, 14),
     micro_batch=st.none() | st.integers(1, 5),
@@ -197,20 +201,22 @@ def test_every_sample_comes_once_an_epoch_each_epoch_in_another_order() -> None:
     training.run(loaders(3, lambda: Numbers(20), global_batch=6, epochs=2))
     assert len(training.steps) == 8
     for epoch in (0, 1):
-        drawn = [ids for (of, _), ids in training.steps.items() if of == epoch]
-        assert [len(ids) for ids in drawn] == [6, 6, 6, 2]
-        assert set().union(*drawn) == set(range(20))
+        sample_ids = [
+            ids for (epoch_of_step, _), ids in training.steps.items() if epoch_of_step == epoch
+        ]
+        assert [len(ids) for ids in sample_ids] == [6, 6, 6, 2]
+        assert set().union(*sample_ids) == set(range(20))
     assert training.steps[0, 0] != training.steps[1, 4]
 
 
 def test_a_state_within_a_step_counts_it_once_it_was_drawn() -> None:
     loader = ElasticLoader(Numbers(8), global_batch=4, micro_batch=2, epochs=2)
-    seen = []
+    states = []
     for step in loader.steps():
-        seen.append((loader.epoch, loader.step, loader.state_dict()["step"]))
+        states.append((loader.epoch, loader.step, loader.state_dict()["step"]))
         for _ in step:
-            seen.append((loader.epoch, loader.step, loader.state_dict()["step"]))
-    assert seen == [(n // 2, n, done) for n in range(4) for done in (n, n, n + 1)]
+            states.append((loader.epoch, loader.step, loader.state_dict()["step"]))
+    assert states == [(n // 2, n, step) for n in range(4) for step in (n, n, n + 1)]
     assert list(loader.steps()) == []
 
 
@@ -253,7 +259,7 @@ def test_steps_and_schedules_do_not_depend_on_the_ranks() -> None:
     for ranks in (1, 3):
         loader = loaders(ranks, lambda: Numbers(10), global_batch=4, epochs=5)[0]
         assert (loader.steps_per_epoch, loader.total_steps) == (3, 15)
-    stream = ElasticLoader(Counted(10), global_batch=4)
+    stream = ElasticLoader(CountedStream(10), global_batch=4)
     assert (stream.steps_per_epoch, stream.total_steps) == (None, None)
 
 
@@ -270,8 +276,8 @@ def test_steps_and_schedules_do_not_depend_on_the_ranks() -> None:
         ({"rank": 2, "world_size": 2}, "rank=2"),
         ({"dataset": Numbers(0)}, "no samples"),
         ({"dataset": 7}, "dataset is a int"),
-        ({"dataset": Counted(3), "shuffle": True}, "its own order"),
-        ({"dataset": Counted(3), "sample_seeds": True}, "by itself"),
+        ({"dataset": CountedStream(3), "shuffle": True}, "its own order"),
+        ({"dataset": CountedStream(3), "sample_seeds": True}, "by itself"),
     ],
 )
 def test_what_cannot_be_meant_is_refused(options: dict[str, Any], message: str) -> None:
@@ -328,13 +334,13 @@ class Noise(Dataset[Any]):
 
 
 def noise(ranks: int = 1, **options: Any) -> dict[tuple[int, int], tuple[float, ...]]:
-    found = {}
+    values_by_sample = {}
     for loader in loaders(ranks, Noise, global_batch=5, epochs=2, sample_seeds=True, **options):
         for step in loader.steps():
             for batch, _ in step:
                 for index, *values in zip(*(column.tolist() for column in batch), strict=True):
-                    found[loader.epoch, index] = tuple(values)
-    return found
+                    values_by_sample[loader.epoch, index] = tuple(values)
+    return values_by_sample
 
 
 def test_a_samples_augmentation_does_not_depend_on_who_reads_it() -> None:
@@ -349,19 +355,19 @@ def test_nor_on_workers() -> None:
 
 
 @pytest.mark.parametrize(
-    "data", [Numbers(12), Noise(), Shuffled(12)], ids=lambda d: type(d).__name__
+    "data", [Numbers(12), Noise(), ShuffledStream(12)], ids=lambda d: type(d).__name__
 )
 def test_loading_draws_nothing_from_the_trainings_random_numbers(data: Any) -> None:
     """Dropout of a run that began later would differ."""
     torch.manual_seed(1)
     random.seed(1)
     np.random.seed(1)
-    wanted = torch.rand(3).tolist(), random.random(), np.random.rand()
+    random_values = torch.rand(3).tolist(), random.random(), np.random.rand()
     torch.manual_seed(1)
     random.seed(1)
     np.random.seed(1)
     list(ElasticLoader(data, global_batch=4, sample_seeds=isinstance(data, Noise)).steps())
-    assert (torch.rand(3).tolist(), random.random(), np.random.rand()) == wanted
+    assert (torch.rand(3).tolist(), random.random(), np.random.rand()) == random_values
 
 
 def test_resuming_reads_nothing_again() -> None:
@@ -397,7 +403,7 @@ def test_data_that_workers_read(workers: int) -> None:
 
 
 @pytest.mark.live
-@pytest.mark.parametrize("data", [Counted, Counting, Resumable, Shuffled])
+@pytest.mark.parametrize("data", [CountedStream, ReorderedStream, Resumable, ShuffledStream])
 def test_a_stream_that_a_worker_reads_ahead(data: Any) -> None:
     options = {"global_batch": 4, "num_workers": 1, "micro_batch": 2, "epochs": 2}
     check(lambda: data(18), options, [(2, 2, 1), (1, 3, -1), (2, 1, 1), (4, 2, -1)])
@@ -425,14 +431,14 @@ def test_a_stream_that_several_workers_share(data: Any) -> None:
 def test_several_workers_of_a_stream_need_torchdata(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "torchdata.stateful_dataloader", None)
     with pytest.raises(ImportError, match="num_workers=1"):
-        ElasticLoader(Counted(4), global_batch=2, num_workers=2)
+        ElasticLoader(CountedStream(4), global_batch=2, num_workers=2)
 
 
 def test_it_is_part_of_what_a_script_imports() -> None:
     assert {"ElasticLoader", "average_gradients"} <= set(hops_profiler.__all__)
 
 
-class Broken(Numbers):
+class BrokenNumbers(Numbers):
     def __getitem__(self, index: int) -> int:
         if index == 7:
             raise OSError("a broken file")
@@ -440,7 +446,7 @@ class Broken(Numbers):
 
 
 def test_a_sample_that_cannot_be_read_does_not_shift_the_following_steps() -> None:
-    loader = ElasticLoader(Broken(20), 8, 2, shuffle=False, rank=0, world_size=1)
+    loader = ElasticLoader(BrokenNumbers(20), 8, 2, shuffle=False, rank=0, world_size=1)
     steps = []
     for step in loader.steps():
         samples: list[int] = []

@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[3]
 
 
 def test_all_micro_batches_but_the_last_keep_their_gradients() -> None:
-    synced: list[bool] = []
+    sync_flags: list[bool] = []
 
     class Parallel:
         held = False
@@ -32,8 +32,8 @@ def test_all_micro_batches_but_the_last_keep_their_gradients() -> None:
     for step in ElasticLoader(range(10), global_batch=6, micro_batch=2).steps():
         for _ in step:
             with step.no_sync(model):
-                synced.append(not model.held)
-    assert synced == [False, False, True, False, True]
+                sync_flags.append(not model.held)
+    assert sync_flags == [False, False, True, False, True]
 
 
 def test_a_plain_model_has_nothing_to_hold_back() -> None:
@@ -45,28 +45,34 @@ def test_a_plain_model_has_nothing_to_hold_back() -> None:
 
 def test_a_missing_gradient_counts_as_zero(monkeypatch: pytest.MonkeyPatch) -> None:
     """And stays missing where no rank has one: weight decay would move a parameter of zeros."""
-    here, frozen, nowhere = (torch.nn.Parameter(torch.zeros(2)) for _ in range(3))
-    other = torch.nn.Parameter(torch.zeros(3))
+    with_gradient, frozen_parameter, without_gradient = (
+        torch.nn.Parameter(torch.zeros(2)) for _ in range(3)
+    )
+    remote = torch.nn.Parameter(torch.zeros(3))
     model = torch.nn.Module()
-    for name, parameter in zip("abcd", (here, frozen, nowhere, other), strict=True):
+    for name, parameter in zip(
+        "abcd", (with_gradient, frozen_parameter, without_gradient, remote), strict=True
+    ):
         model.register_parameter(name, parameter)
-    frozen.requires_grad_(False)
-    here.grad = torch.tensor([2.0, 4.0])
+    frozen_parameter.requires_grad_(False)
+    with_gradient.grad = torch.tensor([2.0, 4.0])
     theirs = iter([torch.tensor([0.0, 0, 0, 0, 3, 3, 3]), torch.tensor([0.0, 0, 1])])
 
-    def all_reduce(ours: torch.Tensor, how: object = dist.ReduceOp.SUM) -> None:
+    def all_reduce(ours: torch.Tensor, reduce_op: object = dist.ReduceOp.SUM) -> None:
         ours.copy_(
-            ours + next(theirs) if how == dist.ReduceOp.SUM else torch.maximum(ours, next(theirs))
+            ours + next(theirs)
+            if reduce_op == dist.ReduceOp.SUM
+            else torch.maximum(ours, next(theirs))
         )
 
     monkeypatch.setattr(dist, "is_initialized", lambda: True)
     monkeypatch.setattr(dist, "get_world_size", lambda: 2)
     monkeypatch.setattr(dist, "all_reduce", all_reduce)
     average_gradients(model)
-    assert here.grad.tolist() == [1, 2]
-    assert other.grad is not None
-    assert other.grad.tolist() == [1.5, 1.5, 1.5]
-    assert nowhere.grad is frozen.grad is None
+    assert with_gradient.grad.tolist() == [1, 2]
+    assert remote.grad is not None
+    assert remote.grad.tolist() == [1.5, 1.5, 1.5]
+    assert without_gradient.grad is frozen_parameter.grad is None
 
 
 def test_alone_it_does_nothing() -> None:

@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 
 torch = pytest.importorskip("torch")
 
-from hops_profiler.data.order import Order, Share, permuted, sample_seed, shared  # noqa: E402
+from hops_profiler.data.order import Order, Share, even_ranges, permute, sample_seed  # noqa: E402
 
 
 @given(st.integers(1, 3000), st.text(max_size=3))
 def test_a_permutation_has_every_number_once(length: int, key: str) -> None:
-    assert sorted(permuted(torch.arange(length), length, key).tolist()) == list(range(length))
+    assert sorted(permute(torch.arange(length), length, key).tolist()) == list(range(length))
 
 
 @pytest.mark.parametrize("length", [2, 3, 4, 5, 10, 37, 100])
@@ -24,7 +24,7 @@ def test_every_place_gets_every_number_about_as_often(length: int) -> None:
     keys, places = 500, torch.arange(length)
     table = torch.zeros(length, length)
     for key in range(keys):
-        table[places, permuted(places, length, str(key))] += 1
+        table[places, permute(places, length, str(key))] += 1
     expected = keys / length
     squares = float(((table - expected) ** 2 / expected).sum())
     freedom = (length - 1) ** 2
@@ -35,7 +35,7 @@ def test_neighbours_are_not_kept_together() -> None:
     length = 1000
     gaps: Counter[int] = Counter()
     for key in range(100):
-        numbers = permuted(torch.arange(length), length, str(key))
+        numbers = permute(torch.arange(length), length, str(key))
         gaps.update((numbers[1:] - numbers[:-1]).abs().tolist())
     assert gaps[1] / gaps.total() < 2 * 2 / length  # 2 / length by chance
 
@@ -43,7 +43,7 @@ def test_neighbours_are_not_kept_together() -> None:
 def test_a_place_far_inside_a_huge_epoch_takes_no_longer_than_the_first() -> None:
     """No list is made: 10^15 samples would not fit."""
     length = 10**15
-    numbers = permuted(torch.tensor([0, length // 2, length - 1]), length, "0")
+    numbers = permute(torch.tensor([0, length // 2, length - 1]), length, "0")
     assert len({*numbers.tolist()} | {0}) == 4
     assert all(0 <= number < length for number in numbers.tolist())
 
@@ -62,7 +62,7 @@ SECOND = [2, 4, 0, 1, 8, 7, 5, 6, 3, 9]
 
 @given(st.integers(0, 100), st.integers(1, 20))
 def test_parts_differ_by_one_at_most(count: int, parts: int) -> None:
-    ranges = shared(count, parts)
+    ranges = even_ranges(count, parts)
     assert [place for part in ranges for place in part] == list(range(count))
     sizes = [len(part) for part in ranges]
     assert sizes == sorted(sizes, reverse=True)

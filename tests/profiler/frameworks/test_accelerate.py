@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from conftest import Finished, Node
+    from conftest import Node, ProgramRun
 
 pytestmark = [
     pytest.mark.live,
@@ -19,9 +19,9 @@ pytestmark = [
 PROGRAM = Path(__file__).parents[1] / "programs" / "accelerate_plain.py"
 
 
-def run(node: Node, batch: int, how: str = "", restarts: int = 0) -> Finished:
+def run(node: Node, batch: int, mode: str = "", restarts: int = 0) -> ProgramRun:
     (node.folder / "batch").write_text(str(batch))
-    (node.folder / "how").write_text(how)
+    (node.folder / "how").write_text(mode)
     settings = {"HOPS_FRAMEWORK_SAVES": "1", "HOPS_RESTART_COUNT": str(restarts)}
     return node.run(PROGRAM, **settings, TMPDIR=str(node.folder))
 
@@ -34,28 +34,30 @@ def test_a_run_keeps_the_first_ones_batch_without_accumulate(node: Node) -> None
     assert alone.reports[0]["keeps_steps"]
     folder = node.folder / "_hops-17"
     assert sorted(path.name for path in folder.iterdir()) == ["beginning.json", "started.json"]
-    again = run(node, batch=3, restarts=2)
-    assert again.code == 0, again.err
+    second_run = run(node, batch=3, restarts=2)
+    assert second_run.code == 0, second_run.err
     assert not folder.exists()
-    length, *wanted = alone.out.split()
-    got_length, *got = again.out.split()
+    length, *expected_losses = alone.out.split()
+    got_length, *got = second_run.out.split()
     assert got_length == length == "5"  # schedules are computed from it
-    assert [float(one) for one in got] == pytest.approx([float(one) for one in wanted], abs=1e-5)
+    assert [float(loss) for loss in got] == pytest.approx(
+        [float(loss) for loss in expected_losses], abs=1e-5
+    )
 
 
 def test_a_script_that_counts_itself_is_left_as_it_is(node: Node) -> None:
-    done = run(node, batch=8, how="count")
-    assert done.code == 0, done.err
-    assert "not saved on request" in done.err
-    assert "does not step" not in done.err
-    again = run(node, batch=4, how="count", restarts=1)
-    assert again.code == 0, again.err
-    assert again.out.split()[0] == "10"  # and not 5, with gradient accumulation
+    first_run = run(node, batch=8, mode="count")
+    assert first_run.code == 0, first_run.err
+    assert "not saved on request" in first_run.err
+    assert "does not step" not in first_run.err
+    second_run = run(node, batch=4, mode="count", restarts=1)
+    assert second_run.code == 0, second_run.err
+    assert second_run.out.split()[0] == "10"  # and not 5, with gradient accumulation
 
 
 def test_a_resumed_run_plans_the_rest_of_the_training_only(node: Node) -> None:
-    begun, resumed = run(node, batch=8, how="leave"), run(node, batch=8, restarts=1)
-    assert resumed.code == 0, resumed.err
-    (first,), (second,) = begun.reports, resumed.reports
+    first_run, second_run = run(node, batch=8, mode="leave"), run(node, batch=8, restarts=1)
+    assert second_run.code == 0, second_run.err
+    (first,), (second,) = first_run.reports, second_run.reports
     assert first["iterations"] + second["iterations"] == 10
     assert second["planned"] == pytest.approx(second["iterations"], abs=1)

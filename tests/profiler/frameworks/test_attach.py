@@ -46,10 +46,16 @@ def test_only_in_hops_jobs_whose_steps_get_the_signal(
     module.Trainer = type("Trainer", (), {"fit": plain})  # type: ignore[attr-defined]
     module.Callback = object  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, name, module)
-    for known in ("HOPS_JOB", "HOPS_REPORT_DIR", "HOPS_FRAMEWORK_SAVES", "HOPS_TRIAL", "HOPS_ASKS"):
-        monkeypatch.delenv(known, raising=False)
-    for known, value in settings.items():
-        monkeypatch.setenv(known, value)
+    for variable in (
+        "HOPS_JOB",
+        "HOPS_REPORT_DIR",
+        "HOPS_FRAMEWORK_SAVES",
+        "HOPS_TRIAL",
+        "HOPS_ASKS",
+    ):
+        monkeypatch.delenv(variable, raising=False)
+    for variable, value in settings.items():
+        monkeypatch.setenv(variable, value)
     attach(name)
-    changed = module.Accelerator.save_state is not plain or module.Trainer.fit is not plain
-    assert changed is changes
+    has_changed = module.Accelerator.save_state is not plain or module.Trainer.fit is not plain
+    assert has_changed is changes

@@ -8,11 +8,11 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from hops_profiler.frameworks.batch import Note, Split, kept  # noqa: E402
+from hops_profiler.frameworks.batch import Note, Split, keep_samples  # noqa: E402
 
 
 @pytest.mark.parametrize(
-    ("split", "global_batch", "wanted"),
+    ("split", "global_batch", "expected_split"),
     [
         (Split(16, 1, 2), 16, Split(8, 1, 2)),
         (Split(16, 1, 1), 64, Split(16, 4, 1)),
@@ -23,9 +23,9 @@ from hops_profiler.frameworks.batch import Note, Split, kept  # noqa: E402
     ],
 )
 def test_ranks_keep_the_samples_of_a_step(
-    split: Split, global_batch: int, wanted: Split | None
+    split: Split, global_batch: int, expected_split: Split | None
 ) -> None:
-    assert split.keeping(global_batch) == wanted
+    assert split.keeping(global_batch) == expected_split
 
 
 def test_a_step_that_cannot_be_kept_is_named(
@@ -33,12 +33,12 @@ def test_a_step_that_cannot_be_kept_is_named(
 ) -> None:
     monkeypatch.delenv("HOPS_LR", raising=False)
     split = Split(16, 1, 3)
-    assert kept(split, Note(16, None)) == split
+    assert keep_samples(split, Note(16, None)) == split
     assert "a step now has 48 samples, not 16, since 3 ranks" in capsys.readouterr().err
     monkeypatch.setenv("HOPS_LR", "0.2")
-    assert kept(Split(16, 1, 2), Note(16, 0.1)) == Split(16, 1, 2)
+    assert keep_samples(Split(16, 1, 2), Note(16, 0.1)) == Split(16, 1, 2)
     assert "HOPS_LR is another" in capsys.readouterr().err
-    assert kept(Split(16, 1, 2), Note(16, 0.2)) == Split(8, 1, 2)
+    assert keep_samples(Split(16, 1, 2), Note(16, 0.2)) == Split(8, 1, 2)
     assert not capsys.readouterr().err
 
 

@@ -10,27 +10,27 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from conftest import Finished, Node
+    from conftest import Node, ProgramRun
 
 pytestmark = [pytest.mark.live, pytest.mark.long]
 
 AT = 15
 
 
-def runs(done: Finished) -> list[tuple[int, list[str]]]:
+def runs(finished_run: ProgramRun) -> list[tuple[int, list[str]]]:
     """The exit code and the losses of each run."""
-    found: list[tuple[int, list[str]]] = []
+    runs_of_output: list[tuple[int, list[str]]] = []
     losses: list[str] = []
-    for line in done.out.splitlines():
+    for line in finished_run.out.splitlines():
         if line.startswith("ended"):
-            found.append((int(line.split()[1]), losses))
+            runs_of_output.append((int(line.split()[1]), losses))
             losses = []
         elif line.startswith(("0x", "-0x")):
             losses.append(line)
-    return found
+    return runs_of_output
 
 
-def restarted(node: Node, program: str, **extra: str) -> list[tuple[int, list[str]]]:
+def run_and_restart(node: Node, program: str, **extra: str) -> list[tuple[int, list[str]]]:
     pytest.importorskip("torch")
     # No scontrol: the job is put back by its exit code.
     settings = {"HOPS_REQUEUE_EXIT_CODE": "85", "HOPS_FRAMEWORK_SAVES": "1", "PATH": "/nowhere"}
@@ -42,12 +42,12 @@ def restarted(node: Node, program: str, **extra: str) -> list[tuple[int, list[st
 def test_a_trainer_goes_on_to_the_same_bits_from_memory(node: Node) -> None:
     with tempfile.TemporaryDirectory(dir="/dev/shm") as memory:
         (Path(memory) / "mounts").write_text(str(Path("/proc/self/ns/mnt").readlink()))
-        _, (left, first), (ended, second) = found = restarted(
+        _, (first_code, first), (second_code, second) = results = run_and_restart(
             node, "huggingface", HOPS_STATE_DIR=memory
         )
         assert names(Path(memory)) == ["mounts"]
-    alone = found[0][1]
-    assert (left, ended, len(first)) == (85, 0, AT)
+    alone = results[0][1]
+    assert (first_code, second_code, len(first)) == (85, 0, AT)
     assert first + second == alone
     for run in ("alone", "job"):
         assert names(node.folder / run) == ["unused"]
@@ -56,8 +56,8 @@ def test_a_trainer_goes_on_to_the_same_bits_from_memory(node: Node) -> None:
 
 @pytest.mark.skipif(find_spec("lightning") is None, reason="no Lightning")
 def test_lightning_goes_on_at_the_next_batch(node: Node) -> None:
-    (_, alone), (left, first), (ended, second) = restarted(node, "lightning_loop")
-    assert (left, ended, len(first)) == (85, 0, AT)
+    (_, alone), (first_code, first), (second_code, second) = run_and_restart(node, "lightning_loop")
+    assert (first_code, second_code, len(first)) == (85, 0, AT)
     assert first == alone[:AT]
     assert len(first + second) == len(alone)
     assert names(node.folder / "job") == names(node.folder / "alone") == []
@@ -65,8 +65,10 @@ def test_lightning_goes_on_at_the_next_batch(node: Node) -> None:
 
 @pytest.mark.skipif(find_spec("accelerate") is None, reason="no Accelerate")
 def test_accelerate_leaves_with_the_scripts_next_save(node: Node) -> None:
-    (_, alone), (left, first), (ended, second) = restarted(node, "accelerate_loop")
-    assert (left, ended) == (85, 0)
+    (_, alone), (first_code, first), (second_code, second) = run_and_restart(
+        node, "accelerate_loop"
+    )
+    assert (first_code, second_code) == (85, 0)
     assert first == alone[:21]  # the first forward pass after the save
     assert len(second) == len(alone) - 20
 

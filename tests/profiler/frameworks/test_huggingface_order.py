@@ -26,35 +26,35 @@ class Model(torch.nn.Module):  # type: ignore[misc]
         super().__init__()
         torch.manual_seed(1)
         self.body = torch.nn.Linear(3, 4)
-        self.seen: list[int] = []
+        self.sample_ids: list[int] = []
         """Samples, in order."""
 
     def forward(self, input_ids: Any, labels: Any) -> dict[str, Any]:
-        return self.scored(input_ids, labels, "mean", 1)
+        return self.score(input_ids, labels, "mean", 1)
 
-    def scored(self, rows: Any, labels: Any, reduction: str, parts: Any) -> dict[str, Any]:
-        self.seen += rows[:, 0].int().tolist()
+    def score(self, rows: Any, labels: Any, reduction: str, parts: Any) -> dict[str, Any]:
+        self.sample_ids += rows[:, 0].int().tolist()
         features = torch.stack([torch.sin(rows * number).sum(1) for number in (0.1, 0.2, 0.3)], 1)
         scores = self.body(features)
         loss = torch.nn.functional.cross_entropy(scores, labels, reduction=reduction)
         return {"loss": loss / parts, "logits": scores}
 
 
-class Counting(Model):
+class CountModel(Model):
     """As causal language models: a sum over what Trainer counts."""
 
     def forward(self, input_ids: Any, labels: Any, **kwargs: Any) -> dict[str, Any]:
-        return self.scored(input_ids, labels, "sum", kwargs["num_items_in_batch"])
+        return self.score(input_ids, labels, "sum", kwargs["num_items_in_batch"])
 
 
 class Mean(Model):
     """Takes what Trainer counts, but does not use it, as a regression of Transformers' models."""
 
     def forward(self, input_ids: Any, labels: Any, **_: Any) -> dict[str, Any]:
-        return self.scored(input_ids, labels, "mean", 1)
+        return self.score(input_ids, labels, "mean", 1)
 
 
-class Weighted(Mean):
+class WeightModel(Mean):
     """With a `compute_loss` of the script's."""
 
 
@@ -73,18 +73,18 @@ class Stream(torch.utils.data.IterableDataset):  # type: ignore[misc]
         return iter(self.rows)
 
 
-class Sized(Stream):
+class SizedStream(Stream):
     def __len__(self) -> int:
         return len(self.rows)
 
 
-def trained(folder: Path, kind: type[Model], micro_batch: int, **options: Any) -> Model:
+def train_model(folder: Path, kind: type[Model], micro_batch: int, **options: Any) -> Model:
     import transformers  # noqa: PLC0415 - it may be missing
     from hops_profiler.frameworks.batch import Note  # noqa: PLC0415
     from hops_profiler.frameworks.huggingface_order import KeptSteps  # noqa: PLC0415
 
     model = kind()
-    methods = {"compute_loss": own_loss} if kind is Weighted else {}
+    methods = {"compute_loss": own_loss} if kind is WeightModel else {}
     methods |= options.pop("methods", {})
     data, position = options.pop("data", None), options.pop("position", None)
     options.setdefault("num_train_epochs", 2)
@@ -101,25 +101,25 @@ def trained(folder: Path, kind: type[Model], micro_batch: int, **options: Any) -
         model=model,
         args=arguments,
         train_dataset=data(rows) if data else rows,
-        data_collator=collated,
+        data_collator=collate,
         optimizers=(torch.optim.SGD(model.parameters(), lr=0.5), None),
     )
     with KeptSteps(trainer, Note(GLOBAL_BATCH, None), position).in_use():
         trainer.train()
-    changed = {"training_step", "get_train_dataloader", "compute_loss"}
-    assert vars(trainer).keys().isdisjoint(changed)
+    replaced_methods = {"training_step", "get_train_dataloader", "compute_loss"}
+    assert vars(trainer).keys().isdisjoint(replaced_methods)
     assert trainer.state.global_step == 2 * (2 if options.get("dataloader_drop_last") else 3)
     return model
 
 
-def collated(rows: list[dict[str, Any]]) -> dict[str, Any]:
+def collate(rows: list[dict[str, Any]]) -> dict[str, Any]:
     ids = torch.zeros(len(rows), 3)
     for number, row in enumerate(rows):
         ids[number, : len(row["input_ids"])] = torch.tensor(row["input_ids"])
     return {"input_ids": ids, "labels": torch.tensor([row["labels"] for row in rows])}
 
 
-@pytest.mark.parametrize("kind", [Model, Counting, Mean, Weighted])
+@pytest.mark.parametrize("kind", [Model, CountModel, Mean, WeightModel])
 @pytest.mark.parametrize(
     "options",
     [{}, {"dataloader_drop_last": True}, {"train_sampling_strategy": "group_by_length"}],
@@ -128,21 +128,21 @@ def collated(rows: list[dict[str, Any]]) -> dict[str, Any]:
 def test_steps_do_not_depend_on_the_micro_batch(
     tmp_path: Path, kind: type[Model], options: dict[str, Any]
 ) -> None:
-    whole = trained(tmp_path, kind, GLOBAL_BATCH, **options)
+    whole = train_model(tmp_path, kind, GLOBAL_BATCH, **options)
     for micro_batch in (5, 7):  # an epoch's last step has 7 samples
-        parts = trained(tmp_path, kind, micro_batch, **options)
-        assert parts.seen == whole.seen
+        parts = train_model(tmp_path, kind, micro_batch, **options)
+        assert parts.sample_ids == whole.sample_ids
         for ours, theirs in zip(parts.parameters(), whole.parameters(), strict=True):
             assert torch.allclose(ours, theirs, atol=1e-6)
-    samples = whole.seen[: len(whole.seen) // 2]
+    samples = whole.sample_ids[: len(whole.sample_ids) // 2]
     assert len(samples) == len(set(samples)) == (24 if "dataloader_drop_last" in options else 31)
 
 
-@pytest.mark.parametrize("kind", [Model, Counting, Weighted])
+@pytest.mark.parametrize("kind", [Model, CountModel, WeightModel])
 @pytest.mark.parametrize(
     "options",
     [
-        {"data": Sized},
+        {"data": SizedStream},
         {"data": Stream, "num_train_epochs": 9, "max_steps": 6},
         {"data": Stream, "max_steps": 6, "accelerator_config": {"split_batches": True}},
     ],
@@ -151,13 +151,13 @@ def test_steps_do_not_depend_on_the_micro_batch(
 def test_nor_do_those_of_iterated_data(
     tmp_path: Path, kind: type[Model], options: dict[str, Any]
 ) -> None:
-    whole = trained(tmp_path, kind, GLOBAL_BATCH, **options)
+    whole = train_model(tmp_path, kind, GLOBAL_BATCH, **options)
     for micro_batch in (5, 7):
-        parts = trained(tmp_path, kind, micro_batch, **options)
-        assert parts.seen == whole.seen
+        parts = train_model(tmp_path, kind, micro_batch, **options)
+        assert parts.sample_ids == whole.sample_ids
         for ours, theirs in zip(parts.parameters(), whole.parameters(), strict=True):
             assert torch.allclose(ours, theirs, atol=1e-6)
-    assert whole.seen == [*range(SAMPLES)] * 2
+    assert whole.sample_ids == [*range(SAMPLES)] * 2
 
 
 @pytest.mark.parametrize(("batch", "ranks"), [(12, 2), (12, 3), (2, 4)])
@@ -177,9 +177,7 @@ def test_a_loader_that_the_script_makes_itself_stays(tmp_path: Path) -> None:
     """Its batch size is not that of the arguments, and Accelerate has not prepared it."""
 
     def load(trainer: Any) -> Any:
-        return torch.utils.data.DataLoader(
-            trainer.train_dataset, batch_size=12, collate_fn=collated
-        )
+        return torch.utils.data.DataLoader(trainer.train_dataset, batch_size=12, collate_fn=collate)
 
-    model = trained(tmp_path, Model, GLOBAL_BATCH, methods={"get_train_dataloader": load})
-    assert model.seen == [*range(SAMPLES)] * 2
+    model = train_model(tmp_path, Model, GLOBAL_BATCH, methods={"get_train_dataloader": load})
+    assert model.sample_ids == [*range(SAMPLES)] * 2

@@ -22,7 +22,7 @@ SAMPLES, STEPS = 31, 3
 """12 samples a step: an epoch's last step has 7."""
 
 
-def trained(folder: Path, batch: int, **options: Any) -> Any:
+def train_module(folder: Path, batch: int, **options: Any) -> Any:
     """Two epochs, after a first run with 3 samples at a time on 4 ranks."""
     import lightning  # noqa: PLC0415 - it may be missing
     from hops_profiler.frameworks.lightning_order import KeptOrder  # noqa: PLC0415
@@ -35,11 +35,15 @@ def trained(folder: Path, batch: int, **options: Any) -> Any:
             super().__init__()
             torch.manual_seed(1)
             self.body = torch.nn.Linear(1, 1)
-            self.seen, self.checks, self.planned = list[int](), list[tuple[int, float]](), 0
+            self.sample_ids, self.checks, self.planned_steps = (
+                list[int](),
+                list[tuple[int, float]](),
+                0,
+            )
 
         def training_step(self, batch: Any) -> Any:
             batch = batch["one"] if isinstance(batch, dict) else batch
-            self.seen += batch[:, 0].int().tolist()
+            self.sample_ids += batch[:, 0].int().tolist()
             return self.body(torch.sin(batch)).square().mean()
 
         def validation_step(self, _batch: Any) -> None:
@@ -47,11 +51,11 @@ def trained(folder: Path, batch: int, **options: Any) -> Any:
             self.checks.append((self.global_step, round(rate, 6)))
 
         def configure_optimizers(self) -> Any:
-            self.planned = self.trainer.estimated_stepping_batches
+            self.planned_steps = self.trainer.estimated_stepping_batches
             optimizer = torch.optim.SGD(self.parameters(), lr=0.5)
             schedule = torch.optim.lr_scheduler.StepLR(optimizer, 1, 0.9)
-            kept = {"scheduler": schedule, "interval": "step", "frequency": 3}
-            return {"optimizer": optimizer, "lr_scheduler": kept}
+            schedule_options = {"scheduler": schedule, "interval": "step", "frequency": 3}
+            return {"optimizer": optimizer, "lr_scheduler": schedule_options}
 
     rows = torch.arange(SAMPLES).float()[:, None]
     stream = options.pop("stream", None)
@@ -64,9 +68,9 @@ def trained(folder: Path, batch: int, **options: Any) -> Any:
         num_sanity_val_steps=0, **options,
     )  # fmt: skip
     note = {"global_batch": 12, "learning_rate": None, "accumulation": 1, "ranks": 4}
-    own: Any = SimpleNamespace(first_note=lambda _now: note)
+    checkpoint_folder: Any = SimpleNamespace(first_note=lambda _now: note)
     loaders: Any = {"one": loader, "two": DataLoader(rows, batch_size=2)} if several else loader
-    with KeptOrder(trainer, own) as order:
+    with KeptOrder(trainer, checkpoint_folder) as order:
         trainer.fit(module, loaders, DataLoader(rows[:1], batch_size=1))
     module.is_kept = order.note is not None
     module.steps = trainer.global_step
@@ -79,15 +83,15 @@ def test_steps_do_not_depend_on_the_micro_batch(tmp_path: Path, interval: float)
     """Nor does when it validates or changes the learning rate, also where the script asks how many
     steps there will be before Lightning has set up its data.
     """
-    whole = trained(tmp_path, 12, val_check_interval=interval)
+    whole = train_module(tmp_path, 12, val_check_interval=interval)
     assert whole.is_kept
-    assert whole.planned == whole.steps == 2 * STEPS
+    assert whole.planned_steps == whole.steps == 2 * STEPS
     assert [step for step, _ in whole.checks] == [2, 5]
     for batch in (3, 5):
-        parts = trained(tmp_path, batch, val_check_interval=interval)
+        parts = train_module(tmp_path, batch, val_check_interval=interval)
         assert parts.is_kept
-        assert (parts.planned, parts.checks) == (whole.planned, whole.checks)
-        assert parts.seen == whole.seen
+        assert (parts.planned_steps, parts.checks) == (whole.planned_steps, whole.checks)
+        assert parts.sample_ids == whole.sample_ids
         assert torch.allclose(parts.body.weight, whole.body.weight, atol=1e-6)
 
 
@@ -99,7 +103,7 @@ class Stream(torch.utils.data.IterableDataset):  # type: ignore[misc]
         return iter(self.rows)
 
 
-class Sized(Stream):
+class SizedStream(Stream):
     def __len__(self) -> int:
         return len(self.rows)
 
@@ -108,8 +112,8 @@ class Sized(Stream):
 @pytest.mark.parametrize(
     ("stream", "options", "checks"),
     [
-        (Sized, {"val_check_interval": 2}, [2, 5]),
-        (Sized, {"val_check_interval": 0.7}, [2, 5]),
+        (SizedStream, {"val_check_interval": 2}, [2, 5]),
+        (SizedStream, {"val_check_interval": 0.7}, [2, 5]),
         (Stream, {"val_check_interval": 2, "max_steps": 6}, [2, 5]),
         (Stream, {"max_steps": 6}, [3, 6]),
     ],
@@ -117,14 +121,14 @@ class Sized(Stream):
 def test_nor_do_those_of_iterated_data(
     tmp_path: Path, stream: Any, options: dict[str, Any], checks: list[int]
 ) -> None:
-    whole = trained(tmp_path, 12, stream=stream, **options)
+    whole = train_module(tmp_path, 12, stream=stream, **options)
     assert whole.is_kept
-    assert whole.seen == [*range(SAMPLES)] * 2
+    assert whole.sample_ids == [*range(SAMPLES)] * 2
     assert [step for step, _ in whole.checks] == checks
     for batch in (3, 5):
-        parts = trained(tmp_path, batch, stream=stream, **options)
-        assert (parts.planned, parts.checks) == (whole.planned, whole.checks)
-        assert parts.seen == whole.seen
+        parts = train_module(tmp_path, batch, stream=stream, **options)
+        assert (parts.planned_steps, parts.checks) == (whole.planned_steps, whole.checks)
+        assert parts.sample_ids == whole.sample_ids
         assert torch.allclose(parts.body.weight, whole.body.weight, atol=1e-6)
 
 
@@ -132,12 +136,12 @@ def test_nor_do_those_of_iterated_data(
 def test_data_that_shares_itself_out_stays_as_it_is(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    class Shared(Stream):
+    class ShardedStream(Stream):
         def __iter__(self) -> Any:
             rank = torch.distributed.get_rank() if torch.distributed.is_initialized() else 0
             return iter(self.rows[rank:])
 
-    assert not trained(tmp_path, 12, stream=Shared).is_kept
+    assert not train_module(tmp_path, 12, stream=ShardedStream).is_kept
     assert capsys.readouterr().err.count("in the script's order") == 1
 
 
@@ -146,6 +150,6 @@ def test_several_loaders_stay_as_they_are(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Each would change the accumulation and the weights of the other."""
-    done = trained(tmp_path, 12, several=True)
-    assert (done.is_kept, done.steps) == (False, 2 * 16)
+    order = train_module(tmp_path, 12, several=True)
+    assert (order.is_kept, order.steps) == (False, 2 * 16)
     assert capsys.readouterr().err.count("in the script's order") == 1

@@ -27,13 +27,13 @@ def test_each_sample_of_a_step_counts_as_much_on_any_ranks(
     order = Order(size, size, 0, shuffle=False)
     of_ranks = [weighted_parts(order, Share(r, ranks, micro_batch), 0) for r in range(ranks)]
     assert len({len(parts) for parts in of_ranks}) == 1  # or some would wait for the others
-    found = dict.fromkeys(range(size), 0.0)
+    weights = dict.fromkeys(range(size), 0.0)
     for parts in of_ranks:
         for part, weight in parts:
             assert len(part) <= (micro_batch or size)
             for place in part:
-                found[place] += weight / len(part) / ranks
-    assert list(found.values()) == pytest.approx([1 / size] * size)
+                weights[place] += weight / len(part) / ranks
+    assert list(weights.values()) == pytest.approx([1 / size] * size)
 
 
 @given(
@@ -47,7 +47,7 @@ def test_an_epoch_goes_on_at_any_step(
     samples: int, ranks: int, micro_batch: int, drop_last: bool, offset: int
 ) -> None:
     order = Order(samples, 12, 3, shuffle=True, drop_last=drop_last)
-    left, lengths = [], set()
+    sample_ids, lengths = [], set()
     for rank in range(ranks):
         sampler, share = EvenSampler(order), Share(rank, ranks, micro_batch)
         sampler.begin(Position(2, offset), share)
@@ -60,9 +60,13 @@ def test_an_epoch_goes_on_at_any_step(
             for _, weight in weighted_parts(order, share, step)
         ]
         for batch, weight in zip(batches, weights, strict=True):
-            left += batch if weight else []
+            sample_ids += batch if weight else []
     assert len(lengths) == 1
-    assert len(left) == len(set(left)) == samples - offset * 12 - (samples % 12) * drop_last
+    assert (
+        len(sample_ids)
+        == len(set(sample_ids))
+        == samples - offset * 12 - (samples % 12) * drop_last
+    )
     whole = batches_per_epoch(order, Share(0, ranks, micro_batch))
     assert lengths == {whole - offset * len(weighted_parts(order, Share(0, ranks, micro_batch), 0))}
 

@@ -21,7 +21,7 @@ from hops_profiler.frameworks.own import Own
 
 
 @pytest.fixture
-def own(tmp_path: Path) -> Own:
+def own_folder(tmp_path: Path) -> Own:
     own = Own(tmp_path / "_hops-17", "state.json")
     own.sign(own.at(99))
     return own
@@ -35,102 +35,106 @@ def checkpoint(folder: Path, step: int, *, complete: bool = True) -> Path:
     return path
 
 
-def test_the_latest_complete_one_counts(own: Own) -> None:
-    assert own.latest() is None
-    checkpoint(own.folder, 9)
-    latest = checkpoint(own.folder, 10)
-    checkpoint(own.folder, 30, complete=False)
-    (own.folder / "checkpoint-x").mkdir()
-    assert own.latest() == latest
+def test_the_latest_complete_one_counts(own_folder: Own) -> None:
+    assert own_folder.latest() is None
+    checkpoint(own_folder.folder, 9)
+    latest = checkpoint(own_folder.folder, 10)
+    checkpoint(own_folder.folder, 30, complete=False)
+    (own_folder.folder / "checkpoint-x").mkdir()
+    assert own_folder.latest() == latest
 
 
-def test_what_others_wrote_meanwhile_does_not(own: Own) -> None:
-    latest = checkpoint(own.folder, 120)
-    for folder in (own.folder.parent, own.folder.with_name("_hops-18")):
+def test_what_others_wrote_meanwhile_does_not(own_folder: Own) -> None:
+    latest = checkpoint(own_folder.folder, 120)
+    for folder in (own_folder.folder.parent, own_folder.folder.with_name("_hops-18")):
         checkpoint(folder, 340)
-    assert own.latest() == latest
+    assert own_folder.latest() == latest
 
 
-def test_once_the_job_goes_on_the_others_of_its_own_go(own: Own) -> None:
-    scheduled = checkpoint(own.folder.parent, 5)
-    checkpoint(own.folder, 10)
-    checkpoint(own.folder / ".checkpoint-15.partial", 15)
-    last = checkpoint(own.folder, 20)
-    own.clear(last)
-    assert list(own.folder.glob("*checkpoint*")) == [last]
-    assert scheduled.exists()
+def test_once_the_job_goes_on_the_others_of_its_own_go(own_folder: Own) -> None:
+    scheduled_save = checkpoint(own_folder.folder.parent, 5)
+    checkpoint(own_folder.folder, 10)
+    checkpoint(own_folder.folder / ".checkpoint-15.partial", 15)
+    last = checkpoint(own_folder.folder, 20)
+    own_folder.clear(last)
+    assert list(own_folder.folder.glob("*checkpoint*")) == [last]
+    assert scheduled_save.exists()
 
 
 def test_a_training_of_another_command_does_not_take_it(
-    own: Own, monkeypatch: pytest.MonkeyPatch
+    own_folder: Own, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    checkpoint(own.folder, 10)
+    checkpoint(own_folder.folder, 10)
     monkeypatch.setattr("sys.argv", ["finetune.py"])
-    assert own.latest() is None
+    assert own_folder.latest() is None
 
 
-def test_a_script_that_was_edited_begins_anew(own: Own, monkeypatch: pytest.MonkeyPatch) -> None:
-    checkpoint(own.folder, 10)
+def test_a_script_that_was_edited_begins_anew(
+    own_folder: Own, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checkpoint(own_folder.folder, 10)
     monkeypatch.setattr("hops_profiler.frameworks.own._SCRIPT", "another text")
-    assert own.latest() is None
+    assert own_folder.latest() is None
 
 
 def test_a_training_of_another_environment_does_not_take_it(
-    own: Own, monkeypatch: pytest.MonkeyPatch
+    own_folder: Own, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """``for seed in 1 2; do SEED=$seed python train.py; done``"""
-    checkpoint(own.folder, 10)
+    checkpoint(own_folder.folder, 10)
     monkeypatch.setattr("hops_profiler.frameworks.own._VARIABLES", {"SEED": "2"})
-    assert own.latest() is None
+    assert own_folder.latest() is None
 
 
 def test_it_does_not_mix_with_that_of_another_command(
-    own: Own, monkeypatch: pytest.MonkeyPatch
+    own_folder: Own, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    checkpoint(own.folder, 10)
+    checkpoint(own_folder.folder, 10)
     monkeypatch.setattr("sys.argv", ["finetune.py"])
-    own.note_scheduled(checkpoint(own.folder.parent, 20))
-    own.remove()
+    own_folder.note_scheduled(checkpoint(own_folder.folder.parent, 20))
+    own_folder.remove()
     monkeypatch.undo()
-    assert own.latest() == own.folder / "checkpoint-10"
-    assert own.scheduled() is None
+    assert own_folder.latest() == own_folder.folder / "checkpoint-10"
+    assert own_folder.scheduled() is None
     monkeypatch.setattr("sys.argv", ["finetune.py"])
-    own.sign(own.at(99))
-    mine = checkpoint(own.folder, 5)
-    assert own.latest() == mine
-    aside = own.folder.with_name("_hops-17.other")
-    assert [path.name for path in aside.glob("checkpoint-*")] == ["checkpoint-10"]
+    own_folder.sign(own_folder.at(99))
+    mine = checkpoint(own_folder.folder, 5)
+    assert own_folder.latest() == mine
+    foreign_folder = own_folder.folder.with_name("_hops-17.other")
+    assert [path.name for path in foreign_folder.glob("checkpoint-*")] == ["checkpoint-10"]
 
 
-def test_what_cannot_be_set_aside_is_not_mixed(own: Own, monkeypatch: pytest.MonkeyPatch) -> None:
-    checkpoint(own.folder, 10)
+def test_what_cannot_be_set_aside_is_not_mixed(
+    own_folder: Own, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checkpoint(own_folder.folder, 10)
     monkeypatch.setattr("sys.argv", ["finetune.py"])
     monkeypatch.setattr(Own, "set_aside", lambda *_: False)
     with pytest.raises(OSError, match="another command"):
-        own.sign(own.at(99))
+        own_folder.sign(own_folder.at(99))
 
 
-def test_what_is_set_aside_is_neither_used_nor_removed(own: Own) -> None:
+def test_what_is_set_aside_is_neither_used_nor_removed(own_folder: Own) -> None:
     """Where it cannot be, that is said: each run would try it again, and start the job again."""
-    aside = own.folder.with_name("_hops-17.failed")
-    checkpoint(own.folder, 10)
-    assert own.set_aside()
-    assert not own.is_usable()
-    checkpoint(own.folder, 20)
-    assert not own.set_aside()
-    assert own.latest() is None
-    assert (aside / "checkpoint-10").exists()
-    assert (own.folder / "checkpoint-20").exists()
+    failed_folder = own_folder.folder.with_name("_hops-17.failed")
+    checkpoint(own_folder.folder, 10)
+    assert own_folder.set_aside()
+    assert not own_folder.is_usable()
+    checkpoint(own_folder.folder, 20)
+    assert not own_folder.set_aside()
+    assert own_folder.latest() is None
+    assert (failed_folder / "checkpoint-10").exists()
+    assert (own_folder.folder / "checkpoint-20").exists()
 
 
 SMALL = {"HOPS_GPUS": "1", "HOPS_LR": "0.1", "SLURMD_NODENAME": "n1", "MASTER_ADDR": "n1"}
 LARGE = {"HOPS_GPUS": "2", "HOPS_LR": "2e-1", "SLURMD_NODENAME": "n7", "MASTER_ADDR": "n7"}
 
 
-def changed(line: list[str], now: list[str], *given: dict[str, str]) -> str:
+def differences(line: list[str], now: list[str], *environments: dict[str, str]) -> str:
     """What differs between the runs of two command lines, given these variables."""
     runs = []
-    for arguments, environ in zip((line, now), given, strict=True):
+    for arguments, environ in zip((line, now), environments, strict=True):
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr("sys.argv", ["train.py", *arguments])
             names = environment.node_names(environ), environment.sizes(environ)
@@ -158,7 +162,7 @@ def changed(line: list[str], now: list[str], *given: dict[str, str]) -> str:
     ],
 )
 def test_only_what_hops_has_given_may_differ(line: list[str], now: list[str], differs: str) -> None:
-    assert changed(line, now, SMALL, LARGE) == differs
+    assert differences(line, now, SMALL, LARGE) == differs
 
 
 @pytest.mark.parametrize(
@@ -183,12 +187,12 @@ def test_the_users_variables_say_which_training_it_is(
             "text",
             [],
             variables(
-                environment.of_the_user(user | given),
-                environment.node_names(given),
-                environment.sizes(given),
+                environment.of_the_user(user | user_environment),
+                environment.node_names(user_environment),
+                environment.sizes(user_environment),
             ),
         )
-        for user, given in ((before, SMALL), (now, LARGE))
+        for user, user_environment in ((before, SMALL), (now, LARGE))
     ]
     assert runs[1].change_since(json.loads(json.dumps(runs[0].as_json()))) == differs
 
@@ -200,11 +204,11 @@ def test_what_libraries_set_while_they_are_imported_does_not_count() -> None:
         "import os, torch; os.environ['SET_BY_A_LIBRARY'] = '1';"
         "from hops_profiler.frameworks import own; print(sorted(own._VARIABLES))"
     )
-    done = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-c", code], check=True, capture_output=True, env={"SEED": "1"}, text=True
     )
-    assert "'SEED'" in done.stdout
-    assert "SET_BY_A_LIBRARY" not in done.stdout
+    assert "'SEED'" in result.stdout
+    assert "SET_BY_A_LIBRARY" not in result.stdout
 
 
 @pytest.mark.parametrize(
@@ -218,12 +222,14 @@ def test_a_note_that_cannot_be_read_is_another_commands(
     assert Identity("", words((), ()), {}).change_since(unknown)
 
 
-def test_no_word_of_the_command_is_written_down(own: Own, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_word_of_the_command_is_written_down(
+    own_folder: Own, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It may be a token, and the folder may be open to all."""
     monkeypatch.setattr("sys.argv", ["train.py", "--key=secret"])
     monkeypatch.setenv("SLURM_JWT", "secret")
-    own.sign(own.at(99))
-    assert "secret" not in (own.folder / "started.json").read_text()
+    own_folder.sign(own_folder.at(99))
+    assert "secret" not in (own_folder.folder / "started.json").read_text()
 
 
 def test_a_handler_that_python_does_not_know_is_one() -> None:
@@ -240,49 +246,51 @@ def test_a_handler_that_python_does_not_know_is_one() -> None:
 
 def test_what_was_printed_is_written_before_the_signal_ends_the_process() -> None:
     code = "from hops_profiler.checkpoint.leaving import end_by_signal as end; print('loss'); end()"
-    done = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True)
-    assert (done.returncode, done.stdout) == (-signal.SIGUSR1, b"loss\n")
+    result = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True)
+    assert (result.returncode, result.stdout) == (-signal.SIGUSR1, b"loss\n")
 
 
 def test_which_run_it_is_does_not_excuse_another_command() -> None:
     """``--fold $SLURM_RESTART_COUNT`` is another training in each run."""
     runs = [{"SLURM_RESTART_COUNT": run, "HOPS_RESTART_COUNT": run} for run in ("0", "1")]
-    assert changed(["--fold", "0"], ["--fold", "1"], *runs) == "--fold"
+    assert differences(["--fold", "0"], ["--fold", "1"], *runs) == "--fold"
 
 
 def test_of_ranks_whose_saves_fail_in_a_run_none_ends_the_job(
-    own: Own, monkeypatch: pytest.MonkeyPatch
+    own_folder: Own, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert own.fails_anew()
-    own.has_saved()  # a rank whose part did not fail
-    assert own.fails_anew()
+    assert own_folder.fails_anew()
+    own_folder.has_saved()  # a rank whose part did not fail
+    assert own_folder.fails_anew()
     monkeypatch.setenv("HOPS_RESTART_COUNT", "1")
-    assert not own.fails_anew()
-    own.has_saved()
-    assert own.fails_anew()
+    assert not own_folder.fails_anew()
+    own_folder.has_saved()
+    assert own_folder.fails_anew()
 
 
 def test_where_a_failed_save_cannot_be_noted_the_job_does_not_start_again(tmp_path: Path) -> None:
     assert not Own(tmp_path / "missing" / "_hops-17", "state.json").fails_anew()
 
 
-def test_what_another_training_has_replaced_does_not_count(own: Own) -> None:
-    path = checkpoint(own.folder.parent, 9)
-    own.note_scheduled(path)
-    assert own.scheduled() == path
+def test_what_another_training_has_replaced_does_not_count(own_folder: Own) -> None:
+    path = checkpoint(own_folder.folder.parent, 9)
+    own_folder.note_scheduled(path)
+    assert own_folder.scheduled() == path
     os.utime(path / "state.json", (1, 1))  # of as many steps
-    assert own.scheduled() is None
+    assert own_folder.scheduled() is None
 
 
-def test_one_training_of_a_run_goes_on_from_it(own: Own, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_training_of_a_run_goes_on_from_it(
+    own_folder: Own, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A second one of the same command may be of other data."""
-    latest = checkpoint(own.folder, 10)
+    latest = checkpoint(own_folder.folder, 10)
     monkeypatch.setenv("HOPS_RESTART_COUNT", "1")
-    assert own.latest() == latest
-    own.take()
-    assert own.latest() is None
+    assert own_folder.latest() == latest
+    own_folder.take()
+    assert own_folder.latest() is None
     monkeypatch.setenv("HOPS_RESTART_COUNT", "2")
-    assert own.latest() == latest
+    assert own_folder.latest() == latest
 
 
 def test_the_folder_does_not_depend_on_the_step(
@@ -302,46 +310,48 @@ def test_of_several_trainings_in_a_folder_the_first_has_the_turn(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    first, second, elsewhere = (request.Turn(tmp_path / name) for name in ("out", "out", "other"))
+    first, second, foreign_turn = (
+        request.Turn(tmp_path / name) for name in ("out", "out", "other")
+    )
     assert first.take()
     assert not first.is_shared()
     assert not second.take()
     assert first.is_shared()
-    assert elsewhere.take()
-    assert not elsewhere.is_shared()
+    assert foreign_turn.take()
+    assert not foreign_turn.is_shared()
     monkeypatch.setenv("HOPS_RESTART_COUNT", "1")
     assert request.Turn(tmp_path / "out").take()
 
 
 def test_what_the_first_run_notes_holds_in_later_ones(
-    own: Own, monkeypatch: pytest.MonkeyPatch
+    own_folder: Own, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HOPS_RESTART_COUNT", "0")
-    assert own.first_note({"batch": 8}) == {"batch": 8}
+    assert own_folder.first_note({"batch": 8}) == {"batch": 8}
     monkeypatch.setenv("HOPS_RESTART_COUNT", "1")
-    assert own.first_note({"batch": 16}) == {"batch": 8}
-    own.sign(own.at(3))  # a save follows
-    assert own.first_note({"batch": 16}) == {"batch": 8}
-    own.remove()
-    assert not own.folder.exists()
-    assert own.first_note({"batch": 16}) == {"batch": 16}
+    assert own_folder.first_note({"batch": 16}) == {"batch": 8}
+    own_folder.sign(own_folder.at(3))  # a save follows
+    assert own_folder.first_note({"batch": 16}) == {"batch": 8}
+    own_folder.remove()
+    assert not own_folder.folder.exists()
+    assert own_folder.first_note({"batch": 16}) == {"batch": 16}
 
 
 @pytest.mark.parametrize("text", ["", "[]", '{"identity": {}, "note": 3}'])
 def test_another_trainings_first_note_is_not_taken(
-    own: Own, monkeypatch: pytest.MonkeyPatch, text: str
+    own_folder: Own, monkeypatch: pytest.MonkeyPatch, text: str
 ) -> None:
     monkeypatch.setenv("HOPS_RESTART_COUNT", "1")
-    (own.folder / "beginning.json").write_text(text)
-    assert own.first_note(5) == 5
+    (own_folder.folder / "beginning.json").write_text(text)
+    assert own_folder.first_note(5) == 5
 
 
 def test_a_first_note_is_beside_a_folder_that_must_stay_empty(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HOPS_RESTART_COUNT", "0")
-    beside = Own(tmp_path / "out" / "_hops-17", "state.json", tmp_path / ".out.json")
-    beside.first_note(1)
+    external_note = Own(tmp_path / "out" / "_hops-17", "state.json", tmp_path / ".out.json")
+    external_note.first_note(1)
     assert [path.name for path in tmp_path.iterdir()] == [".out.json"]
-    beside.remove()
+    external_note.remove()
     assert not list(tmp_path.iterdir())

@@ -34,7 +34,7 @@ def main():
     return 0
 main()
 """
-COUNTED = """
+COUNTED_LOOP = """
 done = 0
 for epoch in range(2):
     for batch in batches():
@@ -60,7 +60,7 @@ while done < 7:
         look()
         done += 1
 """
-TRIED = """
+TRY_LOOP = """
 for epoch in range(2):
     try:
         for batch in batches():
@@ -74,10 +74,10 @@ def reason(tmp_path: Path, source: str) -> str:
     """Seen from the first pass of a script."""
     script = tmp_path / "train.py"
     script.write_text(source)
-    found: list[str] = []
-    names = {"batches": lambda: range(4), "look": lambda: found.append(why_not_repeated())}
+    reasons: list[str] = []
+    names = {"batches": lambda: range(4), "look": lambda: reasons.append(why_not_repeated())}
     runpy.run_path(str(script), names, run_name="__main__")
-    return found[0]
+    return reasons[0]
 
 
 @pytest.mark.parametrize("source", [PLAIN, IN_FUNCTIONS])
@@ -86,14 +86,16 @@ def test_loops_over_epochs_and_batches_are_repeated(tmp_path: Path, source: str)
 
 
 @pytest.mark.parametrize(
-    ("source", "wanted"),
+    ("source", "expected_reason"),
     [
-        (COUNTED, "the `break` in line 8"),
+        (COUNTED_LOOP, "the `break` in line 8"),
         (RETURNS, "the `return` in line 8"),
         (ENDLESS, "the `while` in line 3"),
-        (TRIED, "the `break` in line 7"),
+        (TRY_LOOP, "the `break` in line 7"),
     ],
 )
-def test_what_a_script_counts_itself_is_named(tmp_path: Path, source: str, wanted: str) -> None:
-    assert wanted in reason(tmp_path, source)
+def test_what_a_script_counts_itself_is_named(
+    tmp_path: Path, source: str, expected_reason: str
+) -> None:
+    assert expected_reason in reason(tmp_path, source)
     assert "train.py" in reason(tmp_path, source)

@@ -27,22 +27,24 @@ class Numbers(IterableDataset[int]):
         return iter(range(self.first, self.first + self.length))
 
 
-class Sized(Numbers):
+class SizedNumbers(Numbers):
     def __len__(self) -> int:
         return self.length
 
 
-class Sharing(Numbers):
+class ShardedNumbers(Numbers):
     """Gives each rank a part."""
 
     def __iter__(self) -> Any:
         return iter(range(int(os.environ["RANK"]), self.length, 2))
 
 
-BEGINNING = Position()
+START_POSITION = Position()
 
 
-def stream(data: Any, share: Share, position: Position = BEGINNING, **options: Any) -> StreamLoader:
+def stream(
+    data: Any, share: Share, position: Position = START_POSITION, **options: Any
+) -> StreamLoader:
     return StreamLoader(DataLoader(data, batch_size=3, **options), 12, share, 0, position)
 
 
@@ -62,24 +64,28 @@ def test_each_step_has_its_samples_each_of_which_counts_as_much(
                for step in range(steps)]  # fmt: skip
     for rank in range(ranks):
         share = Share(rank, ranks, micro_batch)
-        loader = stream(Sized(samples), share, Position(0, min(offset, steps)), drop_last=drop_last)
+        loader = stream(
+            SizedNumbers(samples), share, Position(0, min(offset, steps)), drop_last=drop_last
+        )
         assert len(loader) == steps * loader.accumulation
         step = min(offset, steps)
-        one = iter(loader)
-        while parts := one.begin_step():
+        iterator = iter(loader)
+        while parts := iterator.begin_step():
             assert len(parts) == loader.accumulation  # or ranks would wait for each other
             for number, weight in enumerate(parts):
-                batch = next(one).tolist()
+                batch = next(iterator).tolist()
                 assert len(batch) <= micro_batch
                 assert loader.factor(step * len(parts) + number) == weight * len(parts)
                 for sample in batch:
                     weights[step][sample] += weight / len(batch) / ranks
             step += 1
-            assert one.after(step) == one.position
-            assert one.position.offset == step
+            assert iterator.after(step) == iterator.position
+            assert iterator.position.offset == step
         assert step == steps
-    for found in weights[min(offset, steps) :]:
-        assert list(found.values()) == pytest.approx([1 / len(found)] * len(found))
+    for weights_of_step in weights[min(offset, steps) :]:
+        assert list(weights_of_step.values()) == pytest.approx(
+            [1 / len(weights_of_step)] * len(weights_of_step)
+        )
 
 
 def test_a_pass_comes_again_until_the_framework_is_in_another_epoch() -> None:
@@ -114,10 +120,10 @@ def test_a_position_is_not_changed_by_what_the_data_does_later() -> None:
         def load_state_dict(self, state: list[int]) -> None:
             self.state = state
 
-    passed = iter(stream(Stateful(30), Share(0, 1, 12)))
-    passed.begin_step()
-    position = passed.position
-    passed.begin_step()
+    loader = iter(stream(Stateful(30), Share(0, 1, 12)))
+    loader.begin_step()
+    position = loader.position
+    loader.begin_step()
     assert position.stream["data"] == list(range(12))
 
 
@@ -129,11 +135,11 @@ def test_data_whose_state_cannot_be_saved_is_read_again() -> None:
         def load_state_dict(self, state: Any) -> None:
             raise AssertionError(state)
 
-    passed = iter(stream(Stateful(30), Share(0, 1, 12)))
-    passed.begin_step()
-    assert passed.position.stream is None
-    rest = stream(Stateful(30), Share(0, 1, 12), passed.position)
-    assert next(iter(rest)).tolist() == list(range(12, 24))
+    loader = iter(stream(Stateful(30), Share(0, 1, 12)))
+    loader.begin_step()
+    assert loader.position.stream is None
+    resumed_loader = stream(Stateful(30), Share(0, 1, 12), loader.position)
+    assert next(iter(resumed_loader)).tolist() == list(range(12, 24))
 
 
 @pytest.mark.parametrize(
@@ -141,9 +147,13 @@ def test_data_whose_state_cannot_be_saved_is_read_again() -> None:
     [
         (Numbers(5), {"batch_size": 2}, True),
         (Numbers(5), {"batch_size": None}, False),
-        (Sharing(5), {"batch_size": 2}, False),
+        (ShardedNumbers(5), {"batch_size": 2}, False),
         (TensorDataset(torch.zeros(3)), {"batch_size": 2}, False),
-        (Sized(5), {"batch_size": 2, "num_workers": 2}, False),  # each worker has a last step
+        (
+            SizedNumbers(5),
+            {"batch_size": 2, "num_workers": 2},
+            False,
+        ),  # each worker has a last step
     ],
 )
 def test_what_cannot_be_read_so_is_left(data: Any, options: dict[str, Any], fits: bool) -> None:
@@ -161,11 +171,11 @@ def test_ranks_that_read_different_samples_do_not_agree(
     monkeypatch: pytest.MonkeyPatch, first: int
 ) -> None:
     """Each would leave out what it takes for the other's part."""
-    other = iter(stream(Numbers(30, first), Share(1, 2, 3)))
-    other.read_ahead()
+    foreign = iter(stream(Numbers(30, first), Share(1, 2, 3)))
+    foreign.read_ahead()
 
     def gather(values: list[str], value: str) -> None:
-        values[:] = [value, other.fingerprint]
+        values[:] = [value, foreign.fingerprint]
 
     monkeypatch.setattr(stream_order, "several", lambda: True)
     monkeypatch.setattr(stream_order.dist, "get_world_size", lambda: 2)

@@ -46,8 +46,8 @@ def job(
     monkeypatch.setenv("SLURM_JOB_ID", "17")
     monkeypatch.setenv("HOPS_RESTART_COUNT", "0")
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path_factory.mktemp("node")))
-    monkeypatch.setattr(huggingface, "_begun", set())
-    monkeypatch.setattr(lightning, "_begun", set())
+    monkeypatch.setattr(huggingface, "_begun_folders", set())
+    monkeypatch.setattr(lightning, "_begun_folders", set())
     monkeypatch.setattr(request, "end_by_signal", Mock(side_effect=Died))
     before = signal.getsignal(signal.SIGTERM)
     signal.signal(signal.SIGUSR1, signal.SIG_DFL)
@@ -64,7 +64,7 @@ def started_again(monkeypatch: pytest.MonkeyPatch) -> None:
     runs = int(os.environ["HOPS_RESTART_COUNT"])
     monkeypatch.setenv("HOPS_RESTART_COUNT", str(runs + 1))
     for framework in (huggingface, lightning):
-        monkeypatch.setattr(framework, "_begun", set())
+        monkeypatch.setattr(framework, "_begun_folders", set())
 
 
 class State:
@@ -79,7 +79,7 @@ class State:
 
 
 class Trainer:
-    """Two epochs of three steps; asked to leave at the step ``asked``."""
+    """Two epochs of three steps; asked to leave at the step ``request_step``."""
 
     def __init__(self, folder: Path, asked: int = 0, stops: int = 6) -> None:
         self.args = SimpleNamespace(
@@ -98,21 +98,21 @@ class Trainer:
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1)
         self.state = State()
         self.control = SimpleNamespace(should_training_stop=False, should_epoch_stop=False)
-        self.asked, self.stops, self.resumed = asked, stops, None
-        self.best, self.every = 0, 0
+        self.request_step, self.stops, self.resume_path = asked, stops, None
+        self.best, self.interval = 0, 0
         self.fails: type[Exception] | None = None
         self.log = list[str]()
 
     def train(self, resume_from_checkpoint: Any = None) -> None:
-        self.resumed = resume_from_checkpoint
-        if self.resumed:
+        self.resume_path = resume_from_checkpoint
+        if self.resume_path:
             self._load_from_checkpoint()
-        if isinstance(self.resumed, str):
-            self.state.global_step = int(self.resumed.rpartition("-")[2])
+        if isinstance(self.resume_path, str):
+            self.state.global_step = int(self.resume_path.rpartition("-")[2])
         while not self.control.should_training_stop:
             self.state.global_step += 1
             self.state.epoch = self.state.global_step / 3
-            if self.state.global_step == self.asked:
+            if self.state.global_step == self.request_step:
                 signal.raise_signal(signal.SIGUSR1)
             self.control.should_training_stop = self.state.global_step >= self.stops
             self._maybe_log_save_evaluate("step")
@@ -123,9 +123,9 @@ class Trainer:
         if self.fails:
             raise self.fails("cannot be loaded")
 
-    def _maybe_log_save_evaluate(self, when: str) -> None:
-        self.log.append(f"{when} {self.state.global_step}")
-        if self.every and when == "step" and self.state.global_step % self.every == 0:
+    def _maybe_log_save_evaluate(self, event: str) -> None:
+        self.log.append(f"{event} {self.state.global_step}")
+        if self.interval and event == "step" and self.state.global_step % self.interval == 0:
             self._save_checkpoint(self.model, trial=None)
 
     def _get_output_dir(self, trial: None) -> str:
@@ -133,14 +133,14 @@ class Trainer:
 
     def _save_checkpoint(self, _model: object, trial: None) -> None:
         run = Path(self._get_output_dir(trial))
-        made = run / f"checkpoint-{self.state.global_step}"
-        saved(made, self.state.global_step)
+        checkpoint_path = run / f"checkpoint-{self.state.global_step}"
+        write_checkpoint(checkpoint_path, self.state.global_step)
         if self.best and (run / f"checkpoint-{self.best}").exists():
             self.state.best_model_checkpoint = str(run / f"checkpoint-{self.best}")
-        self.state.save_to_json(str(made / "trainer_state.json"))
+        self.state.save_to_json(str(checkpoint_path / "trainer_state.json"))
 
 
-def saved(folder: Path, step: int) -> Path:
+def write_checkpoint(folder: Path, step: int) -> Path:
     folder.mkdir(parents=True)
     (folder / "trainer_state.json").write_text(json.dumps({"global_step": step}))
     return folder
@@ -148,14 +148,14 @@ def saved(folder: Path, step: int) -> Path:
 
 @pytest.fixture
 def trainer(monkeypatch: pytest.MonkeyPatch) -> type[Trainer]:
-    attached = type("Attached", (Trainer,), {"train": Trainer.train})
+    trainer_class = type("Attached", (Trainer,), {"train": Trainer.train})
     utils = ModuleType("transformers.trainer_utils")
     vars(utils)["get_last_checkpoint"] = last_in
     monkeypatch.setitem(sys.modules, "transformers", ModuleType("transformers"))
     monkeypatch.setitem(sys.modules, "transformers.trainer_utils", utils)
     huggingface.attach_search(utils)
-    huggingface.attach(SimpleNamespace(Trainer=attached))  # type: ignore[arg-type]
-    return attached
+    huggingface.attach(SimpleNamespace(Trainer=trainer_class))  # type: ignore[arg-type]
+    return trainer_class
 
 
 def last_in(folder: str) -> str | None:
@@ -163,23 +163,23 @@ def last_in(folder: str) -> str | None:
     return f"{folder}/checkpoint-{max(steps)}" if steps else None
 
 
-def left(one: Trainer) -> Trainer:
+def train_until_exit(instance: Trainer) -> Trainer:
     with pytest.raises(SystemExit) as end:
-        one.train()
+        instance.train()
     assert end.value.code == 85
-    return one
+    return instance
 
 
 def test_another_jobs_checkpoint_is_never_taken(
     trainer: type[Trainer], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    left(trainer(tmp_path, 2))
-    saved(tmp_path / "_hops-18" / "checkpoint-340", 340)
-    saved(tmp_path / "checkpoint-340", 340)
+    train_until_exit(trainer(tmp_path, 2))
+    write_checkpoint(tmp_path / "_hops-18" / "checkpoint-340", 340)
+    write_checkpoint(tmp_path / "checkpoint-340", 340)
     started_again(monkeypatch)
-    again = trainer(tmp_path)
-    again.train()
-    assert again.resumed == str(tmp_path / "_hops-17" / "checkpoint-2")
+    second_run = trainer(tmp_path)
+    second_run.train()
+    assert second_run.resume_path == str(tmp_path / "_hops-17" / "checkpoint-2")
     assert (tmp_path / "_hops-18" / "checkpoint-340").exists()
 
 
@@ -189,46 +189,46 @@ def test_a_later_training_in_a_folder_saves_nothing(
     """In the next run it may be the first, and what comes after it the second."""
     trainer(tmp_path).train()
     second = trainer(tmp_path)
-    seen = []
-    second._maybe_log_save_evaluate = lambda _: seen.append(signal.getsignal(signal.SIGUSR1))  # type: ignore[method-assign]
+    handlers = []
+    second._maybe_log_save_evaluate = lambda _: handlers.append(signal.getsignal(signal.SIGUSR1))  # type: ignore[method-assign]
     second.train()
-    assert set(seen) == {signal.SIG_DFL}
+    assert set(handlers) == {signal.SIG_DFL}
 
 
 def test_folds_of_which_a_later_run_skips_those_that_have_ended(
     trainer: type[Trainer], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    left(trainer(tmp_path, 2))
+    train_until_exit(trainer(tmp_path, 2))
     started_again(monkeypatch)
     first = trainer(tmp_path)
     first.train()
-    assert first.resumed == str(tmp_path / "_hops-17" / "checkpoint-2")
+    assert first.resume_path == str(tmp_path / "_hops-17" / "checkpoint-2")
     assert not (tmp_path / "_hops-17").exists()
     started_again(monkeypatch)  # without the first fold, which has ended
-    second = left(trainer(tmp_path, 4))
-    assert second.resumed is None
+    second = train_until_exit(trainer(tmp_path, 4))
+    assert second.resume_path is None
     started_again(monkeypatch)
     second, third = trainer(tmp_path), trainer(tmp_path)
     second.train()
     third.train()
-    assert second.resumed == str(tmp_path / "_hops-17" / "checkpoint-4")
-    assert third.resumed is None
+    assert second.resume_path == str(tmp_path / "_hops-17" / "checkpoint-4")
+    assert third.resume_path is None
 
 
 def test_two_trainings_at_a_time_in_a_folder_save_nothing(
     trainer: type[Trainer], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    one = trainer(tmp_path, 4)
-    do = one._maybe_log_save_evaluate
+    outer = trainer(tmp_path, 4)
+    do = outer._maybe_log_save_evaluate
 
-    def beside(when: str) -> None:
-        if one.state.global_step == 1:
+    def train_beside(event: str) -> None:
+        if outer.state.global_step == 1:
             request.Turn(tmp_path).take()  # as another process does
-        do(when)
+        do(event)
 
-    one._maybe_log_save_evaluate = beside  # type: ignore[method-assign]
-    left(one)
-    assert vars(one)["_maybe_log_save_evaluate"] is beside
+    outer._maybe_log_save_evaluate = train_beside  # type: ignore[method-assign]
+    train_until_exit(outer)
+    assert vars(outer)["_maybe_log_save_evaluate"] is train_beside
     assert "another training" in capsys.readouterr().err
     assert not list(tmp_path.glob("_hops-17/checkpoint-*"))
 
@@ -238,37 +238,39 @@ def test_the_best_checkpoint_stays_where_it_is(
     trainer: type[Trainer], tmp_path: Path, best: int
 ) -> None:
     """Trainer takes the folder in which it saves for the one with the best, too."""
-    one = trainer(tmp_path, 4)
-    one.best, one.every = best, 2
-    left(one)
-    written = json.loads((tmp_path / "_hops-17/checkpoint-4/trainer_state.json").read_text())
-    wanted = str(tmp_path / f"checkpoint-{best}")
-    assert [written["best_model_checkpoint"], one.state.best_model_checkpoint] == [wanted] * 2
+    best_trainer = trainer(tmp_path, 4)
+    best_trainer.best, best_trainer.interval = best, 2
+    train_until_exit(best_trainer)
+    written_state = json.loads((tmp_path / "_hops-17/checkpoint-4/trainer_state.json").read_text())
+    expected_path = str(tmp_path / f"checkpoint-{best}")
+    assert [written_state["best_model_checkpoint"], best_trainer.state.best_model_checkpoint] == [
+        expected_path
+    ] * 2
 
 
 def test_what_was_saved_on_schedule_afterwards_counts(
     trainer: type[Trainer], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A run that ends by itself, as where a node fails, leaves it to the next."""
-    left(trainer(tmp_path, 2))
-    saved(tmp_path / "checkpoint-9", 9)  # another training's
+    train_until_exit(trainer(tmp_path, 2))
+    write_checkpoint(tmp_path / "checkpoint-9", 9)  # another training's
     started_again(monkeypatch)
-    again = trainer(tmp_path)
-    again.every = 3
+    second_run = trainer(tmp_path)
+    second_run.interval = 3
 
     def fails() -> None:
         raise RuntimeError("the node fails")
 
-    do = again._maybe_log_save_evaluate
-    again._maybe_log_save_evaluate = lambda when: (
-        fails() if again.state.global_step > 4 else do(when)
+    do = second_run._maybe_log_save_evaluate
+    second_run._maybe_log_save_evaluate = lambda event: (
+        fails() if second_run.state.global_step > 4 else do(event)
     )  # type: ignore[func-returns-value, method-assign]
     with pytest.raises(RuntimeError):
-        again.train()
+        second_run.train()
     started_again(monkeypatch)
     last = trainer(tmp_path)
     last.train()
-    assert last.resumed == str(tmp_path / "checkpoint-3")
+    assert last.resume_path == str(tmp_path / "checkpoint-3")
 
 
 def test_what_cannot_be_loaded_is_not_tried_again(
@@ -278,20 +280,20 @@ def test_what_cannot_be_loaded_is_not_tried_again(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """As without hops the job then begins anew."""
-    left(trainer(tmp_path, 2))
+    train_until_exit(trainer(tmp_path, 2))
     started_again(monkeypatch)
-    again = trainer(tmp_path)
-    again.fails = ValueError
-    left(again)
+    second_run = trainer(tmp_path)
+    second_run.fails = ValueError
+    train_until_exit(second_run)
     assert "cannot be loaded" in capsys.readouterr().err
     started_again(monkeypatch)
     last = trainer(tmp_path)
     last.fails = ValueError
-    last.asked = 2  # what it would save could not be loaded, either
-    seen = []
-    signal.signal(signal.SIGUSR1, lambda *_: seen.append(last.state.global_step))
+    last.request_step = 2  # what it would save could not be loaded, either
+    signal_steps = []
+    signal.signal(signal.SIGUSR1, lambda *_: signal_steps.append(last.state.global_step))
     last.train()
-    assert (last.resumed, seen) == (None, [2])
+    assert (last.resume_path, signal_steps) == (None, [2])
     assert (tmp_path / "_hops-17.failed" / "checkpoint-2").exists()
     assert not (tmp_path / "_hops-17").exists()
 
@@ -303,39 +305,43 @@ def test_what_the_next_run_may_load_is_kept(
     monkeypatch: pytest.MonkeyPatch,
     transient: type[Exception],
 ) -> None:
-    left(trainer(tmp_path, 2))
+    train_until_exit(trainer(tmp_path, 2))
     started_again(monkeypatch)
-    again = trainer(tmp_path)
-    again.fails = transient
+    second_run = trainer(tmp_path)
+    second_run.fails = transient
     with pytest.raises(transient):
-        again.train()
+        second_run.train()
     started_again(monkeypatch)
     last = trainer(tmp_path)
     last.train()
-    assert last.resumed == str(tmp_path / "_hops-17" / "checkpoint-2")
+    assert last.resume_path == str(tmp_path / "_hops-17" / "checkpoint-2")
 
 
-@pytest.mark.parametrize(("steps", "resumed"), [(1, "_hops-17/checkpoint-4"), (5, None)])
+@pytest.mark.parametrize(
+    ("steps", "expected_checkpoint"), [(1, "_hops-17/checkpoint-4"), (5, None)]
+)
 def test_what_the_script_names_counts_if_it_has_more_steps(
     trainer: type[Trainer],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     steps: int,
-    resumed: str | None,
+    expected_checkpoint: str | None,
 ) -> None:
-    left(trainer(tmp_path, 4))
+    train_until_exit(trainer(tmp_path, 4))
     started_again(monkeypatch)
-    saved(tmp_path / f"checkpoint-{steps}", steps)
-    again = trainer(tmp_path)
-    again.train(True)
-    assert again.resumed == (str(tmp_path / resumed) if resumed else True)
+    write_checkpoint(tmp_path / f"checkpoint-{steps}", steps)
+    second_run = trainer(tmp_path)
+    second_run.train(True)
+    assert second_run.resume_path == (
+        str(tmp_path / expected_checkpoint) if expected_checkpoint else True
+    )
 
 
 def test_a_script_that_looks_first_finds_the_jobs_own(
     trainer: type[Trainer], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Run_clm stops where a folder has files but no checkpoint."""
-    left(trainer(tmp_path, 2))
+    train_until_exit(trainer(tmp_path, 2))
     look = sys.modules["transformers.trainer_utils"].get_last_checkpoint
     assert look(str(tmp_path)) is None
     started_again(monkeypatch)
@@ -348,7 +354,7 @@ def test_a_checkpoint_that_a_kill_broke_off_is_not_found(
     look = sys.modules["transformers.trainer_utils"].get_last_checkpoint
     (tmp_path / "checkpoint-14").mkdir()
     assert look(str(tmp_path)) is None
-    saved(tmp_path / "checkpoint-7", 7)
+    write_checkpoint(tmp_path / "checkpoint-7", 7)
     assert look(str(tmp_path)) == str(tmp_path / "checkpoint-7")
 
 
@@ -368,11 +374,11 @@ def test_the_first_runs_batch_holds_where_nothing_was_saved(
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize(("asked", "last"), [(2, "step 2"), (3, "epoch 3"), (4, "step 4")])
+@pytest.mark.parametrize(("request_step", "last"), [(2, "step 2"), (3, "epoch 3"), (4, "step 4")])
 def test_what_is_due_is_done_first(
-    trainer: type[Trainer], tmp_path: Path, asked: int, last: str
+    trainer: type[Trainer], tmp_path: Path, request_step: int, last: str
 ) -> None:
-    assert left(trainer(tmp_path, asked)).log[-1] == last
+    assert train_until_exit(trainer(tmp_path, request_step)).log[-1] == last
 
 
 def test_a_training_at_its_end_ends(trainer: type[Trainer], tmp_path: Path) -> None:
@@ -393,7 +399,7 @@ def test_a_save_that_fails_does_not_fail_the_job_once(
     fails = Mock(side_effect=OSError("the disk is full"))
     for step, save in ((2, fails), (3, works), (4, fails)):
         monkeypatch.setattr(huggingface, "save", save)
-        left(trainer(tmp_path, step))
+        train_until_exit(trainer(tmp_path, step))
         started_again(monkeypatch)
     assert "checkpoint-2: not saved" in capsys.readouterr().err
     with pytest.raises(Died):
@@ -405,31 +411,31 @@ def test_a_second_training_does_not_go_on_from_the_firsts(
     trainer: type[Trainer], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The first goes on, then fails, and the batch script goes on with the next fold."""
-    left(trainer(tmp_path, 2))
+    train_until_exit(trainer(tmp_path, 2))
     started_again(monkeypatch)
     first = trainer(tmp_path)
     first.fails = MemoryError
     with pytest.raises(MemoryError):
         first.train()
-    monkeypatch.setattr(huggingface, "_begun", set())  # another process
+    monkeypatch.setattr(huggingface, "_begun_folders", set())  # another process
     assert sys.modules["transformers.trainer_utils"].get_last_checkpoint(str(tmp_path)) is None
     second = trainer(tmp_path)
     second.train()
-    assert second.resumed is None
+    assert second.resume_path is None
     assert (tmp_path / "_hops-17" / "checkpoint-2").exists()
 
 
 def test_what_a_training_has_found_by_itself_is_no_other_ones(
     trainer: type[Trainer], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    left(trainer(tmp_path, 2))
+    train_until_exit(trainer(tmp_path, 2))
     started_again(monkeypatch)
     look = sys.modules["transformers.trainer_utils"].get_last_checkpoint
     first = trainer(tmp_path)
     first.args.push_to_hub = True  # not asked to leave
     first.train(look(str(tmp_path)))
-    assert first.resumed == str(tmp_path / "_hops-17" / "checkpoint-2")
-    monkeypatch.setattr(huggingface, "_begun", set())  # another process
+    assert first.resume_path == str(tmp_path / "_hops-17" / "checkpoint-2")
+    monkeypatch.setattr(huggingface, "_begun_folders", set())  # another process
     assert look(str(tmp_path)) is None
 
 
@@ -441,45 +447,49 @@ def test_a_job_whose_save_could_not_be_used_saves_no_more(
 ) -> None:
     """It would be moved in vain, each time."""
     monkeypatch.setattr("sys.argv", ["train.py", "--seed", "4711"])
-    left(trainer(tmp_path, 2))
+    train_until_exit(trainer(tmp_path, 2))
     handlers = []
     for seed in ("4712", "4713"):
         started_again(monkeypatch)
         monkeypatch.setattr("sys.argv", ["train.py", "--seed", seed])
-        again = trainer(tmp_path)
-        again._maybe_log_save_evaluate = lambda _: handlers.append(signal.getsignal(signal.SIGUSR1))  # type: ignore[method-assign]
-        again.train()
-        assert again.resumed is None
+        second_run = trainer(tmp_path)
+        second_run._maybe_log_save_evaluate = lambda _: handlers.append(
+            signal.getsignal(signal.SIGUSR1)
+        )  # type: ignore[method-assign]
+        second_run.train()
+        assert second_run.resume_path is None
     assert set(handlers) == {signal.SIG_DFL}
-    said = capsys.readouterr().err
-    assert said.count("--seed differs") == 1
-    assert "4712" not in said
+    error_output = capsys.readouterr().err
+    assert error_output.count("--seed differs") == 1
+    assert "4712" not in error_output
     assert (tmp_path / "_hops-17" / "checkpoint-2").exists()
 
 
 @pytest.mark.parametrize("option", ["push_to_hub", "save_only_model", "save_on_each_node"])
 def test_it_keeps_out(trainer: type[Trainer], tmp_path: Path, option: str) -> None:
-    one = trainer(tmp_path)
-    setattr(one.args, option, True)
-    seen = []
-    one._maybe_log_save_evaluate = lambda _: seen.append(signal.getsignal(signal.SIGUSR1))  # type: ignore[method-assign]
-    one.train()
-    assert set(seen) == {signal.SIG_DFL}
+    excluded_trainer = trainer(tmp_path)
+    setattr(excluded_trainer.args, option, True)
+    handlers = []
+    excluded_trainer._maybe_log_save_evaluate = lambda _: handlers.append(
+        signal.getsignal(signal.SIGUSR1)
+    )  # type: ignore[method-assign]
+    excluded_trainer.train()
+    assert set(handlers) == {signal.SIG_DFL}
 
 
 class Fit:
     """Lightning's Trainer, of one step."""
 
     def __init__(self, folder: Path, launcher: str = "_Launcher", *, asked: bool = True) -> None:
-        self.asked, self.resumed, self.others = asked, None, True
+        self.request_step, self.resume_path, self.peers_agree = asked, None, True
         base = type(launcher, (), {})
         self.log = list[str]()
         self.state = SimpleNamespace(finished=True)
         self.strategy = SimpleNamespace(
             broadcast=lambda word: word,
-            reduce_boolean_decision=lambda wish: wish and self.others,
+            reduce_boolean_decision=lambda wish: wish and self.peers_agree,
             launcher=type("Ours", (base,), {})(),
-            checkpoint_io=SimpleNamespace(teardown=self._written),
+            checkpoint_io=SimpleNamespace(teardown=self._touch_pending),
         )
         self.lightning_module, self.optimizers = torch.nn.Linear(2, 2), list[Any]()
         self.default_root_dir, self.callbacks = str(folder), list[Any]()
@@ -489,19 +499,19 @@ class Fit:
         self.pending: Path | None = None
 
     def fit(self, ckpt_path: Any = None) -> None:
-        self.resumed = ckpt_path
-        for one in self.callbacks:
-            one.on_fit_start(self)
-            one.on_train_start(self)
+        self.resume_path = ckpt_path
+        for callback in self.callbacks:
+            callback.on_fit_start(self)
+            callback.on_train_start(self)
             self.global_step += 1
-            if self.asked:
+            if self.request_step:
                 signal.raise_signal(signal.SIGUSR1)
-            one.on_train_batch_end(self)
+            callback.on_train_batch_end(self)
 
     def save_checkpoint(self, path: Path) -> None:
         self.pending = path  # by a thread
 
-    def _written(self) -> None:
+    def _touch_pending(self) -> None:
         assert self.pending is not None
         self.pending.parent.mkdir()
         self.pending.touch()
@@ -509,10 +519,10 @@ class Fit:
 
 @pytest.fixture
 def fit() -> type[Fit]:
-    attached = type("Attached", (Fit,), {"fit": Fit.fit})
-    module = SimpleNamespace(Trainer=attached, Callback=object)
+    trainer_class = type("Attached", (Fit,), {"fit": Fit.fit})
+    module = SimpleNamespace(Trainer=trainer_class, Callback=object)
     lightning.attach(module)  # type: ignore[arg-type]
-    return attached
+    return trainer_class
 
 
 def test_an_asynchronous_save_is_waited_for(fit: type[Fit], tmp_path: Path) -> None:
@@ -521,10 +531,10 @@ def test_an_asynchronous_save_is_waited_for(fit: type[Fit], tmp_path: Path) -> N
     assert (tmp_path / "_hops-17" / "checkpoint-1" / "lightning.ckpt").exists()
 
 
-def lightning_left(one: Fit) -> Fit:
+def lightning_left(instance: Fit) -> Fit:
     with pytest.raises(SystemExit):
-        one.fit()
-    return one
+        instance.fit()
+    return instance
 
 
 def test_lightning_goes_on_in_its_first_training_only(
@@ -535,8 +545,8 @@ def test_lightning_goes_on_in_its_first_training_only(
     first, second = fit(tmp_path, asked=False), fit(tmp_path)
     first.fit()
     second.fit()
-    assert first.resumed == str(tmp_path / "_hops-17" / "checkpoint-1" / "lightning.ckpt")
-    assert (second.resumed, second.callbacks) == (None, [])
+    assert first.resume_path == str(tmp_path / "_hops-17" / "checkpoint-1" / "lightning.ckpt")
+    assert (second.resume_path, second.callbacks) == (None, [])
     assert not list(tmp_path.iterdir())
 
 
@@ -549,8 +559,8 @@ def test_a_search_for_the_learning_rate_is_not_the_training(
     search.callbacks = [Mock(_early_exit=True)]
     search.fit()
     training.fit()
-    assert search.resumed is None
-    assert training.resumed is not None
+    assert search.resume_path is None
+    assert training.resume_path is not None
 
 
 def test_a_later_checkpoint_that_the_script_names_counts(
@@ -560,30 +570,30 @@ def test_a_later_checkpoint_that_the_script_names_counts(
     ours = tmp_path / "_hops-17" / "checkpoint-1" / "lightning.ckpt"
     theirs = tmp_path / "last.ckpt"
     theirs.touch()
-    for seconds, resumed in ((-9, ours), (9, theirs)):
+    for seconds, expected_checkpoint in ((-9, ours), (9, theirs)):
         started_again(monkeypatch)
-        when = ours.stat().st_mtime + seconds
-        os.utime(theirs, (when, when))
-        one = fit(tmp_path)
-        one.state.finished = False
+        modified_at = ours.stat().st_mtime + seconds
+        os.utime(theirs, (modified_at, modified_at))
+        instance = fit(tmp_path)
+        instance.state.finished = False
         with pytest.raises(SystemExit):
-            one.fit(ckpt_path=str(theirs))
-        assert str(one.resumed) == str(resumed)
+            instance.fit(ckpt_path=str(theirs))
+        assert str(instance.resume_path) == str(expected_checkpoint)
 
 
 def test_where_another_rank_handles_the_signal_no_rank_leaves(
     fit: type[Fit], tmp_path: Path
 ) -> None:
     """As a script does that saves on its first rank."""
-    one = fit(tmp_path, asked=False)
-    one.others = False
-    seen = []
-    one.strategy.checkpoint_io = None
-    callback = Mock(on_train_batch_end=lambda _: seen.append(signal.getsignal(signal.SIGUSR1)))
+    instance = fit(tmp_path, asked=False)
+    instance.peers_agree = False
+    handlers = []
+    instance.strategy.checkpoint_io = None
+    callback = Mock(on_train_batch_end=lambda _: handlers.append(signal.getsignal(signal.SIGUSR1)))
     callback._early_exit = False
-    one.callbacks = [callback]
-    one.fit()
-    assert seen  # ours comes after it, and has declined by the step's end
+    instance.callbacks = [callback]
+    instance.fit()
+    assert handlers  # ours comes after it, and has declined by the step's end
     assert signal.getsignal(signal.SIGUSR1) == signal.SIG_DFL
     assert not list(tmp_path.iterdir())
 
@@ -594,15 +604,17 @@ def test_of_trainers_ranks_all_agree(
     monkeypatch.setattr(huggingface, "several", lambda: True)
     monkeypatch.setattr(dist, "get_world_size", lambda: 2)
 
-    def gather(told: list[bool], mine: bool) -> None:
-        told[:] = [mine, False]
+    def gather(answers: list[bool], mine: bool) -> None:
+        answers[:] = [mine, False]
 
     monkeypatch.setattr(dist, "all_gather_object", gather)
-    one = trainer(tmp_path, 0)
-    seen = []
-    one._maybe_log_save_evaluate = lambda _: seen.append(signal.getsignal(signal.SIGUSR1))  # type: ignore[method-assign]
-    one.train()  # without a broadcast, for which the other would not be there
-    assert set(seen) == {signal.SIG_DFL}
+    first_rank = trainer(tmp_path, 0)
+    handlers = []
+    first_rank._maybe_log_save_evaluate = lambda _: handlers.append(
+        signal.getsignal(signal.SIGUSR1)
+    )  # type: ignore[method-assign]
+    first_rank.train()  # without a broadcast, for which the other would not be there
+    assert set(handlers) == {signal.SIG_DFL}
 
 
 def test_accelerate_leaves_once_the_script_has_noted_its_save(tmp_path: Path) -> None:
@@ -617,15 +629,15 @@ def test_accelerate_leaves_once_the_script_has_noted_its_save(tmp_path: Path) ->
         "Accelerator", (), {"save_state": save_state, "backward": backward, "num_processes": 1}
     )
     accelerate.attach(module)
-    one = module.Accelerator()
-    one.save_state()
+    accelerator = module.Accelerator()
+    accelerator.save_state()
     signal.raise_signal(signal.SIGUSR1)
-    one.backward()
+    accelerator.backward()
     (tmp_path / "backward").unlink()
-    one.save_state()
+    accelerator.save_state()
     (tmp_path / "noted").touch()
     with pytest.raises(SystemExit) as end:
-        one.backward()
+        accelerator.backward()
     assert end.value.code == 85
     assert not (tmp_path / "backward").exists()
 
@@ -645,37 +657,37 @@ def test_a_script_that_does_not_accumulate_sees_a_steps_gradients_only() -> None
     assert float(model.weight.grad) == 3.0
 
 
-@pytest.mark.parametrize("prepared", [False, True])
-def test_a_schedule_is_seen_before_the_first_step(*, prepared: bool) -> None:
+@pytest.mark.parametrize("is_prepared", [False, True])
+def test_a_schedule_is_seen_before_the_first_step(*, is_prepared: bool) -> None:
     """It may be one of the optimizer that `prepare` has returned."""
     inner = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=0.1)
     outer = torch.optim.SGD(inner.param_groups, lr=0.1)
     vars(outer)["optimizer"] = inner
     assert not accelerate_order._is_scheduled(outer)
-    torch.optim.lr_scheduler.StepLR(outer if prepared else inner, 1)
+    torch.optim.lr_scheduler.StepLR(outer if is_prepared else inner, 1)
     assert accelerate_order._is_scheduled(outer)
 
 
 def test_gradients_of_a_part_of_a_step_are_not_clipped() -> None:
     """By norm that would also divide them by the scale of float16, once for each part."""
-    seen = list[str]()
+    clip_calls = list[str]()
 
     def method(name: str) -> Any:
-        return lambda *_args, **_options: seen.append(name)
+        return lambda *_args, **_options: clip_calls.append(name)
 
     kinds = {"Accelerator": ("save_state", *accelerate._USED["Accelerator"])}
     module = ModuleType("accelerate.accelerator")
     for kind, names in {**accelerate._USED, **kinds}.items():
         vars(module)[kind] = type(kind, (), {name: method(name) for name in names})
     accelerate.attach(module)
-    one = vars(module)["Accelerator"]()
+    accelerator = vars(module)["Accelerator"]()
     parameter = torch.nn.Parameter(torch.zeros(1))
     parameter.grad = torch.full((1,), 3.0)
     for training, is_whole in ((None, False), (object(), True), (object(), False)):
-        one._hops_training, one.sync_gradients = training, is_whole
-        one.clip_grad_norm_([parameter], 0.5)
-        one.clip_grad_value_([parameter], 0.5)
-    assert seen == ["clip_grad_norm_", "clip_grad_value_"] * 2
+        accelerator._hops_training, accelerator.sync_gradients = training, is_whole
+        accelerator.clip_grad_norm_([parameter], 0.5)
+        accelerator.clip_grad_value_([parameter], 0.5)
+    assert clip_calls == ["clip_grad_norm_", "clip_grad_value_"] * 2
     assert float(parameter.grad) == 3.0
 
 
@@ -683,9 +695,9 @@ def test_lightning_leaves_in_the_next_epoch_after_the_last_batch_of_one(
     fit: type[Fit], tmp_path: Path
 ) -> None:
     """It would begin the epoch again."""
-    one = fit(tmp_path)
-    one.is_last_batch = True
-    one.fit()
+    instance = fit(tmp_path)
+    instance.is_last_batch = True
+    instance.fit()
     assert not list(tmp_path.rglob("checkpoint-*"))
 
 
@@ -699,9 +711,9 @@ def test_with_hydra_lightnings_ranks_differ_in_their_commands(
 ) -> None:
     """The others would not take the checkpoint that the first rank takes."""
     monkeypatch.setitem(sys.modules, "hydra", ModuleType("hydra"))
-    one = fit(tmp_path)
-    one.world_size = 2
-    one.fit()
+    instance = fit(tmp_path)
+    instance.world_size = 2
+    instance.fit()
     assert not list(tmp_path.iterdir())
 
 
@@ -715,9 +727,9 @@ def test_ranks_agree_only_over_a_backend_that_was_tried(
 
 
 def test_on_several_nodes_too(fit: type[Fit], tmp_path: Path) -> None:
-    one = fit(tmp_path)
-    one.num_nodes = 2
-    one.fit()
+    instance = fit(tmp_path)
+    instance.num_nodes = 2
+    instance.fit()
     assert not list(tmp_path.iterdir())
 
 
@@ -732,10 +744,10 @@ def test_ranks_that_save_at_other_times_agree_to_stay(monkeypatch: pytest.Monkey
     assert not accelerate._all_have(1)
     monkeypatch.setattr(dist, "get_rank", lambda: 1)
     assert not accelerate._all_have(1)
-    other = Thread(target=lambda: store.set("hops/2/0", "saved"))
-    other.start()
+    other_rank = Thread(target=lambda: store.set("hops/2/0", "saved"))
+    other_rank.start()
     assert accelerate._all_have(2)
-    other.join()
+    other_rank.join()
 
 
 def test_a_signal_as_the_process_exits_does_not_have_a_job_that_is_done_train_again() -> None:
@@ -743,7 +755,7 @@ def test_a_signal_as_the_process_exits_does_not_have_a_job_that_is_done_train_ag
 import atexit, os, signal
 atexit.register(os.kill, os.getpid(), signal.SIGUSR1)  # after what is registered later
 from hops_profiler.frameworks import request
-with request.listening():
+with request.listen_for_signal():
     pass
 """
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

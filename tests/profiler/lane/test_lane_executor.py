@@ -18,7 +18,7 @@ TRIAL = Trial(1, "t.py", ("t.py",), module=False)
 
 
 @pytest.fixture
-def tested(tmp_path: Path) -> Iterator[tuple[Executor, Link]]:
+def executor_and_link(tmp_path: Path) -> Iterator[tuple[Executor, Link]]:
     """An executor, and the lane's end of its link."""
     lane, link = pair()
     executor = Executor(Settings(tmp_path / "trials", tmp_path, memory=9, host_memory=9), "", link)
@@ -42,63 +42,69 @@ def worker(seconds: float) -> Worker:
 
 
 @pytest.mark.timeout(60)
-def test_a_worker_whose_link_is_closed_is_waited_for(tested: tuple[Executor, Link]) -> None:
-    executor, lane = tested
-    of = worker(0.3)
-    of.is_gone = True
-    executor._active = [of]
-    executor._turn(of)
+def test_a_worker_whose_link_is_closed_is_waited_for(
+    executor_and_link: tuple[Executor, Link],
+) -> None:
+    executor, lane = executor_and_link
+    slow_worker = worker(0.3)
+    slow_worker.is_gone = True
+    executor._active = [slow_worker]
+    executor._turn(slow_worker)
     assert executor._active == []
     assert lane.receive() == {"ended": 1, "code": 3}
 
 
 @pytest.mark.timeout(60)
-def test_a_worker_without_a_session_yet_is_ended(tested: tuple[Executor, Link]) -> None:
-    executor, lane = tested
-    of = worker(1000.0)
-    executor._active = [of]
-    executor._kill(of)
+def test_a_worker_without_a_session_yet_is_ended(executor_and_link: tuple[Executor, Link]) -> None:
+    executor, lane = executor_and_link
+    slow_worker = worker(1000.0)
+    executor._active = [slow_worker]
+    executor._kill(slow_worker)
     assert executor._active == []
     assert lane.receive() == {"ended": 1, "code": 128 + signal.SIGKILL}
 
 
 def test_how_long_a_trial_starts_is_not_how_long_it_trains(
-    tested: tuple[Executor, Link],
+    executor_and_link: tuple[Executor, Link],
 ) -> None:
     """It has its second turn before others are compared with it; then its pace is known."""
-    executor, _ = tested
+    executor, _ = executor_and_link
     end, peer = pair()
-    of = Worker(0, end, trial=TRIAL)
-    assert executor._remaining(of) == 0.0
+    trial_worker = Worker(0, end, trial=TRIAL)
+    assert executor._remaining(trial_worker) == 0.0
     report = {"bytes": 2, "peak": 0, "held": 2, "alone": "", "planned": 20}
-    executor._from_worker(of, {"paused": 1, "seconds": 9.0, **report})
-    assert executor._remaining(of) == 0.0
-    executor._from_worker(of, {"paused": 1, "seconds": 0.5, **report})
-    assert executor._remaining(of) == 18 * 0.5
-    executor._from_worker(of, {"paused": 40, "seconds": 20.0, **report})
-    assert executor._remaining(of) is None
+    executor._from_worker(trial_worker, {"paused": 1, "seconds": 9.0, **report})
+    assert executor._remaining(trial_worker) == 0.0
+    executor._from_worker(trial_worker, {"paused": 1, "seconds": 0.5, **report})
+    assert executor._remaining(trial_worker) == 18 * 0.5
+    executor._from_worker(trial_worker, {"paused": 40, "seconds": 20.0, **report})
+    assert executor._remaining(trial_worker) is None
     end.close()
     peer.close()
 
 
-def test_what_a_waiting_trial_holds_counts(tested: tuple[Executor, Link]) -> None:
+def test_what_a_waiting_trial_holds_counts(executor_and_link: tuple[Executor, Link]) -> None:
     """On a GPU that is more than its state: what PyTorch keeps of the intermediates' memory."""
-    executor, _ = tested
+    executor, _ = executor_and_link
     ends = pair()
-    one, peer = (Worker(0, end, trial=TRIAL, size=2, peak=4) for end in ends)
-    executor._active = [one, peer]
+    waiting_worker, peer = (Worker(0, end, trial=TRIAL, size=2, peak=4) for end in ends)
+    executor._active = [waiting_worker, peer]
     assert not executor._tight()
-    for item in (one, peer):
+    for item in (waiting_worker, peer):
         item.place = "device"
         executor._from_worker(
             item,
             {"paused": 1, "seconds": 1.0, "bytes": 2, "peak": 5, "held": 4, "alone": "",
              "planned": None},
         )  # fmt: skip
-    assert executor._used(but=one) == 4
-    assert executor._used(but=one) + executor._need(one) == 9 == executor._capacity
+    assert executor._used(but=waiting_worker) == 4
+    assert (
+        executor._used(but=waiting_worker) + executor._need(waiting_worker)
+        == 9
+        == executor._capacity
+    )
     assert executor._tight()  # 5 and 5: the next turn ends with what the state needs, no more
     executor._from_worker(peer, {"evicted": 2})
-    assert executor._used(but=one) == 0
-    for item in (one, peer):
+    assert executor._used(but=waiting_worker) == 0
+    for item in (waiting_worker, peer):
         item.link.close()

@@ -14,7 +14,7 @@ import pytest
 from hops_profiler.lane import gang
 from hops_profiler.lane.link import Link, pair
 
-TOLD = {"number": 1, "ranks": 3, "iterations": 5}
+WORKER_FIELDS = {"number": 1, "ranks": 3, "iterations": 5}
 
 
 @pytest.fixture
@@ -38,7 +38,7 @@ def lead(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
             finally:
                 os._exit(99)
         child.close()
-        parent.send(**TOLD)
+        parent.send(**WORKER_FIELDS)
         return pid, parent
 
     return start

@@ -93,16 +93,19 @@ def test_ranks_share_a_gpu(tmp_path: Path) -> None:
     """Two ranks cannot use NCCL on one GPU: what they lose with other trials around them is
     compared with a lane of their own.
     """
-    apart, shared = tmp_path / "own", tmp_path / "shared"
-    lane(apart, [f"ranks=2 {RANKS} 12"], "--iterations=1")
-    assert len(log(apart, 1)) == 24
+    separate_folder, shared_folder = tmp_path / "own", tmp_path / "shared"
+    lane(separate_folder, [f"ranks=2 {RANKS} 12"], "--iterations=1")
+    assert len(log(separate_folder, 1)) == 24
     lines = [f"ranks=2 {RANKS} 12", f"{TRAIN} 12 adam", f"{TRAIN} 12 sgd"]
-    turns = lane(shared, lines, "--iterations=1", f"--memory={MEMORY // 2}")
+    turns = lane(shared_folder, lines, "--iterations=1", f"--memory={MEMORY // 2}")
     for rank in "01":
-        of = [[line for line in log(item, 1) if line.startswith(rank)] for item in (apart, shared)]
-        assert of[0] == of[1]
-        assert len(of[0]) == 12
-    assert log(shared, 2) == alone(TRAIN, 12, "adam")
+        rank_lines = [
+            [line for line in log(item, 1) if line.startswith(rank)]
+            for item in (separate_folder, shared_folder)
+        ]
+        assert rank_lines[0] == rank_lines[1]
+        assert len(rank_lines[0]) == 12
+    assert log(shared_folder, 2) == alone(TRAIN, 12, "adam")
     assert sum(turn["trial"] == 1 and not turn["kept"] for turn in turns) > 2
 
 

@@ -159,7 +159,9 @@ def test_ranks_of_a_round_compute_one_after_the_other(tmp_path: Path) -> None:
     words = (tmp_path / "trials.lane" / "1.log").read_text().split()
     assert "side" not in words
     marks = sorted(
-        (float(when), kind) for kind, when in itertools.pairwise(words) if kind in ("first", "last")
+        (float(time_text), kind)
+        for kind, time_text in itertools.pairwise(words)
+        if kind in ("first", "last")
     )
     assert [kind for _, kind in marks] == ["first", "last"] * 40
 
@@ -198,15 +200,15 @@ def test_on_the_signal_each_saves_and_the_next_lane_goes_on(tmp_path: Path) -> N
     running.send_signal(signal.SIGUSR1)
     running.communicate(timeout=60)
     assert running.returncode == 128 + signal.SIGUSR1
-    reached = [len(log(tmp_path, n)) for n in (1, 2, 3)]
+    line_counts = [len(log(tmp_path, n)) for n in (1, 2, 3)]
     running = lane(tmp_path, lines, *options)
     _, errors = running.communicate(timeout=100)
     assert running.returncode == 0, errors
-    for number, earlier in zip((1, 2, 3), reached, strict=True):
-        went_on = log(tmp_path, number)[earlier:]
+    for number, line_count in zip((1, 2, 3), line_counts, strict=True):
+        went_on = log(tmp_path, number)[line_count:]
         # The iteration at whose gate it saved has not got to its print.
         begin = int(went_on[0].split()[0])
-        assert begin in (earlier, earlier + 1)
+        assert begin in (line_count, line_count + 1)
         assert [int(line.split()[0]) for line in went_on] == [begin, begin + 1, begin + 2]
         assert all(line.endswith("True") for line in log(tmp_path, number))
 
@@ -266,16 +268,16 @@ def test_whatever_is_killed_nothing_hangs_or_stays(tmp_path: Path) -> None:
     lines = [f"{TRAIN} 12 sgd"] * (10 + KILLS * 3 // 2)
     running = lane(tmp_path, lines, "--iterations=3", "--memory=300000")
     chance = random.Random(1)
-    killed = 0
-    while killed < KILLS and running.poll() is None:
+    kill_count = 0
+    while kill_count < KILLS and running.poll() is None:
         time.sleep(chance.uniform(0.0, 0.1))
-        others = [pid for pid in left_of(str(tmp_path)) if pid != running.pid]
-        if others and (tmp_path / "trials.lane/turns.cpu").exists():
+        other_pids = [pid for pid in left_of(str(tmp_path)) if pid != running.pid]
+        if other_pids and (tmp_path / "trials.lane/turns.cpu").exists():
             with contextlib.suppress(ProcessLookupError):  # it has just ended by itself
-                os.kill(chance.choice(others), signal.SIGKILL)
-                killed += 1
+                os.kill(chance.choice(other_pids), signal.SIGKILL)
+                kill_count += 1
     _, errors = running.communicate(timeout=200 + 4 * KILLS)
-    assert killed == KILLS, errors
+    assert kill_count == KILLS, errors
     assert left_of(str(tmp_path)) == []
     exit_codes = codes(tmp_path)
     assert set(exit_codes) == set(range(1, len(lines) + 1)), errors
@@ -298,9 +300,9 @@ def log(folder: Path, number: int) -> list[str]:
     return path.read_text().splitlines() if path.exists() else []
 
 
-def wait_for(happened, running: subprocess.Popen[str] | None) -> None:  # type: ignore[no-untyped-def]
+def wait_for(condition, running: subprocess.Popen[str] | None) -> None:  # type: ignore[no-untyped-def]
     end = time.monotonic() + 100
-    while not happened():
+    while not condition():
         assert running is None or running.poll() is None, running.communicate()
         assert time.monotonic() < end
         time.sleep(0.02)

@@ -35,7 +35,7 @@ def test_a_trial_is_an_ordinary_command(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 @pytest.mark.parametrize(
-    ("text", "named"),
+    ("text", "message"),
     [
         ("train.py\nnone.py --lr 1", "line 2: there is no script none.py"),
         ("train.py 'a", "line 1: No closing quotation"),
@@ -48,12 +48,12 @@ def test_a_trial_is_an_ordinary_command(tmp_path: Path, monkeypatch: pytest.Monk
     ],
 )
 def test_a_line_that_is_no_command_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, named: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, message: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("train.py").touch()
     Path("trials.txt").write_text(text)
-    with pytest.raises(TrialsError, match=named):
+    with pytest.raises(TrialsError, match=message):
         read_trials(Path("trials.txt"))
     with pytest.raises(TrialsError, match="cannot be read"):
         read_trials(Path("none.txt"))
@@ -92,48 +92,54 @@ trials = st.integers(0, 3)
     st.integers(5, 12),
 )
 def test_next_come_first_then_latest(
-    following: list[int], completed: list[int], sizes: list[int], capacity: int
+    next_trials: list[int], completed_trials: list[int], sizes: list[int], capacity: int
 ) -> None:
     table = dict(enumerate(sizes))
-    kept = resident(following, completed, table, capacity)
-    assert kept[0] == following[0]
-    assert len(set(kept)) == len(kept)
-    assert sum(table[trial] for trial in kept) <= capacity
-    ranked = list(dict.fromkeys([*following, *completed]))
-    for trial in set(ranked) - set(kept):  # what was left out did not fit beside those before it
-        earlier = [table[t] for t in kept if ranked.index(t) < ranked.index(trial)]
-        assert sum(earlier) + table[trial] > capacity
+    residents = resident(next_trials, completed_trials, table, capacity)
+    assert residents[0] == next_trials[0]
+    assert len(set(residents)) == len(residents)
+    assert sum(table[trial] for trial in residents) <= capacity
+    ranked_trials = list(dict.fromkeys([*next_trials, *completed_trials]))
+    for trial in set(ranked_trials) - set(
+        residents
+    ):  # what was left out did not fit beside those before it
+        sizes_before = [
+            table[t] for t in residents if ranked_trials.index(t) < ranked_trials.index(trial)
+        ]
+        assert sum(sizes_before) + table[trial] > capacity
 
 
 def cost(sequence: list[int], sizes: dict[int, int], capacity: int) -> tuple[int, int]:
     """By the rule: how often a trial's turn comes before its state, and how many states come."""
-    here: set[int] = set()
+    present: set[int] = set()
     waits = copies = 0
     for place, trial in enumerate(sequence):
-        waits += trial not in here
-        following = sequence[place:]
-        residents = set(resident(following, sequence[:place][::-1], sizes, capacity))
-        residents &= here | set(following)
-        copies += len(residents - here)
-        here = residents
+        waits += trial not in present
+        next_trials = sequence[place:]
+        residents = set(resident(next_trials, sequence[:place][::-1], sizes, capacity))
+        residents &= present | set(next_trials)
+        copies += len(residents - present)
+        present = residents
     return waits, copies
 
 
-def least(sequence: list[int], sizes: dict[int, int], capacity: int) -> tuple[int, int]:
+def fewest_waits(sequence: list[int], sizes: dict[int, int], capacity: int) -> tuple[int, int]:
     """The fewest waits, and of those plans the fewest copies, by exhaustive search."""
 
     @cache
-    def best(place: int, here: frozenset[int]) -> tuple[int, int]:
+    def best(place: int, present: frozenset[int]) -> tuple[int, int]:
         if place == len(sequence):
             return 0, 0
         trial = sequence[place]
         results = []
         for count in range(len(sizes)):
-            for others in itertools.combinations(sizes.keys() - {trial}, count):
-                residents = frozenset((trial, *others))
+            for rest_of_set in itertools.combinations(sizes.keys() - {trial}, count):
+                residents = frozenset((trial, *rest_of_set))
                 if sum(sizes[t] for t in residents) <= capacity:
                     waits, copies = best(place + 1, residents)
-                    results.append((waits + (trial not in here), copies + len(residents - here)))
+                    results.append(
+                        (waits + (trial not in present), copies + len(residents - present))
+                    )
         return min(results)
 
     return best(0, frozenset())
@@ -149,6 +155,6 @@ def least(sequence: list[int], sizes: dict[int, int], capacity: int) -> tuple[in
 def test_no_plan_has_fewer_waits(sequence: list[int], sizes: list[int], capacity: int) -> None:
     table = dict(enumerate(sizes))
     waits, copies = cost(sequence, table, capacity)
-    fewest, copied = least(sequence, table, capacity)
+    fewest, fewest_copies = fewest_waits(sequence, table, capacity)
     assert waits == fewest
-    assert copies <= 2 * copied
+    assert copies <= 2 * fewest_copies

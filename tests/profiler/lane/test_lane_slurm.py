@@ -79,7 +79,7 @@ def test_a_lane_is_moved_to_another_number_of_gpus(cluster: PrivateCluster, tmp_
     job = JobId(result.stdout.strip())
     port = SlurmPort(ScontrolAdapter(cluster.commands()), ApplySettings())
 
-    two, one = Allocation.of({"n0": 2}), Allocation.of({"n0": 1})
+    two, single = Allocation.of({"n0": 2}), Allocation.of({"n0": 1})
 
     def apply(step: Step) -> None:
         (outcome,) = port.apply([step])
@@ -94,7 +94,7 @@ def test_a_lane_is_moved_to_another_number_of_gpus(cluster: PrivateCluster, tmp_
     assert {path.name for path in (tmp_path / "trials.txt.lane").glob("turns.*")} == {
         "turns.0", "turns.1",
     }  # fmt: skip
-    apply(Step(job, StepKind.MOVE, current=two, target=one))
+    apply(Step(job, StepKind.MOVE, current=two, target=single))
     assert all((tmp_path / f"saved.{number}").exists() for number in range(1, 5))
     wait_until(lambda: all(j.state.finished for j in port.read().jobs if j.id == job), 240)
     journal = (tmp_path / "trials.txt.lane" / "journal").read_text().splitlines()

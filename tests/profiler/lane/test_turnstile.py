@@ -19,7 +19,7 @@ LAYER = torch.nn.Linear(1, 1)
 
 
 @pytest.fixture
-def between(monkeypatch: pytest.MonkeyPatch) -> Turnstile:
+def turns(monkeypatch: pytest.MonkeyPatch) -> Turnstile:
     """One that this process's backward passes pass through, until the test's end."""
     monkeypatch.setattr(turnstile, "register_module_forward_pre_hook", lambda _: None)
     monkeypatch.setattr(turnstile, "register_optimizer_step_post_hook", lambda _: None)
@@ -29,9 +29,9 @@ def between(monkeypatch: pytest.MonkeyPatch) -> Turnstile:
     return turnstile_
 
 
-def another(between: Turnstile) -> Iterator[None]:
+def another_rank(between: Turnstile) -> Iterator[None]:
     """Another rank, which has its turn from the first ``next`` until the second."""
-    said, says = os.pipe()
+    read_end, says = os.pipe()
     hears, hear = os.pipe()
     pid = os.fork()
     if not pid:
@@ -43,11 +43,11 @@ def another(between: Turnstile) -> Iterator[None]:
             between.leave()
         finally:
             os._exit(0)
-    os.read(said, 1)
+    os.read(read_end, 1)
     yield
     os.write(hear, b"x")
     os.waitpid(pid, 0)
-    for number in (said, says, hears, hear):
+    for number in (read_end, says, hears, hear):
         os.close(number)
     yield
 
@@ -69,40 +69,40 @@ def is_free(between: Turnstile) -> bool:
 
 
 def test_who_has_waited_in_vain_waits_again_in_the_next_pass_once(
-    between: Turnstile, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    turns: Turnstile, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A first pass may compile for long; a rank that waits within each pass does so for ever."""
     monkeypatch.setattr(turnstile, "PATIENCE_SECONDS", 0.05)
     for how_long in ("in this pass", "from now on"):
-        rank = another(between)
+        rank = another_rank(turns)
         next(rank)
-        assert not passes(between)
+        assert not passes(turns)
         assert how_long in capsys.readouterr().err
         next(rank)
-        assert passes(between) == (how_long == "in this pass")
+        assert passes(turns) == (how_long == "in this pass")
 
 
 def test_waiting_in_vain_is_forgiven_after_many_turns(
-    between: Turnstile, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    turns: Turnstile, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(turnstile, "PATIENCE_SECONDS", 0.05)
     monkeypatch.setattr(turnstile, "TURNS_TO_FORGET", 3)
     for _ in range(3):
-        rank = another(between)
+        rank = another_rank(turns)
         next(rank)
-        assert not passes(between)
+        assert not passes(turns)
         assert "in this pass" in capsys.readouterr().err
         next(rank)
-        assert [passes(between) for _ in range(3)] == [True] * 3
+        assert [passes(turns) for _ in range(3)] == [True] * 3
 
 
 @pytest.fixture
-def gpu(between: Turnstile, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def gpu(turns: Turnstile, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """What is asked of a GPU at the end of a turn."""
     result: list[str] = []
 
-    def note(what: str) -> None:
-        result.append(what if not is_free(between) else f"{what} too late")
+    def note(event: str) -> None:
+        result.append(event if not is_free(turns) else f"{event} too late")
 
     monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
@@ -113,60 +113,60 @@ def gpu(between: Turnstile, monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 @pytest.mark.parametrize("tight", [True, False])
 def test_on_a_gpu_it_has_computed_before_the_next_begins(
-    between: Turnstile, gpu: list[str], tight: bool
+    turns: Turnstile, gpu: list[str], tight: bool
 ) -> None:
-    between.tight = tight
-    assert passes(between)
+    turns.tight = tight
+    assert passes(turns)
     assert gpu == ["synchronised", "emptied"][: 1 + tight]
 
 
 def test_while_a_graph_is_captured_nothing_is_asked_of_the_gpu(
-    between: Turnstile, gpu: list[str], monkeypatch: pytest.MonkeyPatch
+    turns: Turnstile, gpu: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
-    assert passes(between)
+    assert passes(turns)
     assert not gpu
 
 
 @pytest.mark.usefixtures("gpu")
 def test_the_turn_ends_even_where_the_gpu_has_failed(
-    between: Turnstile, monkeypatch: pytest.MonkeyPatch
+    turns: Turnstile, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail() -> None:
         raise RuntimeError("illegal access")
 
     monkeypatch.setattr(torch.cuda, "synchronize", fail)
     with pytest.raises(RuntimeError, match="illegal access"):
-        passes(between)
-    assert is_free(between)
+        passes(turns)
+    assert is_free(turns)
 
 
 def test_the_passes_of_a_checkpoints_segments_are_part_of_the_turn(
-    between: Turnstile, gpu: list[str]
+    turns: Turnstile, gpu: list[str]
 ) -> None:
     def segment(x: torch.Tensor) -> torch.Tensor:
-        between._before_layer(LAYER, ())
+        turns._before_layer(LAYER, ())
         return 2 * x
 
     x = torch.ones(1, requires_grad=True)
-    between._before_layer(LAYER, ())
+    turns._before_layer(LAYER, ())
     loss = x
     for _ in range(3):
         loss = checkpoint(segment, loss, use_reentrant=True, preserve_rng_state=False)
     loss.backward()
-    assert not between._inside
+    assert not turns._inside
     assert gpu == ["synchronised", "emptied"]
     assert x.grad == 8
 
 
 def test_whatever_backward_is_given_the_turn_ends_and_gradients_are_right(
-    between: Turnstile,
+    turns: Turnstile,
 ) -> None:
     def gradient(kind: str) -> float:
         x = torch.ones(1, requires_grad=True)
         losses = [2 * x, 4 * x]
-        between._before_layer(LAYER, ())
-        assert between._inside
+        turns._before_layer(LAYER, ())
+        assert turns._inside
         if kind == "edge":
             torch.autograd.backward(get_gradient_edge(losses[0]), torch.ones(1))
         elif kind == "edges":
@@ -177,7 +177,7 @@ def test_whatever_backward_is_given_the_turn_ends_and_gradients_are_right(
             torch.autograd.backward(iter(losses), [torch.ones(1)] * 2)
         else:
             losses[0].backward()
-        assert not between._inside
+        assert not turns._inside
         assert x.grad is not None
         return float(x.grad)
 
@@ -186,21 +186,21 @@ def test_whatever_backward_is_given_the_turn_ends_and_gradients_are_right(
 
 
 def test_a_step_ends_the_turn_of_a_forward_pass_without_a_backward_pass(
-    between: Turnstile,
+    turns: Turnstile,
 ) -> None:
     x = torch.ones(1, requires_grad=True)
     optimizer = torch.optim.SGD([x], 0.1)
-    handle = register_optimizer_step_post_hook(between._after_step)
+    handle = register_optimizer_step_post_hook(turns._after_step)
     try:
-        between._before_layer(LAYER, ())
+        turns._before_layer(LAYER, ())
         optimizer.step()
-        assert not between._inside
+        assert not turns._inside
         # Not in the middle of a pass, whose intermediates are still in memory.
-        between._before_layer(LAYER, ())
+        turns._before_layer(LAYER, ())
         inside: list[bool] = []
-        x.register_hook(lambda _: (optimizer.step(), inside.append(between._inside))[0])
+        x.register_hook(lambda _: (optimizer.step(), inside.append(turns._inside))[0])
         (2 * x).backward()
         assert inside == [True]
-        assert not between._inside
+        assert not turns._inside
     finally:
         handle.remove()

@@ -42,7 +42,7 @@ def test_what_is_open_may_be_in_the_environment() -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "named"),
+    ("arguments", "message"),
     [
         (["--nproc-per-node=many", "t.py"], "many"),
         (["--nproc-per-node=0", "t.py"], "'0'"),
@@ -52,12 +52,12 @@ def test_what_is_open_may_be_in_the_environment() -> None:
     ],
 )
 def test_what_is_wrong_is_named(
-    arguments: list[str], named: str, capsys: pytest.CaptureFixture[str]
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit) as code:
         parse(arguments, {})
     assert code.value.code == 2
-    assert named in capsys.readouterr().err
+    assert message in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -88,23 +88,23 @@ def test_the_first_host_of_a_list(names: str, first: str) -> None:
 
 
 def test_a_task_of_a_step_knows_its_node() -> None:
-    here = place.find_place(
+    task_place = place.find_place(
         {"SLURM_JOB_ID": "7", "SLURM_STEP_ID": "0", "SLURM_STEP_NUM_NODES": "3",
          "SLURM_STEP_NUM_TASKS": "5", "SLURM_STEP_TASKS_PER_NODE": "2(x2),1",
          "SLURM_NODEID": "2", "SLURM_PROCID": "4", "SLURM_LOCALID": "0",
          "SLURM_STEP_NODELIST": "localhost"}
     )  # fmt: skip
-    assert (here.node, here.nodes, here.task, here.tasks) == (2, 3, 4, 5)
-    assert (here.local_task, here.local_tasks) == (0, 1)
-    assert here.one_task_a_rank
+    assert (task_place.node, task_place.nodes, task_place.task, task_place.tasks) == (2, 3, 4, 5)
+    assert (task_place.local_task, task_place.local_tasks) == (0, 1)
+    assert task_place.one_task_a_rank
 
 
 def test_the_batch_script_is_no_step() -> None:
     batch = {"SLURM_JOB_ID": "7", "SLURM_JOB_NUM_NODES": "2", "SLURM_NODEID": "0"}
     for step in ({}, {"SLURM_STEP_ID": "4294967291"}, {"SLURM_STEP_ID": "-5"}):
-        here = place.find_place({**batch, **step})
-        assert not here.in_step
-        assert here.nodes == 2
+        batch_place = place.find_place({**batch, **step})
+        assert not batch_place.in_step
+        assert batch_place.nodes == 2
 
 
 @given(st.lists(st.integers(1, 8), min_size=1, max_size=5))
@@ -174,8 +174,8 @@ def test_a_port_is_free_again_once_its_launch_has_ended() -> None:
 def test_held_names_stop_no_launch(monkeypatch: pytest.MonkeyPatch) -> None:
     """Any user of the machine may hold them."""
     monkeypatch.setattr(rendezvous, "_PORTS", range(24_200, 24_202))
-    with socket.socket(socket.AF_UNIX) as one, socket.socket(socket.AF_UNIX) as peer:
-        one.bind("\0hops-port-24200")
+    with socket.socket(socket.AF_UNIX) as name_socket, socket.socket(socket.AF_UNIX) as peer:
+        name_socket.bind("\0hops-port-24200")
         peer.bind("\0hops-port-24201")
         assert rendezvous.free_port() in rendezvous._PORTS
 
@@ -196,14 +196,14 @@ def test_strangers_do_not_join() -> None:
     for text in ("garbage\n", '{"key": "test.other", "node": 1, "ranks": 9}\n',
                  '{"key": "test.own", "node": 7, "ranks": 1}\n', "[1]\n"):  # fmt: skip
         subprocess.run(["bash", "-c", f"printf '{text}' > /dev/tcp/127.0.0.1/{port}"], check=False)
-    joined = rendezvous.meet("test.own", "127.0.0.1", 1, 2, 3, None, 60.0)
+    rendezvous_result = rendezvous.meet("test.own", "127.0.0.1", 1, 2, 3, None, 60.0)
     first.join()
-    assert results[0].ranks == joined.ranks == 5
-    assert joined.offset == 2
+    assert results[0].ranks == rendezvous_result.ranks == 5
+    assert rendezvous_result.offset == 2
 
 
-@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
-def test_a_training_ends_well_whatever_streams_are_closed(tmp_path: Path, closed: str) -> None:
-    line = f'exec "$0" -m hops_profiler.launch --no-python touch done {closed}'
+@pytest.mark.parametrize("redirection", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_a_training_ends_well_whatever_streams_are_closed(tmp_path: Path, redirection: str) -> None:
+    line = f'exec "$0" -m hops_profiler.launch --no-python touch done {redirection}'
     subprocess.run(["/bin/sh", "-c", line, sys.executable], cwd=tmp_path, check=True, timeout=60)
     assert (tmp_path / "done").exists()

@@ -174,8 +174,8 @@ def test_a_single_rank_is_the_launcher_itself(tmp_path: Path) -> None:
     launcher = subprocess.Popen(
         [*LAUNCH, script, "x"], env=environment(), stdout=subprocess.PIPE, text=True
     )
-    said, _ = launcher.communicate(timeout=120)
-    assert said == f"{launcher.pid} 0 1 ['x']\nFalse\n"
+    output, _ = launcher.communicate(timeout=120)
+    assert output == f"{launcher.pid} 0 1 ['x']\nFalse\n"
     assert launcher.returncode == -signal.SIGUSR1
 
 
@@ -245,14 +245,14 @@ def test_a_rank_reports_the_program_that_it_trains(tmp_path: Path) -> None:
         [*LAUNCH, "--nproc-per-node=2", script, tmp_path / "out"],
         env={**environment(), **job, "PYTHONPATH": str(site)}, check=True, timeout=250,
     )  # fmt: skip
-    told = [json.loads(report.read_text())["program"] for report in reports.glob("*.json")]
+    program_names = [json.loads(report.read_text())["program"] for report in reports.glob("*.json")]
     digest = hashlib.sha256(script.read_bytes()).hexdigest()
-    assert len(told) == 2
-    assert all(program and digest.startswith(program) for program in told)
+    assert len(program_names) == 2
+    assert all(program and digest.startswith(program) for program in program_names)
 
 
-def until(happened: object, seconds: float = 200.0) -> None:
+def until(condition: object, seconds: float = 200.0) -> None:
     end = time.monotonic() + seconds
-    while not happened():  # type: ignore[operator]
+    while not condition():  # type: ignore[operator]
         assert time.monotonic() < end
         time.sleep(0.05)

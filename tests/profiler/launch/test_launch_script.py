@@ -15,11 +15,13 @@ class Part:
     """A reducer or its logger."""
 
 
-class Unreferenced:
+class ReducerStub:
     __slots__ = ()
 
 
-def made(monkeypatch: pytest.MonkeyPatch, original: Callable[..., None], *, times: int = 1) -> Any:
+def model_with(
+    monkeypatch: pytest.MonkeyPatch, original: Callable[..., None], *, times: int = 1
+) -> Any:
     """A model whose own constructor is ``original``."""
     kind = parallel.DistributedDataParallel
     monkeypatch.setattr(kind, "__init__", original)
@@ -36,7 +38,7 @@ def with_reducer(model: Any, _: Any) -> None:
 
 @pytest.mark.parametrize("times", [1, 2])
 def test_a_group_lives_as_long_as_the_reducer(monkeypatch: pytest.MonkeyPatch, times: int) -> None:
-    model = made(monkeypatch, with_reducer, times=times)
+    model = model_with(monkeypatch, with_reducer, times=times)
     group, report = weakref.ref(vars(model)["process_group"]), vars(model)
     holds = weakref.getweakrefcount(report["reducer"]), weakref.getweakrefcount(report["logger"])
     del report["process_group"], report["logger"]
@@ -47,13 +49,13 @@ def test_a_group_lives_as_long_as_the_reducer(monkeypatch: pytest.MonkeyPatch, t
 
 def test_a_model_without_a_reducer_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
     """As where all its parameters are reduced late (``delay_all_reduce_named_params``)."""
-    made(monkeypatch, lambda model, _: None)
+    model_with(monkeypatch, lambda model, _: None)
 
 
 def test_a_model_of_another_version_of_pytorch_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whose parts have no weak references, or whose group is elsewhere."""
-    made(monkeypatch, lambda model, _: vars(model).update(reducer=Unreferenced()))
-    made(monkeypatch, lambda model, _: vars(model).update(reducer=Part(), logger=None))
+    model_with(monkeypatch, lambda model, _: vars(model).update(reducer=ReducerStub()))
+    model_with(monkeypatch, lambda model, _: vars(model).update(reducer=Part(), logger=None))
 
 
 def test_what_the_constructor_raises_is_the_users(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -61,4 +63,4 @@ def test_what_the_constructor_raises_is_the_users(monkeypatch: pytest.MonkeyPatc
         raise ValueError("no parameter")
 
     with pytest.raises(ValueError, match="no parameter"):
-        made(monkeypatch, refuses)
+        model_with(monkeypatch, refuses)

@@ -12,18 +12,18 @@ model, optimizer, loader = accelerator.prepare(
     torch.optim.SGD(model.parameters(), lr=1e-2, momentum=0.9),
     DataLoader(dataset(), batch_size=BATCH),
 )
-saved = sorted(Path().glob("step_*"))
-done = 0
-if saved:
-    done = int(saved[-1].name.partition("_")[2])
-    accelerator.load_state(str(saved[-1]))
-    loader = accelerator.skip_first_batches(loader, done)
+checkpoints = sorted(Path().glob("step_*"))
+batch_count = 0
+if checkpoints:
+    batch_count = int(checkpoints[-1].name.partition("_")[2])
+    accelerator.load_state(str(checkpoints[-1]))
+    loader = accelerator.skip_first_batches(loader, batch_count)
 for features, labels in loader:
     loss = cross_entropy(model(features), labels)
     show(loss.detach())
     optimizer.zero_grad()
     accelerator.backward(loss)
     optimizer.step()
-    done += 1
-    if done % 10 == 0:
-        accelerator.save_state(f"step_{done:03}")
+    batch_count += 1
+    if batch_count % 10 == 0:
+        accelerator.save_state(f"step_{batch_count:03}")

@@ -23,8 +23,8 @@ model, optimizer, loader = accelerator.prepare(
         Subset(dataset(), range(40)), batch_size=int(Path("batch").read_text()), shuffle=True
     ),
 )
-done = 0
-how = Path("how").read_text()
+step_count = 0
+mode = Path("how").read_text()
 
 
 def train(features, labels) -> None:
@@ -35,19 +35,19 @@ def train(features, labels) -> None:
     optimizer.zero_grad()
 
 
-if how == "count":
+if mode == "count":
     for _epoch in range(9):
         for features, labels in loader:
             train(features, labels)
-            done += 1
-            if done == 7:
+            step_count += 1
+            if step_count == 7:
                 break
 for _epoch in range(2):
     for features, labels in loader:
         train(features, labels)
-        done += 1
-        if how == "stop" and done == 2:
+        step_count += 1
+        if mode == "stop" and step_count == 2:
             os._exit(3)
-        if how == "leave" and done == 3:
+        if mode == "leave" and step_count == 3:
             os.kill(os.getpid(), signal.SIGUSR1)
 print(len(loader), *(repr(float(p.detach().double().sum())) for p in model.parameters()))

@@ -28,11 +28,11 @@ def dataset(batches: int = ITERATIONS) -> TensorDataset:
     )
 
 
-shown = itertools.count(1)
+loss_numbers = itertools.count(1)
 
 
 def show(loss: torch.Tensor) -> None:
     """Every bit of it: two runs can be compared. With the ``LEAVE_AT``-th comes hops' signal."""
     print(float(loss).hex())
-    if str(next(shown)) == os.environ.get("LEAVE_AT"):
+    if str(next(loss_numbers)) == os.environ.get("LEAVE_AT"):
         os.kill(os.getpid(), signal.SIGUSR1)

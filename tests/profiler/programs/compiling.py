@@ -47,14 +47,14 @@ def functions() -> None:
     """What was called before is kept from the compiler like what is called after."""
     step = training()
     print(torch.compile(step, backend="aot_eager")(), step())
-    for each in (torch.optim.Optimizer.add_param_group, torch.optim.Optimizer.load_state_dict):
-        disabled = getattr(each.__wrapped__, "__dynamo_disable", None)
-        print(getattr(disabled, "_torchdynamo_disable", None))
+    for method in (torch.optim.Optimizer.add_param_group, torch.optim.Optimizer.load_state_dict):
+        disable_mark = getattr(method.__wrapped__, "__dynamo_disable", None)
+        print(getattr(disable_mark, "_torchdynamo_disable", None))
     counters = torch._dynamo.utils.counters
     print({kind: dict(counts) for kind, counts in counters.items()})
     print(torch.func.vmap(torch.func.grad(lambda x: (x * x).sum()))(torch.ones(2, 3)))
-    exported = torch.export.export(nn.Linear(2, 2), (torch.ones(1, 2),))
-    print(exported.graph_signature.user_outputs)
+    exported_program = torch.export.export(nn.Linear(2, 2), (torch.ones(1, 2),))
+    print(exported_program.graph_signature.user_outputs)
 
 
 def parallel() -> None:
@@ -77,13 +77,13 @@ def names() -> None:
     """The module is one, whoever has got it, and when."""
     training()
     torch._dynamo.list_backends = print
-    held = sys.modules["torch._dynamo"]
+    module_object = sys.modules["torch._dynamo"]
     torch._dynamo.config.recompile_limit = 3
     torch._dynamo.list_backends("mine", torch._dynamo.config.recompile_limit)
     import torch._dynamo as dynamo
     from torch._dynamo import disable, graph_break
 
-    print(dynamo is held is sys.modules["torch._dynamo"], type(dynamo), dynamo)
+    print(dynamo is module_object is sys.modules["torch._dynamo"], type(dynamo), dynamo)
     print(disable is dynamo.disable, graph_break is dynamo.graph_break, hasattr(dynamo, "none"))
     print(dynamo.__spec__.name, type(dynamo.__loader__), list(dynamo.__path__), dynamo.__file__)
     print(sorted(vars(dynamo)) == dir(dynamo), "__getattr__" in vars(distributed))
@@ -92,13 +92,13 @@ def names() -> None:
 def packages() -> None:
     """Its import brings others along, which import it or need what it registers."""
     torch.optim.SGD([torch.ones(1)]).zero_grad()
-    for each in (
+    for case in (
         save_nested, load_nested, save_spread, load_spread, list_classes,
         import_on_the_way, use_unimported,
     ):  # fmt: skip
         sys.stdout.flush()
         if not os.fork():
-            each()
+            case()
             sys.stdout.flush()
             os._exit(0)
         os.wait()
@@ -106,8 +106,10 @@ def packages() -> None:
 
 def save_nested() -> None:
     values, offsets = torch.ones(6, 3), torch.tensor([0, 2, 6])
-    made = torch.nested.nested_tensor_from_jagged(values, offsets, min_seqlen=2, max_seqlen=4)
-    torch.save(made, "nested.pt")
+    jagged_tensor = torch.nested.nested_tensor_from_jagged(
+        values, offsets, min_seqlen=2, max_seqlen=4
+    )
+    torch.save(jagged_tensor, "nested.pt")
 
 
 def load_nested() -> None:
@@ -131,7 +133,7 @@ def list_classes() -> None:
     torch.save(dict.fromkeys("ab", torch.ones(2)), "plain.pt")
     with torch.serialization.safe_globals([set]):
         print(torch.load("plain.pt"))
-    print(sorted(each.__qualname__ for each in torch.serialization.get_safe_globals()))
+    print(sorted(safe_class.__qualname__ for safe_class in torch.serialization.get_safe_globals()))
     torch.serialization.clear_safe_globals()
     print(torch.serialization.get_safe_globals(), torch.load("plain.pt"))
 
@@ -141,11 +143,11 @@ def import_submodule() -> None:
 
     torch._dynamo.config.suppress_errors = True
 
-    def broken(*_: object) -> Any:
+    def raise_error(*_: object) -> Any:
         raise RuntimeError("broken")
 
     logging.disable()
-    print(torch.compile(lambda x: x + 1, backend=broken)(torch.ones(1)))
+    print(torch.compile(lambda x: x + 1, backend=raise_error)(torch.ones(1)))
     print(torch._dynamo.config is torch._dynamo.convert_frame.config)
 
 
@@ -198,7 +200,7 @@ def fork() -> None:
 def in_threads(run: Any) -> list[BaseException]:
     """What was raised in six that train and compile while this one runs ``run``."""
     go = threading.Barrier(6)
-    raised: list[BaseException] = []
+    errors: list[BaseException] = []
 
     def train() -> None:
         weight = nn.Parameter(torch.ones(3))
@@ -214,25 +216,27 @@ def in_threads(run: Any) -> list[BaseException]:
         torch._dynamo.config  # noqa: B018
         from torch._dynamo import OptimizedModule  # noqa: F401
 
-    def guarded(run: Any) -> None:
+    def record_errors(run: Any) -> None:
         try:
             run()
         except BaseException as error:
-            raised.append(error)
+            errors.append(error)
 
-    started = [threading.Thread(target=guarded, args=(each,)) for each in [train, compiles] * 3]
-    for each in started:
-        each.start()
+    threads = [
+        threading.Thread(target=record_errors, args=(target,)) for target in [train, compiles] * 3
+    ]
+    for target in threads:
+        target.start()
     run()
-    for each in started:
-        each.join()
-    return raised
+    for target in threads:
+        target.join()
+    return errors
 
 
 def optimizers() -> None:
     """Each of PyTorch's, as it may be set, and one of the script's own."""
 
-    class Own(torch.optim.Optimizer):
+    class PlainOptimizer(torch.optim.Optimizer):
         def __init__(self, weights: Any) -> None:
             super().__init__(weights, {"differentiable": False})
 
@@ -242,7 +246,7 @@ def optimizers() -> None:
                 weight.sub_(weight.grad)
 
     kinds = filter(made_of_tensors, map(vars(torch.optim).get, sorted(vars(torch.optim))))
-    for kind in [*kinds, Own]:
+    for kind in [*kinds, PlainOptimizer]:
         for options in ({}, {"foreach": True}, {"differentiable": True}, {"maximize": True}):
             weight = nn.Parameter(torch.ones(3, 2))
             try:
@@ -250,11 +254,11 @@ def optimizers() -> None:
             except TypeError:
                 continue
             schedule = torch.optim.lr_scheduler.ConstantLR(optimizer) if options else None
-            for grown in (False, True):
+            for has_grad in (False, True):
                 optimizer.zero_grad()
                 optimizer.register_step_post_hook(lambda *_: print("stepped"))
                 weight.grad = torch.arange(6.0).view(3, 2)
-                with torch.set_grad_enabled(grown):
+                with torch.set_grad_enabled(has_grad):
                     try:
                         optimizer.step()
                     except RuntimeError as error:  # differentiable: of a leaf
@@ -262,10 +266,10 @@ def optimizers() -> None:
                     print(kind.__name__, options, torch.is_grad_enabled(), weight.tolist())
                 if schedule:
                     schedule.step()
-            other = kind([nn.Parameter(torch.ones(3, 2))], **options)
-            other.load_state_dict(optimizer.state_dict())
-            other.add_param_group({"params": [nn.Parameter(torch.ones(2))]})
-            print(other, list(other.state_dict()["state"]))
+            restored_optimizer = kind([nn.Parameter(torch.ones(3, 2))], **options)
+            restored_optimizer.load_state_dict(optimizer.state_dict())
+            restored_optimizer.add_param_group({"params": [nn.Parameter(torch.ones(2))]})
+            print(restored_optimizer, list(restored_optimizer.state_dict()["state"]))
 
 
 def made_of_tensors(kind: Any) -> bool:

@@ -43,8 +43,10 @@ class ReadyBatches(Dataset):
         return STEPS
 
     def __getitem__(self, index):
-        made = torch.Generator().manual_seed(index)
-        return torch.randn(BATCH, 6, generator=made), torch.randn(BATCH, 1, generator=made)
+        generator = torch.Generator().manual_seed(index)
+        return torch.randn(BATCH, 6, generator=generator), torch.randn(
+            BATCH, 1, generator=generator
+        )
 
 
 def ready_batches():
@@ -54,7 +56,7 @@ def ready_batches():
         train(mse_loss(model(features[0]), targets[0]), optimizer)
 
 
-class Recomputed(torch.autograd.Function):
+class Recomputation(torch.autograd.Function):
     @staticmethod
     def forward(ctx, model, features, *parameters):
         ctx.model = model
@@ -65,18 +67,18 @@ class Recomputed(torch.autograd.Function):
     @staticmethod
     def backward(ctx, grad):
         with torch.enable_grad():
-            out = ctx.model(ctx.saved_tensors[0])
-            grads = torch.autograd.grad(out, list(ctx.model.parameters()), grad)
+            result = ctx.model(ctx.saved_tensors[0])
+            grads = torch.autograd.grad(result, list(ctx.model.parameters()), grad)
         return None, None, *grads
 
 
-def recomputed():
+def recompute():
     """As adjoint solvers and reversible layers: the model runs without a graph."""
     model, optimizer = model_and_optimizer()
     for _ in range(STEPS):
         features = torch.randn(BATCH, 6)
-        out = Recomputed.apply(model, features, *model.parameters())
-        train(out.pow(2).mean(), optimizer)
+        result = Recomputation.apply(model, features, *model.parameters())
+        train(result.pow(2).mean(), optimizer)
 
 
 class Flat(torch.nn.Module):
@@ -93,8 +95,8 @@ def flat_state():
     model, optimizer = model_and_optimizer()
     flat = Flat(model)
     for _ in range(STEPS):
-        out = Recomputed.apply(flat, torch.randn(BATCH * 6), *model.parameters())
-        train(out.pow(2).mean(), optimizer)
+        result = Recomputation.apply(flat, torch.randn(BATCH * 6), *model.parameters())
+        train(result.pow(2).mean(), optimizer)
 
 
 def blind_look():
@@ -113,7 +115,7 @@ def compiled_helper():
     model, optimizer = model_and_optimizer()
 
     @torch.compile(backend="eager")
-    def scaled(grad):
+    def scale(grad):
         return grad / (grad.norm() + 1e-6)
 
     for _ in range(STEPS):
@@ -122,7 +124,7 @@ def compiled_helper():
         loss.backward()
         with torch.no_grad():
             for parameter in model.parameters():
-                parameter.grad = scaled(parameter.grad)
+                parameter.grad = scale(parameter.grad)
         optimizer.step()
         show(loss)
 
@@ -263,8 +265,8 @@ class Frames(torch.nn.Module):
         if self.memory is not None:
             state, steps = None, []
             for step in features.unbind():
-                out, state = self.memory(step.unsqueeze(0), state)
-                steps.append(out)
+                frame, state = self.memory(step.unsqueeze(0), state)
+                steps.append(frame)
             features = torch.cat(steps)
         return self.head(features)
 

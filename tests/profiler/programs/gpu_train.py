@@ -74,5 +74,5 @@ def train(kind: str, iterations: int) -> None:
     print(kind, digest.hexdigest(), flush=True)
 
 
-for each in sys.argv[2:]:
-    train(each, int(sys.argv[1]))
+for kind in sys.argv[2:]:
+    train(kind, int(sys.argv[1]))

@@ -26,10 +26,10 @@ model = nn.Sequential(
 )
 optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
 batches = iter(DataLoader(Slow(), batch_size=BATCH))
-spent = {"t_d": 0.0, "t_f": 0.0, "t_b": 0.0, "t_u": 0.0, "t_iter": 0.0}
+seconds_by_phase = {"t_d": 0.0, "t_f": 0.0, "t_b": 0.0, "t_u": 0.0, "t_iter": 0.0}
 for number in range(ITERATIONS):
     if number == 3:  # as the profiler, which leaves out a warm-up
-        spent = dict.fromkeys(spent, 0.0)
+        seconds_by_phase = dict.fromkeys(seconds_by_phase, 0.0)
     begin = time.perf_counter()
     batch = next(batches)
     fetched = time.perf_counter()
@@ -49,5 +49,5 @@ for number in range(ITERATIONS):
         ("t_u", end - backward),
         ("t_iter", time.perf_counter() - begin),
     ):
-        spent[name] += seconds / (ITERATIONS - 3)
-print(json.dumps(spent))
+        seconds_by_phase[name] += seconds / (ITERATIONS - 3)
+print(json.dumps(seconds_by_phase))

@@ -28,5 +28,5 @@ for number, row in enumerate(data):
         since = time.process_time()
     if number == iterations // 5:
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - peak
-print(json.dumps({"seconds": min(times), "grown_kib": grown}))
+growth_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - peak
+print(json.dumps({"seconds": min(times), "grown_kib": growth_kib}))

@@ -5,7 +5,7 @@ import sys
 import torch
 from common import network
 
-iteration, how = sys.argv[1:]
+iteration, mode = sys.argv[1:]
 model = network()
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 try:
@@ -15,7 +15,7 @@ try:
         model(torch.rand(4, next(model.parameters()).shape[1])).sum().backward()
         optimizer.step()
 except RuntimeError as error:
-    if how == "chained":
+    if mode == "chained":
         raise ValueError("the training failed") from error
-    if how == "uncaught":
+    if mode == "uncaught":
         raise

@@ -1,5 +1,5 @@
 """Ranks: ``local`` (a model that only a function knows, the second rank always late), ``tensor``,
-``pipeline``, or ``dispatched`` (one rank reads for both)."""
+``pipeline``, or ``dispatch`` (one rank reads for both)."""
 
 import json
 import sys
@@ -28,22 +28,22 @@ def local() -> None:
     layers[1] = nn.Linear(4, 4 * WIDE)
     layers[2] = nn.Linear(4 * WIDE, 4)
     model = nn.parallel.DistributedDataParallel(layers, bucket_cap_mb=0.2)
-    begun: list[float] = []
-    ended: list[float] = []
+    begin_times: list[float] = []
+    end_times: list[float] = []
 
-    def clocked(_: object, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
+    def timed_hook(_: object, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
         if bucket.index() == 0:
-            begun.append(time.time())
+            begin_times.append(time.time())
         gradients = bucket.buffer().div_(world)
 
-        def done(future: Any) -> Any:
+        def note_end(future: Any) -> Any:
             if bucket.is_last():
-                ended.append(time.time())
+                end_times.append(time.time())
             return future.value()[0]
 
-        return dist.all_reduce(gradients, async_op=True).get_future().then(done)
+        return dist.all_reduce(gradients, async_op=True).get_future().then(note_end)
 
-    model.register_comm_hook(None, clocked)
+    model.register_comm_hook(None, timed_hook)
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-2)
     rows = dataset(world * 40)
     sampler = DistributedSampler(rows, shuffle=False)
@@ -53,15 +53,16 @@ def local() -> None:
         optimizer.zero_grad()
         cross_entropy(model(features), labels).backward()
         optimizer.step()
-    spans = torch.tensor([begun, ended], dtype=torch.float64)[:, TIMED]
-    every = [torch.empty_like(spans) for _ in range(world)]
-    dist.all_gather(every, spans)
+    spans = torch.tensor([begin_times, end_times], dtype=torch.float64)[:, TIMED]
+    spans_by_rank = [torch.empty_like(spans) for _ in range(world)]
+    dist.all_gather(spans_by_rank, spans)
     if rank == 0:
-        last = torch.stack([spans[0] for spans in every]).amax(0)
-        told = [
-            [float((last - begun).mean()), float((ended - last).mean())] for begun, ended in every
+        last = torch.stack([spans[0] for spans in spans_by_rank]).amax(0)
+        means = [
+            [float((last - begin_times).mean()), float((end_times - last).mean())]
+            for begin_times, end_times in spans_by_rank
         ]
-        print(json.dumps(told))
+        print(json.dumps(means))
 
 
 def tensor() -> None:
@@ -97,7 +98,7 @@ def pipeline() -> None:
         optimizer.step()
 
 
-def dispatched() -> None:
+def dispatch() -> None:
     model = nn.parallel.DistributedDataParallel(network())
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-2)
     batches = iter(DataLoader(dataset(2 * 40), batch_size=BATCH))
@@ -110,5 +111,5 @@ def dispatched() -> None:
         optimizer.step()
 
 
-{"local": local, "tensor": tensor, "pipeline": pipeline, "dispatched": dispatched}[kind]()
+{"local": local, "tensor": tensor, "pipeline": pipeline, "dispatched": dispatch}[kind]()
 dist.destroy_process_group()

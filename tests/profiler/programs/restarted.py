@@ -19,13 +19,13 @@ program = Path(__file__).with_name(f"{name}.py")
 sys.argv[1:] = []
 sys.path[0] = str(program.parent)
 importlib.import_module(MODULES[name])
-here = Path.cwd()
+start_folder = Path.cwd()
 for folder, restarts, at in (("alone", "0", ""), ("job", "0", leave_at), ("job", "1", "")):
-    (here / folder).mkdir(exist_ok=True)
+    (start_folder / folder).mkdir(exist_ok=True)
     sys.stdout.flush()
     child = os.fork()
     if not child:
-        os.chdir(here / folder)
+        os.chdir(start_folder / folder)
         os.environ.update(HOPS_RESTART_COUNT=restarts, LEAVE_AT=at)
         runpy.run_path(str(program), run_name="__main__")
         sys.exit()

@@ -29,7 +29,7 @@ PROGRAMS = Path(__file__).parents[1] / "programs"
 @pytest.mark.parametrize("path", sorted(PROFILER.rglob("*.py")), ids=lambda p: p.name)
 def test_it_is_of_a_python_as_old_as_its_pytorch_and_of_nothing_of_the_daemons(path: Path) -> None:
     tree = ast.parse(path.read_text(), feature_version=(3, 8))
-    imported = {
+    module_names = {
         name.split(".")[0]
         for statement in ast.walk(tree)
         if isinstance(statement, ast.Import | ast.ImportFrom)
@@ -39,7 +39,7 @@ def test_it_is_of_a_python_as_old_as_its_pytorch_and_of_nothing_of_the_daemons(p
             else [alias.name for alias in statement.names]
         )
     }
-    assert imported <= sys.stdlib_module_names | {"torch", "hops_profiler", "hops_enter"}
+    assert module_names <= sys.stdlib_module_names | {"torch", "hops_profiler", "hops_enter"}
 
 
 @pytest.mark.live
@@ -49,10 +49,12 @@ def test_another_programs_start_costs_under_20_ms(node: Node) -> None:
     def best(env: dict[str, str]) -> float:
         times = []
         for _ in range(15):
-            earlier = resource.getrusage(resource.RUSAGE_CHILDREN)
+            usage_before = resource.getrusage(resource.RUSAGE_CHILDREN)
             subprocess.run([sys.executable, "-c", "pass"], env=env, check=True)
             after = resource.getrusage(resource.RUSAGE_CHILDREN)
-            times.append(after.ru_utime + after.ru_stime - earlier.ru_utime - earlier.ru_stime)
+            times.append(
+                after.ru_utime + after.ru_stime - usage_before.ru_utime - usage_before.ru_stime
+            )
         return min(times)
 
     profile = node.env()
@@ -106,9 +108,9 @@ print(type(torch.__spec__.loader).__name__, 'exec_module' in vars(torch.__spec__
 def test_it_runs_a_script_by_name(node: Node) -> None:
     result = node.run("-m", "hops_profiler", PROGRAMS / "plain.py", PYTHONPATH="")
     assert result.losses == node.program("plain", profiler=False).losses
-    entered = node.program("plain").reports
+    reports = node.program("plain").reports
     assert [(r["iterations"], r["program"]) for r in result.reports] == [
-        (40, entered[0]["program"])
+        (40, reports[0]["program"])
     ]
 
 
@@ -120,12 +122,12 @@ def test_training_goes_on_where_no_report_can_be_written(node: Node, spool: str)
         target.touch()
     if spool == "full":
         target.mkdir()
-        mounted = subprocess.run(
+        mount_result = subprocess.run(
             ["mount", "-t", "tmpfs", "-o", "size=4k", "tmpfs", str(target)],
             check=False,
             capture_output=True,
         )
-        if mounted.returncode:
+        if mount_result.returncode:
             pytest.skip("needs the right to mount a small file system")
         (target / "filler").write_bytes(b"x" * 4096)
     try:
@@ -291,9 +293,9 @@ def test_what_every_python_reads_is_python_to_all_of_them(path: Path) -> None:
     for node in ast.walk(tree):
         assert not isinstance(node, new), ast.dump(node)
         if isinstance(node, ast.FunctionDef):
-            given = node.args
-            assert not [*given.kwonlyargs, *given.posonlyargs]
-            assert not any(argument.annotation for argument in given.args)
+            arguments = node.args
+            assert not [*arguments.kwonlyargs, *arguments.posonlyargs]
+            assert not any(argument.annotation for argument in arguments.args)
             assert node.returns is None
         if isinstance(node, ast.ImportFrom):
             assert node.module != "__future__"
@@ -384,7 +386,7 @@ def slowly(*letter):
     write(*letter)
 report.write = slowly
 """
-    trained = """
+    check_script = """
 import glob, json, os
 slowest, seen, end = 0.0, set(), time.monotonic() + 4
 while time.monotonic() < end:
@@ -396,7 +398,7 @@ while time.monotonic() < end:
     time.sleep(0.01)
 print(json.dumps([slowest, len(seen)]))
 """
-    result = node.run("-c", slow + TRAIN + trained, HOPS_REPORT_SECONDS="0.5")
+    result = node.run("-c", slow + TRAIN + check_script, HOPS_REPORT_SECONDS="0.5")
     slowest, count = json.loads(result.out)
     assert count >= 3
     assert slowest < 0.3

@@ -18,7 +18,7 @@ from hops_profiler.stall.watchdog import (
     Sample,
 )
 
-HERE: Any = ((1, 1),)
+SAME_PLACE: Any = ((1, 1),)
 
 
 def looks(
@@ -36,9 +36,11 @@ def looks(
     first = float("inf")
     for look in range(int(seconds / LOOK_SECONDS)):
         at = now + look * LOOK_SECONDS
-        signature: Any = ((1, look),) if moves else HERE
-        there = Place(signature, "train.py:1 in f", waits_in, interactive=False, side_work=False)
-        if judgement.look(at, Sample(there, busy * at, int(read * at), **sample)):
+        signature: Any = ((1, look),) if moves else SAME_PLACE
+        sampled_place = Place(
+            signature, "train.py:1 in f", waits_in, interactive=False, side_work=False
+        )
+        if judgement.look(at, Sample(sampled_place, busy * at, int(read * at), **sample)):
             first = at
     return first
 
@@ -91,12 +93,12 @@ def test_the_place_is_the_users_line() -> None:
     def evaluate_all() -> Place:
         return place(sys._getframe(), several_ranks=False)
 
-    seen = evaluate_all()
-    assert seen.line.startswith("test_judgement.py:")
-    assert seen.line.endswith("in evaluate_all")
-    assert seen.side_work
-    assert not seen.interactive
-    assert seen.signature != evaluate_all().signature
+    user_line = evaluate_all()
+    assert user_line.line.startswith("test_judgement.py:")
+    assert user_line.line.endswith("in evaluate_all")
+    assert user_line.side_work
+    assert not user_line.interactive
+    assert user_line.signature != evaluate_all().signature
 
 
 def test_a_debugger_is_seen(tmp_path: Path) -> None:
@@ -111,10 +113,10 @@ def test_a_debugger_is_seen(tmp_path: Path) -> None:
         "pdb.Pdb(stdin=In(), stdout=io.StringIO()).set_trace()\n"
         "print('end')\n"
     )
-    done = subprocess.run(
+    result = subprocess.run(
         [sys.executable, script], capture_output=True, text=True, check=True, timeout=60
     )
-    assert "seen True" in done.stdout
+    assert "seen True" in result.stdout
 
 
 def test_a_rank_that_waited_for_an_evaluation_soon_finds_such_a_wait_unusual() -> None:

@@ -13,22 +13,22 @@ from torch.utils.data import DataLoader
 
 
 class Gpu:
-    """Works through what it was given at its own pace; ``done`` is how far it has come."""
+    """Works through what it was given at its own pace; ``done_seconds`` is how far it has come."""
 
     def __init__(self) -> None:
-        self.queued = 0.0
-        self.done = 0.0
-        self.made = 0
+        self.queue_seconds = 0.0
+        self.done_seconds = 0.0
+        self.event_count = 0
         self.usable = True
 
     def work(self, seconds: float) -> None:
-        self.queued += seconds
+        self.queue_seconds += seconds
 
     def catch_up(self) -> None:
-        self.done = self.queued
+        self.done_seconds = self.queue_seconds
 
     def new_event(self) -> Event:
-        self.made += 1
+        self.event_count += 1
         return Event(self)
 
 
@@ -40,10 +40,10 @@ class Event:
         self.at = -1.0
 
     def record(self) -> None:
-        self.at = self._gpu.queued
+        self.at = self._gpu.queue_seconds
 
     def query(self) -> bool:
-        return self.at <= self._gpu.done
+        return self.at <= self._gpu.done_seconds
 
     def elapsed_time(self, end: Event) -> float:
         assert self.query()
@@ -101,12 +101,12 @@ def test_events_are_used_again(gpu: Gpu) -> None:
         clock.cut(keep=True)
         clock.begin()
         clock.read()
-    assert gpu.made < 30
+    assert gpu.event_count < 30
 
 
 def test_a_gpu_far_behind_costs_bounded_memory(gpu: Gpu) -> None:
     train(gpu, CudaClock(1, gpu.new_event, lambda: gpu.usable), 10 * MAX_PENDING)
-    assert gpu.made < 10 * MAX_PENDING
+    assert gpu.event_count < 10 * MAX_PENDING
 
 
 def test_a_loop_that_never_steps_costs_bounded_memory(gpu: Gpu) -> None:
@@ -115,7 +115,7 @@ def test_a_loop_that_never_steps_costs_bounded_memory(gpu: Gpu) -> None:
     clock.begin()
     for _ in range(3 * MAX_MARKS):
         clock.mark("backward")
-    assert gpu.made <= MAX_MARKS
+    assert gpu.event_count <= MAX_MARKS
 
 
 def test_each_seventh_iteration_is_enough(gpu: Gpu) -> None:
@@ -132,7 +132,7 @@ def test_nothing_is_recorded_where_it_must_not_be(gpu: Gpu) -> None:
     gpu.usable = False
     clock = CudaClock(1, gpu.new_event, lambda: gpu.usable)
     recorder = train(gpu, clock, 20)
-    assert gpu.made == 0
+    assert gpu.event_count == 0
     assert recorder.counts.on_device["forward"].count == 0
 
 
@@ -191,18 +191,18 @@ def test_a_gpu_is_marked_while_its_iteration_lasts(
     monkeypatch.setattr(session.Session, "_new_recorder", lambda _: Recorder(clock))
     model = torch.nn.Linear(4, 1)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-    with hops_profiler.profile() as seen:
-        monkeypatch.setattr(seen._hooks, "batch_steps", 7)
+    with hops_profiler.profile() as profile_session:
+        monkeypatch.setattr(profile_session._hooks, "batch_steps", 7)
         for number, features in enumerate(DataLoader(torch.randn(800, 4), batch_size=8)):
             gpu.work(0.2)
             output = model(features).sum()
             if number % 3 == 0:
-                assert seen.summary()["iterations"] == number
+                assert profile_session.summary()["iterations"] == number
             output.backward()
             gpu.work(0.1)
             optimizer.step()
             gpu.catch_up()
-    device = seen._hooks.recorder.counts.on_device
+    device = profile_session._hooks.recorder.counts.on_device
     assert 95 / 9 <= device["forward"].count <= 95 / 7 + 1
     assert device["forward"].mean == pytest.approx(0.2)
     assert device["update"].mean == pytest.approx(0.1)

@@ -29,7 +29,7 @@ def from_loader() -> Iterator[torch.Tensor]:
         yield batch
 
 
-def once(model: nn.Module, optimizer: torch.optim.Optimizer, batch: torch.Tensor) -> None:
+def train_once(model: nn.Module, optimizer: torch.optim.Optimizer, batch: torch.Tensor) -> None:
     optimizer.zero_grad()
     model(batch).square().mean().backward()
     optimizer.step()
@@ -44,18 +44,18 @@ def usual(batches: Iterator[torch.Tensor]) -> Iterator[None]:
     model = nn.Linear(4, 1)
     optimizer = torch.optim.SGD(model.parameters(), 0.01)
     for batch in batches:
-        once(model, optimizer, batch)
+        train_once(model, optimizer, batch)
         yield
 
 
 def of_two_optimizers(batches: Iterator[torch.Tensor]) -> Iterator[None]:
     """Now and then the second one's step is left out."""
     models = nn.Linear(4, 1), nn.Linear(4, 1)
-    one, peer = (torch.optim.SGD(model.parameters(), 0.01) for model in models)
+    optimizer, peer = (torch.optim.SGD(model.parameters(), 0.01) for model in models)
     for number, batch in enumerate(batches):
-        once(models[0], one, batch)
+        train_once(models[0], optimizer, batch)
         if number % 5:
-            once(models[1], peer, batch)
+            train_once(models[1], peer, batch)
         yield
 
 
@@ -65,7 +65,7 @@ def that_calls_the_one_above(batches: Iterator[torch.Tensor]) -> Iterator[None]:
     torch.optim.SGD(model.parameters(), 0.01)  # its step has hooks of its own then
     optimizer = Twice(model.parameters(), 0.01)
     for batch in batches:
-        once(model, optimizer, batch)
+        train_once(model, optimizer, batch)
         yield
 
 
@@ -84,7 +84,7 @@ def of_a_closure(batches: Iterator[torch.Tensor]) -> Iterator[None]:
         yield
 
 
-def accumulated(batches: Iterator[torch.Tensor]) -> Iterator[None]:
+def accumulate(batches: Iterator[torch.Tensor]) -> Iterator[None]:
     model = nn.Linear(4, 1)
     optimizer = torch.optim.SGD(model.parameters(), 0.01)
     for number, batch in enumerate(batches, 1):
@@ -114,7 +114,7 @@ def whose_steps_raise(batches: Iterator[torch.Tensor]) -> Iterator[None]:
     optimizer = Refuses(model.parameters(), 0.01)
     for batch in batches:
         with contextlib.suppress(OverflowError):
-            once(model, optimizer, batch)
+            train_once(model, optimizer, batch)
         yield
 
 
@@ -123,7 +123,7 @@ LOOPS = (
     of_two_optimizers,
     that_calls_the_one_above,
     of_a_closure,
-    accumulated,
+    accumulate,
     whose_steps_raise,
 )
 
@@ -135,19 +135,19 @@ class Turns:
         self.ends: list[int] = []
         self.step = self.calls = 0
         self._turns = itertools.cycle(TURNS)
-        self._left = next(self._turns)
+        self._steps_left = next(self._turns)
 
-    def __call__(self, ended: int) -> int:
-        assert 0 < ended <= self._left
+    def __call__(self, ended_steps: int) -> int:
+        assert 0 < ended_steps <= self._steps_left
         self.calls += 1
-        self._left -= ended
-        if not self._left:
+        self._steps_left -= ended_steps
+        if not self._steps_left:
             self.ends.append(self.step)
-            self._left = next(self._turns)
-        return self._left
+            self._steps_left = next(self._turns)
+        return self._steps_left
 
 
-def seen(
+def turns_of(
     loop: Callable[[Iterator[torch.Tensor]], Iterator[None]],
     batches: Callable[[], Iterator[torch.Tensor]],
     monkeypatch: pytest.MonkeyPatch,
@@ -173,17 +173,19 @@ def test_turns_end_at_the_same_step_as_if_each_were_told(
     batches: Callable[[], Iterator[torch.Tensor]],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    together = seen(loop, batches, monkeypatch)
-    assert together.ends == seen(loop, batches, monkeypatch, batch_steps=1).ends
-    assert len(together.ends) >= 4
+    batch_turns = turns_of(loop, batches, monkeypatch)
+    assert batch_turns.ends == turns_of(loop, batches, monkeypatch, batch_steps=1).ends
+    assert len(batch_turns.ends) >= 4
     if loop is usual:
         ends = itertools.accumulate(itertools.cycle(TURNS))
-        assert together.ends == [end - 1 for end in itertools.islice(ends, len(together.ends))]
+        assert batch_turns.ends == [
+            end - 1 for end in itertools.islice(ends, len(batch_turns.ends))
+        ]
 
 
 def test_a_gate_that_lets_many_pass_is_called_seldom(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(f"{__name__}.TURNS", (10**6,))
-    assert seen(usual, from_loader, monkeypatch).calls < STEPS / 4
+    assert turns_of(usual, from_loader, monkeypatch).calls < STEPS / 4
 
 
 class Turn:
@@ -192,18 +194,18 @@ class Turn:
     def __init__(self, length: int, raises: int = 0) -> None:
         self.ends: list[int] = []
         self.step = 0
-        self._length = self._left = length
+        self._length = self._steps_left = length
         self._raises = raises
 
-    def __call__(self, ended: int) -> int:
+    def __call__(self, ended_steps: int) -> int:
         assert torch._C._current_graph_task_id() == -1
-        self._left -= ended
-        if self._left <= 0:
+        self._steps_left -= ended_steps
+        if self._steps_left <= 0:
             self.ends.append(self.step)
-            self._left = self._length
+            self._steps_left = self._length
             if self.step == self._raises:
                 raise TimeoutError
-        return self._left
+        return self._steps_left
 
 
 def ends(
@@ -223,7 +225,7 @@ def ends(
     raise AssertionError
 
 
-def every(length: int, steps: int = STEPS) -> list[int]:
+def multiples(length: int, steps: int = STEPS) -> list[int]:
     return list(range(length, steps + 1, length))
 
 
@@ -236,14 +238,14 @@ def in_steps(
     for number, batch in enumerate(batches or features(), 1):
         before(number)
         with contextlib.suppress(TimeoutError):
-            once(model, optimizer, batch)
+            train_once(model, optimizer, batch)
         yield
 
 
 def test_the_limit_holds_after_a_handler_has_raised_at_the_gate(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    assert ends(in_steps(lambda _: None), monkeypatch, raises=25) == every(5)
+    assert ends(in_steps(lambda _: None), monkeypatch, raises=25) == multiples(5)
 
 
 class Generators:
@@ -257,7 +259,7 @@ class Generators:
 def test_a_sampler_may_yield_generators(monkeypatch: pytest.MonkeyPatch) -> None:
     loader: Any = DataLoader(TensorDataset(torch.ones(4, 4)), batch_sampler=Generators())  # type: ignore[arg-type]
     loop = in_steps(lambda _: None, batches=(batch for (batch,) in loader))
-    assert ends(loop, monkeypatch) == every(5)
+    assert ends(loop, monkeypatch) == multiples(5)
 
 
 def test_a_measured_block_of_the_script_ends_no_turns(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -266,4 +268,4 @@ def test_a_measured_block_of_the_script_ends_no_turns(monkeypatch: pytest.Monkey
             with hops_profiler.profile():
                 pass
 
-    assert ends(in_steps(measure), monkeypatch) == every(5)
+    assert ends(in_steps(measure), monkeypatch) == multiples(5)

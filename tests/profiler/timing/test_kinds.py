@@ -45,10 +45,10 @@ def runs(shared_node: Node) -> Runs:
     return {name: (lines, reports[pid]) for (name, pid), lines in losses.items()}
 
 
-def _losses_by_name(out: str) -> dict[tuple[str, int], list[str]]:
+def _losses_by_name(output: str) -> dict[tuple[str, int], list[str]]:
     losses: dict[tuple[str, int], list[str]] = {}
     lines: list[str] = []
-    for line in out.splitlines():
+    for line in output.splitlines():
         if line.startswith(("0x", "-0x")):
             lines.append(line)
         else:

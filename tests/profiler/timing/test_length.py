@@ -34,12 +34,12 @@ class Batches:
     """A loader without a range: what is read of it is told by the `LoaderPass`."""
 
     def __init__(self) -> None:
-        self.given = 0
+        self.batch_index = 0
 
     def __iter__(self) -> Iterator[int]:
-        self.given = 0
+        self.batch_index = 0
         for batch in LOADER:
-            self.given += 1
+            self.batch_index += 1
             yield batch
 
 
@@ -57,33 +57,35 @@ class Trainer:
             self.state.global_step += 1
 
 
-def told(
+def planned_lengths(
     tmp_path: Path,
     source: str,
-    found: list[float | None] | None = None,
+    reads: list[float | None] | None = None,
     *,
-    each: float = 1.0,
-    every: int = 1,
+    step_count: float = 1.0,
+    interval: int = 1,
     **variables: Any,
 ) -> list[float | None]:
-    """What is read at each call of `step`, or one of ``every``, in a script of this source."""
+    """What is read at each call of `step`, or one of ``interval``, in a script of this source."""
     script = tmp_path / "train.py"
     script.write_text(source)
     os.utime(script, (1.0, 1.0))
     loader = Batches()
     length = Length(begin=2.0)
-    found = [] if found is None else found
+    reads = [] if reads is None else reads
 
     steps = itertools.count(1)
 
     def step(*_: object) -> None:
-        text = LoaderPass(loader.given, len(LOADER), each) if loader.given else None
+        text = (
+            LoaderPass(loader.batch_index, len(LOADER), step_count) if loader.batch_index else None
+        )
         result = next(steps)
-        if result % every == 0:
-            found.append(length.iterations(result, text))
+        if result % interval == 0:
+            reads.append(length.iterations(result, text))
 
     runpy.run_path(str(script), {"step": step, "loader": loader, **variables})
-    return found
+    return reads
 
 
 EPOCHS = {
@@ -101,22 +103,22 @@ EPOCHS = {
 
 
 @pytest.mark.parametrize("loop", EPOCHS.values(), ids=EPOCHS)
-@pytest.mark.parametrize("within", ["script", "function"])
-def test_epochs_times_the_loaders_length(tmp_path: Path, loop: str, within: str) -> None:
+@pytest.mark.parametrize("placement", ["script", "function"])
+def test_epochs_times_the_loaders_length(tmp_path: Path, loop: str, placement: str) -> None:
     args = argparse.Namespace(epochs=3, train=SimpleNamespace(epochs=3))
     source = f"{loop}\n    for number, batch in enumerate(loader):\n        step()\n"
-    if within == "function":
+    if placement == "function":
         source = f"def main():\n{indent(source, '    ')}\n\nif True:\n    main()\n"
     variables = {
         "args": args,
         "config": {"epochs": 3},
         "epochs": range(3),
         "bar": SimpleNamespace(iterable=range(3), __iter__=None),
-        "tqdm": lambda over, **_: over,
+        "tqdm": lambda iterable, **_: iterable,
     }
     if "in bar" in loop:
         source = source.replace("in bar", "in bar.iterable")
-    assert told(tmp_path, source, **variables) == [30.0] * 30
+    assert planned_lengths(tmp_path, source, **variables) == [30.0] * 30
 
 
 def test_an_epoch_in_a_function_of_its_own(tmp_path: Path) -> None:
@@ -132,12 +134,12 @@ for epoch in range(4):
     train(loader)
     print(end="")
 """
-    assert told(tmp_path, source) == [40.0] * 40
+    assert planned_lengths(tmp_path, source) == [40.0] * 40
 
 
 def test_a_resumed_training_has_less_left(tmp_path: Path) -> None:
     source = "for epoch in range(start, 5):\n    for batch in loader:\n        step()\n"
-    assert told(tmp_path, source, start=3) == [20.0] * 20
+    assert planned_lengths(tmp_path, source, start=3) == [20.0] * 20
 
 
 def test_accumulation_takes_several_batches_for_an_iteration(tmp_path: Path) -> None:
@@ -147,12 +149,12 @@ for epoch in range(3):
         if number % 5 == 0:
             step()
 """
-    assert told(tmp_path, source, each=5.0) == [6.0] * 6
+    assert planned_lengths(tmp_path, source, step_count=5.0) == [6.0] * 6
 
 
 def test_steps_without_a_loader(tmp_path: Path) -> None:
     source = "for update in range(4):\n    for minibatch in range(0, 64, 8):\n        step()\n"
-    assert told(tmp_path, source) == [None, *[32.0] * 31]
+    assert planned_lengths(tmp_path, source) == [None, *[32.0] * 31]
 
 
 def test_passes_that_only_fill_a_buffer_are_no_iterations(tmp_path: Path) -> None:
@@ -160,7 +162,7 @@ def test_passes_that_only_fill_a_buffer_are_no_iterations(tmp_path: Path) -> Non
     source = (
         "for number in range(400):\n    if number >= 30 and number % 10 == 0:\n        step()\n"
     )
-    results = told(tmp_path, source)
+    results = planned_lengths(tmp_path, source)
     assert results[:2] == [None, None]
     assert results[2:] == pytest.approx([37.0] * 35, abs=1.0)
 
@@ -174,14 +176,14 @@ while True:
     if done >= limit:
         break
 """
-    results = told(tmp_path, source, limit=50)
+    results = planned_lengths(tmp_path, source, limit=50)
     assert results[:2] == [None, None]
     assert results[2:] == pytest.approx([50.0] * 48)
 
 
 def test_a_while_that_counts_samples(tmp_path: Path) -> None:
     source = "seen = 0\nwhile seen < 6400:\n    step()\n    seen += 64\n"
-    assert told(tmp_path, source)[3:] == pytest.approx([101.0] * 97)
+    assert planned_lengths(tmp_path, source)[3:] == pytest.approx([101.0] * 97)
 
 
 def test_patience_is_no_length(tmp_path: Path) -> None:
@@ -195,7 +197,7 @@ for epoch in range(6):
     if bad >= 5:
         break
 """
-    assert told(tmp_path, source) == [60.0] * 60
+    assert planned_lengths(tmp_path, source) == [60.0] * 60
 
 
 @pytest.mark.parametrize(
@@ -211,7 +213,7 @@ for epoch in range(6):
 )
 def test_what_cannot_be_read_is_not_guessed(tmp_path: Path, source: str) -> None:
     turns = iter([True, False])
-    results = told(
+    results = planned_lengths(
         tmp_path, source, running=lambda: next(turns), folds=lambda: [1], secret=lambda: 3
     )
     assert results
@@ -228,7 +230,7 @@ def test_what_cannot_be_read_is_not_guessed(tmp_path: Path, source: str) -> None
 )
 def test_what_goes_on_until_it_is_stopped_has_no_length(tmp_path: Path, source: str) -> None:
     """hopsd would refuse the whole report."""
-    assert set(told(tmp_path, source, most=math.inf)) == {None}
+    assert set(planned_lengths(tmp_path, source, most=math.inf)) == {None}
 
 
 def test_a_script_changed_since_the_start_is_not_read(tmp_path: Path) -> None:
@@ -238,7 +240,7 @@ os.utime(__file__)
 for epoch in range(3):
     step()
 """
-    assert told(tmp_path, source) == [None] * 3
+    assert planned_lengths(tmp_path, source) == [None] * 3
 
 
 @pytest.mark.parametrize(
@@ -251,7 +253,7 @@ for epoch in range(3):
 )
 def test_every_loop_counts(tmp_path: Path, epoch: str) -> None:
     source = f"{epoch}\nfor number in range(3):\n    epoch()\n"
-    assert told(tmp_path, source) == [30.0] * 30
+    assert planned_lengths(tmp_path, source) == [30.0] * 30
 
 
 @pytest.mark.parametrize(
@@ -271,19 +273,20 @@ def main():
 
 main()
 """
-    results = told(tmp_path, source, every=30)
+    results = planned_lengths(tmp_path, source, interval=30)
     assert results[:2] == [None, None]
     assert results[2:] == pytest.approx([400.0] * 11, abs=10.0)
 
 
 @pytest.mark.parametrize(
-    ("body", "known"), [("for batch in loader: step()", [None] * 30), ("step()", [None, 3.0, 3.0])]
+    ("body", "expected_lengths"),
+    [("for batch in loader: step()", [None] * 30), ("step()", [None, 3.0, 3.0])],
 )
 def test_a_function_without_source_may_have_a_loop(
-    tmp_path: Path, body: str, known: list[float | None]
+    tmp_path: Path, body: str, expected_lengths: list[float | None]
 ) -> None:
     source = f"exec('def epoch(): \\n    {body}')\nfor number in range(3):\n    epoch()\n"
-    assert told(tmp_path, source) == known
+    assert planned_lengths(tmp_path, source) == expected_lengths
 
 
 def test_a_script_from_a_pipe_is_not_read_again(tmp_path: Path) -> None:
@@ -314,7 +317,7 @@ for number in range(4):
     fork = multiprocessing.get_context("fork")
     ends: list[str] = []
     results: list[float | None] = []
-    told(
+    planned_lengths(
         tmp_path,
         source,
         results,
@@ -328,12 +331,12 @@ for number in range(4):
 
 def test_a_script_of_any_length_is_bounded(tmp_path: Path) -> None:
     source = "\n" * MAX_LINES + "for epoch in range(3):\n    step()\n"
-    assert told(tmp_path, source) == [None] * 3
+    assert planned_lengths(tmp_path, source) == [None] * 3
 
 
 def test_a_trainer_knows(tmp_path: Path) -> None:
     source = "trainer.train(step)\n"
-    assert told(tmp_path, source, trainer=Trainer()) == [300.0] * 5
+    assert planned_lengths(tmp_path, source, trainer=Trainer()) == [300.0] * 5
 
 
 def test_a_loop_around_a_trainer_counts(tmp_path: Path) -> None:
@@ -343,17 +346,17 @@ from copy import deepcopy
 for fold in range(3):
     deepcopy(trainer).train(step)
 """
-    results = told(tmp_path, source, trainer=Trainer())
+    results = planned_lengths(tmp_path, source, trainer=Trainer())
     assert results[:5] == [900.0] * 5
     assert results[-1] == 10 + 300
 
 
 def test_a_trainer_within_a_loop_of_unknown_length_has_none(tmp_path: Path) -> None:
     source = "for rate in rates():\n    trainer.train(step)\n"
-    assert told(tmp_path, source, trainer=Trainer(), rates=lambda: [0.1]) == [None] * 5
+    assert planned_lengths(tmp_path, source, trainer=Trainer(), rates=lambda: [0.1]) == [None] * 5
 
 
-class Stored:
+class AttributeObject:
     """Attributes of several kinds; ``asked`` says which of them were computed."""
 
     __slots__ = ("__dict__", "asked", "slot")
@@ -385,12 +388,12 @@ class Settings(dict[str, int]):
         raise AssertionError(name)
 
 
-class Computed(dict[str, int]):
+class ComputedDict(dict[str, int]):
     def __getitem__(self, name: str) -> int:
         raise AssertionError(name)
 
 
-class Resolved:
+class ResolvedConfig:
     """As OmegaConf's and `ml_collections`' dictionaries: attributes are looked up in a place."""
 
     def __init__(self, place: str, item: object) -> None:
@@ -401,7 +404,7 @@ class Resolved:
 
 
 @pytest.mark.parametrize(
-    ("read", "known"),
+    ("read", "expected_length"),
     [
         ("stored.own", 3.0),
         ("stored.slot", 3.0),
@@ -417,23 +420,25 @@ class Resolved:
         ("collected.epochs", 3.0),
     ],
 )
-def test_nothing_of_the_program_is_computed(tmp_path: Path, read: str, known: float | None) -> None:
+def test_nothing_of_the_program_is_computed(
+    tmp_path: Path, read: str, expected_length: float | None
+) -> None:
     """The loop itself goes over another range, so that it computes nothing either."""
-    stored = Stored()
+    stored_object = AttributeObject()
     loop = ast.parse(f"for epoch in range({read}): pass").body[0]
     assert isinstance(loop, ast.For)
     variables = {
         "epoch": 1,
-        "stored": stored,
+        "stored": stored_object,
         "settings": Settings(epochs=3),
-        "computed": Computed(epochs=3),
+        "computed": ComputedDict(epochs=3),
         "numbers": [1, 3],
-        "omega": Resolved("_content", SimpleNamespace(_val=3)),
-        "collected": Resolved("_fields", 3),
+        "omega": ResolvedConfig("_content", SimpleNamespace(_val=3)),
+        "collected": ResolvedConfig("_fields", 3),
     }
     passes = _count_passes(loop.iter, loop.target, _Names(variables, {}))
-    assert passes == (None if known is None else (3, 1))
-    assert stored.asked == []
+    assert passes == (None if expected_length is None else (3, 1))
+    assert stored_object.asked == []
 
 
 def test_parsed_functions_are_not_kept(tmp_path: Path) -> None:
@@ -467,7 +472,7 @@ def main():
 main()
 """
     alive: list[object] = []
-    assert told(tmp_path, source, watched=[], alive=alive) == [None, 2.0]
+    assert planned_lengths(tmp_path, source, watched=[], alive=alive) == [None, 2.0]
     assert alive == [None, None]
 
 
@@ -481,9 +486,9 @@ def main(rate=0.1):
 
 main()
 """
-    kept: dict[str, object] = {}
-    assert told(tmp_path, source, kept=kept) == [None, None]
-    assert kept == {"rate": 0.1}
+    namespace: dict[str, object] = {}
+    assert planned_lengths(tmp_path, source, kept=namespace) == [None, None]
+    assert namespace == {"rate": 0.1}
 
 
 def test_variables_that_another_function_keeps_are_not_emptied(tmp_path: Path) -> None:
@@ -501,34 +506,36 @@ def main(rate=0.1):
 
 main()
 """
-    kept: dict[str, object] = {}
-    told(tmp_path, source, kept=kept)
-    assert kept["rate"] == 0.1
+    namespace: dict[str, object] = {}
+    planned_lengths(tmp_path, source, kept=namespace)
+    assert namespace["rate"] == 0.1
 
 
 class PreemptedError(Exception):
     """A handler's."""
 
 
-@pytest.mark.parametrize("where", [(ast, "parse"), (_Names, "range"), (_Names, "number")])
+@pytest.mark.parametrize("target", [(ast, "parse"), (_Names, "range"), (_Names, "number")])
 def test_what_a_handler_raises_during_a_look_ends_the_program(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: tuple[object, str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, target: tuple[object, str]
 ) -> None:
     """It went on as if nobody had told it to stop."""
 
     def handler(_: int, __: object) -> None:
         raise PreemptedError
 
-    def interrupted(*_: object) -> None:
+    def interrupt(*_: object) -> None:
         signal.raise_signal(signal.SIGUSR1)
 
-    monkeypatch.setattr(*where, interrupted)
-    earlier = signal.signal(signal.SIGUSR1, handler)
+    monkeypatch.setattr(*target, interrupt)
+    handler_before = signal.signal(signal.SIGUSR1, handler)
     try:
         with pytest.raises(PreemptedError):
-            told(tmp_path, "at = 0\nfor epoch in range(3):\n    while at < 9:\n        step()\n")
+            planned_lengths(
+                tmp_path, "at = 0\nfor epoch in range(3):\n    while at < 9:\n        step()\n"
+            )
     finally:
-        signal.signal(signal.SIGUSR1, earlier)
+        signal.signal(signal.SIGUSR1, handler_before)
 
 
 def test_an_elastic_loader_knows(tmp_path: Path) -> None:
@@ -537,4 +544,4 @@ def test_an_elastic_loader_knows(tmp_path: Path) -> None:
     loader = elastic.ElasticLoader(range(10), global_batch=4, epochs=3, rank=0, world_size=1)
     loader.load_state_dict({**loader.state_dict(), "offset": 2, "step": 2})
     source = "for each in elastic.steps():\n    step()\nstep()\n"
-    assert told(tmp_path, source, elastic=loader) == [7.0] * 7 + [None]
+    assert planned_lengths(tmp_path, source, elastic=loader) == [7.0] * 7 + [None]

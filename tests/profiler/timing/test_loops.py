@@ -275,13 +275,13 @@ def test_steps_that_nobody_hears_are_told_by_the_passes() -> None:
 def test_a_loader_knows_how_many_samples_it_read() -> None:
     """Whatever collating makes of them: here the batch axis is the second."""
 
-    def turned(parts: Any) -> torch.Tensor:
+    def transpose(parts: Any) -> torch.Tensor:
         return torch.stack([features for features, _ in parts], 1)
 
     loop = Loop()
 
     def train() -> None:
-        for features in DataLoader(rows(90), batch_size=8, collate_fn=turned):
+        for features in DataLoader(rows(90), batch_size=8, collate_fn=transpose):
             loop.step(features.T)
 
     assert measured(train)["samples"] == 90
@@ -294,8 +294,8 @@ def test_a_second_axis_that_a_layer_calls_the_batchs() -> None:
             self.words, self.layer = nn.Embedding(10, 8), nn.LSTM(8, 8)
 
         def forward(self, words: torch.Tensor) -> torch.Tensor:
-            out: torch.Tensor = self.layer(self.words(words))[0]
-            return out
+            result: torch.Tensor = self.layer(self.words(words))[0]
+            return result
 
     model = Words()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -436,15 +436,15 @@ def nothing_compiled() -> Iterator[None]:
 
 @pytest.mark.usefixtures("nothing_compiled")
 @pytest.mark.filterwarnings("ignore::UserWarning", "ignore::DeprecationWarning")
-@pytest.mark.parametrize("what", ["model", "function", "in place"])
-def test_what_is_compiled_is_seen_without_a_loader_too(what: str) -> None:
+@pytest.mark.parametrize("kind", ["model", "function", "in place"])
+def test_what_is_compiled_is_seen_without_a_loader_too(kind: str) -> None:
     loop = Loop()
 
     def train() -> None:
         loss = forward = lambda features: loop.model(features).square().mean()
-        if what == "model":
+        if kind == "model":
             loop.model = torch.compile(loop.model, backend="eager")  # type: ignore[assignment]
-        elif what == "in place":
+        elif kind == "in place":
             loop.model.compile(backend="eager")
         else:
             loss = torch.compile(forward, backend="eager", fullgraph=True)
@@ -459,8 +459,8 @@ def test_what_is_compiled_is_seen_without_a_loader_too(what: str) -> None:
 
 @pytest.mark.usefixtures("nothing_compiled")
 @pytest.mark.filterwarnings("ignore::UserWarning", "ignore::DeprecationWarning")
-@pytest.mark.parametrize("what", ["model", "in place"])
-def test_a_model_compiled_after_some_training_is_not_compiled_again(what: str) -> None:
+@pytest.mark.parametrize("kind", ["model", "in place"])
+def test_a_model_compiled_after_some_training_is_not_compiled_again(kind: str) -> None:
     loop = Loop()
 
     def train() -> None:
@@ -468,7 +468,7 @@ def test_a_model_compiled_after_some_training_is_not_compiled_again(what: str) -
             loop.step(torch.randn(8, FEATURES))
 
     def compile_and_train() -> None:
-        if what == "model":
+        if kind == "model":
             loop.model = torch.compile(loop.model, backend="eager")  # type: ignore[assignment]
         else:
             loop.model.compile(backend="eager")
@@ -481,17 +481,22 @@ def test_a_model_compiled_after_some_training_is_not_compiled_again(what: str) -
 
 def test_what_is_listened_to_can_be_pickled() -> None:
     measured(lambda: None)
-    kept = (torch.save, torch.autograd.backward, nn.Module.eval, torch.optim.Optimizer.__init__)
-    for function in kept:
+    functions = (
+        torch.save,
+        torch.autograd.backward,
+        nn.Module.eval,
+        torch.optim.Optimizer.__init__,
+    )
+    for function in functions:
         assert pickle.loads(pickle.dumps(function)) is function  # noqa: S301
 
 
 def test_modules_are_called_as_ever_after_a_look() -> None:
-    earlier = nn.Module.__call__
+    call_before = nn.Module.__call__
     measured(lambda: [Loop().step(torch.randn(2, FEATURES)) for _ in range(3)])
     loop = Loop()
     measured(lambda: [loop.step(torch.randn(2, FEATURES)) for _ in range(7)])
-    assert nn.Module.__call__ is earlier
+    assert nn.Module.__call__ is call_before
 
 
 @pytest.mark.parametrize("loader", [True, False])
@@ -522,20 +527,20 @@ def test_what_is_told_together_gives_the_same_result(
                 peer.step()
 
     results = []
-    for together in (1, 7, 64):
+    for batch_steps in (1, 7, 64):
         with hops_profiler.profile() as session:
-            monkeypatch.setattr(session._hooks, "batch_steps", together)
+            monkeypatch.setattr(session._hooks, "batch_steps", batch_steps)
             train()
         report = session.summary()
         assert (report["failure"], report["iterations"]) == ("", 300)
-        same = ("samples", "timed", "phases", "interrupted", "basics")
-        results.append({name: report[name] for name in same})
+        keys = ("samples", "timed", "phases", "interrupted", "basics")
+        results.append({name: report[name] for name in keys})
     assert results[0] == results[1] == results[2]
 
 
-@pytest.mark.parametrize("rest", [0, 1])
+@pytest.mark.parametrize("slow_milliseconds", [0, 1])
 def test_a_step_whose_part_without_a_graph_is_slow_once_is_no_evaluation(
-    monkeypatch: pytest.MonkeyPatch, rest: int
+    monkeypatch: pytest.MonkeyPatch, slow_milliseconds: int
 ) -> None:
     """Clipping of gradients, while another process has the processor; in each step or the others'.
 
@@ -551,7 +556,7 @@ def test_a_step_whose_part_without_a_graph_is_slow_once_is_no_evaluation(
         for number, (features,) in enumerate(DataLoader(TensorDataset(torch.randn(320, 4)), 8)):
             now += 0.01
             loop.model(features).square().mean().backward()
-            if number % (1 + rest) == 0:
+            if number % (1 + slow_milliseconds) == 0:
                 with torch.no_grad():
                     now += 0.5 if number == 12 else 0.001
             loop.optimizer.step()
@@ -593,12 +598,12 @@ def test_a_handler_may_raise_anywhere_while_events_are_told() -> None:
     signals, report, number = True, [], 0
 
     def handler(frame: Any, event: str, _: object) -> Any:
-        nonlocal left
+        nonlocal opcodes_left
         if frame.f_code is not events.EventQueue.flush.__code__:
             return None
         frame.f_trace_opcodes = True
-        left -= event == "opcode"
-        if not left:
+        opcodes_left -= event == "opcode"
+        if not opcodes_left:
             raise PreemptedError
         return handler
 
@@ -607,23 +612,23 @@ def test_a_handler_may_raise_anywhere_while_events_are_told() -> None:
         session._hooks._queue.extend((lambda *_: report.append(number), None))
         session._hooks._queue.flush()
 
-    earlier = sys.gettrace()
+    trace_before = sys.gettrace()
     with hops_profiler.profile() as session:
         while signals:
             number += 1
-            left, signals = number, False
+            opcodes_left, signals = number, False
             sys.settrace(handler)
             try:
                 tell()
             except PreemptedError:
                 signals = True
             finally:
-                sys.settrace(earlier)
+                sys.settrace(trace_before)
             tell()
             assert report[-1] == number
-            telling = threading.Thread(target=tell, daemon=True)
-            telling.start()
-            telling.join(60)
+            teller = threading.Thread(target=tell, daemon=True)
+            teller.start()
+            teller.join(60)
             assert report == [number]
         assert session.summary()["failure"] == ""
     assert number > 20
@@ -636,7 +641,7 @@ def test_what_a_handler_raises_while_events_are_told_is_the_programs() -> None:
         raise PreemptedError
 
     def note(place: str) -> None:
-        if place == where:
+        if place == phase:
             session._hooks._queue.extend((lambda *_: signal.raise_signal(signal.SIGUSR1), None))
 
     class Rows(Dataset[torch.Tensor]):
@@ -657,18 +662,18 @@ def test_what_a_handler_raises_while_events_are_told_is_the_programs() -> None:
             loop.optimizer.step()
 
     loop, loader = Loop(), DataLoader(Rows())
-    earlier = signal.signal(signal.SIGUSR1, handler)
+    handler_before = signal.signal(signal.SIGUSR1, handler)
     try:
         with hops_profiler.profile() as session:
-            for where in ("data", "backward", "update"):  # noqa: B007 - note() reads it
+            for phase in ("data", "backward", "update"):  # noqa: B007 - note() reads it
                 with pytest.raises(PreemptedError):
                     train()
                 assert not session._hooks.recorder.in_phase
-            where = "nowhere"
+            phase = "nowhere"
             train()
             report = session.summary()
     finally:
-        signal.signal(signal.SIGUSR1, earlier)
+        signal.signal(signal.SIGUSR1, handler_before)
     assert (report["failure"], report["iterations"]) == ("", 4)
 
 
@@ -677,7 +682,7 @@ def test_a_block_begins_once_another_thread_has_told_what_was_before(
 ) -> None:
     begins, report = threading.Event(), []
 
-    class Watched:
+    class WatchedLock:
         """A lock that says when somebody wants it."""
 
         def __init__(self) -> None:
@@ -687,7 +692,7 @@ def test_a_block_begins_once_another_thread_has_told_what_was_before(
             return getattr(self.lock, name)
 
         def __enter__(self) -> None:
-            if threading.current_thread() is beginning:
+            if threading.current_thread() is beginner:
                 begins.set()
             self.lock.__enter__()
 
@@ -701,17 +706,17 @@ def test_a_block_begins_once_another_thread_has_told_what_was_before(
         begins.set()
 
     def slow(*_: object) -> None:
-        beginning.start()
+        beginner.start()
         begins.wait()
 
     with hops_profiler.profile() as session:
-        monkeypatch.setattr(session._hooks._queue, "_lock", Watched())
-        beginning = threading.Thread(target=begin)
+        monkeypatch.setattr(session._hooks._queue, "_lock", WatchedLock())
+        beginner = threading.Thread(target=begin)
         session._hooks._queue.extend((slow, None))
-        telling = threading.Thread(target=session._hooks._queue.flush)
-        telling.start()
-        telling.join()
-        beginning.join()
+        flusher = threading.Thread(target=session._hooks._queue.flush)
+        flusher.start()
+        flusher.join()
+        beginner.join()
         assert session.summary()["failure"] == ""
     assert report == [1, 2]
 
@@ -728,12 +733,12 @@ def test_what_is_noted_between_steps_does_not_grow_for_ever() -> None:
 def test_a_handler_that_saves_while_the_recorder_is_told_is_not_waited_for() -> None:
     report: list[str] = []
 
-    def handled(*_: object) -> None:
+    def save(*_: object) -> None:
         assert not session._hooks._queue.flush()
         report.append("first")
 
     with hops_profiler.profile() as session:
-        session._hooks._queue.extend((handled, None))
+        session._hooks._queue.extend((save, None))
         session._hooks._queue.extend((lambda *_: report.append("second"), None))
         session.summary()
     assert report == ["first", "second"]
@@ -742,13 +747,13 @@ def test_a_handler_that_saves_while_the_recorder_is_told_is_not_waited_for() -> 
 def test_after_a_failure_nothing_is_kept_and_the_first_one_is_reported(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def broken(*_: object) -> None:
+    def fail(*_: object) -> None:
         raise ValueError("first")
 
     with hops_profiler.profile() as session:
         monkeypatch.setattr(session._hooks, "failure", "")
         for _ in range(3):
-            session._hooks._queue.extend((broken, None))
+            session._hooks._queue.extend((fail, None))
         report = session.summary()
         assert (report["failure"], len(session._hooks._queue.events)) == ("ValueError('first')", 0)
 

@@ -16,7 +16,7 @@ PROGRAM = Path(__file__).parents[1] / "programs" / "memory.py"
 
 
 @pytest.mark.parametrize(
-    ("iteration", "how", "told"),
+    ("iteration", "way", "expected_reports"),
     [
         ("0", "uncaught", [(0, True)]),
         ("2", "uncaught", [(2, True)]),
@@ -26,11 +26,11 @@ PROGRAM = Path(__file__).parents[1] / "programs" / "memory.py"
     ],
 )
 def test_an_error_that_nobody_caught(
-    node: Node, iteration: str, how: str, told: list[tuple[int, bool]]
+    node: Node, iteration: str, way: str, expected_reports: list[tuple[int, bool]]
 ) -> None:
-    result = node.run(PROGRAM, iteration, how)
-    assert (result.code == 0) == (how == "caught"), result.err
-    assert [(r["iterations"], r["out_of_memory"]) for r in result.reports] == told
+    result = node.run(PROGRAM, iteration, way)
+    assert (result.code == 0) == (way == "caught"), result.err
+    assert [(r["iterations"], r["out_of_memory"]) for r in result.reports] == expected_reports
 
 
 def test_in_a_process_that_pytorch_started(node: Node) -> None:

@@ -28,7 +28,7 @@ def needs(module: str) -> pytest.MarkDecorator:
     return pytest.mark.skipif(missing, reason=f"{module} is not installed")
 
 
-def believed(report: dict[str, Any]) -> None:
+def check_report(report: dict[str, Any]) -> None:
     """The daemon takes it."""
     name = ".".join(str(report[k]) for k in ("job", "run", "node", "rank", "pid")) + ".json"
     parse_report(json.dumps(report).encode(), name, time.time())
@@ -66,15 +66,15 @@ def test_losses_are_bitwise_equal_and_counts_exact(
     assert profile.losses == alone.losses
     assert alone.reports == []
     (report,) = profile.reports
-    believed(report)
+    check_report(report)
     assert report["failure"] == ""
     assert report["final"] is True
     unseen = program == "inference" or (program == "compiled_step" and not OLD)
     assert report["kind"] == ("inference" if unseen else "training")
     if program in ("plain", "huggingface", "lightning_loop"):
         assert report["planned"] == 40
-    counted = report["iterations"], report["samples"], report["params"]
-    assert counted == (iterations, samples, params)
+    counts = report["iterations"], report["samples"], report["params"]
+    assert counts == (iterations, samples, params)
 
 
 def test_an_evaluation_is_no_iterations_time(node: Node) -> None:
@@ -108,10 +108,10 @@ def test_ranks_report_each_and_the_fast_one_shows_its_wait(node: Node) -> None:
     session = []
     for _ in range(3):
         reports = node.torchrun(2, "spread").reports
-        told = [(r["rank"], r["world"], r["samples"]) for r in reports]
-        assert told == [(0, 2, 320), (1, 2, 320)]
+        rank_counts = [(r["rank"], r["world"], r["samples"]) for r in reports]
+        assert rank_counts == [(0, 2, 320), (1, 2, 320)]
         for report in reports:
-            believed(report)
+            check_report(report)
         fast, slow = (report["basics"] for report in reports)
         if (
             fast["t_w"] == pytest.approx(0.020, rel=0.3)
@@ -167,7 +167,7 @@ for iteration in range(20):
     assert report["program"] == hashlib.sha256(script.read_bytes()).hexdigest()[:12]
     (plain,) = node.program("plain").reports
     assert plain["saved"] is None
-    believed(report)
+    check_report(report)
 
 
 def test_a_save_that_is_a_programs_last_act_is_over_with_it(node: Node) -> None:

@@ -38,16 +38,16 @@ def test_waiting_and_traffic_agree_with_clocks_around_the_all_reduces(
     for _ in range(3):
         result = node.torchrun(ranks, "ranks", "local")
         results = [r["basics"] for r in result.reports]
-        told = [(basics["t_w"], basics["t_c"]) for basics in results]
+        rank_times = [(basics["t_w"], basics["t_c"]) for basics in results]
         assert all(report["communication_timed"] for report in result.reports)
         clocks = json.loads(result.out.splitlines()[-1])
         bound = 0.1 * min(basics["t_iter"] for basics in results)
         if all(
             mine == pytest.approx(clock, abs=bound)
-            for rank, by_hand in zip(told, clocks, strict=True)
+            for rank, by_hand in zip(rank_times, clocks, strict=True)
             for mine, clock in zip(rank, by_hand, strict=True)
         ):
-            assert told[1][0] < min(wait for wait, _ in told[:1] + told[2:])
+            assert rank_times[1][0] < min(wait for wait, _ in rank_times[:1] + rank_times[2:])
             return
-        session.append((told, clocks, bound))
+        session.append((rank_times, clocks, bound))
     pytest.fail(f"waiting and traffic of each rank, by clocks, and what is allowed: {session}")

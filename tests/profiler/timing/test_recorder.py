@@ -197,10 +197,10 @@ def _events(kinds: list[tuple[str, int]]) -> list[Any]:
     events: list[Any] = []
     now = 64.0
 
-    def note(*what: object) -> None:
+    def note(*event: object) -> None:
         nonlocal now
         now += 1 / 64 * (1 + len(events) % 5)
-        events.extend(what if len(what) == 2 else (*what, now))
+        events.extend(event if len(event) == 2 else (*event, now))
 
     def batch(size: int) -> None:
         note(Recorder.begin_data)
@@ -228,10 +228,10 @@ def _events(kinds: list[tuple[str, int]]) -> list[Any]:
     return events
 
 
-def _told(events: list[Any], *, together: bool) -> Recorder:
+def _recorder_of(events: list[Any], *, is_batched: bool) -> Recorder:
     recorder, position = Recorder(), 0
     while position < len(events):
-        several = recorder.consume_regular_iterations(events, position) if together else 0
+        several = recorder.consume_regular_iterations(events, position) if is_batched else 0
         if not several:
             events[position](recorder, events[position + 1])
         position += several or 2
@@ -255,11 +255,11 @@ def _state(recorder: Recorder) -> dict[str, Any]:
 @given(st.lists(st.tuples(st.sampled_from(KINDS), st.integers(0, 9)), max_size=40))
 def test_usual_iterations_may_be_told_together(kinds: list[tuple[str, int]]) -> None:
     events = _events([("usual", 8)] * 4 + kinds + [("usual", 8)] * 2)
-    one, several = _told(events, together=False), _told(events, together=True)
-    assert _state(one) == _state(several)
-    for name, series in one.counts.phases.items():
+    single, several = _recorder_of(events, is_batched=False), _recorder_of(events, is_batched=True)
+    assert _state(single) == _state(several)
+    for name, series in single.counts.phases.items():
         assert series.as_json() == several.counts.phases[name].as_json()
-    assert one.counts.iteration.as_json() == several.counts.iteration.as_json()
+    assert single.counts.iteration.as_json() == several.counts.iteration.as_json()
 
 
 @given(
@@ -271,10 +271,12 @@ def test_usual_iterations_may_be_told_together(kinds: list[tuple[str, int]]) -> 
         max_size=200,
     )
 )
-def test_whatever_is_said_no_time_is_lost_or_counted_twice(said: list[tuple[str, float]]) -> None:
+def test_whatever_is_said_no_time_is_lost_or_counted_twice(
+    event_list: list[tuple[str, float]],
+) -> None:
     """The phases of the timed iterations add up to their wall time, and nothing is negative."""
     recorder, now = Recorder(), 50.0
-    for kind, seconds in said:
+    for kind, seconds in event_list:
         now += seconds
         if kind in ("data", "backward", "update"):
             getattr(recorder, f"begin_{kind}")(now)
@@ -323,9 +325,9 @@ def test_a_series_does_not_grow() -> None:
 def test_the_pattern_is_the_form_that_fits(
     data: float, forward: float, backward_update: float
 ) -> None:
-    overlapped = max(data, backward_update) + forward
+    overlap_seconds = max(data, backward_update) + forward
     sequential = data + forward + backward_update
-    assert pattern(overlapped * 1.02, data, forward, backward_update) == 1
+    assert pattern(overlap_seconds * 1.02, data, forward, backward_update) == 1
     assert pattern(sequential * 0.99, data, forward, backward_update) == 2
 
 
@@ -339,21 +341,21 @@ class Batch:
         self.samples, self.unclear = samples, unclear
 
 
-def samples_where(read: int, given: int, seen: Batch) -> float:
+def samples_where(read: int, model_samples: int, batch: Batch) -> float:
     """Of ten iterations that read so many rows, of which the model is given so many."""
     loop = Loop()
     for iteration in range(10):
         loop.fetch(samples=read)
         if iteration in (1, 2):
-            seen.samples = given
-            loop.recorder.inspect(seen)
+            batch.samples = model_samples
+            loop.recorder.inspect(batch)
         loop.phase("backward", 0.3)
         loop.step()
     return loop.recorder.samples / 10
 
 
 @pytest.mark.parametrize(
-    ("read", "given", "seen", "samples"),
+    ("read", "model_samples", "batch", "samples"),
     [
         (32, 8, Batch(8, 8, set()), 8),  # a quarter of what is read
         (32, 8, Batch(16, 8, set()), 8),  # by two models
@@ -369,9 +371,9 @@ def samples_where(read: int, given: int, seen: Batch) -> float:
     ],
 )
 def test_what_the_model_is_given_corrects_what_was_read(
-    read: int, given: int, seen: Batch, samples: int
+    read: int, model_samples: int, batch: Batch, samples: int
 ) -> None:
-    assert samples_where(read, given, seen) == samples
+    assert samples_where(read, model_samples, batch) == samples
 
 
 def test_one_look_that_differs_corrects_nothing() -> None:

@@ -14,17 +14,17 @@ from hops_profiler.timing import report
 
 from hopsd.core.report.reports import FILE_NAME
 
-OWN = report.token()
-NAME = report.file_name("17", 0, "n0", 0, 4242, OWN)
+TOKEN = report.token()
+NAME = report.file_name("17", 0, "n0", 0, 4242, TOKEN)
 
 
 def test_a_report_is_replaced_as_a_whole_and_all_may_read_it(tmp_path: Path) -> None:
-    earlier = os.umask(0o077)
+    umask_before = os.umask(0o077)
     try:
         for position in range(3):
             report.write(str(tmp_path), NAME, {"at": position})
     finally:
-        os.umask(earlier)
+        os.umask(umask_before)
     (path,) = tmp_path.iterdir()
     assert json.loads(path.read_text()) == {"at": 2}
     assert stat.S_IMODE(path.stat().st_mode) == 0o644
@@ -60,18 +60,18 @@ def test_what_lies_at_the_name_is_neither_waited_for_nor_written_to(tmp_path: Pa
 
 def test_a_partial_file_cannot_be_foreseen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """And where it were, the file there would not be opened."""
-    opened: list[tuple[Path, int]] = []
+    open_calls: list[tuple[Path, int]] = []
     real = os.open
 
-    def noted(path: Path, flags: int, mode: int = 0o777) -> int:
-        opened.append((path, flags))
+    def note_open(path: Path, flags: int, mode: int = 0o777) -> int:
+        open_calls.append((path, flags))
         return real(path, flags, mode)
 
-    monkeypatch.setattr(os, "open", noted)
+    monkeypatch.setattr(os, "open", note_open)
     for _ in range(2):
         report.write(str(tmp_path), NAME, {})
-    assert opened[0][0] != opened[1][0]
-    assert all(flags & os.O_EXCL and flags & os.O_NOFOLLOW for _, flags in opened)
+    assert open_calls[0][0] != open_calls[1][0]
+    assert all(flags & os.O_EXCL and flags & os.O_NOFOLLOW for _, flags in open_calls)
 
 
 def test_a_full_or_missing_folder_leaves_nothing_behind(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.live, pytest.mark.gpu, pytest.mark.timeout(600)]
 PROGRAMS = Path(__file__).parents[1] / "programs"
 
 
-def watched(node: Node, program: str, *arguments: str) -> tuple[dict[str, Any], str]:
+def run_on_gpu(node: Node, program: str, *arguments: str) -> tuple[dict[str, Any], str]:
     """The only report, and what the program printed."""
     result = node.run(PROGRAMS / f"gpu_{program}.py", *arguments)
     assert result.code == 0, result.err
@@ -29,13 +29,13 @@ def watched(node: Node, program: str, *arguments: str) -> tuple[dict[str, Any], 
 
 def test_phases_are_those_that_the_training_itself_measures(node: Node) -> None:
     """Without waiting for the GPU: the program raises if somebody does."""
-    report, out = watched(node, "timed")
-    forward, backward, update, _ = (1e-3 * value for value in json.loads(out))
+    report, output = run_on_gpu(node, "timed")
+    forward, backward, update, _ = (1e-3 * value for value in json.loads(output))
     session = report["basics"]
     assert session["clock"] == "cuda"
     assert report["iterations"] == 90
     for name, truth in (("t_f", forward), ("t_b", backward), ("t_u", update)):
-        assert session[name] == pytest.approx(truth, rel=0.1, abs=1e-4), (name, session, out)
+        assert session[name] == pytest.approx(truth, rel=0.1, abs=1e-4), (name, session, output)
 
 
 def test_a_profile_run_measures_the_gpu_not_how_fast_the_loop_queues_work(node: Node) -> None:
@@ -62,8 +62,8 @@ def test_a_profile_run_measures_the_gpu_not_how_fast_the_loop_queues_work(node: 
 def test_losses_are_bitwise_equal(node: Node, kind: str) -> None:
     alone = node.run(PROGRAMS / "gpu_train.py", "12", kind, profiler=False)
     assert alone.code == 0, alone.err
-    report, out = watched(node, "train", "12", kind)
-    assert out == alone.out
+    report, output = run_on_gpu(node, "train", "12", kind)
+    assert output == alone.out
     assert report["iterations"] == 12
     assert report["kind"] == "training"
 

@@ -62,13 +62,13 @@ def job_rates(case: Shares) -> Floats:
     return rates
 
 
-def feasible(case: Shares, least: Floats) -> bool:
-    """Whether some X gives every job at least the rate ``least``."""
+def feasible(case: Shares, minimum_rates: Floats) -> bool:
+    """Whether some X gives every job at least the rate ``minimum_rates``."""
     rows, limits = constraints(case)
     answer = linprog(
         np.zeros(case.rates.size),
         A_ub=np.vstack((rows, -job_rates(case))),
-        b_ub=np.concatenate((limits, -least)),
+        b_ub=np.concatenate((limits, -minimum_rates)),
         bounds=(0, 1),
     )
     return bool(answer.status == 0)
@@ -77,10 +77,12 @@ def feasible(case: Shares, least: Floats) -> bool:
 def largest_multiple(case: Shares, unit: Floats) -> float:
     """The largest z such that some X gives every job at least the rate ``z * unit``."""
     rows, limits = constraints(case)
-    below = np.zeros((len(rows), 1))
+    zero_column = np.zeros((len(rows), 1))
     answer = linprog(
         np.append(np.zeros(case.rates.size), -1.0),
-        A_ub=np.vstack((np.hstack((rows, below)), np.hstack((-job_rates(case), unit[:, None])))),
+        A_ub=np.vstack(
+            (np.hstack((rows, zero_column)), np.hstack((-job_rates(case), unit[:, None])))
+        ),
         b_ub=np.append(limits, np.zeros(len(unit))),
         bounds=[(0, 1)] * case.rates.size + [(0, None)],
     )
@@ -117,10 +119,10 @@ def test_water_filling_leaves_nothing_for_anybody(case: Shares) -> None:
     """
     level = levels(case, max_min(case))
     unit = case.equal_rates / case.gpus
-    for m, own in enumerate(level):
-        least = np.where(level <= own * (1 + 1e-6), level * (1 - 1e-7), 0.0)
-        least[m] = own * 1.01
-        assert not feasible(case, least * unit)
+    for m, level_of_job in enumerate(level):
+        minimum_rates = np.where(level <= level_of_job * (1 + 1e-6), level * (1 - 1e-7), 0.0)
+        minimum_rates[m] = level_of_job * 1.01
+        assert not feasible(case, minimum_rates * unit)
 
 
 @hypothesis_settings(max_examples=60, deadline=None)
@@ -170,7 +172,7 @@ def test_of_the_shortest_makespans_nothing_more_can_be_done(case: Shares) -> Non
     """The plain program is open about all jobs but the longest ones."""
     x = makespan(case)
     longest = (case.remaining / (case.rates * x).sum(axis=1)).max()
-    assert relative(case, x) == pytest.approx(most(case, case.remaining / longest), rel=5e-3)
+    assert relative(case, x) == pytest.approx(largest_sum(case, case.remaining / longest), rel=5e-3)
 
 
 @hypothesis_settings(max_examples=60, deadline=None)
@@ -179,21 +181,21 @@ def test_of_the_fairest_finishes_nothing_more_can_be_done(case: Shares) -> None:
     x = finish_time_fairness(case)
     slack = worst_rho(case, x) * case.alone_seconds - case.elapsed_seconds
     # The bound is known to 1e-7, and what others can do may depend on it much.
-    assert relative(case, x) == pytest.approx(most(case, case.remaining / slack), rel=5e-3)
+    assert relative(case, x) == pytest.approx(largest_sum(case, case.remaining / slack), rel=5e-3)
 
 
 def relative(case: Shares, x: Floats) -> float:
     return float((case.rates / case.equal_rates[:, None] * x).sum())
 
 
-def most(case: Shares, least: Floats) -> float:
-    """The largest sum of relative throughputs with the rates ``least``: a dense program."""
+def largest_sum(case: Shares, minimum_rates: Floats) -> float:
+    """The largest sum of relative throughputs with the rates ``minimum_rates``: a dense program."""
     value = case.rates / case.equal_rates[:, None]
     rows, limits = constraints(case)
     answer = linprog(
         -value.ravel(),
-        A_ub=np.vstack((rows, -job_rates(case) / least[:, None])),
-        b_ub=np.append(limits, np.full(len(least), -1.0 + 1e-6)),
+        A_ub=np.vstack((rows, -job_rates(case) / minimum_rates[:, None])),
+        b_ub=np.append(limits, np.full(len(minimum_rates), -1.0 + 1e-6)),
         bounds=(0, 1),
     )
     return -float(answer.fun)
@@ -241,15 +243,15 @@ def test_who_loses_nothing_leaves_the_fast_gpu_to_others() -> None:
 def test_rounds_give_the_time_that_the_program_says() -> None:
     """Three equal jobs on one GPU, played for 300 rounds: a third of the time each."""
     load = workload([job(i, 1e9, 1) for i in range(3)])
-    seen: list[list[float]] = []
+    run_seconds: list[list[float]] = []
 
-    def watching(snapshot: Snapshot, settings: PlanSettings) -> Plan:
-        seen.append([j.run_seconds_by_type.get(GpuType("a"), 0.0) for j in snapshot.jobs])
+    def observed_policy(snapshot: Snapshot, settings: PlanSettings) -> Plan:
+        run_seconds.append([j.run_seconds_by_type.get(GpuType("a"), 0.0) for j in snapshot.jobs])
         return get("gavel")(snapshot, settings)
 
     run = SimulationSettings(100.0, cluster=ClusterSettings(0.0), horizon=30001.0)
-    play("gavel", watching, cluster(n0=1), load, run)
-    assert seen[-1] == pytest.approx([10000.0] * 3, abs=100.0)
+    play("gavel", observed_policy, cluster(n0=1), load, run)
+    assert run_seconds[-1] == pytest.approx([10000.0] * 3, abs=100.0)
 
 
 def test_a_plan_is_made_at_a_rounds_start_only() -> None:
@@ -276,15 +278,17 @@ def test_every_type_has_a_queue_in_which_shares_come_first() -> None:
         return np.array([[0.0, 0.2], [0.8, 0.0]])
 
     load = workload([job(1, 100.0, 1), job(2, 100.0, 1)], a=2.0, b=1.0)
-    made: list[Plan] = []
+    plans: list[Plan] = []
 
-    def watching(snapshot: Snapshot, settings: PlanSettings) -> Plan:
-        made.append(Gavel(second_on_a)(snapshot, settings))
-        return made[-1]
+    def observed_policy(snapshot: Snapshot, settings: PlanSettings) -> Plan:
+        plans.append(Gavel(second_on_a)(snapshot, settings))
+        return plans[-1]
 
-    play("gavel", watching, cluster(n0=1, b0=1), load, SimulationSettings(100.0, horizon=1.0))
-    placed = {job_id: places.as_dict() for job_id, places in made[0].placements.items()}
-    assert placed == {"1": {"b0": 1}, "2": {"n0": 1}}
+    play(
+        "gavel", observed_policy, cluster(n0=1, b0=1), load, SimulationSettings(100.0, horizon=1.0)
+    )
+    placements = {job_id: places.as_dict() for job_id, places in plans[0].placements.items()}
+    assert placements == {"1": {"b0": 1}, "2": {"n0": 1}}
 
 
 @pytest.mark.parametrize(("by_share", "first"), [(False, 100.0), (True, 200.0)])
@@ -316,13 +320,13 @@ def test_time_alone_counts_the_jobs_that_were_there() -> None:
     load = workload([job(1, 1000.0, 1), job(2, 1000.0, 1, submit=100.0)])
     alone: list[list[float]] = []
 
-    def watching(snapshot: Snapshot, settings: PlanSettings) -> Plan:
+    def observed_policy(snapshot: Snapshot, settings: PlanSettings) -> Plan:
         jobs = [j for j in snapshot.jobs if j.submit <= snapshot.now]
         shares = shares_of(snapshot, Servers(snapshot), jobs, [1] * len(jobs))
         alone.append(shares.alone_seconds.tolist())
         return get("gavel-ftf")(snapshot, settings)
 
     run = SimulationSettings(100.0, cluster=ClusterSettings(0.0), horizon=101.0)
-    play("gavel-ftf", watching, cluster(n0=1), load, run)
+    play("gavel-ftf", observed_policy, cluster(n0=1), load, run)
     assert alone[0] == pytest.approx([1000.0])
     assert alone[-1] == pytest.approx([100.0 + 2 * 900.0, 2000.0])

@@ -25,23 +25,23 @@ from hopsd.sim.presets import preset
 CLUSTER = cluster(n0=4)
 
 
-class Watched:
+class RecordingPolicy:
     """FIFO, with the jobs of every snapshot that it saw."""
 
     def __init__(self) -> None:
-        self.seen: list[Job] = []
+        self.seen_jobs: list[Job] = []
 
     def __call__(self, snapshot: Snapshot, settings: PlanSettings) -> Plan:
-        self.seen += snapshot.jobs
+        self.seen_jobs += snapshot.jobs
         return get("fifo")(snapshot, settings)
 
-    def of(self, name: str) -> list[Job]:
-        return [job for job in self.seen if job.id == name]
+    def snapshots_of(self, name: str) -> list[Job]:
+        return [job for job in self.seen_jobs if job.id == name]
 
 
-def watched(knows: Knows) -> Watched:
+def recorded_policy(knows: Knows) -> RecordingPolicy:
     """A job of 1000 s on two GPUs, and the same again after it has ended."""
-    policy = Watched()
+    policy = RecordingPolicy()
     jobs = [job(1, 2000.0, 2), job(2, 2000.0, 2, submit=1500.0), job(3, 9.0, 4, submit=1600.0)]
     settings = SimulationSettings(100.0, knowledge=KnowledgeSettings(knows))
     run = Simulation(CLUSTER, workload(jobs, a=1.0), policy, settings).run()
@@ -54,37 +54,39 @@ def test_perfect_knowledge_is_the_truth() -> None:
     assert (
         public_knowledge(preset("paper-64").cluster(), truth, KnowledgeSettings()).workload == truth
     )
-    assert {j.samples for j in watched(Knows.PERFECT).of("1")} == {2000.0}
+    assert {j.samples for j in recorded_policy(Knows.PERFECT).snapshots_of("1")} == {2000.0}
 
 
 def test_without_knowledge_only_the_time_limit_says_how_long_a_job_is() -> None:
-    for seen in watched(Knows.NONE).of("2"):
-        assert seen.samples is None
-        assert seen.age_seconds is None
-        assert seen.time_limit_seconds in (3600.0, 7200.0)
-        assert seen.throughput[A].aggregated == {1: 1.0}
+    for job_seen in recorded_policy(Knows.NONE).snapshots_of("2"):
+        assert job_seen.samples is None
+        assert job_seen.age_seconds is None
+        assert job_seen.time_limit_seconds in (3600.0, 7200.0)
+        assert job_seen.throughput[A].aggregated == {1: 1.0}
 
 
 def test_measured_knowledge_comes_from_jobs_that_have_ended() -> None:
-    policy = watched(Knows.MEASURED)
-    first = policy.of("1")[0]
+    policy = recorded_policy(Knows.MEASURED)
+    first = policy.snapshots_of("1")[0]
     assert (first.samples, first.age_seconds) == (None, None)
     assert first.time_limit_seconds is not None
-    second = policy.of("2")[0]
+    second = policy.snapshots_of("2")[0]
     assert second.samples == pytest.approx(2000.0, rel=0.05)
     assert second.throughput[A].aggregated == {1: 1.0}
 
 
 def test_errors_are_as_large_as_asked_for_and_the_same_for_every_policy() -> None:
-    made = preset("paper-64")
-    truth = made.workload(0, jobs=400)
+    paper_preset = preset("paper-64")
+    truth = paper_preset.workload(0, jobs=400)
     knows = KnowledgeSettings(speed_error=0.3, time_error=0.5, seed=7)
-    known = public_knowledge(made.cluster(), truth, knows).workload
-    assert known == public_knowledge(made.cluster(), truth, knows).workload
-    off = [log(k.samples / t.samples) for k, t in zip(known.jobs, truth.jobs, strict=True)]
-    assert pstdev(off) == pytest.approx(0.5, rel=0.15)
+    known_workload = public_knowledge(paper_preset.cluster(), truth, knows).workload
+    assert known_workload == public_knowledge(paper_preset.cluster(), truth, knows).workload
+    log_errors = [
+        log(k.samples / t.samples) for k, t in zip(known_workload.jobs, truth.jobs, strict=True)
+    ]
+    assert pstdev(log_errors) == pytest.approx(0.5, rel=0.15)
     speeds = [
-        (count, log(known.throughput[name][kind].aggregated[count] / rate))
+        (count, log(known_workload.throughput[name][kind].aggregated[count] / rate))
         for name, kinds in truth.throughput.items()
         for kind, table in kinds.items()
         for count, rate in table.aggregated.items()
@@ -105,8 +107,8 @@ def test_a_study_says_what_its_policies_knew(tmp_path: Path) -> None:
     plain = CliRunner().invoke(simulate, [*common, f"--out={tmp_path}"])
     assert "Policies knew: true speeds, true samples" in plain.output
     assert "true speeds, true samples" in (tmp_path / "report.html").read_text()
-    asked = ["--knowledge=measured", "--speed-error=0.2", "--json", f"--out={tmp_path / 'm'}"]
-    answer = json.loads(CliRunner().invoke(simulate, [*common, *asked]).output)
+    options = ["--knowledge=measured", "--speed-error=0.2", "--json", f"--out={tmp_path / 'm'}"]
+    answer = json.loads(CliRunner().invoke(simulate, [*common, *options]).output)
     assert answer["knowledge"]["of"] == "measured"
     assert answer["knowledge"]["speed_error"] == 0.2
     assert "past runs" in answer["knowledge"]["text"]
@@ -114,20 +116,20 @@ def test_a_study_says_what_its_policies_knew(tmp_path: Path) -> None:
 
 def test_a_final_report_is_read_though_the_job_has_ended() -> None:
     """Else the samples of the last plan before its end would count as all that it trained."""
-    policy = Watched()
+    policy = RecordingPolicy()
     jobs = [job(1, 5000.0, 1), job(2, 10.0, 1, submit=6000.0)]
     settings = SimulationSettings(3000.0, knowledge=KnowledgeSettings(Knows.MEASURED))
     Simulation(CLUSTER, workload(jobs), policy, settings).run()
-    assert policy.of("2")[0].samples == pytest.approx(5000.0, rel=0.05)
+    assert policy.snapshots_of("2")[0].samples == pytest.approx(5000.0, rel=0.05)
 
 
 def test_names_differ() -> None:
     """Another program of the same user is compared by its user's runs only from the fourth on."""
-    policy = Watched()
+    policy = RecordingPolicy()
     load = workload([job(1, 5000.0, 1), job(2, 10.0, 1, submit=6000.0, workload="other")])
     load = replace(
         load, throughput={**load.throughput, WorkloadName("other"): load.throughput[NET]}
     )
     settings = SimulationSettings(1000.0, knowledge=KnowledgeSettings(Knows.MEASURED))
     Simulation(CLUSTER, load, policy, settings).run()
-    assert policy.of("2")[0].samples is None
+    assert policy.snapshots_of("2")[0].samples is None

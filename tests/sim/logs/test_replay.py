@@ -21,17 +21,19 @@ CLUSTER = cluster(n0=2)
 START, END = 1000.0, 10000.0
 
 
-def logged(name: str, since: float, *runs: Stretch, gpus: int = 2, gpu_type: str = "") -> LoggedJob:
+def log_entry(
+    name: str, since: float, *runs: Stretch, gpus: int = 2, gpu_type: str = ""
+) -> LoggedJob:
     return LoggedJob(JobId(name), UserName("u"), "lab", since, gpus, runs, False, GpuType(gpu_type))
 
 
-ONE = logged("1", 1000.0, Stretch(1000.0, 2000.0, 2))
-LATE = logged("2", 1000.0, Stretch(4000.0, 5000.0, 2))
+FIRST_JOB = log_entry("1", 1000.0, Stretch(1000.0, 2000.0, 2))
+LATE_JOB = log_entry("2", 1000.0, Stretch(4000.0, 5000.0, 2))
 
 
 def test_reality_has_the_figures_of_a_policy() -> None:
-    played = replay([ONE, LATE], CLUSTER, START, END, 10)
-    was = as_it_was(played, CLUSTER, 500.0)
+    replayed_log = replay([FIRST_JOB, LATE_JOB], CLUSTER, START, END, 10)
+    was = as_it_was(replayed_log, CLUSTER, 500.0)
     assert [(o.first_start, o.end, o.wait) for o in was.outcomes] == [
         (0.0, 1000.0, 0.0),
         (3000.0, 4000.0, 3000.0),
@@ -42,58 +44,67 @@ def test_reality_has_the_figures_of_a_policy() -> None:
 
 
 def test_a_policy_takes_as_long_with_each_job_as_it_took() -> None:
-    played = replay([ONE, LATE], CLUSTER, START, END, 10)
-    result = play("fifo", get("fifo"), CLUSTER, played.workload, SimulationSettings(500.0))
+    replayed_log = replay([FIRST_JOB, LATE_JOB], CLUSTER, START, END, 10)
+    result = play("fifo", get("fifo"), CLUSTER, replayed_log.workload, SimulationSettings(500.0))
     assert [(o.first_start, o.end) for o in result.outcomes] == [(0.0, 1000.0), (1000.0, 2000.0)]
 
 
 def test_only_what_lies_within_the_period_counts() -> None:
     runs = (Stretch(0.0, 1500.0, 2), Stretch(9500.0, None, 2))
-    (job,) = replay([logged("1", -500.0, *runs)], CLUSTER, START, END, 10).jobs
+    (job,) = replay([log_entry("1", -500.0, *runs)], CLUSTER, START, END, 10).jobs
     assert job.since == START
     assert job.runs == (Stretch(1000.0, 1500.0, 2), Stretch(9500.0, 10000.0, 2))
     assert job.gpu_seconds == 2000.0
 
 
 def test_a_restarted_job_is_one_job() -> None:
-    job = logged("1", 1000.0, Stretch(1000.0, 2000.0, 2), Stretch(3000.0, 3500.0, 2))
-    played = replay([job], CLUSTER, START, END, 10)
-    assert [job.samples for job in played.workload.jobs] == [3000.0]
-    (was,) = as_it_was(played, CLUSTER, 500.0).outcomes
+    job = log_entry("1", 1000.0, Stretch(1000.0, 2000.0, 2), Stretch(3000.0, 3500.0, 2))
+    replayed_log = replay([job], CLUSTER, START, END, 10)
+    assert [job.samples for job in replayed_log.workload.jobs] == [3000.0]
+    (was,) = as_it_was(replayed_log, CLUSTER, 500.0).outcomes
     assert (was.wait, was.restarts) == (1000.0, 1)
 
 
 def test_of_too_many_the_newest_are_kept_and_the_period_begins_with_them() -> None:
-    played = replay([ONE, replace(LATE, since=2500.0)], CLUSTER, START, END, 1)
-    assert ([job.id for job in played.jobs], played.start, played.older) == (["2"], 2500.0, 1)
+    replayed_log = replay([FIRST_JOB, replace(LATE_JOB, since=2500.0)], CLUSTER, START, END, 1)
+    assert ([job.id for job in replayed_log.jobs], replayed_log.start, replayed_log.older) == (
+        ["2"],
+        2500.0,
+        1,
+    )
 
 
 def test_a_job_runs_on_the_type_that_it_asked_for() -> None:
-    both = cluster(n0=2, b0=2)
-    asked = [replace(ONE, gpu_type=GpuType("b")), replace(LATE, gpu_type=GpuType("none"))]
-    played = replay(asked, both, START, END, 10)
-    tables = [played.workload.throughput[job.workload] for job in played.workload.jobs]
+    two_types = cluster(n0=2, b0=2)
+    typed_jobs = [
+        replace(FIRST_JOB, gpu_type=GpuType("b")),
+        replace(LATE_JOB, gpu_type=GpuType("none")),
+    ]
+    replayed_log = replay(typed_jobs, two_types, START, END, 10)
+    tables = [replayed_log.workload.throughput[job.workload] for job in replayed_log.workload.jobs]
     assert [sorted(table) for table in tables] == [["b"], ["a", "b"]]
-    assert played.unknown_types == 1
+    assert replayed_log.unknown_types == 1
 
 
 def test_what_never_ran_is_counted_and_nothing_else_is_an_error() -> None:
-    waiting = logged("3", 1000.0)
-    assert replay([ONE, waiting], CLUSTER, START, END, 10).never_ran == 1
+    waiting = log_entry("3", 1000.0)
+    assert replay([FIRST_JOB, waiting], CLUSTER, START, END, 10).never_ran == 1
     with pytest.raises(InputError, match="no job with GPUs ran"):
         replay([waiting], CLUSTER, START, END, 10)
 
 
 def test_an_id_given_twice_names_two_jobs() -> None:
-    later = replace(LATE, id=ONE.id, since=3000.0)
-    assert [j.id for j in replay([ONE, later], CLUSTER, START, END, 10).jobs] == ["1", "1-2"]
+    later = replace(LATE_JOB, id=FIRST_JOB.id, since=3000.0)
+    assert [j.id for j in replay([FIRST_JOB, later], CLUSTER, START, END, 10).jobs] == ["1", "1-2"]
 
 
 def test_what_is_assumed_is_said() -> None:
-    said = " ".join(assumptions(replay([ONE, LATE], CLUSTER, START, END, 10), machine="told"))
-    assert "2 jobs with GPUs of 1 user, as told" in said
-    assert "No job is moved" in said
-    assert "2 jobs had no time limit" in said
+    text = " ".join(
+        assumptions(replay([FIRST_JOB, LATE_JOB], CLUSTER, START, END, 10), machine="told")
+    )
+    assert "2 jobs with GPUs of 1 user, as told" in text
+    assert "No job is moved" in text
+    assert "2 jobs had no time limit" in text
 
 
 @given(
@@ -104,12 +115,12 @@ def test_what_is_assumed_is_said() -> None:
     )
 )
 def test_no_gpu_second_is_lost_or_won(jobs: list[tuple[float, float, float, int]]) -> None:
-    told = [
-        logged(str(i), since, Stretch(since + wait, since + wait + run, gpus), gpus=gpus)
+    logged_jobs = [
+        log_entry(str(i), since, Stretch(since + wait, since + wait + run, gpus), gpus=gpus)
         for i, (since, wait, run, gpus) in enumerate(jobs)
     ]
-    whole = replay(told, CLUSTER, 0.0, 30000.0, 10)
-    split = [part for job in told for part in (job.within(0, 7000), job.within(7000, 30000))]
+    whole = replay(logged_jobs, CLUSTER, 0.0, 30000.0, 10)
+    split = [part for job in logged_jobs for part in (job.within(0, 7000), job.within(7000, 30000))]
     total = sum(run * gpus for _, _, run, gpus in jobs)
     assert sum(job.gpu_seconds for job in whole.jobs) == pytest.approx(total)
     assert sum(job.gpu_seconds for job in split) == pytest.approx(total)

@@ -12,16 +12,16 @@ from click.testing import CliRunner
 from hopsd.ctl.study.simulate import simulate
 
 
-def run(out: Path, *more: str, policy: str = "slurm", jobs: int = 14) -> dict[str, object]:
-    done = CliRunner().invoke(
+def run(folder: Path, *options: str, policy: str = "slurm", jobs: int = 14) -> dict[str, object]:
+    result = CliRunner().invoke(
         simulate,
         ["--cluster", "paper-64", "--workload", "paper-64", "--jobs", str(jobs), "--rate", "60",
-         "--seed", "5", "--policy", policy, "--out", str(out), "--json", *more],
+         "--seed", "5", "--policy", policy, "--out", str(folder), "--json", *options],
         catch_exceptions=False,
     )  # fmt: skip
-    assert done.exit_code == 0, done.output
-    found: dict[str, object] = json.loads(done.stdout)
-    return found
+    assert result.exit_code == 0, result.output
+    answer: dict[str, object] = json.loads(result.stdout)
+    return answer
 
 
 def rows(path: Path) -> list[dict[str, str]]:
@@ -34,8 +34,8 @@ def rows(path: Path) -> list[dict[str, str]]:
 @pytest.mark.parametrize("policy", ["slurm", "hops-srtf"])
 def test_predictions_change_nothing_else(tmp_path: Path, policy: str) -> None:
     run(tmp_path / "a", policy=policy)
-    found = run(tmp_path / "b", "--predict", policy=policy)
-    assert found["predictions"] == str(tmp_path / "b" / "predictions.csv")
+    answer = run(tmp_path / "b", "--predict", policy=policy)
+    assert answer["predictions"] == str(tmp_path / "b" / "predictions.csv")
     for name in ("jobs.csv", "timeline.jsonl"):
         assert (tmp_path / "a" / name).read_text() == (tmp_path / "b" / name).read_text()
     assert not (tmp_path / "a" / "predictions.csv").exists()
@@ -43,11 +43,11 @@ def test_predictions_change_nothing_else(tmp_path: Path, policy: str) -> None:
 
 def test_every_job_has_a_start_said_at_its_submission(tmp_path: Path) -> None:
     run(tmp_path, "--predict")
-    said = rows(tmp_path / "predictions.csv")
-    assert list(said[0]) == ["policy", "at", "id", "kind", "expected", "low", "high", "actual"]
+    forecasts = rows(tmp_path / "predictions.csv")
+    assert list(forecasts[0]) == ["policy", "at", "id", "kind", "expected", "low", "high", "actual"]
     jobs = {row["id"]: row for row in rows(tmp_path / "jobs.csv")}
     first: dict[str, dict[str, str]] = {}
-    for row in said:
+    for row in forecasts:
         assert float(row["at"]) <= float(row["low"])
         assert float(row["low"]) <= float(row["expected"]) <= float(row["high"])
         job = jobs[row["id"]]
@@ -69,20 +69,20 @@ def test_the_same_seed_writes_the_same(tmp_path: Path) -> None:
 def test_known_run_times_under_backfill_are_predicted_nearly_exactly(tmp_path: Path) -> None:
     """Rigid jobs, never preempted, true speeds: only servers' own speed factors are unknown."""
     run(tmp_path, "--predict", jobs=25)
-    said = rows(tmp_path / "predictions.csv")
-    ahead = [r for r in said if float(r["actual"]) - float(r["at"]) > 600.0]
+    forecasts = rows(tmp_path / "predictions.csv")
+    long_forecasts = [r for r in forecasts if float(r["actual"]) - float(r["at"]) > 600.0]
     errors = [
         abs(float(r["expected"]) - float(r["actual"])) / (float(r["actual"]) - float(r["at"]))
-        for r in ahead
+        for r in long_forecasts
     ]
     assert sorted(errors)[len(errors) // 2] < 0.05
 
 
 def test_lanes_have_no_predictions(tmp_path: Path) -> None:
-    done = CliRunner().invoke(
+    result = CliRunner().invoke(
         simulate,
         ["--cluster", "paper-64", "--workload", "paper-64", "--policy", "hare",
          "--switch-cost", "1", "--predict", "--out", str(tmp_path)],
     )  # fmt: skip
-    assert done.exit_code != 0
-    assert "--predict cannot be used with --switch-cost" in str(done.exception or done.output)
+    assert result.exit_code != 0
+    assert "--predict cannot be used with --switch-cost" in str(result.exception or result.output)

@@ -19,7 +19,7 @@ from hopsd.slurm.accounting.rules import (
 )
 from hopsd.slurm.command import SlurmCommands
 
-NOTHING = "cpu=N(0),mem=N(0),energy=N(0),node=N(0),billing=N(0),gres/gpu=N(0)"
+NO_LIMITS = "cpu=N(0),mem=N(0),energy=N(0),node=N(0),billing=N(0),gres/gpu=N(0)"
 RUNNING = "cpu=N(4294967295),mem=N(0),node=N(4294967295),gres/gpu=N(8589934590)"
 ASSOCIATIONS = f"""Current Association Manager state
 Association Records
@@ -27,7 +27,7 @@ ClusterName=hops Account=phys UserName= Partition= Priority=0 ID=4 \
 SharesRaw/Norm/Level/Factor=1/0.50/2/0.00 UsageRaw/Norm/Efctv=0.00/0.00/0.00 \
 ParentAccount=lab(3) Lft=7 DefAssoc=No GrpJobs=N(1) GrpJobsAccrue=N(0) GrpSubmitJobs=N(3) \
 GrpWall=N(0.00) GrpTRES=cpu=N(1),mem=N(0),node=N(1),gres/gpu=8(2),gres/gpu:a100=1(0) \
-GrpTRESMins={NOTHING} GrpTRESRunMins={RUNNING} MaxJobs=10(1) MaxJobsAccrue= MaxSubmitJobs= \
+GrpTRESMins={NO_LIMITS} GrpTRESRunMins={RUNNING} MaxJobs=10(1) MaxJobsAccrue= MaxSubmitJobs= \
 MaxWallPJ= MaxTRESPJ= MaxTRESPN= MaxTRESMinsPJ= MinPrioThresh=
 ClusterName=hops Account=phys UserName=news(9) Partition= Priority=0 ID=6 \
 SharesRaw/Norm/Level/Factor=3/0.75/4/0.40 UsageRaw/Norm/Efctv=0.00/0.00/0.00 ParentAccount= \
@@ -36,8 +36,8 @@ GrpTRESMins=cpu=N(0),gres/gpu=50(7) GrpTRESRunMins=cpu=N(0),gres/gpu=N(3) MaxJob
 MaxWallPJ=60 MaxTRESPJ=gres/gpu=3 MaxTRESPN=gres/gpu=2 MaxTRESMinsPJ= MinPrioThresh=
 """
 QOS = f"""QOS Records
-QOS=normal(1) UsageRaw=0.000000 GrpJobs=N(0) GrpTRES={NOTHING} GrpTRESMins={NOTHING} \
-GrpTRESRunMins={NOTHING} MaxWallPJ= MaxTRESPJ= MaxTRESPN= MaxTRESMinsPJ= MinPrioThresh=  \
+QOS=normal(1) UsageRaw=0.000000 GrpJobs=N(0) GrpTRES={NO_LIMITS} GrpTRESMins={NO_LIMITS} \
+GrpTRESRunMins={NO_LIMITS} MaxWallPJ= MaxTRESPJ= MaxTRESPN= MaxTRESMinsPJ= MinPrioThresh=  \
 MinTRESPJ= PreemptMode=OFF Priority=0 Account Limits=No Accounts User Limits=No Users
 QOS=big(2) UsageRaw=0.000000 GrpJobs=5(0) GrpWall=500(12.50) GrpTRES=cpu=20(0),gres/gpu=6(0) \
 GrpTRESMins=gres/gpu=1000(40) GrpTRESRunMins=gres/gpu=900(2) MaxWallPJ=600 \
@@ -130,9 +130,9 @@ def test_limits_hold_where_slurm_enforces_them(value: str, limits: bool) -> None
 class QueryService(SlurmCommands):
     """Says what it is given, and counts how often it is asked."""
 
-    def __init__(self, **said: str | Exception) -> None:
+    def __init__(self, **outputs: str | Exception) -> None:
         super().__init__()
-        object.__setattr__(self, "said", said)
+        object.__setattr__(self, "said", outputs)
         object.__setattr__(self, "asked", [])
 
     def run(self, *arguments: str) -> str:
@@ -146,56 +146,56 @@ class QueryService(SlurmCommands):
 
 def test_the_rules_are_read_once_in_a_while_and_slurmdbd_only_where_it_is_needed() -> None:
     times = iter([0.0, 1.0, 20.9, 21.0, 22.0, 42.0, 43.0, 63.0])
-    said = QueryService(
+    queries = QueryService(
         partition=PARTITIONS,
         config=CONFIG,
         assoc_mgr=ASSOCIATIONS + QOS,
         sacctmgr="big|OverPartQOS\n",
     )
-    reader = SiteRulesReader(said, share=0.05, clock=lambda: next(times))
+    reader = SiteRulesReader(queries, share=0.05, clock=lambda: next(times))
     rules = reader.read()
     assert (rules.limited, rules.safe, rules.qos["big"].over_partition) == (True, True, True)
     assert not rules.qos["normal"].over_partition
-    asked = len(said.asked)  # type: ignore[attr-defined]
+    query_count = len(queries.asked)  # type: ignore[attr-defined]
     assert reader.read() is rules
-    said.said["sacctmgr"] = SlurmUnavailableError("slurmdbd is away")  # type: ignore[attr-defined]
+    queries.said["sacctmgr"] = SlurmUnavailableError("slurmdbd is away")  # type: ignore[attr-defined]
     assert reader.read().qos["big"].over_partition  # as last known
-    assert len(said.asked) == 2 * asked  # type: ignore[attr-defined]
-    said.said["assoc_mgr"] = SlurmError("no such entity")  # type: ignore[attr-defined]
+    assert len(queries.asked) == 2 * query_count  # type: ignore[attr-defined]
+    queries.said["assoc_mgr"] = SlurmError("no such entity")  # type: ignore[attr-defined]
     assert reader.read().qos.keys() == {"normal", "big"}
-    said.said["partition"] = SlurmUnavailableError("slurmctld is away")  # type: ignore[attr-defined]
+    queries.said["partition"] = SlurmUnavailableError("slurmctld is away")  # type: ignore[attr-defined]
     with pytest.raises(SlurmUnavailableError):
         reader.read()
 
 
 def test_the_rules_are_read_anew_when_a_user_has_a_first_job_in_a_qos() -> None:
     """Slurm 22.05 tells of a QOS' limits by user only for users with jobs in it."""
-    said = QueryService(partition=PARTITIONS, config=CONFIG, assoc_mgr=ASSOCIATIONS, sacctmgr="")
-    reader = SiteRulesReader(said, share=0.05, clock=map(float, count()).__next__)
+    queries = QueryService(partition=PARTITIONS, config=CONFIG, assoc_mgr=ASSOCIATIONS, sacctmgr="")
+    reader = SiteRulesReader(queries, share=0.05, clock=map(float, count()).__next__)
 
-    def asked(*users: str, partition: str = "main") -> int:
-        before = len(said.asked)  # type: ignore[attr-defined]
+    def count_queries(*users: str, partition: str = "main") -> int:
+        before = len(queries.asked)  # type: ignore[attr-defined]
         reader.read([job_in(user, partition) for user in users])
-        return len(said.asked) - before  # type: ignore[attr-defined]
+        return len(queries.asked) - before  # type: ignore[attr-defined]
 
-    assert asked("alice") > 0
-    assert (asked("alice"), asked()) == (0, 0)
-    assert asked("alice", "bob") > 0
-    assert (asked("bob"), asked("alice")) == (0, 0), "who comes back is known"
-    assert asked("alice", partition="debug") > 0, "which may have a QOS of its own"
+    assert count_queries("alice") > 0
+    assert (count_queries("alice"), count_queries()) == (0, 0)
+    assert count_queries("alice", "bob") > 0
+    assert (count_queries("bob"), count_queries("alice")) == (0, 0), "who comes back is known"
+    assert count_queries("alice", partition="debug") > 0, "which may have a QOS of its own"
 
 
 def test_a_first_job_is_no_known_one_until_slurmctld_has_answered() -> None:
-    said = QueryService(partition=PARTITIONS, config=CONFIG, assoc_mgr=ASSOCIATIONS, sacctmgr="")
-    reader = SiteRulesReader(said, share=0.05, clock=map(float, count()).__next__)
+    queries = QueryService(partition=PARTITIONS, config=CONFIG, assoc_mgr=ASSOCIATIONS, sacctmgr="")
+    reader = SiteRulesReader(queries, share=0.05, clock=map(float, count()).__next__)
     reader.read([job_in("alice")])
-    said.said["partition"] = SlurmUnavailableError("no answer")  # type: ignore[attr-defined]
+    queries.said["partition"] = SlurmUnavailableError("no answer")  # type: ignore[attr-defined]
     with pytest.raises(SlurmUnavailableError):
         reader.read([job_in("bob")])
-    said.said["partition"] = PARTITIONS  # type: ignore[attr-defined]
-    before = len(said.asked)  # type: ignore[attr-defined]
+    queries.said["partition"] = PARTITIONS  # type: ignore[attr-defined]
+    before = len(queries.asked)  # type: ignore[attr-defined]
     reader.read([job_in("bob")])
-    assert len(said.asked) > before  # type: ignore[attr-defined]
+    assert len(queries.asked) > before  # type: ignore[attr-defined]
 
 
 def job_in(user: str, partition: str = "main") -> JobReading:
@@ -206,6 +206,6 @@ def job_in(user: str, partition: str = "main") -> JobReading:
 
 
 def test_a_site_without_accounting_has_its_partitions_alone() -> None:
-    said = QueryService(partition=PARTITIONS, config="AccountingStorageEnforce = none\n")
-    rules = SiteRulesReader(said).read()
+    queries = QueryService(partition=PARTITIONS, config="AccountingStorageEnforce = none\n")
+    rules = SiteRulesReader(queries).read()
     assert (rules.limited, set(rules.partitions), rules.qos) == (False, {"main", "debug"}, {})

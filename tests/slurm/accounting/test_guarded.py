@@ -22,7 +22,7 @@ class Server:
     """Commands of a slurmdbd that hangs, answers or refuses."""
 
     error: SlurmError | None = None
-    asked: int = 0
+    call_count: int = 0
     seconds: float = 0.0
     now: float = 0.0
     pauses: list[float] = field(default_factory=list)
@@ -32,7 +32,7 @@ class Server:
         return self
 
     def run(self, *arguments: str) -> str:
-        self.asked += 1
+        self.call_count += 1
         if self.error is not None:
             raise self.error
         return " ".join(arguments)
@@ -48,7 +48,7 @@ def test_one_silence_costs_one_short_time_out() -> None:
     for _ in range(100):
         with pytest.raises(SlurmUnavailableError):
             dbd.run("sacct")
-    assert server.asked == 1
+    assert server.call_count == 1
     assert server.seconds == TIMEOUT_SECONDS
     assert dbd.problem == "slurmdbd does not answer (sacct: no answer within 4 s)"
 
@@ -67,10 +67,10 @@ def test_it_is_asked_again_at_longer_and_longer_intervals() -> None:
     dbd = breaker(server)
     asked_at = []
     while server.now < 7200.0:
-        before = server.asked
+        before = server.call_count
         with pytest.raises(SlurmUnavailableError):
             dbd.run("sacct")
-        if server.asked > before:
+        if server.call_count > before:
             asked_at.append(server.now)
         server.now += 1.0
     gaps = [after - before for before, after in pairwise(asked_at)]

@@ -43,9 +43,9 @@ def test_a_job_with_one_run() -> None:
 
 def test_a_requeued_job_is_one_job_with_two_runs() -> None:
     first = row(state="REQUEUED")
-    again = row(submit=day("14:00:00"), eligible=day("14:02:00"), start=day("15:00:00"),
+    second_run = row(submit=day("14:00:00"), eligible=day("14:02:00"), start=day("15:00:00"),
                 end="Unknown", state="RUNNING")  # fmt: skip
-    (job,) = parse_logged([again, first])  # in any order
+    (job,) = parse_logged([second_run, first])  # in any order
     assert job.since == at("12:00:00")
     assert runs(job) == [(at("13:00:00"), at("14:00:00"), 2), (at("15:00:00"), None, 2)]
 
@@ -107,8 +107,8 @@ def test_what_is_no_such_job_is_left_out(line: str) -> None:
 
 
 def test_a_job_of_hops_in_one_of_its_runs_is_one() -> None:
-    again = row(submit=day("14:00:00"), start=day("15:00:00"), end=day("16:00:00"))
+    second_run = row(submit=day("14:00:00"), start=day("15:00:00"), end=day("16:00:00"))
     first = row(state="REQUEUED", told=f"{MARK}|shape:any")
-    (job,) = parse_logged([first, again])
+    (job,) = parse_logged([first, second_run])
     assert job.ours
     assert not parse_logged([ROW])[0].ours

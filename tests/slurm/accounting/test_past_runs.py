@@ -28,15 +28,15 @@ def test_a_job_is_what_it_ran_for() -> None:
 
 
 @pytest.mark.parametrize(
-    ("state", "kept"),
+    ("state", "expected_state"),
     [
         ("CANCELLED by 1000", SlurmState.CANCELLED),
         ("OUT_OF_MEMORY", SlurmState.FAILED),
         ("TIMEOUT", SlurmState.TIMEOUT),
     ],
 )
-def test_however_it_ended(state: str, kept: SlurmState) -> None:
-    assert [record.state for record in parse_past_runs([row(state=state)])] == [kept]
+def test_however_it_ended(state: str, expected_state: SlurmState) -> None:
+    assert [record.state for record in parse_past_runs([row(state=state)])] == [expected_state]
 
 
 def test_a_task_of_an_array_and_a_name_with_a_separator() -> None:

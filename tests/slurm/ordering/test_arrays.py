@@ -36,12 +36,12 @@ def ids(jobs: list[JobReading]) -> list[str]:
     return sorted((job.id for job in jobs if not job.throttled or job.rest), key=job_order)
 
 
-def chosen(*jobs: JobReading, room: int = 4) -> list[JobReading]:
+def tasks_in_turn_of(*jobs: JobReading, room: int = 4) -> list[JobReading]:
     return in_turn(jobs, lambda _: room, as_task)
 
 
 @pytest.mark.parametrize(
-    ("text", "numbers", "said"),
+    ("text", "numbers", "text_of_tasks"),
     [
         ("0-3", [0, 1, 2, 3], "0-3"),
         ("5", [5], "5"),
@@ -52,9 +52,9 @@ def chosen(*jobs: JobReading, room: int = 4) -> list[JobReading]:
         ("?", [], ""),
     ],
 )
-def test_numbers_of_tasks(text: str, numbers: list[int], said: str) -> None:
+def test_numbers_of_tasks(text: str, numbers: list[int], text_of_tasks: str) -> None:
     tasks = Tasks.parse(text)
-    assert (list(tasks), len(tasks), str(tasks)) == (numbers, len(numbers), said)
+    assert (list(tasks), len(tasks), str(tasks)) == (numbers, len(numbers), text_of_tasks)
 
 
 @given(st.sets(st.integers(0, 300)), st.integers(0, 50))
@@ -70,37 +70,37 @@ def test_numbers_survive(numbers: set[int], count: int) -> None:
     [(0, 3, ["17_0", "17_1", "17_2", "17"]), (2, 3, ["17_0", "17_1", "17"]), (9, 3, 4), (0, 9, 6)],
 )
 def test_as_many_tasks_as_could_run_come_up(limit: int, room: int, expected: object) -> None:
-    found = ids(chosen(record("0-5", limit), room=room))
-    assert (len(found) if isinstance(expected, int) else found) == expected
+    job_ids = ids(tasks_in_turn_of(record("0-5", limit), room=room))
+    assert (len(job_ids) if isinstance(expected, int) else job_ids) == expected
 
 
 def test_what_runs_and_what_waits_by_itself_takes_the_places() -> None:
     jobs = [record("5-9", 4), task(0, SlurmState.RUNNING), task(1), task(2, SlurmState.COMPLETED)]
     jobs = [replace(job, task_limit=4) for job in jobs]
-    assert ids(chosen(*jobs)) == ["17_0", "17_1", "17_2", "17_5", "17_6", "17"]
+    assert ids(tasks_in_turn_of(*jobs)) == ["17_0", "17_1", "17_2", "17_5", "17_6", "17"]
 
 
 def test_held_tasks_keep_no_other_back() -> None:
     jobs = [record("5-9"), task(0, hold=Hold.USER), task(1, dependency=True)]
-    assert ids(chosen(*jobs, room=2)) == ["17_0", "17_1", "17_5", "17_6", "17"]
+    assert ids(tasks_in_turn_of(*jobs, room=2)) == ["17_0", "17_1", "17_5", "17_6", "17"]
 
 
 def test_beyond_the_limit_the_requeued_come_first() -> None:
     jobs = [replace(job, task_limit=2) for job in (task(1), task(2), task(3, restarts=1))]
-    found = {job.id: job.throttled for job in chosen(*jobs)}
-    assert found == {"17_1": False, "17_2": True, "17_3": False}
+    throttled_by_job = {job.id: job.throttled for job in tasks_in_turn_of(*jobs)}
+    assert throttled_by_job == {"17_1": False, "17_2": True, "17_3": False}
 
 
 def test_what_was_given_back_stays_together() -> None:
-    (only,) = chosen(record("0-5", marks="#hops-released"))
-    assert only.id == ARRAY
+    (whole_array,) = tasks_in_turn_of(record("0-5", marks="#hops-released"))
+    assert whole_array.id == ARRAY
 
 
 def test_arrays_do_not_mix_and_others_pass() -> None:
-    other = replace(record("0-1"), id=JobId("8"))
+    second_array = replace(record("0-1"), id=JobId("8"))
     single = replace(task(0), id=JobId("3"), array=JobId(""))
-    found = in_turn([record("0-1"), single, other], lambda _: 1, as_task)
-    assert ids(found) == ["3", "8_0", "8", "17_0", "17"]
+    queue = in_turn([record("0-1"), single, second_array], lambda _: 1, as_task)
+    assert ids(queue) == ["3", "8_0", "8", "17_0", "17"]
 
 
 @given(
@@ -110,23 +110,31 @@ def test_arrays_do_not_mix_and_others_pass() -> None:
     st.integers(1, 8),
 )
 def test_every_task_is_there_once_and_no_more_than_may_run(
-    states: list[str], left: int, limit: int, room: int
+    states: list[str], remaining_tasks: int, limit: int, room: int
 ) -> None:
-    own = [
+    started_tasks = [
         task(i, hold=Hold.USER) if state == "HELD" else task(i, SlurmState[state])
         for i, state in enumerate(states)
     ]
-    tasks = [record(f"{len(own)}-{len(own) + left - 1}")] if left else []
-    found = chosen(*(replace(job, task_limit=limit) for job in own + tasks), room=room)
-    numbers = [number for job in found for number in (job.rest or [job_order(job.id)[2]])]
-    assert sorted(numbers) == list(range(len(states) + left))
-    running = sum(job.state is SlurmState.RUNNING for job in found)
-    ready = [j for j in found if j.state is SlurmState.PENDING and j.hold is not Hold.USER]
+    tasks = (
+        [record(f"{len(started_tasks)}-{len(started_tasks) + remaining_tasks - 1}")]
+        if remaining_tasks
+        else []
+    )
+    visible_tasks = tasks_in_turn_of(
+        *(replace(job, task_limit=limit) for job in started_tasks + tasks), room=room
+    )
+    numbers = [number for job in visible_tasks for number in (job.rest or [job_order(job.id)[2]])]
+    assert sorted(numbers) == list(range(len(states) + remaining_tasks))
+    running = sum(job.state is SlurmState.RUNNING for job in visible_tasks)
+    ready = [j for j in visible_tasks if j.state is SlurmState.PENDING and j.hold is not Hold.USER]
     able = [j for j in ready if not j.throttled and j.rest is None]
     if limit:
         assert len(able) <= max(0, limit - running)
     if len(able) + running < min(limit or room, room):
-        assert not any(job.rest or job.throttled for job in found)  # nobody waits for nothing
+        assert not any(
+            job.rest or job.throttled for job in visible_tasks
+        )  # nobody waits for nothing
 
 
 def _job(job_id: int, **fields: Any) -> dict[str, Any]:
@@ -151,41 +159,52 @@ def test_of_slurms_answer(*, new: bool) -> None:
         _job(30, array_job_id=number(0), array_task_id=number(None), array_task_string="",
              array_max_tasks=number(0)),
     ]  # fmt: skip
-    known = known_jobs(answer)
-    rest, first, single = (job_reading(job, {}, known) for job in answer)
-    assert (rest.id, rest.number, rest.array, str(rest.rest)) == ("17", "", "", "3-9")
+    known_by_id = known_jobs(answer)
+    pending_tasks, first, single = (job_reading(job, {}, known_by_id) for job in answer)
+    assert (
+        pending_tasks.id,
+        pending_tasks.number,
+        pending_tasks.array,
+        str(pending_tasks.rest),
+    ) == ("17", "", "", "3-9")
     assert (first.id, first.number, first.array, first.rest) == ("17_0", "20", "17", None)
     assert (single.id, single.number, single.array, single.rest) == ("30", "30", "", None)
-    assert (rest.task_limit, first.task_limit, single.task_limit) == (4, 4, 0)
+    assert (pending_tasks.task_limit, first.task_limit, single.task_limit) == (4, 4, 0)
 
 
 def test_corresponding_tasks_that_may_start_come_first() -> None:
-    done = _job(8, array_job_id=7, array_task_id=2, array_task_string="", job_state="COMPLETED")
-    failed = _job(9, array_job_id=7, array_task_id=0, array_task_string="", job_state="FAILED")
+    success = _job(8, array_job_id=7, array_task_id=2, array_task_string="", job_state="COMPLETED")
+    failure = _job(9, array_job_id=7, array_task_id=0, array_task_string="", job_state="FAILED")
     answer = [
-        done, failed, _job(7, array_job_id=7, array_task_id=None, array_task_string="1,3-9"),
+        success, failure, _job(7, array_job_id=7, array_task_id=None, array_task_string="1,3-9"),
         _job(17, array_job_id=17, array_task_id=None, array_task_string="0-9",
              dependency="aftercorr:7_*(unfulfilled)"),
     ]  # fmt: skip
-    known = known_jobs(answer)
-    jobs = [job_reading(answer[-1], {}, known)]
-    found = in_turn(jobs, lambda _: 2, lambda record, task: task_reading(record, task, known))
-    assert {job.id: job.dependency for job in found} == {"17_2": False, "17_1": True, "17": True}
-    assert [str(job.rest) for job in found if job.rest] == ["0,3-9"]
+    known_by_id = known_jobs(answer)
+    jobs = [job_reading(answer[-1], {}, known_by_id)]
+    tasks_in_turn = in_turn(
+        jobs, lambda _: 2, lambda record, task: task_reading(record, task, known_by_id)
+    )
+    assert {job.id: job.dependency for job in tasks_in_turn} == {
+        "17_2": False,
+        "17_1": True,
+        "17": True,
+    }
+    assert [str(job.rest) for job in tasks_in_turn if job.rest] == ["0,3-9"]
 
 
 def look(now: float, *jobs: JobReading) -> Reading:
     return Reading(now, (), tuple(jobs))
 
 
-@pytest.mark.parametrize(("throttled", "waited"), [(False, 100.0), (True, 20.0)])
-def test_a_task_has_waited_as_its_array_did(*, throttled: bool, waited: float) -> None:
+@pytest.mark.parametrize(("is_throttled", "waiting_seconds"), [(False, 100.0), (True, 20.0)])
+def test_a_task_has_waited_as_its_array_did(*, is_throttled: bool, waiting_seconds: float) -> None:
     """Not for what its own array's limit kept it from."""
-    rest = record("1-9", 1, throttled=throttled)
-    assert eligible(rest, 0.0) is not throttled
-    records = advance_all({}, look(120.0, task(0, submit=100.0), rest), {})
-    records = advance_all(records, look(180.0, task(0, submit=100.0), rest), {})
+    pending_tasks = record("1-9", 1, throttled=is_throttled)
+    assert eligible(pending_tasks, 0.0) is not is_throttled
+    records = advance_all({}, look(120.0, task(0, submit=100.0), pending_tasks), {})
+    records = advance_all(records, look(180.0, task(0, submit=100.0), pending_tasks), {})
     assert records[JobId("17_0")].wait_seconds == 80.0
-    records = advance_all(records, look(200.0, task(1, submit=100.0), rest), {})
-    assert records[JobId("17_1")].wait_seconds == waited
+    records = advance_all(records, look(200.0, task(1, submit=100.0), pending_tasks), {})
+    assert records[JobId("17_1")].wait_seconds == waiting_seconds
     assert records[JobId("17_1")].end is None

@@ -53,12 +53,12 @@ class Site:
 
     def jobs(self) -> dict[str, JobReading]:
         """Of this test: Slurm still knows those of the last one."""
-        every = self.port.read().jobs
-        return {job.id: job for job in every if (job.array or job.id) not in self.before}
+        all_jobs = self.port.read().jobs
+        return {job.id: job for job in all_jobs if (job.array or job.id) not in self.before}
 
     def by_owner(self, *command: str) -> None:
-        done = as_user(self.cluster, NOBODY, *command)
-        assert done.returncode == 0, done.stderr
+        result = as_user(self.cluster, NOBODY, *command)
+        assert result.returncode == 0, result.stderr
 
     def path(self, name: str) -> Path:
         return self.folder / name
@@ -83,17 +83,20 @@ rm run.$SLURM_ARRAY_TASK_ID"""
     job = site.array("2-10:2%3", script=script)
     site.round()
     wait_until(lambda: len(list(site.folder.glob("run.*"))) == 3)
-    found = states(site)
-    assert found == {**dict.fromkeys([f"{job}_{t}" for t in (2, 4, 6)], "RUNNING"), job: "PENDING"}
-    rest = site.jobs()[job]
-    assert rest.throttled
-    assert str(rest.rest) == "8,10"
+    state_by_task = states(site)
+    assert state_by_task == {
+        **dict.fromkeys([f"{job}_{t}" for t in (2, 4, 6)], "RUNNING"),
+        job: "PENDING",
+    }
+    pending_tasks = site.jobs()[job]
+    assert pending_tasks.throttled
+    assert str(pending_tasks.rest) == "8,10"
     site.path("go").touch()
     wait_until(lambda: site.round() and set(states(site).values()) == {"COMPLETED"})
     assert sorted(states(site)) == sorted(f"{job}_{t}" for t in (2, 4, 6, 8, 10))
     for task in (2, 4, 6, 8, 10):
-        said = site.path(f"{job}_{task}.out").read_text().split()
-        assert said == [
+        output = site.path(f"{job}_{task}.out").read_text().split()
+        assert output == [
             f"SLURM_ARRAY_JOB_ID={job}", "SLURM_ARRAY_TASK_COUNT=5", f"SLURM_ARRAY_TASK_ID={task}",
             "SLURM_ARRAY_TASK_MAX=10", "SLURM_ARRAY_TASK_MIN=2", "SLURM_ARRAY_TASK_STEP=2",
         ]  # fmt: skip
@@ -124,19 +127,21 @@ def test_its_owner_holds_releases_and_cancels_one_or_all(site: Site) -> None:
     def holds() -> dict[str, Hold]:
         return {j.id: j.hold for j in site.jobs().values() if not j.state.finished}
 
-    every = [f"{job}_{task}" for task in range(1, 5)]
-    assert holds() == dict.fromkeys(every, Hold.HOPS)
+    task_ids = [f"{job}_{task}" for task in range(1, 5)]
+    assert holds() == dict.fromkeys(task_ids, Hold.HOPS)
     site.by_owner("scontrol", "hold", f"{job}_3")
-    assert holds() == {**dict.fromkeys(every, Hold.HOPS), f"{job}_3": Hold.USER}
+    assert holds() == {**dict.fromkeys(task_ids, Hold.HOPS), f"{job}_3": Hold.USER}
     site.by_owner("scontrol", "hold", job)
-    assert holds() == dict.fromkeys(every, Hold.USER)
+    assert holds() == dict.fromkeys(task_ids, Hold.USER)
     refused = site.port.apply([start(JobId(f"{job}_1"), n0=1)])
     assert statuses(refused) == [OutcomeStatus.FAILED]
     site.by_owner("scontrol", "release", f"{job}_2")
     site.round()
     assert states(site)[f"{job}_2"] == "RUNNING"
-    said = as_user(site.cluster, NOBODY, "scontrol", "release", job).stderr
-    assert "2: Job is no longer pending" in said.replace("[2]", "2")  # it runs; the others are free
+    error_output = as_user(site.cluster, NOBODY, "scontrol", "release", job).stderr
+    assert "2: Job is no longer pending" in error_output.replace(
+        "[2]", "2"
+    )  # it runs; the others are free
     assert set(holds().values()) == {Hold.HOPS, Hold.NONE}
     site.by_owner("scancel", f"{job}_2", f"{job}_4")
     wait_until(lambda: set(holds()) == {f"{job}_1", f"{job}_3"})
@@ -162,17 +167,19 @@ def test_jobs_wait_for_tasks_and_tasks_for_tasks(site: Site) -> None:
     options = ("--parsable", "--comment=hops:reqs=1", "--wrap=true", "--output=/dev/null", "-D/")
     children = {}
     for kind in (f"afterok:{job}_1", f"afterany:{job}", f"afternotok:{job}_2"):
-        done = as_user(site.cluster, NOBODY, "sbatch", *options, f"--dependency={kind}")
-        children[done.stdout.strip()] = kind
-    same = site.array("1-2", f"--dependency=aftercorr:{job}", script="true")
-    kept = site.jobs()
-    assert all(kept[child].dependency for child in children)
-    assert kept[f"{same}_1"].dependency
-    wanted = {*children, f"{job}_1", f"{same}_1"}
+        result = as_user(site.cluster, NOBODY, "sbatch", *options, f"--dependency={kind}")
+        children[result.stdout.strip()] = kind
+    second_array = site.array("1-2", f"--dependency=aftercorr:{job}", script="true")
+    jobs_by_id = site.jobs()
+    assert all(jobs_by_id[child].dependency for child in children)
+    assert jobs_by_id[f"{second_array}_1"].dependency
+    dependants = {*children, f"{job}_1", f"{second_array}_1"}
     wait_until(
-        lambda: site.round() and wanted <= {j for j, s in states(site).items() if s == "COMPLETED"}
+        lambda: (
+            site.round() and dependants <= {j for j, s in states(site).items() if s == "COMPLETED"}
+        )
     )
-    assert site.jobs()[f"{same}_2"].stranded
+    assert site.jobs()[f"{second_array}_2"].stranded
 
 
 def test_an_array_goes_back_to_plain_slurm(site: Site) -> None:
@@ -186,6 +193,6 @@ def test_an_array_goes_back_to_plain_slurm(site: Site) -> None:
 
 def test_many_tasks_are_one_look(site: Site) -> None:
     job = site.array("0-999")
-    found = site.jobs()
-    assert sorted(found) == sorted([job, *(f"{job}_{task}" for task in range(40))])
-    assert len(found[job].rest or ()) == 960
+    jobs_by_id = site.jobs()
+    assert sorted(jobs_by_id) == sorted([job, *(f"{job}_{task}" for task in range(40))])
+    assert len(jobs_by_id[job].rest or ()) == 960

@@ -18,7 +18,7 @@ from hopsd.slurm.ordering.dependency import (
     unmet,
 )
 
-OTHERS = (
+OTHER_JOBS = (
     KnownJob(1, "alice", "a", SlurmState.PENDING),
     KnownJob(2, "alice", "b", SlurmState.RUNNING),
     KnownJob(3, "bob", "a", SlurmState.COMPLETED),
@@ -30,15 +30,15 @@ SWEEP = (
     KnownJob(22, "dan", "s", SlurmState.FAILED, array=20, task=2),
     KnownJob(23, "dan", "s", SlurmState.RUNNING, array=20, task=3),
 )
-DONE = (
+DONE_TASKS = (
     KnownJob(30, "dan", "d", SlurmState.COMPLETED, array=30, task=2),
     KnownJob(31, "dan", "d", SlurmState.FAILED, array=30, task=1),
 )
-KNOWN = KnownJobs(OTHERS + SWEEP + DONE)
+KNOWN_JOBS = KnownJobs(OTHER_JOBS + SWEEP + DONE_TASKS)
 
 
 @pytest.mark.parametrize(
-    ("wanted", "waits"),
+    ("clauses", "waits"),
     [
         ("", False),
         (None, False),
@@ -76,13 +76,13 @@ KNOWN = KnownJobs(OTHERS + SWEEP + DONE)
         ({"afterok": [], "singleton": False, "satisfy": "all"}, False),
     ],
 )
-def test_clauses(wanted: object, waits: bool) -> None:
+def test_clauses(clauses: object, waits: bool) -> None:
     mine = KnownJob(9, "carol", "z", SlurmState.PENDING)
-    assert unmet(wanted, mine, KNOWN) is waits  # type: ignore[arg-type]
+    assert unmet(clauses, mine, KNOWN_JOBS) is waits  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
-    ("wanted", "for_good"),
+    ("clauses", "for_good"),
     [
         (None, False),
         ("after:1(unfulfilled)", False),
@@ -103,9 +103,9 @@ def test_clauses(wanted: object, waits: bool) -> None:
         ({"afterok": [4], "singleton": False, "satisfy": "all"}, True),
     ],
 )
-def test_clauses_that_are_never_met(wanted: object, for_good: bool) -> None:
+def test_clauses_that_are_never_met(clauses: object, for_good: bool) -> None:
     mine = KnownJob(9, "carol", "z", SlurmState.PENDING)
-    assert stranded(wanted, mine, KNOWN) is for_good  # type: ignore[arg-type]
+    assert stranded(clauses, mine, KNOWN_JOBS) is for_good  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -114,8 +114,8 @@ def test_clauses_that_are_never_met(wanted: object, for_good: bool) -> None:
 )
 def test_a_task_waits_for_the_one_of_its_number(task: int, waits: bool, for_good: bool) -> None:
     mine = KnownJob(0, "dan", "t", SlurmState.PENDING, array=40, task=task)
-    assert unmet("aftercorr:20_*(unfulfilled)", mine, KNOWN) is waits
-    assert stranded("aftercorr:20_*(unfulfilled)", mine, KNOWN) is for_good
+    assert unmet("aftercorr:20_*(unfulfilled)", mine, KNOWN_JOBS) is waits
+    assert stranded("aftercorr:20_*(unfulfilled)", mine, KNOWN_JOBS) is for_good
 
 
 @pytest.mark.parametrize(
@@ -129,11 +129,11 @@ def test_a_task_waits_for_the_one_of_its_number(task: int, waits: bool, for_good
 )
 def test_singleton(id_: int, user: str, name: str, waits: bool) -> None:
     mine = KnownJob(id_, user, name, SlurmState.PENDING)
-    assert unmet("singleton(unfulfilled)", mine, KnownJobs([*OTHERS, mine])) is waits
+    assert unmet("singleton(unfulfilled)", mine, KnownJobs([*OTHER_JOBS, mine])) is waits
 
 
 @pytest.mark.parametrize(
-    ("wanted", "found"),
+    ("clauses", "expected_ids"),
     [
         (None, set()),
         ("after:1(unfulfilled)", set()),
@@ -144,21 +144,23 @@ def test_singleton(id_: int, user: str, name: str, waits: bool) -> None:
         ({"afterok": [1, 2], "after": [4], "singleton": False, "satisfy": "all"}, {"1", "2"}),
     ],
 )
-def test_whose_end_slurm_waits_for(wanted: str | None, found: set[str]) -> None:
-    waiting = KnownJob(9, "alice", "a", SlurmState.PENDING, wanted)
-    assert awaited_jobs([*OTHERS, waiting]) == found
+def test_whose_end_slurm_waits_for(clauses: str | None, expected_ids: set[str]) -> None:
+    waiting = KnownJob(9, "alice", "a", SlurmState.PENDING, clauses)
+    assert awaited_jobs([*OTHER_JOBS, waiting]) == expected_ids
     assert awaited_jobs([replace(waiting, state=SlurmState.RUNNING)]) == set()
 
 
 def test_what_another_user_makes_depend_on_a_job_does_not_await_it() -> None:
     """Anybody could turn another's profile runs off."""
     stranger = KnownJob(9, "mallory", "a", SlurmState.PENDING, "afterok:1(unfulfilled)")
-    assert awaited_jobs([*OTHERS, stranger]) == set()
-    assert awaited_jobs([*OTHERS, replace(stranger, user=OTHERS[0].user)]) == {str(OTHERS[0].id)}
+    assert awaited_jobs([*OTHER_JOBS, stranger]) == set()
+    assert awaited_jobs([*OTHER_JOBS, replace(stranger, user=OTHER_JOBS[0].user)]) == {
+        str(OTHER_JOBS[0].id)
+    }
 
 
 @pytest.mark.parametrize(
-    ("wanted", "text"),
+    ("clauses", "text"),
     [
         ("afterok:17(unfulfilled),singleton(unfulfilled)", "afterok:17,singleton"),
         ("afterany:3?afternotok:4(failed)", "afterany:3?afternotok:4"),
@@ -166,8 +168,8 @@ def test_what_another_user_makes_depend_on_a_job_does_not_await_it() -> None:
         (None, ""),
     ],
 )
-def test_it_is_told_as_it_was_asked_for(wanted: str | dict[str, Any] | None, text: str) -> None:
-    assert dependency_text(wanted) == text
+def test_it_is_told_as_it_was_asked_for(clauses: str | dict[str, Any] | None, text: str) -> None:
+    assert dependency_text(clauses) == text
 
 
 @pytest.mark.timeout(20)
@@ -180,15 +182,17 @@ def test_ten_thousand_jobs_of_one_user_take_no_time_by_the_square() -> None:
     tasks = [
         KnownJob(n, "u", "a", SlurmState.PENDING, None, 20_000, n) for n in range(30_000, 35_000)
     ]
-    rest = KnownJob(20_000, "u", "a", SlurmState.PENDING, None, 20_000, None, Tasks.parse("0-4999"))
+    pending_tasks = KnownJob(
+        20_000, "u", "a", SlurmState.PENDING, None, 20_000, None, Tasks.parse("0-4999")
+    )
     later = [
         KnownJob(
             n, "u", "b", SlurmState.PENDING, "aftercorr:20000_*(unfulfilled)", 40_000, n - 50_000
         )
         for n in range(50_000, 55_000)
     ]
-    jobs = [*several, *tasks, rest, *later]
-    known = KnownJobs(jobs)
-    waiting = [job.id for job in jobs if unmet(job.wanted, job, known)]
+    jobs = [*several, *tasks, pending_tasks, *later]
+    known_by_id = KnownJobs(jobs)
+    waiting = [job.id for job in jobs if unmet(job.wanted, job, known_by_id)]
     assert waiting == [job.id for job in (*several[1:], *later)]
     assert awaited_jobs(jobs) == {"20000", *(job.key for job in several[:-1])}

@@ -13,57 +13,57 @@ from hopsd.slurm.probe.clock import CHECK_SECONDS, TOLERANCE_SECONDS, SlurmClock
 
 @dataclass
 class Site:
-    """slurmctld at the time ``now``, and a machine whose clock is ``ahead`` of it."""
+    """slurmctld at the time ``now``, and a machine whose clock is ``offset`` of it."""
 
     now: float = 1_795_830_371.25
-    ahead: float = 0.0
-    away: bool = False
-    asked: int = 0
+    offset: float = 0.0
+    is_away: bool = False
+    question_count: int = 0
 
     def within(self, seconds: float) -> Site:
         return self
 
     def run(self, *arguments: str) -> str:
         assert arguments == ("sdiag",)
-        self.asked += 1
-        if self.away:
+        self.question_count += 1
+        if self.is_away:
             raise SlurmUnavailableError("sdiag: no answer")
         head = f"sdiag output at Sat Nov 28 01:26:11 2026 ({int(self.now)})"
         return f"{'*' * 55}\n{head}\nData since      Sat Nov 28 01:00:00 2026 (1795828800)\n"
 
     def clock(self) -> SlurmClock:
-        return SlurmClock(self, lambda: self.now + self.ahead, lambda: self.now - 1e9)  # type: ignore[arg-type]
+        return SlurmClock(self, lambda: self.now + self.offset, lambda: self.now - 1e9)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("ahead", [3600.0, -3600.0, 5.0])
-def test_an_hour_ahead_changes_no_time(ahead: float) -> None:
+@pytest.mark.parametrize("seconds_ahead", [3600.0, -3600.0, 5.0])
+def test_an_hour_ahead_changes_no_time(seconds_ahead: float) -> None:
     site = Site()
     clock = site.clock()
     assert clock() == site.now
-    for site.ahead in (ahead, 0.0, ahead):
+    for site.offset in (seconds_ahead, 0.0, seconds_ahead):
         for _ in range(100):
             site.now += 3.7
             assert clock() == pytest.approx(site.now, abs=0.51)
-    assert site.asked <= 300 * 3.7 / CHECK_SECONDS + 2
+    assert site.question_count <= 300 * 3.7 / CHECK_SECONDS + 2
 
 
 def test_a_hopsd_that_starts_with_a_wrong_clock_is_right() -> None:
-    site = Site(ahead=7200.0)
+    site = Site(offset=7200.0)
     assert site.clock()() == pytest.approx(site.now, abs=0.51)
 
 
 def test_within_the_tolerance_the_machines_clock_is_used() -> None:
-    site = Site(ahead=TOLERANCE_SECONDS - 0.6)
-    assert site.clock()() == site.now + site.ahead
+    site = Site(offset=TOLERANCE_SECONDS - 0.6)
+    assert site.clock()() == site.now + site.offset
 
 
 def test_while_slurmctld_is_away_time_goes_on() -> None:
-    site = Site(away=True)
+    site = Site(is_away=True)
     clock = site.clock()
     assert clock() == site.now
-    site.away, site.now = False, site.now + CHECK_SECONDS
+    site.is_away, site.now = False, site.now + CHECK_SECONDS
     assert clock() == site.now
-    site.away, site.ahead, site.now = True, 3600.0, site.now + 10 * CHECK_SECONDS
+    site.is_away, site.offset, site.now = True, 3600.0, site.now + 10 * CHECK_SECONDS
     assert clock() == site.now
 
 

@@ -33,21 +33,25 @@ AggregatedBlock=b[0-1] BlockIndex=3 Nodes=n[0-3] BlockSize=4
 NONE = "No topology information available\n"
 
 
-class Told:
+class CannedTopology:
     """Slurm's commands: what each topology is told as, and what was asked."""
 
     def __init__(self, **topologies: str) -> None:
         self.topologies = topologies
-        self.asked: list[str] = []
+        self.calls: list[str] = []
 
     def run(self, *words: str, **_: Any) -> str:
         name = words[3] if len(words) > 3 else "default"
-        self.asked.append(name)
+        self.calls.append(name)
         return self.topologies[name]
 
 
-def reader(told: Told, release: tuple[int, int], plugin: str = "topology/flat") -> TopologyReader:
-    return TopologyReader(told, lambda: release, lambda: f"TopologyPlugin          = {plugin}\n")
+def reader(
+    commands: CannedTopology, release: tuple[int, int], plugin: str = "topology/flat"
+) -> TopologyReader:
+    return TopologyReader(
+        commands, lambda: release, lambda: f"TopologyPlugin          = {plugin}\n"
+    )
 
 
 def test_switches_of_a_tree_are_told_top_down() -> None:
@@ -73,7 +77,7 @@ def test_blocks_are_leaves_below_what_joins_them() -> None:
 
 
 @pytest.mark.parametrize(
-    ("release", "plugin", "asked"),
+    ("release", "plugin", "expected_calls"),
     [
         ((22, 5), "topology/none", []),
         ((22, 5), "topology/tree", ["default"]),
@@ -83,22 +87,22 @@ def test_blocks_are_leaves_below_what_joins_them() -> None:
     ],
 )
 def test_slurm_is_asked_once_where_it_may_know_a_topology(
-    release: tuple[int, int], plugin: str, asked: list[str]
+    release: tuple[int, int], plugin: str, expected_calls: list[str]
 ) -> None:
-    told = Told(default=NONE)
-    topologies = reader(told, release, plugin)
+    commands = CannedTopology(default=NONE)
+    topologies = reader(commands, release, plugin)
     for _ in range(2):
         assert (
             topologies.for_partitions([{"PartitionName": "main"}, {"PartitionName": "x"}])
             == Topology()
         )
-    assert told.asked == asked
+    assert commands.calls == expected_calls
 
 
 def test_a_slurmctld_that_did_not_answer_is_asked_again() -> None:
     """Its racks were taken for none until hopsd was restarted."""
 
-    class Silent(Told):
+    class Silent(CannedTopology):
         def run(self, *words: str, **_: Any) -> str:
             raise SlurmUnavailableError("no answer within 5 s")
 
@@ -111,16 +115,16 @@ def test_a_slurmctld_that_did_not_answer_is_asked_again() -> None:
 
 
 def test_each_partition_has_its_own_topology() -> None:
-    told = Told(default=NONE, fabric=TREE, blocks=BLOCKS)
-    topologies = reader(told, (26, 5))
+    commands = CannedTopology(default=NONE, fabric=TREE, blocks=BLOCKS)
+    topologies = reader(commands, (26, 5))
     main, fabric = {"PartitionName": "main"}, {"PartitionName": "f", "Topology": "fabric"}
     blocks = {"PartitionName": "b", "Topology": "blocks"}
     assert topologies.for_partitions([main]).switches == {}
     assert topologies.for_partitions([main, fabric]).switches["n2"] == ("core", "s1")
-    both = topologies.for_partitions([fabric, blocks])
-    assert both.switches["n2"] == ("b[0-1]", "b1")
-    assert both.blocks
-    assert told.asked == ["default", "fabric", "blocks"]
+    topology = topologies.for_partitions([fabric, blocks])
+    assert topology.switches["n2"] == ("b[0-1]", "b1")
+    assert topology.blocks
+    assert commands.calls == ["default", "fabric", "blocks"]
 
 
 @pytest.mark.parametrize(
@@ -136,7 +140,7 @@ def test_each_partition_has_its_own_topology() -> None:
 def test_what_slurm_starts_over_several_blocks(
     release: tuple[int, int], text: str, expected: SeveralBlocks
 ) -> None:
-    topologies = reader(Told(default=text), release, "topology/block")
+    topologies = reader(CannedTopology(default=text), release, "topology/block")
     assert topologies.several_blocks(topologies.for_partitions([{}])) is expected
 
 
@@ -153,7 +157,7 @@ def test_nodes_outside_of_blocks_are_not_usable(
     topologies: list[str], usable: Mapping[str, bool]
 ) -> None:
     nodes = [NodeReading(NodeName(name), GpuType("a100"), 4, 8) for name in usable]
-    seen = nodes_of_topology(
+    topology_nodes = nodes_of_topology(
         join_topologies([read_topology(records(text)) for text in topologies]), nodes
     )
-    assert {node.name: node.usable for node in seen} == usable
+    assert {node.name: node.usable for node in topology_nodes} == usable

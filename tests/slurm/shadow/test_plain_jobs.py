@@ -24,14 +24,14 @@ def plain(**changes: Any) -> dict[str, Any]:
 
 
 def reading(job: dict[str, Any]) -> Any:
-    seen = as_hops_job(job)
-    return job_reading(seen, {}, known_jobs([seen]))
+    job_record = as_hops_job(job)
+    return job_reading(job_record, {}, known_jobs([job_record]))
 
 
 def test_it_asks_for_what_its_options_ask_for_and_stays_where_it_runs() -> None:
     job = reading(plain())
-    asked = parse(job.comment)
-    assert (asked.reqs, asked.preempt) == ((4,), False)
+    request = parse(job.comment)
+    assert (request.reqs, request.preempt) == ((4,), False)
     assert (job.options.shape, job.options.per_node) == (ShapeRule.EVEN, 2)
     assert (job.options.gpu_type, job.options.cores_per_gpu) == (GpuType("a100"), 4)
     assert job.hold is Hold.HOPS  # as the submit plugin holds hops jobs
@@ -78,6 +78,8 @@ def test_others_stay_as_they_are(changes: dict[str, Any]) -> None:
 
 
 def test_nothing_that_a_user_wrote_counts() -> None:
-    seen = as_hops_job(plain(comment="hop:reqs=64;preempt=yes #hops-profile", name="hops:reqs=9"))
-    assert is_hops_job(seen)
-    assert seen["comment"] == "hops:reqs=4;preempt=no"
+    job_record = as_hops_job(
+        plain(comment="hop:reqs=64;preempt=yes #hops-profile", name="hops:reqs=9")
+    )
+    assert is_hops_job(job_record)
+    assert job_record["comment"] == "hops:reqs=4;preempt=no"

@@ -18,12 +18,12 @@ def slurm() -> FakeSlurm:
     return FakeSlurm()
 
 
-def resumed(slurm: FakeSlurm, *own: JobId) -> SlurmPort:
+def resume_port(slurm: FakeSlurm, *waiting_jobs: JobId) -> SlurmPort:
     settings = ApplySettings(grace_seconds=1.0, poll_seconds=0.5, patience_seconds=60.0)
     port = SlurmPort(
         slurm, settings, clock=lambda: slurm.now, monotonic=lambda: slurm.now, sleep=slurm.sleep
     )
-    port.resume([], own)
+    port.resume([], waiting_jobs)
     return port
 
 
@@ -32,7 +32,7 @@ def job_as_read(port: SlurmPort, job: JobId) -> JobReading:
 
 
 def test_a_persons_requeuehold_is_a_hold_that_lasts_for_the_next_hopsd(slurm: FakeSlurm) -> None:
-    port, job = resumed(slurm), slurm.running(1, n0=2)
+    port, job = resume_port(slurm), slurm.running(1, n0=2)
     slurm.requeue_hold(job)
     assert job_as_read(port, job).hold is Hold.USER
     assert statuses(port.apply([start(job, n0=2)])) == [OutcomeStatus.FAILED]
@@ -42,7 +42,7 @@ def test_a_persons_requeuehold_is_a_hold_that_lasts_for_the_next_hopsd(slurm: Fa
 
 @pytest.mark.parametrize("kind", ["preempt", "move"])
 def test_hops_clears_what_slurm_set_for_its_own_requeues(slurm: FakeSlurm, kind: str) -> None:
-    port, job = resumed(slurm), slurm.running(1, n0=2)
+    port, job = resume_port(slurm), slurm.running(1, n0=2)
     step = preempt(job) if kind == "preempt" else move(job, n1=2)
     assert statuses(port.apply([step])) == [OutcomeStatus.DONE]
     assert not slurm.table[job].requeued_held
@@ -53,7 +53,7 @@ def test_a_job_that_hands_itself_back_when_asked_to_leave_is_moved(
     slurm: FakeSlurm, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By its own requeuehold, as of hops_profiler.Checkpoint."""
-    port, job = resumed(slurm), slurm.running(1, n0=2)
+    port, job = resume_port(slurm), slurm.running(1, n0=2)
     signals: list[str] = []
 
     def signal(number: JobId, name: str, scope: object) -> None:
@@ -68,7 +68,7 @@ def test_a_job_that_hands_itself_back_when_asked_to_leave_is_moved(
 
 
 def test_after_a_preemption_a_persons_requeuehold_is_told_apart(slurm: FakeSlurm) -> None:
-    port, job = resumed(slurm), slurm.running(1, n0=2)
+    port, job = resume_port(slurm), slurm.running(1, n0=2)
     port.apply([preempt(job)])
     assert statuses(port.apply([start(job, n0=2)])) == [OutcomeStatus.DONE]
     slurm.requeue_hold(job)
@@ -76,7 +76,7 @@ def test_after_a_preemption_a_persons_requeuehold_is_told_apart(slurm: FakeSlurm
 
 
 def test_what_slurm_refused_to_change_is_tried_again(slurm: FakeSlurm) -> None:
-    port, job = resumed(slurm), slurm.running(1, n0=2)
+    port, job = resume_port(slurm), slurm.running(1, n0=2)
     slurm.requeue_hold(job)
     slurm.refuse.add("hold")
     assert job_as_read(port, job).hold is Hold.USER
@@ -88,12 +88,12 @@ def test_what_slurm_refused_to_change_is_tried_again(slurm: FakeSlurm) -> None:
 def test_what_an_earlier_hopsd_requeued_is_no_hold(slurm: FakeSlurm) -> None:
     job = slurm.running(1, n0=2)
     slurm.requeue_hold(job)
-    assert job_as_read(resumed(slurm, job), job).hold is Hold.HOPS
+    assert job_as_read(resume_port(slurm, job), job).hold is Hold.HOPS
     assert not slurm.table[job].requeued_held
 
 
 def test_a_profile_run_that_ends_itself_is_no_hold(slurm: FakeSlurm) -> None:
-    port, job = resumed(slurm), slurm.running(1, n0=2)
+    port, job = resume_port(slurm), slurm.running(1, n0=2)
     slurm.change(job, marks=PROFILE_MARK)
     slurm.requeue_hold(job)
     assert job_as_read(port, job).hold is Hold.HOPS

@@ -16,7 +16,7 @@ from hopsd.model.script_options import ScriptOptions
 from hopsd.model.step import OutcomeStatus, Phase, Step, StepKind, StepOutcome
 from hopsd.slurm.adapter import Placement, SignalScope
 from hopsd.slurm.apply import SlurmPort
-from hopsd.slurm.steps.vacate import Action, Leaving, next_action
+from hopsd.slurm.steps.vacate import Action, LeavingJob, next_action
 from hopsd.slurm.watch import ApplySettings
 
 PATIENCE = 3.0
@@ -54,25 +54,25 @@ def until_over(site: SlurmPort, slurm: FakeSlurm, seconds: float = 600.0) -> lis
     outcomes: list[StepOutcome] = []
     end = slurm.now + seconds
     while site.under_way and slurm.now < end:
-        begun = slurm.now
+        start_time = slurm.now
         outcomes += site.carry_on()
-        assert slurm.now - begun <= PATIENCE + 1.5
+        assert slurm.now - start_time <= PATIENCE + 1.5
         slurm.sleep(1.0)
     return outcomes
 
 
 def test_one_call_never_waits_for_a_grace(slurm: FakeSlurm) -> None:
     """300 s of grace held the only tick for 300 s: nobody else got the idle GPUs."""
-    job, other = stubborn(slurm, n0=8), slurm.add(2)
+    job, new_job = stubborn(slurm, n0=8), slurm.add(2)
     site = port(slurm)
-    moved, started = site.apply([move(job, n1=8), start(other, n2=8)])
+    move_outcome, start_outcome = site.apply([move(job, n1=8), start(new_job, n2=8)])
     assert slurm.now <= 1000.0 + PATIENCE + 1.0
-    assert moved.status is OutcomeStatus.UNDER_WAY
-    assert started.status is OutcomeStatus.DONE
-    assert [one.phase for one in site.under_way] == [Phase.LEAVING]
-    late = slurm.add(3)
-    assert [o.status for o in site.apply([start(late, n1=2)])] == [OutcomeStatus.DONE]
-    slurm.change(late, state=SlurmState.COMPLETED, allocation=Allocation())
+    assert move_outcome.status is OutcomeStatus.UNDER_WAY
+    assert start_outcome.status is OutcomeStatus.DONE
+    assert [transition.phase for transition in site.under_way] == [Phase.LEAVING]
+    late_job = slurm.add(3)
+    assert [o.status for o in site.apply([start(late_job, n1=2)])] == [OutcomeStatus.DONE]
+    slurm.change(late_job, state=SlurmState.COMPLETED, allocation=Allocation())
     [outcome] = until_over(site, slurm)
     assert outcome.status is OutcomeStatus.DONE
     assert outcome.actual == Allocation.of({"n1": 8})
@@ -84,10 +84,10 @@ def test_what_goes_to_nodes_that_a_job_leaves_waits_for_it_alone(slurm: FakeSlur
     site = port(slurm)
     outcomes = site.apply([Step(job.id, StepKind.PREEMPT, job.allocation), start(heir, n0=8)])
     assert [outcome.status for outcome in outcomes] == [OutcomeStatus.UNDER_WAY] * 2
-    assert {one.phase for one in site.under_way} == {Phase.LEAVING, Phase.WAITING}
-    done = {outcome.step.job: outcome for outcome in until_over(site, slurm)}
-    assert {outcome.status for outcome in done.values()} == {OutcomeStatus.DONE}
-    assert done[heir].started >= 1300.0
+    assert {transition.phase for transition in site.under_way} == {Phase.LEAVING, Phase.WAITING}
+    outcome_by_job = {outcome.step.job: outcome for outcome in until_over(site, slurm)}
+    assert {outcome.status for outcome in outcome_by_job.values()} == {OutcomeStatus.DONE}
+    assert outcome_by_job[heir].started >= 1300.0
 
 
 def test_another_process_takes_up_a_grace_where_it_was(slurm: FakeSlurm) -> None:
@@ -95,10 +95,10 @@ def test_another_process_takes_up_a_grace_where_it_was(slurm: FakeSlurm) -> None
     job = stubborn(slurm, n0=8)
     first = port(slurm)
     first.apply([move(job, n1=8)])
-    kept = first.under_way
+    transitions = first.under_way
     slurm.sleep(50.0)  # hopsd is down: the job's grace stands still
     second = port(slurm)
-    second.resume(kept)
+    second.resume(transitions)
     assert not second.carry_on()
     [outcome] = until_over(second, slurm)
     assert outcome.status is OutcomeStatus.DONE
@@ -113,7 +113,7 @@ def test_another_process_takes_up_a_start(slurm: FakeSlurm, runs: bool) -> None:
     slurm.begins = {job: 8.0 if runs else 1e9}
     first = port(slurm)
     first.apply([start(job, n0=2)])
-    assert [one.phase for one in first.under_way] == [Phase.STARTING]
+    assert [transition.phase for transition in first.under_way] == [Phase.STARTING]
     second = port(slurm)
     second.resume(first.under_way)
     [outcome] = until_over(second, slurm)
@@ -152,9 +152,9 @@ def test_a_hold_of_a_person_ends_a_start_that_waits(slurm: FakeSlurm) -> None:
     site = port(slurm)
     site.apply([Step(job.id, StepKind.PREEMPT, job.allocation), start(heir, n0=8)])
     slurm.change(heir, hold=Hold.USER)
-    done = {outcome.step.job: outcome for outcome in until_over(site, slurm)}
-    assert done[heir].status is OutcomeStatus.FAILED
-    assert "holds it" in done[heir].error
+    outcome_by_job = {outcome.step.job: outcome for outcome in until_over(site, slurm)}
+    assert outcome_by_job[heir].status is OutcomeStatus.FAILED
+    assert "holds it" in outcome_by_job[heir].error
     assert heir not in slurm.released_at
 
 
@@ -171,10 +171,10 @@ def test_a_queued_start_can_be_given_back_to_slurm(slurm: FakeSlurm) -> None:
     job, heir = stubborn(slurm, n0=8), slurm.add(2)
     site = port(slurm)
     site.apply([Step(job.id, StepKind.PREEMPT, job.allocation), start(heir, n0=8)])
-    slurm.placed[heir] = Allocation.of({"n1": 8})  # what plain Slurm gives it
+    slurm.placements[heir] = Allocation.of({"n1": 8})  # what plain Slurm gives it
     [outcome] = site.apply([Step(heir, StepKind.RELEASE, gpus=8)])
     assert outcome.status is OutcomeStatus.DONE
-    assert [one.step.job for one in site.under_way] == [job.id]
+    assert [transition.step.job for transition in site.under_way] == [job.id]
 
 
 def test_a_job_that_ends_in_the_grace_of_our_signal_is_recorded_so(slurm: FakeSlurm) -> None:
@@ -205,12 +205,12 @@ def test_a_script_is_stopped_before_a_signal_that_is_for_its_steps_alone(slurm: 
 
 def test_a_job_that_stays_after_all_goes_on(slurm: FakeSlurm) -> None:
     """hopsd was killed between the warning and the requeue, and the plan is over."""
-    stopped, other = slurm.running(1, n0=8), slurm.running(2, n1=8)
+    stopped_job, running_job = slurm.running(1, n0=8), slurm.running(2, n1=8)
     slurm.change(
-        stopped, options=ScriptOptions(signal="USR1", signal_steps=True, signal_seconds=10)
+        stopped_job, options=ScriptOptions(signal="USR1", signal_steps=True, signal_seconds=10)
     )
-    port(slurm).let_go_on([stopped, other, JobId("3")])
-    assert slurm.signals == [(stopped, "CONT", SignalScope.BATCH)]
+    port(slurm).let_go_on([stopped_job, running_job, JobId("3")])
+    assert slurm.signals == [(stopped_job, "CONT", SignalScope.BATCH)]
 
 
 def test_a_job_that_slurm_does_not_requeue_goes_on(slurm: FakeSlurm) -> None:
@@ -225,53 +225,53 @@ def test_a_job_that_slurm_does_not_requeue_goes_on(slurm: FakeSlurm) -> None:
     assert slurm.signals[-1] == (job, "CONT", SignalScope.BATCH)
 
 
-LEAVING = Leaving(Step(JobId("1"), StepKind.PREEMPT), 0.0, grace_end=10.0, signal="USR1")
-STOPPING = replace(LEAVING, requeued=10.0)
+LEAVING_JOB = LeavingJob(Step(JobId("1"), StepKind.PREEMPT), 0.0, grace_end=10.0, signal="USR1")
+STOPPING_JOB = replace(LEAVING_JOB, requeued=10.0)
 
 
 @pytest.mark.parametrize(
-    ("leaving", "state", "ticks", "expected"),
+    ("transition", "state", "ticks", "expected"),
     [
-        (LEAVING, SlurmState.RUNNING, 9.0, Action.WAIT),
-        (LEAVING, SlurmState.RUNNING, 10.0, Action.REQUEUE),
-        (LEAVING, SlurmState.SUSPENDED, 10.0, Action.REQUEUE),
-        (LEAVING, SlurmState.COMPLETING, 69.0, Action.WAIT),
-        (LEAVING, SlurmState.COMPLETING, 70.0, Action.GIVE_UP),
-        (STOPPING, SlurmState.RUNNING, 69.0, Action.WAIT),
-        (STOPPING, SlurmState.RUNNING, 70.0, Action.GIVE_UP),
-        (LEAVING, SlurmState.PENDING, 1.0, Action.VACATED),
-        (STOPPING, SlurmState.PENDING, 1.0, Action.VACATED),
-        (LEAVING, SlurmState.COMPLETED, 1.0, Action.ENDED),
-        (LEAVING, SlurmState.CANCELLED, 1.0, Action.ENDED),
-        (replace(STOPPING, refusal="no"), SlurmState.RUNNING, 11.0, Action.GIVE_UP),
-        (replace(STOPPING, refusal="no"), SlurmState.PENDING, 11.0, Action.VACATED),
+        (LEAVING_JOB, SlurmState.RUNNING, 9.0, Action.WAIT),
+        (LEAVING_JOB, SlurmState.RUNNING, 10.0, Action.REQUEUE),
+        (LEAVING_JOB, SlurmState.SUSPENDED, 10.0, Action.REQUEUE),
+        (LEAVING_JOB, SlurmState.COMPLETING, 69.0, Action.WAIT),
+        (LEAVING_JOB, SlurmState.COMPLETING, 70.0, Action.GIVE_UP),
+        (STOPPING_JOB, SlurmState.RUNNING, 69.0, Action.WAIT),
+        (STOPPING_JOB, SlurmState.RUNNING, 70.0, Action.GIVE_UP),
+        (LEAVING_JOB, SlurmState.PENDING, 1.0, Action.VACATED),
+        (STOPPING_JOB, SlurmState.PENDING, 1.0, Action.VACATED),
+        (LEAVING_JOB, SlurmState.COMPLETED, 1.0, Action.ENDED),
+        (LEAVING_JOB, SlurmState.CANCELLED, 1.0, Action.ENDED),
+        (replace(STOPPING_JOB, refusal="no"), SlurmState.RUNNING, 11.0, Action.GIVE_UP),
+        (replace(STOPPING_JOB, refusal="no"), SlurmState.PENDING, 11.0, Action.VACATED),
     ],
 )
 def test_what_is_due_follows_from_state_and_time(
-    slurm: FakeSlurm, leaving: Leaving, state: SlurmState, ticks: float, expected: Action
+    slurm: FakeSlurm, transition: LeavingJob, state: SlurmState, ticks: float, expected: Action
 ) -> None:
     job = slurm.table[slurm.add(1, state=state)]
-    assert next_action(leaving, job, ticks, SETTINGS) is expected
+    assert next_action(transition, job, ticks, SETTINGS) is expected
 
 
 def test_what_only_our_signal_ended_is_requeued(slurm: FakeSlurm) -> None:
     job = slurm.table[slurm.add(1, state=SlurmState.FAILED, exit_signal=10)]
-    assert next_action(LEAVING, job, 1.0, SETTINGS) is Action.REQUEUE_ENDED
-    assert next_action(LEAVING, None, 1.0, SETTINGS) is Action.ENDED
+    assert next_action(LEAVING_JOB, job, 1.0, SETTINGS) is Action.REQUEUE_ENDED
+    assert next_action(LEAVING_JOB, None, 1.0, SETTINGS) is Action.ENDED
 
 
 class Saves:
     """A training that saves from 8 s to 11 s, 18 s to 21 s, and so on."""
 
-    def __init__(self, slurm: FakeSlurm, *, seconds: float = 3.0, every: float = 10.0) -> None:
-        self._slurm, self._seconds, self._every = slurm, seconds, every
+    def __init__(self, slurm: FakeSlurm, *, seconds: float = 3.0, interval: float = 10.0) -> None:
+        self._slurm, self._seconds, self._interval = slurm, seconds, interval
 
     def __call__(self, job: JobReading) -> SaveTimes | None:
-        passed = (self._slurm.now - 1008.0) % self._every
-        end = self._slurm.now - passed - self._every + self._seconds
-        if passed < self._seconds:
-            return SaveTimes(saving=True, at=end, every=self._every)
-        return SaveTimes(at=end + self._every, every=self._every)
+        seconds_since_save = (self._slurm.now - 1008.0) % self._interval
+        end = self._slurm.now - seconds_since_save - self._interval + self._seconds
+        if seconds_since_save < self._seconds:
+            return SaveTimes(saving=True, at=end, every=self._interval)
+        return SaveTimes(at=end + self._interval, every=self._interval)
 
 
 def silent(slurm: FakeSlurm, **gpus: int) -> JobReading:
@@ -296,24 +296,24 @@ def test_a_job_without_a_signal_leaves_just_after_a_save(slurm: FakeSlurm, began
 
 
 @pytest.mark.parametrize(
-    ("seconds", "every", "began", "requeued"),
+    ("seconds", "interval", "began", "requeue_time"),
     [
         (1.0, 600.0, 20.0, 1020.0),  # the next save is far
         (600.0, 1200.0, 8.0, 1308.0),  # one that takes longer than the longest grace
     ],
 )
 def test_a_save_is_not_waited_for_without_end(
-    slurm: FakeSlurm, seconds: float, every: float, began: float, requeued: float
+    slurm: FakeSlurm, seconds: float, interval: float, began: float, requeue_time: float
 ) -> None:
     job = silent(slurm, n0=8)
     slurm.sleep(began)
     site = SlurmPort(
         slurm, SETTINGS, clock=lambda: slurm.now, monotonic=lambda: slurm.now, sleep=slurm.sleep,
-        saves=Saves(slurm, seconds=seconds, every=every),
+        saves=Saves(slurm, seconds=seconds, interval=interval),
     )  # fmt: skip
     site.apply([move(job, n1=8)])
     until_over(site, slurm)
-    assert slurm.requeued_at == pytest.approx(requeued, abs=2.0)
+    assert slurm.requeued_at == pytest.approx(requeue_time, abs=2.0)
 
 
 def test_another_process_waits_for_the_save_too(slurm: FakeSlurm) -> None:
@@ -360,8 +360,8 @@ def test_a_number_that_slurm_gives_again_meanwhile_is_another_job(
 ) -> None:
     """A slurmctld that lost its state: an innocent job was requeued."""
     job = stubborn(slurm, n0=8)
-    site, other = port(slurm), slurm.add(2)
-    step = move(job, n1=8) if kind == "leaving" else start(other, n0=8)
+    site, second_job = port(slurm), slurm.add(2)
+    step = move(job, n1=8) if kind == "leaving" else start(second_job, n0=8)
     site.apply([step, *([move(job, n1=8)] if kind == "starting" else [])])
     slurm.change(step.job, submit=slurm.now, state=SlurmState.PENDING, hold=Hold.HOPS)
     slurm.change(step.job, allocation=Allocation())

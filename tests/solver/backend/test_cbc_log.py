@@ -8,11 +8,11 @@ import pytest
 from hopsd.solver.backend.cbc import read_bound
 
 OPTIMAL = "Result - Optimal solution found\n\nObjective value:                -39.50000000\n"
-WITHIN = (
+GAP_LOG = (
     "Result - Optimal solution found (within gap tolerance)\n\n"
     "Objective value:                -39.50000000\nLower bound:                    -39.700\n"
 )
-STOPPED = "Cbc0011I Exiting as integer gap of 0.1 less than 1e-10 or 0.5%\n"
+STOP_LOG = "Cbc0011I Exiting as integer gap of 0.1 less than 1e-10 or 0.5%\n"
 
 
 def test_an_optimum_is_its_own_bound() -> None:
@@ -20,11 +20,11 @@ def test_an_optimum_is_its_own_bound() -> None:
 
 
 def test_a_told_bound_counts_as_far_as_its_digits_go() -> None:
-    assert 39.7 <= read_bound(STOPPED + WITHIN, 0.005) < 39.701
+    assert 39.7 <= read_bound(STOP_LOG + GAP_LOG, 0.005) < 39.701
 
 
 def test_a_search_that_ended_at_the_gap_proves_no_more_than_the_gap() -> None:
-    assert read_bound(STOPPED + OPTIMAL, 0.005) >= 39.5 / 0.995
+    assert read_bound(STOP_LOG + OPTIMAL, 0.005) >= 39.5 / 0.995
 
 
 def test_no_words_prove_nothing() -> None:

@@ -12,7 +12,7 @@ from hopsd.solver.backend import checked
 from hopsd.solver.backend.checked import CheckedSolver
 from hopsd.solver.backend.model import Answer, Model
 
-ONE = Model(
+ONE_ENTRY = Model(
     np.ones(1), np.array([0, 1]), np.zeros(1, dtype=np.int64), np.ones(1), np.ones(1), np.ones(1)
 )
 
@@ -22,20 +22,20 @@ class Double:
 
     def __init__(self, answers: int) -> None:
         self.answers = answers
-        self.given: list[float] = []
+        self.time_limits: list[float] = []
 
     def __call__(
         self, model: Model, start: Floats | None, gap: float, seconds: float, nodes: int | None
     ) -> Answer:
-        self.given.append(seconds)
-        return Answer(np.ones(1), 1.0) if len(self.given) > self.answers else Answer()
+        self.time_limits.append(seconds)
+        return Answer(np.ones(1), 1.0) if len(self.time_limits) > self.answers else Answer()
 
 
 def test_a_call_without_time_is_no_failure() -> None:
     solver = CheckedSolver(Double(9))
-    solver(ONE, None, 0.01, -1.0)
+    solver(ONE_ENTRY, None, 0.01, -1.0)
     assert not solver.failed
-    solver(ONE, None, 0.01, 1.0)
+    solver(ONE_ENTRY, None, 0.01, 1.0)
     assert solver.failed
 
 
@@ -45,9 +45,9 @@ def test_a_call_that_was_late_after_little_time_is_no_failure(
     ticks = count(0.0, 1.0)
     monkeypatch.setattr(checked, "monotonic", lambda: next(ticks))
     solver = CheckedSolver(Double(9))
-    solver(ONE, None, 0.01, 1.0)
+    solver(ONE_ENTRY, None, 0.01, 1.0)
     assert not solver.failed
-    solver(ONE, None, 0.01, 60.0)
+    solver(ONE_ENTRY, None, 0.01, 60.0)
     assert solver.failed
 
 
@@ -55,8 +55,8 @@ def test_a_solver_that_never_answers_leaves_time_and_is_asked_no_more() -> None:
     solve = Double(9)
     solver = CheckedSolver(solve)
     for _ in range(5):
-        solver(ONE, None, 0.01, 8.0)
-    assert solve.given == [4.0, 4.0]
+        solver(ONE_ENTRY, None, 0.01, 8.0)
+    assert solve.time_limits == [4.0, 4.0]
     assert solver.failed
 
 
@@ -64,6 +64,6 @@ def test_a_solver_that_answers_has_all_of_its_time() -> None:
     solve = Double(1)
     solver = CheckedSolver(solve)
     for _ in range(3):
-        solver(ONE, None, 0.01, 8.0)
-    assert solve.given == [4.0, 4.0, 8.0]
+        solver(ONE_ENTRY, None, 0.01, 8.0)
+    assert solve.time_limits == [4.0, 4.0, 8.0]
     assert not solver.failed

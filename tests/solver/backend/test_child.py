@@ -23,7 +23,7 @@ def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def written(path: Path, body: str) -> str:
+def write_module(path: Path, body: str) -> str:
     """The name of a module of that text."""
     (path / "told.py").write_text(_HEAD + body)
     return "told"
@@ -35,9 +35,9 @@ for part in child.question():
     child.answer(part)
 """
     parts = [b"", b"first", bytes(300_000)]
-    with Child(written(path, body)) as told:
-        told.ask(parts)
-        assert list(told.answers(inf)) == parts
+    with Child(write_module(path, body)) as question:
+        question.ask(parts)
+        assert list(question.answers(inf)) == parts
 
 
 def test_a_child_that_stands_still_loses_no_record(path: Path) -> None:
@@ -46,10 +46,10 @@ child.answer(child.question())
 os.kill(os.getpid(), signal.SIGSTOP)
 child.answer(b"never")
 """
-    with Child(written(path, body)) as told:
-        told.ask(bytes(300_000))
-        assert next(told.answers(inf)) == bytes(300_000)
-        assert list(told.answers(0.0)) == []
+    with Child(write_module(path, body)) as question:
+        question.ask(bytes(300_000))
+        assert next(question.answers(inf)) == bytes(300_000)
+        assert list(question.answers(0.0)) == []
 
 
 @pytest.mark.parametrize(
@@ -67,9 +67,9 @@ def test_what_is_no_whole_record_is_none(path: Path, end: str) -> None:
 child.answer(child.question())
 {end}
 """
-    with Child(written(path, body)) as told:
-        told.ask(b"whole")
-        assert list(told.answers(inf)) == [b"whole"]
+    with Child(write_module(path, body)) as question:
+        question.ask(b"whole")
+        assert list(question.answers(inf)) == [b"whole"]
 
 
 def test_what_a_library_prints_is_no_record(path: Path) -> None:
@@ -80,9 +80,9 @@ child.answer(asked)
 print("Presolving model", flush=True)
 child.answer(asked)
 """
-    with Child(written(path, body)) as told:
-        told.ask(b"whole")
-        assert list(told.answers(inf)) == [b"whole"] * 2
+    with Child(write_module(path, body)) as question:
+        question.ask(b"whole")
+        assert list(question.answers(inf)) == [b"whole"] * 2
 
 
 def test_where_there_is_no_thread_there_is_no_answer(
@@ -92,21 +92,21 @@ def test_where_there_is_no_thread_there_is_no_answer(
         raise RuntimeError("can't start new thread")
 
     monkeypatch.setattr(Thread, "start", refuse)
-    with Child(written(path, "child.answer(child.question())")) as told:
-        told.ask(b"whole")
-        assert list(told.answers(inf)) == []
+    with Child(write_module(path, "child.answer(child.question())")) as question:
+        question.ask(b"whole")
+        assert list(question.answers(inf)) == []
 
 
 def test_what_cannot_be_sent_has_no_answer(path: Path) -> None:
-    with Child(written(path, "child.answer(child.question())")) as told:
-        told.ask(lambda: None)
-        assert list(told.answers(inf)) == []
+    with Child(write_module(path, "child.answer(child.question())")) as question:
+        question.ask(lambda: None)
+        assert list(question.answers(inf)) == []
 
 
 def test_a_child_that_reads_nothing_keeps_nobody_waiting(path: Path) -> None:
-    with Child(written(path, "os.kill(os.getpid(), signal.SIGSTOP)")) as told:
-        told.ask(bytes(3_000_000))
-        assert list(told.answers(0.0)) == []
+    with Child(write_module(path, "os.kill(os.getpid(), signal.SIGSTOP)")) as question:
+        question.ask(bytes(3_000_000))
+        assert list(question.answers(0.0)) == []
 
 
 @pytest.mark.parametrize("python", ["/bin/false", "/nowhere/python"])
@@ -114,11 +114,11 @@ def test_a_child_that_cannot_start_answers_nothing(
     python: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "executable", python)
-    with Child("told") as told:
-        told.ask(bytes(3_000_000))
-        assert list(told.answers(inf)) == []
+    with Child("told") as question:
+        question.ask(bytes(3_000_000))
+        assert list(question.answers(inf)) == []
 
 
 def test_a_child_that_was_asked_nothing_ends(path: Path) -> None:
-    with Child(written(path, "child.answer(child.question())")):
+    with Child(write_module(path, "child.answer(child.question())")):
         pass

@@ -39,47 +39,57 @@ def test_each_program_of_a_sequence_is_solved_to_optimality(solver: Simplex, see
         columns = np.sort(rng.choice(40, int(rng.integers(2, 30)), replace=False))
         rows = rng.permutation(20)[: int(rng.integers(1, 15))]
         cost, constraints = -rng.random(len(columns)), _random(rng, len(columns), len(rows))
-        found = solver.minimise(cost, constraints, columns.tolist(), rows.tolist(), np.inf)
-        assert found is not None
-        known = minimise(cost, constraints, np.full(len(columns), np.inf))
-        assert known is not None
-        assert found.objective == pytest.approx(known.objective)
+        optimum = solver.minimise(cost, constraints, columns.tolist(), rows.tolist(), np.inf)
+        assert optimum is not None
+        reference = minimise(cost, constraints, np.full(len(columns), np.inf))
+        assert reference is not None
+        assert optimum.objective == pytest.approx(reference.objective)
         # By duality, the prices prove the optimum.
-        assert found.prices.min() >= -1e-9
-        assert -found.prices @ constraints.limit == pytest.approx(known.objective)
-        assert cost @ found.x == pytest.approx(known.objective)
+        assert optimum.prices.min() >= -1e-9
+        assert -optimum.prices @ constraints.limit == pytest.approx(reference.objective)
+        assert cost @ optimum.x == pytest.approx(reference.objective)
 
 
 def test_an_infeasible_program_has_no_optimum(solver: Simplex) -> None:
-    one = np.zeros(1, dtype=np.int64)
+    single_entry = np.zeros(1, dtype=np.int64)
     assert (
         solver.minimise(
-            np.ones(1), Constraints(one, one, np.ones(1), -np.ones(1)), [0], [0], np.inf
+            np.ones(1),
+            Constraints(single_entry, single_entry, np.ones(1), -np.ones(1)),
+            [0],
+            [0],
+            np.inf,
         )
         is None
     )
 
 
 def test_an_unbounded_program_is_an_error(solver: Simplex) -> None:
-    one = np.zeros(1, dtype=np.int64)
-    constraints = Constraints(one, one, -np.ones(1), np.ones(1))
+    single_entry = np.zeros(1, dtype=np.int64)
+    constraints = Constraints(single_entry, single_entry, -np.ones(1), np.ones(1))
     with pytest.raises(SolverError):
         solver.minimise(-np.ones(1), constraints, [0], [0], np.inf)
 
 
 def test_a_second_try_has_the_time_that_the_first_left(monkeypatch: pytest.MonkeyPatch) -> None:
     highspy = pytest.importorskip("highspy")
-    now, given = [100.0], []
+    now, time_limits = [100.0], []
     status = highspy.HighsModelStatus
 
     def run(_module: Any, _lp: Any, _basis: Any, seconds: float) -> Any:
-        given.append(seconds)
+        time_limits.append(seconds)
         now[0] += 4.0
         return SimpleNamespace(getModelStatus=lambda: status.kUnknown)
 
     monkeypatch.setattr(simplex, "_run", run)
     monkeypatch.setattr(simplex, "monotonic", lambda: now[0])
-    one = np.zeros(1, dtype=np.int64)
+    single_entry = np.zeros(1, dtype=np.int64)
     with pytest.raises(SolverError):
-        Simplex().minimise(np.ones(1), Constraints(one, one, np.ones(1), np.ones(1)), [0], [0], 5.0)
-    assert given == [5.0, 1.0]
+        Simplex().minimise(
+            np.ones(1),
+            Constraints(single_entry, single_entry, np.ones(1), np.ones(1)),
+            [0],
+            [0],
+            5.0,
+        )
+    assert time_limits == [5.0, 1.0]

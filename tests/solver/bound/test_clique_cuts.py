@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from instances import ruled, snapshot
-from programs import Answering, best_value, program_of
+from instances import snapshot, with_rules
+from programs import AnsweringChild, best_value, program_of
 
 from bench.plan import instances as bench
 from hopsd.core.placement.program import Program
@@ -35,20 +35,20 @@ needs_highspy = pytest.mark.skipif(find_spec("highspy") is None, reason="highspy
 
 
 def small(seed: int, *, rules: bool, jobs: int = 10) -> Program:
-    made = snapshot(seed, servers=4, jobs=jobs, first=seed % 2 == 0)
-    return program_of(ruled(made, seed) if rules else made)
+    instance = snapshot(seed, servers=4, jobs=jobs, first=seed % 2 == 0)
+    return program_of(with_rules(instance, seed) if rules else instance)
 
 
-def priced(program: Program) -> Prices:
+def prices_of(program: Program) -> Prices:
     floor = program.scaled_objective(greedy_by_weight(program))
     return find_prices(program, column_groups(program), floor, inf)
 
 
-def crowded(gpus: int) -> Program:
+def crowded_program(gpus: int) -> Program:
     """Idle servers and even shapes."""
     case, noise, demands = bench.Case.IDLE, bench.Noise.PAIR, bench.Demands.RULES
-    made: Program = program_of(bench.snapshot(gpus, case, noise, 0, demands=demands))
-    return made
+    program: Program = program_of(bench.snapshot(gpus, case, noise, 0, demands=demands))
+    return program
 
 
 def members(program: Program, clique: Clique) -> Ints:
@@ -57,7 +57,7 @@ def members(program: Program, clique: Clique) -> Ints:
     return np.union1d(np.flatnonzero(of_items), clique.columns)
 
 
-def together(program: Program, columns: tuple[int, int]) -> bool:
+def fit_together(program: Program, columns: tuple[int, int]) -> bool:
     """Whether a plan could have both."""
     first, second = program.configurations.jobs_of(np.array(columns))
     return first != second and bool(np.all(program.taken(np.array(columns)) <= program.capacity))
@@ -73,69 +73,73 @@ def test_no_two_columns_of_a_clique_fit_together(seed: int, rules: bool) -> None
         return
     columns = np.flatnonzero(rng.random(count) < 0.5)
     for clique in CliqueFinder(program).find(columns, rng.random(len(columns)))[:10]:
-        own = members(program, clique)
-        assert len(own) > 1
-        assert not any(together(program, pair) for pair in combinations(own.tolist(), 2))
-        holder, which = entries([clique], program, columns)
-        assert sorted(columns[holder]) == np.intersect1d(own, columns).tolist()
-        assert not which.any()
+        clique_columns = members(program, clique)
+        assert len(clique_columns) > 1
+        assert not any(
+            fit_together(program, pair) for pair in combinations(clique_columns.tolist(), 2)
+        )
+        holder, members_in_columns = entries([clique], program, columns)
+        assert sorted(columns[holder]) == np.intersect1d(clique_columns, columns).tolist()
+        assert not members_in_columns.any()
 
 
 @pytest.mark.parametrize("rules", [True, False])
 def test_any_prices_of_cliques_prove_a_bound(rules: bool) -> None:
     """Against the optimum of dynamic programming."""
-    tried = 0
+    clique_count = 0
     for seed in range(30):
         program = small(seed, rules=rules, jobs=6)
         best = solve_exactly(program)
         if best is None or not len(program.value):
             continue
-        rng, every = np.random.default_rng(seed), np.arange(len(program.value))
-        cliques = CliqueFinder(program).find(every, rng.random(len(every)))
+        rng, all_columns = np.random.default_rng(seed), np.arange(len(program.value))
+        cliques = CliqueFinder(program).find(all_columns, rng.random(len(all_columns)))
         prices = rng.random(len(cliques)) * program.value.max()
-        at = priced(program)
-        item, own = costs(cliques, prices, len(program.configurations.demands))
-        found = prices_of_items(program, at.item + item, at.capacity + prices.sum(), own)
-        expected = np.zeros(len(every))
+        at = prices_of(program)
+        item, item_costs = costs(cliques, prices, len(program.configurations.demands))
+        column_prices = prices_of_items(
+            program, at.item + item, at.capacity + prices.sum(), item_costs
+        )
+        expected = np.zeros(len(all_columns))
         for clique, price in zip(cliques, prices, strict=True):
             expected[members(program, clique)] += price
-        profit = program.profit(at.item, every) - expected
-        assert found.profit(program, every) == pytest.approx(profit)
-        assert found.profit(program, slice(0, len(every))) == pytest.approx(profit)
-        assert found.bound >= program.scaled_objective(best) * (1 - 1e-9)
-        tried += len(cliques)
-    assert tried > 100
+        profit = program.profit(at.item, all_columns) - expected
+        assert column_prices.profit(program, all_columns) == pytest.approx(profit)
+        assert column_prices.profit(program, slice(0, len(all_columns))) == pytest.approx(profit)
+        assert column_prices.bound >= program.scaled_objective(best) * (1 - 1e-9)
+        clique_count += len(cliques)
+    assert clique_count > 100
 
 
 @settings(max_examples=25, deadline=None)
 @given(st.integers(0, 10_000), st.booleans())
 def test_no_plan_is_worth_more_than_the_relaxation(seed: int, rules: bool) -> None:
-    made = snapshot(seed, servers=6, jobs=14, first=seed % 2 == 0)
-    program = program_of(ruled(made, seed) if rules else made)
+    instance = snapshot(seed, servers=6, jobs=14, first=seed % 2 == 0)
+    program = program_of(with_rules(instance, seed) if rules else instance)
     if not len(program.value):
         return
-    prices = priced(program)
-    found = find_cuts(program, prices, 0.0, 0.0, inf)
+    prices = prices_of(program)
+    cut_result = find_cuts(program, prices, 0.0, 0.0, inf)
     best = best_value(program)
-    assert best * (1 - 1e-6) <= found.prices.bound <= prices.bound
-    if found.choice is not None:
-        assert program.feasible(found.choice)
-        assert program.scaled_objective(found.choice) <= best * (1 + 1e-6)
+    assert best * (1 - 1e-6) <= cut_result.prices.bound <= prices.bound
+    if cut_result.choice is not None:
+        assert program.feasible(cut_result.choice)
+        assert program.scaled_objective(cut_result.choice) <= best * (1 + 1e-6)
 
 
 @needs_highspy
 def test_even_shapes_on_idle_servers_are_planned_within_one_percent() -> None:
     """From 97.9 %: the bound was 3598, the plan 3522."""
-    program = crowded(512)
-    found = find_cuts(program, priced(program), 0.0, 0.01, inf)
-    assert found.choice is not None
-    assert found.prices.bound < 3580.0
-    assert program.scaled_objective(found.choice) >= 0.99 * found.prices.bound
+    program = crowded_program(512)
+    cut_result = find_cuts(program, prices_of(program), 0.0, 0.01, inf)
+    assert cut_result.choice is not None
+    assert cut_result.prices.bound < 3580.0
+    assert program.scaled_objective(cut_result.choice) >= 0.99 * cut_result.prices.bound
 
 
 def test_what_the_child_answers_is_checked(monkeypatch: pytest.MonkeyPatch) -> None:
-    program = crowded(64)
-    prices = priced(program)
+    program = crowded_program(64)
+    prices = prices_of(program)
     crowd = program.configurations.start[:-1].copy()
     answer: dict[str, Any] = {
         "item": prices.item,
@@ -145,65 +149,67 @@ def test_what_the_child_answers_is_checked(monkeypatch: pytest.MonkeyPatch) -> N
         "choice": crowd,
     }
 
-    def record(answered: dict[str, Any]) -> bytes:
-        written = BytesIO()
-        np.savez(written, **answered)
-        return written.getvalue()
+    def record(answer: dict[str, Any]) -> bytes:
+        buffer = BytesIO()
+        np.savez(buffer, **answer)
+        return buffer.getvalue()
 
-    for answered in (answer, {"item": prices.item}, answer | {"choice": crowd[:3]}):
-        monkeypatch.setattr(child, "Child", Answering(record(answered)))
-        found = tighten(program, prices, 0.0, 0.0, monotonic() + 60.0)
-        assert found.choice is None
-        assert found.prices.bound == prices.bound
-    for broken in (b"", b"PK", b"none"):
-        monkeypatch.setattr(child, "Child", Answering(broken))
+    for damaged_answer in (answer, {"item": prices.item}, answer | {"choice": crowd[:3]}):
+        monkeypatch.setattr(child, "Child", AnsweringChild(record(damaged_answer)))
+        cut_result = tighten(program, prices, 0.0, 0.0, monotonic() + 60.0)
+        assert cut_result.choice is None
+        assert cut_result.prices.bound == prices.bound
+    for damaged_bytes in (b"", b"PK", b"none"):
+        monkeypatch.setattr(child, "Child", AnsweringChild(damaged_bytes))
         assert tighten(program, prices, 0.0, 0.0, monotonic() + 60.0).prices is prices
 
 
 @needs_highspy
 def test_what_a_killed_child_had_proven_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    program = crowded(128)
-    prices = priced(program)
+    program = crowded_program(128)
+    prices = prices_of(program)
     bounds = []
-    for found in rounds(program, prices, 0.0, 0.01, inf):
-        last = tighten_module._encode(found)
-        monkeypatch.setattr(child, "Child", Answering(last, last[:-9]))
-        kept = tighten(program, prices, 0.0, 0.01, monotonic() + 60.0)
-        assert kept.prices.bound == pytest.approx(found.prices.bound)
-        assert (kept.choice is None) == (found.choice is None)
-        bounds.append(kept.prices.bound)
-    assert kept.choice is not None
+    for tightening in rounds(program, prices, 0.0, 0.01, inf):
+        last = tighten_module._encode(tightening)
+        monkeypatch.setattr(child, "Child", AnsweringChild(last, last[:-9]))
+        kept_result = tighten(program, prices, 0.0, 0.01, monotonic() + 60.0)
+        assert kept_result.prices.bound == pytest.approx(tightening.prices.bound)
+        assert (kept_result.choice is None) == (tightening.choice is None)
+        bounds.append(kept_result.prices.bound)
+    assert kept_result.choice is not None
     assert len(bounds) > 2
     assert bounds == sorted(bounds, reverse=True)
 
 
 def test_of_several_dives_the_best_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where the first two miss the gap, the others look elsewhere."""
-    program = crowded(64)
-    some = greedy_by_weight(program)
-    few = np.where(np.arange(len(some)) == np.flatnonzero(some >= 0)[0], some, -1)
-    found, drawn = iter([few, None, some, few]), []
+    program = crowded_program(64)
+    heaviest = greedy_by_weight(program)
+    single_column = np.where(
+        np.arange(len(heaviest)) == np.flatnonzero(heaviest >= 0)[0], heaviest, -1
+    )
+    dives, random_states = iter([single_column, None, heaviest, single_column]), []
 
     def dive(_: object, _give_up: float, rng: np.random.Generator | None = None) -> Ints | None:
-        drawn.append(None if rng is None else rng.random())
-        return next(found, None)
+        random_states.append(None if rng is None else rng.random())
+        return next(dives, None)
 
     monkeypatch.setattr(tighten_module._Relaxation, "dive", dive)
-    assert find_cuts(program, priced(program), 0.0, 0.0, inf).choice is some
-    assert drawn[:2] == [None, None]
-    assert len(set(drawn[2:])) == len(drawn) - 2 > 1
+    assert find_cuts(program, prices_of(program), 0.0, 0.0, inf).choice is heaviest
+    assert random_states[:2] == [None, None]
+    assert len(set(random_states[2:])) == len(random_states) - 2 > 1
 
 
 def test_cliques_take_no_more_than_their_time_and_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    program = crowded(64)
+    program = crowded_program(64)
     columns = np.arange(len(program.value))
     x = np.random.default_rng(0).random(len(columns)) / 4
     assert CliqueFinder(program).find(columns, x, 0.0) == []
     usual = CliqueFinder(program).find(columns, x)
     monkeypatch.setattr(clique_cuts, "_AT_ONCE", 7)
     monkeypatch.setattr(clique_cuts, "_KEPT_MAX", 1)
-    same = CliqueFinder(program).find(columns, x)
-    assert [(c.items.tolist(), c.columns.tolist()) for c in same] == [
+    second_cliques = CliqueFinder(program).find(columns, x)
+    assert [(c.items.tolist(), c.columns.tolist()) for c in second_cliques] == [
         (c.items.tolist(), c.columns.tolist()) for c in usual
     ]
     monkeypatch.setattr(clique_cuts, "_HELD_MAX", 50)
@@ -211,7 +217,7 @@ def test_cliques_take_no_more_than_their_time_and_memory(monkeypatch: pytest.Mon
 
 
 def test_a_solution_that_keeps_all_cliques_has_none() -> None:
-    program = crowded(64)
+    program = crowded_program(64)
     choice = greedy_by_weight(program)
     columns = np.arange(len(program.value))
     x = np.isin(columns, choice).astype(np.float64)
@@ -224,7 +230,10 @@ def test_capacity_of_other_rows_counts_too() -> None:
     columns = np.arange(len(program.value))
     x = np.full(len(columns), 0.4)
     tight = replace(program, capacity=program.capacity // 2)
-    for asked in (program, tight):
-        for clique in CliqueFinder(asked).find(columns, x)[:5]:
-            own = members(asked, clique)
-            assert not any(together(asked, pair) for pair in combinations(own.tolist(), 2))
+    for program_variant in (program, tight):
+        for clique in CliqueFinder(program_variant).find(columns, x)[:5]:
+            clique_columns = members(program_variant, clique)
+            assert not any(
+                fit_together(program_variant, pair)
+                for pair in combinations(clique_columns.tolist(), 2)
+            )

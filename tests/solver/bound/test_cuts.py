@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from instances import ruled, snapshot
+from instances import snapshot, with_rules
 from programs import program_of
 
 from hopsd.core.placement.program import Program
@@ -36,16 +36,16 @@ def test_whatever_fits_a_server_keeps_its_rows(gpus: int) -> None:
 
 def test_parts_of_two_large_placements_do_not_share_a_server() -> None:
     """Three quarters of 5 GPUs and a third of 8 fit into 8 by their GPUs: no plan is like that."""
-    by_gpus, *rounded = 0.75 * _used((5,), 8) + 0.35 * _used((8,), 8)
+    by_gpus, *rounded_rows = 0.75 * _used((5,), 8) + 0.35 * _used((8,), 8)
     assert by_gpus <= 8
-    assert max(rounded) > 8
+    assert max(rounded_rows) > 8
 
 
 @settings(max_examples=40, deadline=None)
 @given(st.integers(0, 10**6), st.booleans(), st.booleans())
 def test_every_feasible_choice_keeps_all_rows(seed: int, first: bool, rules: bool) -> None:
-    asked = snapshot(seed, servers=6, jobs=12, first=first)
-    program = program_of(ruled(asked, seed) if rules else asked)
+    instance = snapshot(seed, servers=6, jobs=12, first=first)
+    program = program_of(with_rules(instance, seed) if rules else instance)
     choice = _random_choice(program, np.random.default_rng(seed))
     items = program.items(choice[choice >= 0])
     rows = capacity_rows(program)
@@ -57,12 +57,12 @@ def _random_choice(program: Program, rng: np.random.Generator) -> Ints:
     columns = program.configurations
     choice = np.full(columns.jobs, -1, dtype=np.int64)
     for job in rng.permutation(columns.jobs).tolist():
-        left = program.capacity - program.taken(choice)
-        fits = program.fits(left)
-        own = np.arange(columns.start[job], columns.start[job + 1])
-        own = own[fits[own]]
-        if len(own):
-            choice[job] = rng.choice(own)
+        free_capacity = program.capacity - program.taken(choice)
+        fits = program.fits(free_capacity)
+        job_columns = np.arange(columns.start[job], columns.start[job + 1])
+        job_columns = job_columns[fits[job_columns]]
+        if len(job_columns):
+            choice[job] = rng.choice(job_columns)
     return choice
 
 
@@ -71,41 +71,49 @@ def test_the_model_holds_the_same_rows(seed: int) -> None:
     """Any x uses of the model's rows what its shapes use of the program's."""
     program = program_of(snapshot(seed, servers=6, jobs=8))
     count = len(program.value)
-    made = model(program, np.arange(count), program.capacity)
+    solver_model = model(program, np.arange(count), program.capacity)
     x = np.random.default_rng(seed).random(count)
-    used = np.zeros(len(made.upper))
-    np.add.at(used, made.row, made.factor * np.repeat(x, np.diff(made.start)))
+    used = np.zeros(len(solver_model.upper))
+    np.add.at(
+        used, solver_model.row, solver_model.factor * np.repeat(x, np.diff(solver_model.start))
+    )
     rows = capacity_rows(program)
     expected = rows.used(program.configurations.shape.astype(np.int64), x)
     jobs = int((np.diff(program.configurations.start) > 0).sum())
     assert np.allclose(used[jobs:], expected[expected > 0])
-    assert np.allclose(made.upper[jobs:], rows.limit[expected > 0])
+    assert np.allclose(solver_model.upper[jobs:], rows.limit[expected > 0])
 
 
 @pytest.mark.parametrize("rules", [False, True])
 @pytest.mark.parametrize("seed", range(3))
 def test_some_items_are_priced_as_among_all(seed: int, rules: bool) -> None:
-    asked = snapshot(seed, servers=6, jobs=12)
-    program = program_of(ruled(asked, seed) if rules else asked)
+    instance = snapshot(seed, servers=6, jobs=12)
+    program = program_of(with_rules(instance, seed) if rules else instance)
     rows, rng = capacity_rows(program), np.random.default_rng(seed)
-    to = rng.integers(0, 3, len(program.capacity))
-    for own in (rows, rows.tied(to, 0.5)):
-        prices = rng.random(len(own.limit))
-        for some in (
+    row_groups = rng.integers(0, 3, len(program.capacity))
+    for row_set in (rows, rows.tied(row_groups, 0.5)):
+        prices = rng.random(len(row_set.limit))
+        for item_subset in (
             np.arange(len(rows.start) - 1),
             np.flatnonzero(rng.random(len(rows.start) - 1) < 0.5),
         ):
-            few, taken = SomeItems(own, some), rng.integers(0, len(some), 20)
-            assert np.allclose(few.cost(prices), own.cost(prices)[some])
+            subset_rows, drawn_items = (
+                SomeItems(row_set, item_subset),
+                rng.integers(0, len(item_subset), 20),
+            )
+            assert np.allclose(subset_rows.cost(prices), row_set.cost(prices)[item_subset])
             shares = rng.random(20)
-            assert np.allclose(few.used(taken, shares), own.used(some[taken], shares))
+            assert np.allclose(
+                subset_rows.used(drawn_items, shares),
+                row_set.used(item_subset[drawn_items], shares),
+            )
 
 
 def test_rows_tied_together_are_sums() -> None:
-    program = program_of(ruled(snapshot(1, servers=6, jobs=12), 1))
+    program = program_of(with_rules(snapshot(1, servers=6, jobs=12), 1))
     rows, rng = capacity_rows(program), np.random.default_rng(1)
-    to = np.minimum(np.arange(len(program.capacity)), 4)
-    tied = rows.tied(to, 0.5)
+    row_groups = np.minimum(np.arange(len(program.capacity)), 4)
+    tied = rows.tied(row_groups, 0.5)
     assert np.isclose(tied.limit.sum(), 0.5 * rows.limit.sum())
     price = rng.random((KINDS, 5))
-    assert np.allclose(tied.cost(price.ravel()), rows.cost(price[:, to].ravel()))
+    assert np.allclose(tied.cost(price.ravel()), rows.cost(price[:, row_groups].ravel()))

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from instances import ruled, snapshot
+from instances import snapshot, with_rules
 from programs import best_value, program_of
 
 from bench.plan import instances as bench
@@ -25,7 +25,7 @@ from hopsd.solver.search.greedy import greedy_by_weight
 from hopsd.solver.tighten import find_cuts, tighten
 
 
-def priced(program: Program) -> Prices:
+def prices_of(program: Program) -> Prices:
     floor = program.scaled_objective(greedy_by_weight(program))
     return find_prices(program, column_groups(program), floor, inf)
 
@@ -42,27 +42,27 @@ def test_every_choice_of_whole_kinds_keeps_a_cut(seed: int) -> None:
     weight = np.stack(
         [rng.integers(1, 5, 6), rng.integers(0, 20, 6), rng.integers(0, 30, 6)], axis=1
     )
-    valued = rng.choice(6, 3, replace=False)
-    own = patterns(weight[valued], capacity, 1000)
-    assert own is not None
-    values = own @ rng.uniform(0, 1, 3)
-    factor = factors(values, own @ weight[valued], weight)
-    every = np.indices((7,) * 6).reshape(6, -1).T
-    whole = every[(every @ weight <= capacity).all(axis=1)]
+    valued_items = rng.choice(6, 3, replace=False)
+    pattern_set = patterns(weight[valued_items], capacity, 1000)
+    assert pattern_set is not None
+    values = pattern_set @ rng.uniform(0, 1, 3)
+    factor = factors(values, pattern_set @ weight[valued_items], weight)
+    all_choices = np.indices((7,) * 6).reshape(6, -1).T
+    whole = all_choices[(all_choices @ weight <= capacity).all(axis=1)]
     assert len(whole) > 1
     assert (whole @ factor).max() <= values.max() + 1e-9
 
 
 def test_patterns_are_all_choices_within_the_capacity_once() -> None:
     weight, capacity = np.array([[1, 4], [2, 1], [3, 0]]), np.array([5, 9])
-    own = patterns(weight, capacity, 1000)
-    assert own is not None
+    pattern_set = patterns(weight, capacity, 1000)
+    assert pattern_set is not None
     expected = [
         counts
         for counts in product(range(6), repeat=3)
         if (np.array(counts) @ weight <= capacity).all()
     ]
-    assert sorted(map(tuple, own.tolist())) == expected
+    assert sorted(map(tuple, pattern_set.tolist())) == expected
     assert patterns(weight, capacity, len(expected) - 1) is None
 
 
@@ -72,37 +72,39 @@ def test_parts_hold_what_items_take_of_servers() -> None:
     demands, server = program.configurations.demands, program.configurations.server
     for item in range(len(demands)):
         entries = parts.part[parts.item == item]
-        taken = [(row, amount) for row, amount in demands.of(item) if server[row] >= 0]
-        assert set(parts.server[entries]) == {server[row] for row, _ in taken}
-        assert parts.weight[parts.kind[entries]].sum() == sum(amount for _, amount in taken)
+        server_demands = [(row, amount) for row, amount in demands.of(item) if server[row] >= 0]
+        assert set(parts.server[entries]) == {server[row] for row, _ in server_demands}
+        assert parts.weight[parts.kind[entries]].sum() == sum(
+            amount for _, amount in server_demands
+        )
 
 
 @pytest.mark.parametrize("first", [True, False])
 @pytest.mark.parametrize("seed", range(4))
 def test_no_plan_is_worth_more_than_the_bound(seed: int, first: bool) -> None:
-    program = program_of(ruled(snapshot(seed, servers=8, jobs=20, first=first), seed))
-    prices = priced(program)
-    found = find_cuts(program, prices, 0.0, 0.0, inf).prices
-    assert found.bound <= prices.bound
-    assert found.bound >= best_value(program) * (1 - 1e-6)
+    program = program_of(with_rules(snapshot(seed, servers=8, jobs=20, first=first), seed))
+    prices = prices_of(program)
+    cut_prices = find_cuts(program, prices, 0.0, 0.0, inf).prices
+    assert cut_prices.bound <= prices.bound
+    assert cut_prices.bound >= best_value(program) * (1 - 1e-6)
 
 
 def test_cuts_lower_the_bound_where_memory_and_cores_are_short() -> None:
     """From 690.9 to 678.7."""
     program = fragments(128)
-    prices = priced(program)
-    found = tighten(program, prices, 0.0, 0.0, monotonic() + 300.0).prices
-    assert found.bound < 0.985 * prices.bound
+    prices = prices_of(program)
+    cut_prices = tighten(program, prices, 0.0, 0.0, monotonic() + 300.0).prices
+    assert cut_prices.bound < 0.985 * prices.bound
 
 
 def test_without_an_answer_the_prices_stay(monkeypatch: pytest.MonkeyPatch) -> None:
     program = fragments(128)
-    prices = priced(program)
+    prices = prices_of(program)
     monkeypatch.setattr(sys, "executable", "/bin/false")
-    for left in 60.0, -1.0:
-        found = tighten(program, prices, 0.0, 0.0, monotonic() + left)
-        assert found.prices is prices
-        assert found.choice is None
+    for remaining_seconds in 60.0, -1.0:
+        tightened_result = tighten(program, prices, 0.0, 0.0, monotonic() + remaining_seconds)
+        assert tightened_result.prices is prices
+        assert tightened_result.choice is None
 
 
 @pytest.mark.parametrize("programs", range(2, 9))
@@ -110,20 +112,20 @@ def test_what_was_found_before_the_solver_gave_up_is_kept(
     monkeypatch: pytest.MonkeyPatch, programs: int
 ) -> None:
     program = fragments(128, bench.Demands.RULES)
-    prices = priced(program)
-    seen, left = [prices.bound], iter(range(programs))
-    minimise, between = Simplex.minimise, tighten_module._interpolate
+    prices = prices_of(program)
+    bounds, programs_left = [prices.bound], iter(range(programs))
+    minimise, interpolate = Simplex.minimise, tighten_module._interpolate
 
-    def gives_up(self: Simplex, *given: Any) -> Any:
-        if next(left, None) is None:
+    def gives_up(self: Simplex, *arguments: Any) -> Any:
+        if next(programs_left, None) is None:
             raise SolverError("time is up")
-        return minimise(self, *given)
+        return minimise(self, *arguments)
 
-    def watched(*given: Any) -> Any:
-        found = between(*given)
-        seen.append(found.bound)
-        return found
+    def watch(*arguments: Any) -> Any:
+        prices = interpolate(*arguments)
+        bounds.append(prices.bound)
+        return prices
 
     monkeypatch.setattr(Simplex, "minimise", gives_up)
-    monkeypatch.setattr(tighten_module, "_interpolate", watched)
-    assert find_cuts(program, prices, 0.0, 0.0, inf).prices.bound == min(seen)
+    monkeypatch.setattr(tighten_module, "_interpolate", watch)
+    assert find_cuts(program, prices, 0.0, 0.0, inf).prices.bound == min(bounds)

@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from instances import ruled, snapshot
+from instances import snapshot, with_rules
 from programs import program_of
 
 from hopsd.core.placement import configurations
@@ -19,16 +19,16 @@ from hopsd.solver.bound.reduced_cost import prices_of_items
 @pytest.mark.parametrize("at_once", [1, 7, 10**6])
 @pytest.mark.parametrize("seed", range(4))
 def test_slices_change_nothing(seed: int, at_once: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = ruled(snapshot(seed, servers=6, jobs=15, first=bool(seed % 2)), seed)
-    before = program_of(asked)
+    instance = with_rules(snapshot(seed, servers=6, jobs=15, first=bool(seed % 2)), seed)
+    before = program_of(instance)
     groups = column_groups(before)
     share = np.linspace(0.1, 0.9, before.configurations.jobs)
-    revalued = before.configurations.revalued(lambda speed, job: speed * share[job], 0.7)
+    revalued_columns = before.configurations.revalued(lambda speed, job: speed * share[job], 0.7)
     monkeypatch.setattr(configurations, "SLICE", at_once)
-    program = program_of(asked)
+    program = program_of(instance)
     assert np.array_equal(program.value, before.value)
-    again = program.configurations.revalued(lambda speed, job: speed * share[job], 0.7)
-    assert np.array_equal(again.throughput, revalued.throughput)
+    sliced_columns = program.configurations.revalued(lambda speed, job: speed * share[job], 0.7)
+    assert np.array_equal(sliced_columns.throughput, revalued_columns.throughput)
     start, job = program.configurations.start, program.configurations.job_of_column()
     ends = [0, *(last for _, last in program.configurations.slices())]
     assert list(pairwise(ends)) == list(program.configurations.slices())
@@ -41,20 +41,20 @@ def test_slices_change_nothing(seed: int, at_once: int, monkeypatch: pytest.Monk
     best = np.zeros(len(start) - 1)
     np.maximum.at(best, job, profit)
     assert np.array_equal(prices.job, best)
-    near = np.concatenate(list(prices.near(program, absolute=3.0, relative=0.1)))
+    near_columns = np.concatenate(list(prices.near(program, absolute=3.0, relative=0.1)))
     loss = best[job] - profit
-    assert np.array_equal(near, np.flatnonzero(loss <= 3.0 + 0.1 * program.value))
-    assert np.array_equal(prices.loss(program, near), loss[near])
-    sliced = column_groups(program)
+    assert np.array_equal(near_columns, np.flatnonzero(loss <= 3.0 + 0.1 * program.value))
+    assert np.array_equal(prices.loss(program, near_columns), loss[near_columns])
+    sliced_groups = column_groups(program)
     for field in fields(ColumnGroups):
-        assert np.array_equal(getattr(sliced, field.name), getattr(groups, field.name))
+        assert np.array_equal(getattr(sliced_groups, field.name), getattr(groups, field.name))
 
 
 @pytest.mark.parametrize("seed", range(4))
 def test_the_gain_is_the_value_by_weight_also_of_a_part(seed: int) -> None:
     program = program_of(snapshot(seed, servers=6, jobs=12))
     jobs = np.arange(program.configurations.jobs) % 2 == 0
-    for one in (program, restrict(program, jobs, program.capacity)[0]):
-        columns = np.arange(len(one.value))
-        weight = one.weight[one.configurations.job_of_column()]
-        assert np.array_equal(one.gain(columns) * weight, one.value)
+    for program_part in (program, restrict(program, jobs, program.capacity)[0]):
+        columns = np.arange(len(program_part.value))
+        weight = program_part.weight[program_part.configurations.job_of_column()]
+        assert np.array_equal(program_part.gain(columns) * weight, program_part.value)

@@ -58,17 +58,17 @@ def test_a_class_plan_has_no_more_slots_than_servers_offer(seed: int) -> None:
     plan = read_class_plan(classes, backend()(classes.model, None, 0.1, 60.0, None))
     assert plan is not None
     assert len(np.unique(parts.job[plan.column_groups])) == len(plan.column_groups)
-    offered: Counter[int] = Counter()
+    slots_offered: Counter[int] = Counter()
     for group, patterns in plan.bins:
         assert patterns.total() <= len(group.servers)
         for pattern, servers in patterns.items():
             assert sum(map(abs, pattern)) == group.idle
             assert sum(size < 0 for size in pattern) <= 1
-            offered[group.pool] += servers * group.idle
-    taken: Counter[int] = Counter()
+            slots_offered[group.pool] += servers * group.idle
+    slots_used: Counter[int] = Counter()
     for group in plan.column_groups.tolist():
-        taken[int(parts.pool[group])] += int(parts.size[group])
-    assert all(gpus <= offered[pool] for pool, gpus in taken.items())
+        slots_used[int(parts.pool[group])] += int(parts.size[group])
+    assert all(gpus <= slots_offered[pool] for pool, gpus in slots_used.items())
     choice = assign_servers(program, parts, plan)
     assert program.feasible(choice)
     assert set(np.flatnonzero(choice >= 0)) <= set(parts.job[plan.column_groups].tolist())
@@ -78,13 +78,13 @@ def test_a_class_plan_has_no_more_slots_than_servers_offer(seed: int) -> None:
 def test_every_job_of_a_class_plan_has_servers_where_all_are_idle(seed: int) -> None:
     """Jobs of 9 to 15 GPUs fill one server and end on the next, which no other of them may use."""
     rng = np.random.default_rng(seed)
-    asked = snapshot(seed, servers=12, jobs=20, factors=False)
-    nodes = tuple(replace(node, gpus=8, idle=8) for node in asked.nodes)
+    instance = snapshot(seed, servers=12, jobs=20, factors=False)
+    nodes = tuple(replace(node, gpus=8, idle=8) for node in instance.nodes)
     jobs = tuple(
         replace(job, reqs=tuple(sorted({int(rng.integers(1, 8)), int(rng.integers(9, 16))})))
-        for job in asked.jobs
+        for job in instance.jobs
     )
-    program = program_of(replace(asked, nodes=nodes, jobs=jobs))
+    program = program_of(replace(instance, nodes=nodes, jobs=jobs))
     parts = column_groups(program)
     floor = program.scaled_objective(greedy_by_weight(program))
     prices = find_prices(program, parts, floor, inf)
@@ -99,8 +99,8 @@ def test_every_job_of_a_class_plan_has_servers_where_all_are_idle(seed: int) -> 
 
 
 def test_a_type_in_full_use_has_no_say_in_whether_servers_are_equally_idle() -> None:
-    asked = snapshot(0, servers=12)
-    types = sorted({node.gpu_type for node in asked.nodes})
+    instance = snapshot(0, servers=12)
+    types = sorted({node.gpu_type for node in instance.nodes})
     assert len(types) > 1
 
     def idle(*of_last: int) -> bool:
@@ -108,9 +108,9 @@ def test_a_type_in_full_use_has_no_say_in_whether_servers_are_equally_idle() -> 
         turn = cycle(of_last)
         nodes = tuple(
             replace(node, gpus=8, idle=next(turn) if node.gpu_type == types[-1] else 0)
-            for node in asked.nodes
+            for node in instance.nodes
         )
-        return equally_idle(classes_of(program_of(replace(asked, nodes=nodes))))
+        return equally_idle(classes_of(program_of(replace(instance, nodes=nodes))))
 
     assert idle(8)
     assert idle(8, 0)
@@ -131,11 +131,11 @@ def test_a_type_in_full_use_has_no_say_in_whether_servers_are_equally_idle() -> 
 def test_only_even_shapes_of_half_servers_could_share_them(
     shape: ShapeRule, size: int, share: bool
 ) -> None:
-    asked = snapshot(0, servers=24, jobs=4, factors=False)
-    gpu_type = asked.nodes[0].gpu_type
-    nodes = tuple(replace(node, gpu_type=gpu_type, gpus=8, idle=8) for node in asked.nodes)
-    jobs = tuple(replace(job, reqs=(size,), rules=Rules(shape=shape)) for job in asked.jobs)
-    program = program_of(replace(asked, nodes=nodes, jobs=jobs))
+    instance = snapshot(0, servers=24, jobs=4, factors=False)
+    gpu_type = instance.nodes[0].gpu_type
+    nodes = tuple(replace(node, gpu_type=gpu_type, gpus=8, idle=8) for node in instance.nodes)
+    jobs = tuple(replace(job, reqs=(size,), rules=Rules(shape=shape)) for job in instance.jobs)
+    program = program_of(replace(instance, nodes=nodes, jobs=jobs))
     parts = column_groups(program)
     assert set(parts.size.tolist()) == {size}
     assert ends_could_share(program, parts, classes_of(program)) == share
@@ -143,12 +143,12 @@ def test_only_even_shapes_of_half_servers_could_share_them(
 
 def test_a_placement_left_over_from_fuller_servers_is_no_even_shape() -> None:
     """Every other cluster in use has one, and class plans would never come first there."""
-    asked = snapshot(0, servers=24, jobs=4, factors=False)
-    gpu_type = asked.nodes[0].gpu_type
-    nodes = tuple(replace(node, gpu_type=gpu_type, gpus=8, idle=8) for node in asked.nodes)
+    instance = snapshot(0, servers=24, jobs=4, factors=False)
+    gpu_type = instance.nodes[0].gpu_type
+    nodes = tuple(replace(node, gpu_type=gpu_type, gpus=8, idle=8) for node in instance.nodes)
     spread = Allocation.of({nodes[0].name: 2, nodes[1].name: 2})
-    jobs = tuple(replace(job, reqs=(4,), running=spread) for job in asked.jobs[:1])
-    program = program_of(replace(asked, nodes=nodes, jobs=jobs))
+    jobs = tuple(replace(job, reqs=(4,), running=spread) for job in instance.jobs[:1])
+    program = program_of(replace(instance, nodes=nodes, jobs=jobs))
     parts = column_groups(program)
     assert program.configurations.present[0] >= 0
     assert set(zip(parts.size.tolist(), parts.servers.tolist(), strict=True)) == {(4, 1), (4, 2)}

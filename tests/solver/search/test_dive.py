@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from instances import ruled, snapshot
-from programs import Answering, best_value, program_of, usable
+from instances import snapshot, with_rules
+from programs import AnsweringChild, best_value, program_of, usable
 
 from bench.plan import instances as bench
 from hopsd.core.placement.program import Program
@@ -25,14 +25,14 @@ from hopsd.solver.search import dive as dive_module
 from hopsd.solver.search.dive import dive_at_prices
 from hopsd.solver.search.greedy import greedy_by_prices, greedy_by_weight
 
-ONE = Model(
+ONE_ENTRY = Model(
     np.ones(1), np.array([0, 1]), np.zeros(1, dtype=np.int64), np.ones(1), np.ones(1), np.ones(1)
 )
 
 needs_highspy = pytest.mark.skipif(find_spec("highspy") is None, reason="highspy is optional")
 
 
-def priced(program: Program) -> Prices:
+def prices_of(program: Program) -> Prices:
     floor = program.scaled_objective(greedy_by_weight(program))
     return find_prices(program, column_groups(program), floor, inf)
 
@@ -41,32 +41,34 @@ def whole(program: Program) -> Model:
     return model(program, np.arange(len(program.value)), program.capacity)
 
 
-def every(asked: Model) -> Bools:
-    return np.ones(len(asked.objective), dtype=np.bool_)
+def all_columns_of(dive_model: Model) -> Bools:
+    return np.ones(len(dive_model.objective), dtype=np.bool_)
 
 
 @needs_highspy
 @settings(max_examples=25, deadline=None)
 @given(st.integers(0, 10_000), st.booleans())
 def test_what_is_fixed_is_feasible_and_nothing_fits_beside_it(seed: int, first: bool) -> None:
-    program = program_of(ruled(snapshot(seed, servers=5, jobs=12, first=first), seed))
-    asked = whole(program)
-    rng, count = np.random.default_rng(seed), len(asked.objective)
-    liking = rng.uniform(0.5, 1.5, count) if rng.random() < 0.5 else None
-    x = fix_in_turn(asked, rng.random(count) < 0.5, inf, liking)
-    assert asked.holds(x)
-    used = np.bincount(asked.row, asked.factor * np.repeat(x, np.diff(asked.start)))
-    left = asked.upper - np.pad(used, (0, len(asked.upper) - len(used)))
+    program = program_of(with_rules(snapshot(seed, servers=5, jobs=12, first=first), seed))
+    dive_model = whole(program)
+    rng, count = np.random.default_rng(seed), len(dive_model.objective)
+    preferences = rng.uniform(0.5, 1.5, count) if rng.random() < 0.5 else None
+    x = fix_in_turn(dive_model, rng.random(count) < 0.5, inf, preferences)
+    assert dive_model.holds(x)
+    used = np.bincount(dive_model.row, dive_model.factor * np.repeat(x, np.diff(dive_model.start)))
+    free_capacity = dive_model.upper - np.pad(used, (0, len(dive_model.upper) - len(used)))
     for j in np.flatnonzero(x == 0.0).tolist():
-        own = slice(asked.start[j], asked.start[j + 1])
-        assert np.any(asked.factor[own] > left[asked.row[own]])
+        column_entries = slice(dive_model.start[j], dive_model.start[j + 1])
+        assert np.any(
+            dive_model.factor[column_entries] > free_capacity[dive_model.row[column_entries]]
+        )
 
 
 @needs_highspy
 @pytest.mark.parametrize("seed", range(6))
 def test_a_dive_comes_close_to_the_optimum(seed: int) -> None:
-    program = program_of(ruled(snapshot(seed, servers=8, jobs=20), seed))
-    choice = dive_at_prices(program, priced(program), inf)
+    program = program_of(with_rules(snapshot(seed, servers=8, jobs=20), seed))
+    choice = dive_at_prices(program, prices_of(program), inf)
     assert choice is not None
     assert program.feasible(choice)
     assert not usable(program, choice)
@@ -78,7 +80,7 @@ def test_a_dive_comes_close_to_the_optimum(seed: int) -> None:
 def test_it_finds_more_than_the_greedy_plan_where_shapes_are_wide() -> None:
     case, noise, rules = bench.Case.IDLE, bench.Noise.PAIR, bench.Demands.RULES
     program = program_of(bench.snapshot(512, case, noise, 0, demands=rules))
-    prices = priced(program)
+    prices = prices_of(program)
     choice = dive_at_prices(program, prices, inf)
     assert choice is not None
     greedy = program.scaled_objective(greedy_by_prices(program, prices))
@@ -87,46 +89,46 @@ def test_it_finds_more_than_the_greedy_plan_where_shapes_are_wide() -> None:
 
 @needs_highspy
 def test_a_late_dive_keeps_what_was_fixed() -> None:
-    asked = whole(program_of(snapshot(1, servers=4, jobs=8)))
-    assert not fix_in_turn(asked, every(asked), 0.0).any()
+    dive_model = whole(program_of(snapshot(1, servers=4, jobs=8)))
+    assert not fix_in_turn(dive_model, all_columns_of(dive_model), 0.0).any()
 
 
 def test_there_is_none_without_highspy_or_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = whole(program_of(snapshot(2, servers=4, jobs=8)))
-    assert dive(asked, every(asked), 0.0) is None
+    dive_model = whole(program_of(snapshot(2, servers=4, jobs=8)))
+    assert dive(dive_model, all_columns_of(dive_model), 0.0) is None
     monkeypatch.setattr(diving, "find_spec", lambda _: None)
-    assert dive(asked, every(asked), 10.0) is None
+    assert dive(dive_model, all_columns_of(dive_model), 10.0) is None
 
 
 @pytest.mark.parametrize("share", [0.0, 1.0, 0.5])
 def test_a_broken_child_is_none(share: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = whole(program_of(snapshot(2, servers=4, jobs=8)))
+    dive_model = whole(program_of(snapshot(2, servers=4, jobs=8)))
     monkeypatch.setattr(diving, "find_spec", lambda _: object())  # also where it is missing
-    everywhere = np.packbits(np.ones(len(asked.objective), dtype=np.bool_)).tobytes()
-    record = everywhere[: int(share * len(everywhere))]
-    monkeypatch.setattr(child, "Child", Answering(record))
-    assert dive(asked, every(asked), 10.0) is None
-    monkeypatch.setattr(child, "Child", Answering())
-    assert dive(asked, every(asked), 10.0) is None
+    all_columns = np.packbits(np.ones(len(dive_model.objective), dtype=np.bool_)).tobytes()
+    record = all_columns[: int(share * len(all_columns))]
+    monkeypatch.setattr(child, "Child", AnsweringChild(record))
+    assert dive(dive_model, all_columns_of(dive_model), 10.0) is None
+    monkeypatch.setattr(child, "Child", AnsweringChild())
+    assert dive(dive_model, all_columns_of(dive_model), 10.0) is None
 
 
 @needs_highspy
 def test_what_a_killed_child_had_fixed_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = whole(program_of(ruled(snapshot(1, servers=16, jobs=40), 1)))
-    fixed = list(diving.rounds(asked, every(asked), inf))
-    assert len(fixed) > 1
-    for some in fixed:
-        monkeypatch.setattr(child, "Child", Answering(np.packbits(some).tobytes()))
-        x = dive(asked, every(asked), 10.0)
+    dive_model = whole(program_of(with_rules(snapshot(1, servers=16, jobs=40), 1)))
+    fixed_rounds = list(diving.rounds(dive_model, all_columns_of(dive_model), inf))
+    assert len(fixed_rounds) > 1
+    for fixed_columns in fixed_rounds:
+        monkeypatch.setattr(child, "Child", AnsweringChild(np.packbits(fixed_columns).tobytes()))
+        x = dive(dive_model, all_columns_of(dive_model), 10.0)
         assert x is not None
-        assert np.array_equal(x, some)
-    assert all(np.all(before <= after) for before, after in pairwise(fixed))
+        assert np.array_equal(x, fixed_columns)
+    assert all(np.all(before <= after) for before, after in pairwise(fixed_rounds))
 
 
 @needs_highspy
 def test_a_program_too_large_for_its_lps_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
     program = program_of(snapshot(3, servers=6, jobs=12))
-    prices = priced(program)
+    prices = prices_of(program)
     monkeypatch.setattr(dive_module, "COLUMNS_MAX", 40)
     assert dive_at_prices(program, prices, inf) is None
 
@@ -135,5 +137,5 @@ def test_a_child_that_had_no_time_for_its_first_relaxation_has_no_plan(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(diving, "able_to_dive", lambda: True)
-    monkeypatch.setattr(child, "Child", Answering(b"\0"))
-    assert dive(ONE, every(ONE), 1.0) is None
+    monkeypatch.setattr(child, "Child", AnsweringChild(b"\0"))
+    assert dive(ONE_ENTRY, all_columns_of(ONE_ENTRY), 1.0) is None

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from instances import ruled, snapshot
+from instances import snapshot, with_rules
 from programs import program_of, usable
 
 from hopsd.core.placement.program import Program
@@ -19,7 +19,7 @@ from hopsd.solver.search.residual_capacity import ResidualCapacity
 
 
 def program_under_rules(seed: int, jobs: int = 20) -> Program:
-    return program_of(ruled(snapshot(seed, servers=6, jobs=jobs), seed))
+    return program_of(with_rules(snapshot(seed, servers=6, jobs=jobs), seed))
 
 
 @settings(max_examples=25)
@@ -29,18 +29,18 @@ def test_what_is_free_is_known_after_every_change(seed: int) -> None:
     program, rng = program_under_rules(seed, 8), np.random.default_rng(seed)
     columns = program.configurations
     choice = np.full(columns.jobs, -1, dtype=np.int64)
-    kept = ResidualCapacity(program, choice)
+    residual = ResidualCapacity(program, choice)
     for job in rng.integers(0, columns.jobs, 30).tolist():
         first, last = int(columns.start[job]), int(columns.start[job + 1])
         if choice[job] >= 0:
-            kept.give_back(int(choice[job]))
+            residual.give_back(int(choice[job]))
             choice[job] = -1
-        elif (fits := np.flatnonzero(kept.fits(first, last))).size:
+        elif (fits := np.flatnonzero(residual.fits(first, last))).size:
             choice[job] = first + int(rng.choice(fits))
-            kept.take(int(choice[job]))
-        left = program.capacity - program.taken(choice)
-        assert np.array_equal(kept.free, left)
-        assert np.array_equal(kept.fits(0, len(columns)), program.fits(left))
+            residual.take(int(choice[job]))
+        free_capacity = program.capacity - program.taken(choice)
+        assert np.array_equal(residual.free, free_capacity)
+        assert np.array_equal(residual.fits(0, len(columns)), program.fits(free_capacity))
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -60,16 +60,16 @@ def test_a_greedy_plan_beside_what_is_held(seed: int) -> None:
     """What is held stays or, where idle GPUs allow, becomes better; nothing usable is left."""
     program = program_under_rules(seed)
     heaviest = greedy_by_weight(program)
-    held = np.where(np.arange(len(heaviest)) % 3, -1, heaviest)
+    present_choice = np.where(np.arange(len(heaviest)) % 3, -1, heaviest)
     floor = program.scaled_objective(heaviest)
     prices = find_prices(program, column_groups(program), floor, inf)
-    before = held.copy()
-    choice = greedy_by_prices(program, prices, held)
-    assert np.array_equal(held, before)
+    before = present_choice.copy()
+    choice = greedy_by_prices(program, prices, present_choice)
+    assert np.array_equal(present_choice, before)
     assert program.feasible(choice)
     assert usable(program, choice) == []
-    kept = held[held >= 0]
-    assert np.all(program.value[choice[held >= 0]] >= program.value[kept])
+    present_columns = present_choice[present_choice >= 0]
+    assert np.all(program.value[choice[present_choice >= 0]] >= program.value[present_columns])
 
 
 @settings(max_examples=25)
@@ -80,8 +80,8 @@ def test_filling_makes_no_job_worse(seed: int) -> None:
     after = fill_idle(program, before)
     assert program.feasible(after)
     assert usable(program, after) == []
-    held = before >= 0
-    assert np.all(program.value[after[held]] >= program.value[before[held]])
+    is_placed = before >= 0
+    assert np.all(program.value[after[is_placed]] >= program.value[before[is_placed]])
 
 
 @settings(max_examples=25)
@@ -90,14 +90,16 @@ def test_repair_keeps_the_most_valuable_columns(seed: int) -> None:
     """A dropped job's column does not fit beside those that are worth at least as much."""
     program, rng = program_under_rules(seed), np.random.default_rng(seed)
     columns = program.configurations
-    own = rng.integers(columns.start[:-1], np.maximum(columns.start[1:], columns.start[:-1] + 1))
-    wanted = np.where(np.diff(columns.start) > 0, own, -1)
-    kept = repair(program, wanted)
-    assert program.feasible(kept)
-    assert np.all((kept == wanted) | (kept == -1))
-    assert np.array_equal(repair(program, kept), kept)
-    for job in np.flatnonzero((wanted >= 0) & (kept < 0)).tolist():
-        worth = program.value[np.maximum(kept, 0)]
-        beside = np.where(worth >= program.value[wanted[job]], kept, -1)
-        beside[job] = wanted[job]
-        assert not program.feasible(beside)
+    random_columns = rng.integers(
+        columns.start[:-1], np.maximum(columns.start[1:], columns.start[:-1] + 1)
+    )
+    random_choice = np.where(np.diff(columns.start) > 0, random_columns, -1)
+    repaired_choice = repair(program, random_choice)
+    assert program.feasible(repaired_choice)
+    assert np.all((repaired_choice == random_choice) | (repaired_choice == -1))
+    assert np.array_equal(repair(program, repaired_choice), repaired_choice)
+    for job in np.flatnonzero((random_choice >= 0) & (repaired_choice < 0)).tolist():
+        worth = program.value[np.maximum(repaired_choice, 0)]
+        swapped_choice = np.where(worth >= program.value[random_choice[job]], repaired_choice, -1)
+        swapped_choice[job] = random_choice[job]
+        assert not program.feasible(swapped_choice)

@@ -7,7 +7,7 @@ from time import monotonic
 
 import numpy as np
 import pytest
-from instances import ruled, snapshot
+from instances import snapshot, with_rules
 from programs import program_of
 
 from hopsd.solver.backend.choose import backend
@@ -26,8 +26,8 @@ def test_a_pass_is_feasible_and_never_worse(
     seed: int, rules: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(local_search, "_GROUP_GPUS", 24)  # several groups
-    asked = snapshot(seed, servers=12, jobs=24)
-    program = program_of(ruled(asked, seed) if rules else asked)
+    instance = snapshot(seed, servers=12, jobs=24)
+    program = program_of(with_rules(instance, seed) if rules else instance)
     choice = greedy_by_weight(program)
     before = program.scaled_objective(choice)
     prices = find_prices(program, column_groups(program), before, inf)
@@ -42,11 +42,11 @@ def test_answers_that_take_too_much_are_not_believed() -> None:
     choice = greedy_by_weight(program)
     prices = find_prices(program, column_groups(program), program.scaled_objective(choice), inf)
 
-    def everything(model: Model, *_: object) -> Answer:
+    def take_all(model: Model, *_: object) -> Answer:
         return Answer(np.ones(len(model.objective)))
 
     effort = Effort(0.1, monotonic() + 60.0)
-    assert np.array_equal(improve(program, choice, prices, (0, 0), everything, effort), choice)
+    assert np.array_equal(improve(program, choice, prices, (0, 0), take_all, effort), choice)
 
 
 @pytest.mark.parametrize("seed", range(5))

@@ -6,7 +6,7 @@ from math import inf
 
 import numpy as np
 import pytest
-from instances import ruled, snapshot
+from instances import snapshot, with_rules
 from programs import best_value, program_of, usable
 
 from bench.plan import instances as bench
@@ -28,7 +28,7 @@ def dived(program: Program, give_up: float = inf, rng: np.random.Generator | Non
 @pytest.mark.parametrize("seed", range(8))
 def test_a_dive_comes_close_to_the_optimum(seed: int) -> None:
     """With shapes, limits, cores and memory."""
-    program = program_of(ruled(snapshot(seed, servers=8, jobs=20), seed))
+    program = program_of(with_rules(snapshot(seed, servers=8, jobs=20), seed))
     best = best_value(program)
     for rng in None, np.random.default_rng(seed):
         choice = dived(program, rng=rng)
@@ -39,7 +39,9 @@ def test_a_dive_comes_close_to_the_optimum(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(6))
 def test_the_best_dive_of_all_rounds_is_within_its_bound(seed: int) -> None:
-    program = program_of(ruled(snapshot(seed + 50, servers=10, jobs=25, first=seed % 2 == 0), seed))
+    program = program_of(
+        with_rules(snapshot(seed + 50, servers=10, jobs=25, first=seed % 2 == 0), seed)
+    )
     floor = program.scaled_objective(greedy_by_weight(program))
     prices = find_prices(program, column_groups(program), floor, inf)
     found = find_cuts(program, prices, floor, 0.0, inf)
@@ -62,14 +64,14 @@ def test_2048_fragmented_gpus_with_scarce_cores_and_memory_are_proven_to_99_perc
 
 
 def test_a_late_dive_is_the_same_as_filling_idle_gpus() -> None:
-    program = program_of(ruled(snapshot(1), 1))
+    program = program_of(with_rules(snapshot(1), 1))
     choice = dived(program, give_up=0.0)
     assert program.feasible(choice)
     assert not usable(program, choice)
 
 
 def test_the_same_seed_dives_the_same_way() -> None:
-    program = program_of(ruled(snapshot(3), 3))
+    program = program_of(with_rules(snapshot(3), 3))
     first, again, other = (dived(program, rng=np.random.default_rng(n)) for n in (5, 5, 6))
     assert np.array_equal(first, again)
     assert program.feasible(other)

@@ -12,9 +12,9 @@ optimizer = torch.optim.SGD(layer.parameters(), 0.1)
 PIECES = 12  # a cuBLAS workspace within one keeps PyTorch from giving that one back
 size = int(0.6 * torch.cuda.mem_get_info()[1]) // PIECES
 for _ in range(int(sys.argv[1])):
-    taken = [torch.zeros(size, dtype=torch.uint8, device="cuda") for _ in range(PIECES)]
-    loss = layer(torch.randn(8, 8, device="cuda")).square().mean() + taken[0][:8].float().mean()
-    del taken
+    blocks = [torch.zeros(size, dtype=torch.uint8, device="cuda") for _ in range(PIECES)]
+    loss = layer(torch.randn(8, 8, device="cuda")).square().mean() + blocks[0][:8].float().mean()
+    del blocks
     loss.backward()
     optimizer.step()
     optimizer.zero_grad()
