@@ -65,6 +65,7 @@ class Recorder:
         self._steps_elsewhere = 0  # in other threads, since the iteration began
         self._learners_differ = False
         self._last_graphless = -MIN_EVALUATION_INTERVAL
+        self._has_backward = False  # ever
         self._begin_iteration()
 
     def _begin_iteration(self) -> None:
@@ -138,6 +139,10 @@ class Recorder:
         """A backward pass begins. Within a step, too, a forward pass has ended: of a closure, as
         Lightning gives it.
         """
+        if not self._has_backward:
+            self._has_backward = True
+            if self.trains:
+                self._forget_idle_steps()
         self._phases.begin("backward", "forward", now)
 
     def begin_update(self, now: float) -> None:
@@ -212,8 +217,6 @@ class Recorder:
                 self._leader = optimizer
                 self.counts.end(now, max(1, self._closure_steps))
                 return True
-        if self._passes and self.counts.iterations and not self.counts.passes and self.trains:
-            self._forget_idle_steps()
         iterations = 1
         if optimizer != self._leader and self._leader is not None:
             iterations = self._other_steps[optimizer] = self._other_steps.get(optimizer, 0) + 1

@@ -14,7 +14,7 @@ pytestmark = [pytest.mark.live, pytest.mark.timeout(900)]
 STEPS, BATCH, WARMUP = 24, 8, 3
 
 BY_MODEL = [
-    *("slices_of_what_is_read", "ready_batches", "recomputed", "blind_look", "compiled_helper"),
+    *("slices_of_what_is_read", "ready_batches", "recompute", "blind_look", "compiled_helper"),
     *("flat_state", "rollouts_with_a_graph", "teacher_with_a_graph", "a_pass_for_each_sample"),
     *("frames_first_with_memory", "acting_in_evaluation_mode", "temperature_first"),
     *("distribution_beside_a_value", "schedule_drawn_first"),
