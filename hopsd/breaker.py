@@ -1,14 +1,36 @@
-"""One breaker for a server that may hang: one silence, one short time-out, tried again later."""
+"""What keeps a tick from waiting for a server that hangs: a breaker for each, tried again later, and
+questions in threads, whose answers a later tick uses.
+"""
 
 from __future__ import annotations
 
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import Future
+from typing import TypeVar
 
 import structlog
 
 log = structlog.get_logger()
+
+T = TypeVar("T")
+
+
+def call_in_background(call: Callable[[], T], name: str) -> Future[T]:
+    """The result of ``call``, or its error, once a thread of that name has made it. The thread
+    does not keep the process alive: what it waits for may never answer.
+    """
+    future: Future[T] = Future()
+
+    def work() -> None:
+        try:
+            future.set_result(call())
+        except Exception as error:  # raised where the result is asked for
+            future.set_exception(error)
+
+    threading.Thread(target=work, name=name, daemon=True).start()
+    return future
 
 
 class Breaker:

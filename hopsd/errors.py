@@ -31,6 +31,10 @@ class SlurmUnavailableError(SlurmError):
     """slurmctld does not answer; nothing is known about the state of the cluster."""
 
 
+class AnswerPendingError(SlurmUnavailableError):
+    """One of Slurm's servers has not answered yet; the same question may be repeated."""
+
+
 class StoreError(HopsError):
     """PostgreSQL refused or failed a request."""
 

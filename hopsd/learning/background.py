@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import threading
 import time
+from concurrent.futures import Future, wait
+from dataclasses import dataclass, field
 from pathlib import Path
 
+from hopsd.breaker import call_in_background
 from hopsd.learning.reader import Collection, ReportReader
 from hopsd.model.reading import Reading
 
@@ -13,36 +16,13 @@ WAIT_SECONDS = 1.0
 """So long a tick waits for a scan. What takes longer is used by the first tick after its end."""
 
 
+@dataclass(frozen=True, slots=True)
 class _Scan:
     """One scan under way; a read from a file server that hangs cannot be interrupted."""
 
-    def __init__(
-        self, reader: ReportReader, reading: Reading, before: threading.Thread | None
-    ) -> None:
-        """``before``: what is to end first."""
-        self.reading = reading
-        self.begun = time.monotonic()
-        self._done_event = threading.Event()
-        self._result: Collection | Exception = Collection()
-
-        def work() -> None:
-            try:
-                if before is not None:
-                    before.join()
-                self._result = reader.collect(reading)
-            except Exception as error:  # raised where the result is asked for
-                self._result = error
-            self._done_event.set()
-
-        threading.Thread(target=work, name="reports", daemon=True).start()
-
-    def result(self, seconds: float) -> Collection | None:
-        """What the scan found; None if it has not ended within ``seconds``."""
-        if not self._done_event.wait(seconds):
-            return None
-        if isinstance(self._result, Exception):
-            raise self._result
-        return self._result
+    reading: Reading
+    results: Future[Collection]
+    begun: float = field(default_factory=time.monotonic)
 
 
 class BackgroundReader:
@@ -60,20 +40,27 @@ class BackgroundReader:
         """As :meth:`ReportReader.collect`, with the reading that the scan was for. While the folder
         does not answer, ``unread`` says so and since when.
         """
-        seconds = 0.0
-        if self._scan is None:
-            self._scan, seconds = _Scan(self._reader, reading, self._settle_thread), WAIT_SECONDS
-        scan = self._scan
-        try:
-            results = scan.result(seconds)
-        except Exception:
-            self._scan = None
-            raise
-        if results is None:
+        scan, seconds = self._scan, 0.0
+        if scan is None:
+            scan, seconds = self._begin(reading), WAIT_SECONDS
+        finished, _ = wait((scan.results,), seconds)
+        if not finished:
+            self._scan = scan
             silent = time.monotonic() - scan.begun
             return reading, Collection(unread=f"{self._folder} has not answered for {silent:.0f} s")
         self._scan = None
-        return scan.reading, results
+        return scan.reading, scan.results.result()
+
+    def _begin(self, reading: Reading) -> _Scan:
+        """Once the files of the scan before are removed."""
+        removal = self._settle_thread
+
+        def collect() -> Collection:
+            if removal is not None:
+                removal.join()
+            return self._reader.collect(reading)
+
+        return _Scan(reading, call_in_background(collect, "reports"))
 
     def accepted(self, prefix: str) -> list[str]:
         """As :meth:`ReportReader.accepted`."""

@@ -17,7 +17,7 @@ from hopsd.model.ids import JobId, NodeName, Tasks, host_of
 from hopsd.model.reading import JobReading, NodeReading, Reading, SiteMemory
 from hopsd.model.script_options import NO_OPTIONS, ScriptOptions
 from hopsd.model.site import Licence
-from hopsd.slurm.accounting.guarded import GuardedCommands
+from hopsd.slurm.accounting.guarded import TIMEOUT_SECONDS, GuardedCommands
 from hopsd.slurm.accounting.rules import SiteRulesReader
 from hopsd.slurm.accounting.unrecorded import UPDATE_SECONDS, UnrecordedJobs
 from hopsd.slurm.adapter import Placement, SignalScope
@@ -100,7 +100,9 @@ class ScontrolAdapter:
         self._slurmdbd = GuardedCommands(
             "slurmdbd",
             self._commands,
-            on_silence=lambda error: self._unrecorded.note_silence(clock(), error),
+            on_silence=lambda error: self._unrecorded.note_silence(
+                clock() - TIMEOUT_SECONDS, error
+            ),
         )
         self._lines = SubmitLines(self._slurmdbd, self._has_slurmdbd)
         self._site = SiteRulesReader(self._commands, slurmdbd=self._slurmdbd)

@@ -14,7 +14,7 @@ from typing import Any
 import structlog
 
 from hopsd.core.submission.options_text import with_signal
-from hopsd.errors import SlurmError, SlurmUnavailableError
+from hopsd.errors import AnswerPendingError, SlurmError, SlurmUnavailableError
 from hopsd.model.ids import JobId, UserName
 from hopsd.model.reading import JobReading, SlurmState
 from hopsd.slurm.command import Runner
@@ -132,6 +132,7 @@ class SubmitLines:
         self._used = used
         self._clock = clock
         self._lines: dict[_Key, str] = {}
+        self._question: dict[JobId, _Key] = {}
         self._not_before: dict[_Key, float] = {}
 
     def applied(self, jobs: Sequence[JobReading], lines: Mapping[JobId, str]) -> list[JobReading]:
@@ -148,21 +149,21 @@ class SubmitLines:
         ]
 
     def _ask(self, jobs: Sequence[JobReading]) -> None:
-        now = self._clock()
-        new = [
-            job
-            for job in jobs
-            if _key(job) not in self._lines and self._not_before.get(_key(job), now) <= now
-        ][:AT_ONCE]
-        if not new:
+        """Ask for the lines of jobs that were not asked for lately, or again for those whose
+        answer is still to come.
+        """
+        by_id = self._question or self._next_question(jobs)
+        if not by_id:
             return
-        self._not_before |= {_key(job): now + UNKNOWN_SECONDS for job in new}
-        by_id = {job.id: _key(job) for job in new}
+        self._question = {}
         try:
             output = self._commands.run(
                 *("sacct", "--allocations", "--noheader", "--parsable2"),
                 *("--format=JobID,SubmitLine", f"--jobs={','.join(by_id)}"),
             )
+        except AnswerPendingError:
+            self._question = by_id
+            return
         except SlurmUnavailableError:  # the breaker has said so, and knows when to ask again
             return
         except SlurmError as error:
@@ -173,6 +174,16 @@ class SubmitLines:
             job, _, words = line.partition("|")
             if JobId(job) in by_id and words:
                 self._lines[by_id[JobId(job)]] = words
+
+    def _next_question(self, jobs: Sequence[JobReading]) -> dict[JobId, _Key]:
+        now = self._clock()
+        new = [
+            job
+            for job in jobs
+            if _key(job) not in self._lines and self._not_before.get(_key(job), now) <= now
+        ][:AT_ONCE]
+        self._not_before |= {_key(job): now + UNKNOWN_SECONDS for job in new}
+        return {job.id: _key(job) for job in new}
 
 
 def _key(job: JobReading) -> _Key:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hopsd.core.submission.options_text import with_signal
-from hopsd.errors import SlurmError
+from hopsd.errors import AnswerPendingError, SlurmError
 from hopsd.model.ids import JobId, UserName
 from hopsd.model.reading import JobReading, SlurmState
 from hopsd.model.script_options import NO_OPTIONS, ScriptOptions
@@ -116,6 +116,28 @@ def test_without_slurmdbd_or_its_answer_the_jobs_are_as_they_were(
     assert len(questions) == 2
     assert SubmitLines(commands, lambda: False).applied([a_job("1")], {}) == [a_job("1")]
     assert len(questions) == 2
+
+
+def test_a_late_answer_is_fetched_though_the_jobs_are_others_by_then() -> None:
+    questions: list[str] = []
+
+    class Sacct:
+        late = True
+
+        def run(self, *arguments: str) -> str:
+            questions.append(arguments[-1])
+            if self.late:
+                raise AnswerPendingError("slurmdbd has not answered yet")
+            return "1|sbatch --signal=USR2@9 t.sh\n"
+
+    sacct = Sacct()
+    lines = SubmitLines(sacct, lambda: True)
+    lines.applied([a_job("1")], {})
+    sacct.late = False
+    jobs = lines.applied([a_job("1"), a_job("2")], {})
+    assert [job.options.signal for job in jobs] == ["USR2", ""]
+    lines.applied([a_job("1"), a_job("2")], {})
+    assert questions == ["--jobs=1", "--jobs=1", "--jobs=2"]
 
 
 @pytest.mark.parametrize(

@@ -1,21 +1,37 @@
-"""The commands that ask one of Slurm's servers, behind a breaker."""
+"""The commands that ask one of Slurm's servers: no tick waits long for an answer."""
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import Future, wait
+from dataclasses import dataclass
 
-from hopsd.breaker import Breaker
-from hopsd.errors import SlurmUnavailableError
+from hopsd.breaker import Breaker, call_in_background
+from hopsd.errors import AnswerPendingError, SlurmUnavailableError
 from hopsd.slurm.command import SlurmCommands
 
-TIMEOUT_SECONDS = 4.0
+WAIT_SECONDS = 1.0
+"""A tick waits this long for an answer. What takes longer is used by the tick after its end."""
+
+TIMEOUT_SECONDS = 10.0
+"""After this, a command counts as unanswered."""
+
 FIRST_PAUSE_SECONDS = 30.0
 MAX_PAUSE_SECONDS = 600.0
 
 
+@dataclass(frozen=True, slots=True)
+class _Question:
+    """A command under way, or one whose answer nobody has fetched."""
+
+    arguments: tuple[str, ...]
+    output: Future[str]
+
+
 class GuardedCommands:
-    """Runs the commands that ask one server; thread-safe."""
+    """Runs the commands that ask one server, one at a time, behind a breaker; thread-safe."""
 
     def __init__(
         self,
@@ -25,10 +41,13 @@ class GuardedCommands:
         *,
         on_silence: Callable[[str], object] = lambda _: None,
     ) -> None:
-        """``on_silence`` is told of each silence, in words."""
+        """``on_silence`` is told of each silence, in words, by the thread that asked."""
+        self._server = server
         self._commands = commands.within(TIMEOUT_SECONDS)
         self._on_silence = on_silence
         self._breaker = Breaker(server, FIRST_PAUSE_SECONDS, MAX_PAUSE_SECONDS, clock)
+        self._lock = threading.Lock()
+        self._question: _Question | None = None
 
     @property
     def problem(self) -> str:
@@ -36,14 +55,31 @@ class GuardedCommands:
         return self._breaker.problem
 
     def run(self, *arguments: str) -> str:
-        """As :meth:`SlurmCommands.run`.
+        """As :meth:`SlurmCommands.run`, for at most :data:`WAIT_SECONDS`.
 
         Raises:
+            AnswerPendingError: it takes longer, or another command still does: the same command,
+                run again later, has the answer.
             SlurmUnavailableError: the server does not answer, or was silent a short while ago.
             SlurmError: it refused.
         """
-        if refusal := self._breaker.refusal():
-            raise SlurmUnavailableError(refusal)
+        with self._lock:
+            question, seconds = self._question, 0.0
+            if question is None or (question.arguments != arguments and question.output.done()):
+                if refusal := self._breaker.refusal():
+                    raise SlurmUnavailableError(refusal)
+                output = call_in_background(lambda: self._ask(arguments), self._server)
+                question, seconds = _Question(arguments, output), WAIT_SECONDS
+                self._question = question
+        finished, _ = wait((question.output,), seconds)
+        if not finished or question.arguments != arguments:
+            raise AnswerPendingError(f"{self._server} has not answered yet")
+        with self._lock:
+            if self._question is question:
+                self._question = None
+        return question.output.result()
+
+    def _ask(self, arguments: tuple[str, ...]) -> str:
         try:
             output = self._commands.run(*arguments)
         except SlurmUnavailableError as error:

@@ -1,13 +1,14 @@
-"""A server that hangs costs one short time-out, not one for each question."""
+"""A server that hangs costs a tick one short wait, and is not asked anew for each question."""
 
 from __future__ import annotations
 
+import threading
 from dataclasses import dataclass, field
 from itertools import pairwise
 
 import pytest
 
-from hopsd.errors import SlurmError, SlurmUnavailableError
+from hopsd.errors import AnswerPendingError, SlurmError, SlurmUnavailableError
 from hopsd.slurm.accounting.guarded import (
     FIRST_PAUSE_SECONDS,
     MAX_PAUSE_SECONDS,
@@ -25,7 +26,10 @@ class Server:
     call_count: int = 0
     seconds: float = 0.0
     now: float = 0.0
-    pauses: list[float] = field(default_factory=list)
+    answers: threading.Event = field(default_factory=threading.Event)
+
+    def __post_init__(self) -> None:
+        self.answers.set()
 
     def within(self, seconds: float) -> Server:
         self.seconds = seconds
@@ -33,6 +37,7 @@ class Server:
 
     def run(self, *arguments: str) -> str:
         self.call_count += 1
+        self.answers.wait()
         if self.error is not None:
             raise self.error
         return " ".join(arguments)
@@ -51,6 +56,43 @@ def test_one_silence_costs_one_short_time_out() -> None:
     assert server.call_count == 1
     assert server.seconds == TIMEOUT_SECONDS
     assert dbd.problem == "slurmdbd does not answer (sacct: no answer within 4 s)"
+
+
+def test_a_late_answer_is_that_of_the_same_command_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hopsd.slurm.accounting.guarded.WAIT_SECONDS", 0.01)
+    server = Server()
+    dbd = breaker(server)
+    server.answers.clear()
+    for command in ("sacct", "sacct", "sacctmgr"):
+        with pytest.raises(AnswerPendingError, match="slurmdbd has not answered yet"):
+            dbd.run(command)
+    server.answers.set()
+    assert _answer(dbd, "sacct") == "sacct"
+    assert server.call_count == 1
+    assert _answer(dbd, "sacctmgr") == "sacctmgr"
+    assert dbd.problem == ""
+
+
+def test_a_late_answer_that_nobody_fetches_does_not_block_the_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("hopsd.slurm.accounting.guarded.WAIT_SECONDS", 0.01)
+    server = Server()
+    dbd = breaker(server)
+    server.answers.clear()
+    with pytest.raises(AnswerPendingError):
+        dbd.run("sacct")
+    server.answers.set()
+    assert _answer(dbd, "sacctmgr") == "sacctmgr"
+
+
+def _answer(dbd: GuardedCommands, command: str) -> str:
+    """Ask until the answer is there."""
+    while True:
+        try:
+            return dbd.run(command)
+        except AnswerPendingError:
+            continue
 
 
 def test_others_are_told_of_a_silence_once() -> None:
