@@ -1,5 +1,5 @@
-"""What keeps a tick from waiting for a server that hangs: a breaker for each, tried again later, and
-questions in threads, whose answers a later tick uses.
+"""Keeps a tick from waiting for a server that hangs: a breaker for each server, tried again
+later, and questions in threads, whose answers a later tick uses.
 """
 
 from __future__ import annotations
