@@ -78,15 +78,16 @@ def largest_multiple(case: Shares, unit: Floats) -> float:
     """The largest z such that some X gives every job at least the rate ``z * unit``."""
     rows, limits = constraints(case)
     zero_column = np.zeros((len(rows), 1))
+    scale = float(unit.mean())  # the solver's tolerances are absolute
     answer = linprog(
         np.append(np.zeros(case.rates.size), -1.0),
         A_ub=np.vstack(
-            (np.hstack((rows, zero_column)), np.hstack((-job_rates(case), unit[:, None])))
+            (np.hstack((rows, zero_column)), np.hstack((-job_rates(case), unit[:, None] / scale)))
         ),
         b_ub=np.append(limits, np.zeros(len(unit))),
         bounds=[(0, 1)] * case.rates.size + [(0, None)],
     )
-    return -float(answer.fun)
+    return -float(answer.fun) / scale
 
 
 def within_limits(case: Shares, x: Floats) -> None:
