@@ -56,6 +56,7 @@ def test_schema_and_reader_accept_the_full_document(name: str) -> None:
     read(json.dumps(document))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FORMATS)
 def test_schema_and_reader_refuse_the_same_documents(name: str) -> None:
     document, read = FORMATS[name]

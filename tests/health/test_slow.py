@@ -27,6 +27,7 @@ def quiet(site: SiteSettings) -> SiteSettings:
     return replace(site, spread=0.0, shared=0.0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 def test_a_slow_server_is_the_only_one_named(seed: int) -> None:
     slow_nodes = slow_nodes_of(replace(SITE, slow=(Slowdown(3, 0.05),)), seed)
@@ -36,6 +37,7 @@ def test_a_slow_server_is_the_only_one_named(seed: int) -> None:
     assert slow_nodes["n3"].since is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 def test_nobody_is_named_where_nobody_is_slow(seed: int) -> None:
     site = replace(SITE, days=1.5)
@@ -44,6 +46,7 @@ def test_nobody_is_named_where_nobody_is_slow(seed: int) -> None:
     assert slow_nodes_of(replace(site, spread=0.9, ranks=True), seed) == {}
 
 
+@pytest.mark.slow
 def test_a_server_that_becomes_slow_is_named_after_ten_minutes_of_training() -> None:
     since = 1.5 * DAY
     site = replace(quiet(SITE), every=30.0, noise=0.01, slow=(Slowdown(3, 0.05, since),))
@@ -54,6 +57,7 @@ def test_a_server_that_becomes_slow_is_named_after_ten_minutes_of_training() -> 
     assert slow_nodes[0].since == pytest.approx(since, abs=600.0)
 
 
+@pytest.mark.slow
 def test_a_server_two_percent_slow_is_named_after_a_day() -> None:
     slow_nodes = slow_nodes_of(
         replace(quiet(SITE), days=3.0, slow=(Slowdown(3, 0.02, 2.0 * DAY),)), 1
@@ -62,6 +66,7 @@ def test_a_server_two_percent_slow_is_named_after_a_day() -> None:
     assert slow_nodes["n3"].factor == pytest.approx(0.98, abs=0.006)
 
 
+@pytest.mark.slow
 def test_a_slowdown_that_went_away_is_over() -> None:
     site = replace(quiet(SITE), slow=(Slowdown(3, 0.06, 0.5 * DAY, 1.2 * DAY),))
     records = simulate(site, 2)
@@ -69,6 +74,7 @@ def test_a_slowdown_that_went_away_is_over() -> None:
     assert find_slow(records) == ()
 
 
+@pytest.mark.slow
 def test_jobs_over_several_servers_name_the_slowest() -> None:
     site = replace(SITE, spread=1.0, shared=0.0, days=4.0, slow=(Slowdown(3, 0.06),))
     assert set(slow_nodes_of(site, 1)) == {"n3"}
@@ -81,6 +87,7 @@ def test_computing_times_of_ranks_name_it_sooner() -> None:
     assert slow_nodes["n3"].high - slow_nodes["n3"].low < 0.012
 
 
+@pytest.mark.slow
 def test_the_future_is_not_read() -> None:
     records = simulate(replace(SITE, slow=(Slowdown(3, 0.05, DAY),)), 4)
     now = 1.4 * DAY
@@ -90,6 +97,7 @@ def test_the_future_is_not_read() -> None:
     )
 
 
+@pytest.mark.slow
 def test_the_order_of_records_does_not_matter() -> None:
     records = simulate(replace(SITE, days=1.0, slow=(Slowdown(3, 0.05),)), 5)
     reversed_records = replace(records, records=records.records[::-1])
@@ -185,6 +193,7 @@ def test_ranks_that_compute_no_time_are_no_evidence() -> None:
     assert nodes_judged_slow((nodes, records)) == []
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None)
 @given(
     st.lists(

@@ -360,6 +360,7 @@ def test_the_dashboard_is_whole() -> None:
     assert set(re.findall(r"\$\{?([a-z]+)\b", json.dumps(board))) <= variables
 
 
+@pytest.mark.slow
 @needs_promtool
 @pytest.mark.parametrize(
     "arguments",

@@ -204,6 +204,7 @@ def test_a_record_that_the_store_refuses_keeps_no_other_from_being_saved(tmp_pat
     assert "set aside: PostgreSQL: integer out of range" in rig.row("2")["reason"]
 
 
+@pytest.mark.slow
 def test_learning_never_ends_a_round(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rig = Rig(tmp_path, *HONEST)
 
@@ -257,6 +258,7 @@ def test_a_workload_that_cannot_be_fitted_keeps_no_other_from_it(
     assert event_texts == ["ann/train1/ on a100: FloatingPointError: underflow"]
 
 
+@pytest.mark.slow
 def test_history_is_pruned_though_no_round_succeeds(tmp_path: Path) -> None:
     rig = Rig(tmp_path, *HONEST)
     rig.tick()
@@ -275,6 +277,7 @@ def test_history_is_pruned_though_no_round_succeeds(tmp_path: Path) -> None:
     assert rig.store.job(JobId("9")) is None
 
 
+@pytest.mark.slow
 def test_ticks_that_fail_by_one_defect_are_counted_until_one_succeeds(tmp_path: Path) -> None:
     rig = Rig(tmp_path, *HONEST)
 
@@ -392,6 +395,7 @@ def test_an_older_version_of_a_program_counts_where_no_job_runs_it(
     assert workload_calls[0] == {older}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("step", "jobs"),
     [

@@ -329,6 +329,7 @@ def test_honest_jobs_are_placed_as_if_the_hostile_ones_were_not_there(
     assert_harmless(honest, attack)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_isolated", [True, False])
 def test_a_planted_defect_does_no_harm_and_is_found_where_nothing_isolates_it(
     monkeypatch: pytest.MonkeyPatch, is_isolated: bool

@@ -151,6 +151,7 @@ def test_themis_keeps_a_job_never_measured_within_a_rack(
 SETS = st.sets(st.sampled_from([1, 2, 3, 4, 6, 8]), min_size=1, max_size=4)
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=60)
 @given(st.lists(SETS, min_size=1, max_size=8), st.integers(0, 12), st.data())
 def test_stopped_anywhere_the_next_start_finishes_the_plan_and_starts_nothing_twice(

@@ -298,6 +298,7 @@ def train_on_one_gpu(rig: Rig, folder: Path, *, taken_gpus: int) -> None:
     rig.controller.tick()
 
 
+@pytest.mark.slow
 def test_an_elastic_job_that_uses_one_of_four_gpus_goes_on_with_one(
     rig: Rig, tmp_path: Path
 ) -> None:

@@ -171,6 +171,7 @@ def workload_of_arrivals(arrivals: Sequence[tuple[int, int, int]]) -> Workload:
     ], b=2.0, spread=0.8, factor={"n1": 0.7})  # fmt: skip
 
 
+@pytest.mark.slow
 @given(SMALL_JOBS)
 @settings(max_examples=40)
 def test_in_conservative_backfill_nobody_is_delayed_by_who_comes_later(
@@ -311,6 +312,7 @@ def test_a_server_that_fails_again_is_back_after_the_later_repair() -> None:
     assert result.summary.avg_fragments == 0.0
 
 
+@pytest.mark.slow
 def test_waiting_is_counted_alike_by_the_round_and_by_the_timeline() -> None:
     """The priority that a policy sees must be the latency ratio that the metrics report."""
     waits: dict[JobId, float] = {}
@@ -385,6 +387,7 @@ def test_a_restart_longer_than_a_round_holds_up_nobody_who_stays() -> None:
     assert spans(delayed_result)["1"] == (0.0, 20_700.0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", ["fifo", "las"])
 def test_a_long_first_start_ends_no_run_in_which_jobs_still_come(policy: str) -> None:
     """A job starts in every round, and the first of them trains after 60."""

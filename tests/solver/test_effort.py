@@ -41,6 +41,7 @@ class Standstill:
         return Answer(np.zeros(len(model.objective)) if start is None else start, np.inf)
 
 
+@pytest.mark.slow
 def test_counted_effort_does_not_depend_on_the_clock() -> None:
     """The gap of 0 is never proven: effort alone ends the search."""
     program = program_of(snapshot(3, servers=24, jobs=60))
@@ -74,6 +75,7 @@ def next_round(instance: Snapshot) -> Snapshot:
     )
 
 
+@pytest.mark.slow
 def test_a_class_program_is_solved_only_where_few_run(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its second of CPU was half of a further round's plan, which ended with the same gap."""
     solver_calls = []

@@ -249,6 +249,7 @@ def test_spread_placements_fill_every_server_but_the_last() -> None:
     assert spread_count > 5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 def test_a_large_lambda_is_greedy_by_priority_at_scale(seed: int) -> None:
     """Weights a factor 3^50 apart: no job loses gain for any number of lighter ones."""

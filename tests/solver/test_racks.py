@@ -49,6 +49,7 @@ def test_a_third_of_the_jobs_bound_to_racks_are_planned_within_the_gap() -> None
     check_racks(snapshot, rack_plan)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("seed", "idle"), [(0, 0.8), (1, 0.8), (0, 1.0), (0, 0.5), (1, 0.5)])
 def test_limits_cores_and_memory_beside_racks_are_planned_within_the_gap(
     seed: int, idle: float
@@ -68,6 +69,7 @@ def test_the_same_plan_for_the_same_snapshot() -> None:
     assert first_plan.upper_bound == second_plan.upper_bound
 
 
+@pytest.mark.slow
 def test_spread_and_consolidated_segments_are_planned_within_the_gap() -> None:
     snapshot = mixed_snapshot(1000, 0.5, seed=2, idle=0.9)
     wishes = [(True, False), (False, True), (True, True), (False, False)]

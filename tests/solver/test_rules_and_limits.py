@@ -54,6 +54,7 @@ def test_a_ledger_of_its_own_finds_nothing_wrong(seed: int) -> None:
     assert result.objective <= result.upper_bound
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [0, 1])
 def test_passes_gain_where_cores_and_memory_are_short(seed: int) -> None:
     """All fragments in one group were more than CBC could improve on."""
@@ -66,6 +67,7 @@ def test_passes_gain_where_cores_and_memory_are_short(seed: int) -> None:
     assert value(solution.choice) > 1.01 * value(greedy_by_prices(program, prices))
 
 
+@pytest.mark.slow
 def test_idle_servers_short_of_gpus_alone_need_no_cuts(monkeypatch: pytest.MonkeyPatch) -> None:
     """They cost 2,048 GPUs twice the time that passes over the class plan take."""
 

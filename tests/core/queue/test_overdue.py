@@ -209,6 +209,7 @@ def test_a_running_job_keeps_its_place_until_another_is_twice_as_overdue() -> No
         assert names(at(jobs[0], replace(jobs[1], wait_seconds=wait))) == [first]
 
 
+@pytest.mark.slow
 def test_users_whose_jobs_run_anyhow_do_not_take_the_part_of_those_who_starve() -> None:
     """Else the low user never ran: with twice the demand every running job waited for long."""
     high = [
@@ -296,6 +297,7 @@ def test_an_overdue_job_has_a_count_that_its_rules_allow() -> None:
     assert names(at(replace(waits, reqs=(8, 64)))) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", ["hops", "hops+"])
 def test_the_plan_gives_late_jobs_their_gpus_before_all_shares(policy: str) -> None:
     small = late_job_of("1", reqs=(8, 16)), late_job_of("2", reqs=(4,), share=1.0, ratio=15.0)

@@ -372,6 +372,7 @@ def worlds(draw: st.DrawFn) -> tuple[World, set[Pair], list[ProfileRun]]:
     return world, draw(st.sets(pairs, max_size=3)), runs
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=300)
 @given(worlds(), st.randoms(use_true_random=False))
 def test_whatever_waits_nothing_is_given_twice_and_order_means_nothing(

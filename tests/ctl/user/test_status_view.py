@@ -169,6 +169,7 @@ def test_of_a_large_cluster_totals_come_first_then_some_rows(show: Show) -> None
     assert "bob" not in user_view
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("height", [24, 50, 100])
 @pytest.mark.parametrize("width", [80, 160])
 def test_a_page_fits_and_has_running_and_waiting_jobs(
@@ -215,6 +216,7 @@ def test_a_pipe_gets_every_row(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "more" not in output
 
 
+@pytest.mark.slow
 def test_a_long_list_has_each_row_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     waiting = [job(i, user=f"u{i}", reason=f"{i} " + "because " * 40) for i in range(1000, 3000)]
     waiting[7]["name"] = "\N{CJK UNIFIED IDEOGRAPH-6A21}" * 3

@@ -97,6 +97,7 @@ def test_a_type_that_the_job_does_not_know_is_not_used(name: str) -> None:
     assert [w.nodes for w in get(name)(case, PlanSettings()).placements.values()] == [("a0",)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_every_job_of_a_workload_ends(name: str) -> None:
     site = cluster(a=4, a2=4, b=4)

@@ -82,6 +82,7 @@ def ranks(crowd: list[Job]) -> dict[JobId, float]:
     return {name: numbers.priority for name, numbers in crowd_plan.jobs.items()}
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(
     pattern=jobs,
@@ -127,6 +128,7 @@ def test_of_identical_jobs_the_oldest_start(
         assert set(get("hops+")(snapshot, PlanSettings()).placements) == set("0123")
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(crowd=crowds())
 def test_submitting_anew_never_helps(crowd: list[Job]) -> None:

@@ -197,6 +197,7 @@ def test_the_users_variables_say_which_training_it_is(
     assert runs[1].change_since(json.loads(json.dumps(runs[0].as_json()))) == differs
 
 
+@pytest.mark.slow
 def test_what_libraries_set_while_they_are_imported_does_not_count() -> None:
     """With hops-run two ranks import `torch._dynamo` first, which sets a variable; one does not."""
     code = (

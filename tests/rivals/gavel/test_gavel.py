@@ -111,6 +111,7 @@ def test_max_min_is_the_largest_minimum(case: Shares) -> None:
     assert levels(case, x).min() == pytest.approx(largest_multiple(case, unit), rel=1e-6)
 
 
+@pytest.mark.slow
 @hypothesis_settings(max_examples=100, deadline=None)
 @given(shares())
 def test_water_filling_leaves_nothing_for_anybody(case: Shares) -> None:

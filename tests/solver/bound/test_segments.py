@@ -460,6 +460,7 @@ def test_what_few_jobs_share_is_written_out(monkeypatch: pytest.MonkeyPatch) -> 
     assert program_of(instance).configurations.segments is not None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(2))
 def test_a_larger_plan_is_as_good(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     instance = snapshot(seed, servers=40, jobs=80)

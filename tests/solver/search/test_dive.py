@@ -76,6 +76,7 @@ def test_a_dive_comes_close_to_the_optimum(seed: int) -> None:
     assert 0.9 * best <= program.scaled_objective(choice) <= best * (1 + 1e-6)
 
 
+@pytest.mark.slow
 @needs_highspy
 def test_it_finds_more_than_the_greedy_plan_where_shapes_are_wide() -> None:
     case, noise, rules = bench.Case.IDLE, bench.Noise.PAIR, bench.Demands.RULES
