@@ -53,6 +53,7 @@ def resume(port: Port, store: Store) -> None:
     """Let the port take up what was under way when hopsd was stopped, lost the lead or was
     interrupted; not what Slurm gave the same number meanwhile.
     """
+    port.doubt_requeues()
     transitions = store.transitions()
     records = store.jobs()
     reading = port.read()

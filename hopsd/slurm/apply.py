@@ -114,6 +114,9 @@ class SlurmPort:
         by_id = self._watch.jobs()
         self._evacuation.let_go_on(by_id[job] for job in jobs if job in by_id)
 
+    def doubt_requeues(self) -> None:
+        self._requeues.doubt()
+
     def resume(
         self, transitions: Sequence[Transition], requeued_jobs: Collection[JobId] = ()
     ) -> None:

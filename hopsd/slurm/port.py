@@ -55,6 +55,9 @@ class Port(Protocol):
         their scripts.
         """
 
+    def doubt_requeues(self) -> None:
+        """Until :meth:`resume`, take no requeue for a person's: another hopsd may have led."""
+
     def resume(
         self, transitions: Sequence[Transition], requeued_jobs: Collection[JobId] = ()
     ) -> None:
@@ -79,6 +82,9 @@ class InstantPort:
 
     def let_go_on(self, jobs: Collection[JobId]) -> None:
         """Do nothing: no job was warned."""
+
+    def doubt_requeues(self) -> None:
+        """Do nothing: this port requeues no job."""
 
     def resume(
         self, transitions: Sequence[Transition], requeued_jobs: Collection[JobId] = ()

@@ -268,3 +268,20 @@ def test_a_hopsd_that_starts_tells_a_persons_requeuehold_from_its_own(*, is_repo
     recover(second_port, memory, 8)
     [read] = second_port.read().jobs
     assert read.hold is (Hold.HOPS if is_reported else Hold.USER)
+
+
+def test_who_leads_again_takes_no_requeue_by_the_other_hopsd_for_a_persons() -> None:
+    slurm, memory = FakeSlurm(), store()
+    job = slurm.running(1, n0=8)
+    slurm.change(job, comment="hops:reqs=8;workload=w")
+    first_port = port(slurm)
+    recover(first_port, memory, 8)
+    # Meanwhile the other one led, requeued the job, and could not clear the time that Slurm set.
+    slurm.requeue_hold(job)
+    places = [Allocation({NodeName(node): 8}) for node in ("n0", "n1")]
+    step = Step(job, StepKind.MOVE, *places)
+    memory.save_transitions([Transition(step, Phase.WAITING)])
+    recover(first_port, memory, 8)
+    (read,) = first_port.read().jobs
+    assert read.hold is not Hold.USER
+    assert not slurm.table[job].requeued_held

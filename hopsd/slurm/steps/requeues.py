@@ -27,12 +27,16 @@ class Requeues:
     def __init__(self, adapter: Adapter) -> None:
         self._adapter = adapter
         self._own_requeues: set[JobId] = set()
-        self._has_resumed = False
+        self._knows_all = False
 
     def resume(self, jobs: Collection[JobId]) -> None:
-        """Take the requeues of ``jobs`` for hops'; before the first call, all of them."""
+        """Take the requeues of ``jobs``, too, for hops'."""
         self._own_requeues |= set(jobs)
-        self._has_resumed = True
+        self._knows_all = True
+
+    def doubt(self) -> None:
+        """Until the next :meth:`resume`, judge no requeue: another hopsd may have asked for it."""
+        self._knows_all = False
 
     def ask(self, job: JobId, *, ended: bool = False) -> None:
         """As :meth:`Adapter.requeue_hold`."""
@@ -61,7 +65,7 @@ class Requeues:
 
     def settle_one(self, job: JobReading) -> JobReading:
         """Clear the time from a job that hops requeued, and mark one that a person did."""
-        if not job.requeued_held or not self._has_resumed:
+        if not job.requeued_held or not self._knows_all:
             return job
         is_own = job.id in self._own_requeues or is_profile(
             job.marks
