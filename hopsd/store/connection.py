@@ -22,10 +22,13 @@ from hopsd.errors import ConfigError, StoreError, StoreUnavailableError
 SCHEMA = "hops"
 Connection = psycopg.Connection[tuple[Any, ...]]
 
-SILENCE_SECONDS = 4.0
+SILENCE_SECONDS = 2.0
 """A server that is silent for this long is probed on another connection."""
 
-_PING_SECONDS = "2"
+_PING_SECONDS = 2
+"""Libpq's shortest time-out."""
+
+_NO_ANSWER = f"no answer within {SILENCE_SECONDS + _PING_SECONDS:g} s"
 _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 5.0, 30.0
 
 # A lost network is noticed within half a minute; a hanging query is cancelled after one minute.
@@ -79,7 +82,7 @@ logging.getLogger("psycopg.pool").setLevel(logging.ERROR)
 
 
 class SilentError(psycopg.OperationalError):
-    """PostgreSQL said nothing for :data:`SILENCE_SECONDS`."""
+    """PostgreSQL said nothing for :data:`SILENCE_SECONDS`, and took no other connection."""
 
 
 def postgres_breaker() -> Breaker:
@@ -113,7 +116,7 @@ def cut_off_when_silent(
         yield
     except psycopg.OperationalError as error:
         if silent.is_set():
-            raise SilentError(f"no answer within {SILENCE_SECONDS:g} s") from error
+            raise SilentError(_NO_ANSWER) from error
         raise
     finally:
         has_finished.set()
@@ -121,7 +124,7 @@ def cut_off_when_silent(
 
 def ping(dsn: str) -> None:
     """Open a connection and close it, or raise the psycopg.Error that says why not."""
-    psycopg.connect(conninfo(dsn, connect_timeout=_PING_SECONDS)).close()
+    psycopg.connect(conninfo(dsn, connect_timeout=str(_PING_SECONDS))).close()
 
 
 def answers(dsn: str) -> bool:
@@ -197,7 +200,7 @@ class Database:
             return self._pool.getconn()
         except PoolTimeout as error:
             if self._silent_check.is_set():
-                raise SilentError(f"no answer within {SILENCE_SECONDS:g} s") from error
+                raise SilentError(_NO_ANSWER) from error
             # The pool does not say why; a direct connection does. If that succeeds,
             # PostgreSQL came back after the pool's attempt: the next request starts another.
             ping(self._dsn)
