@@ -159,6 +159,17 @@ def test_a_job_that_uses_two_of_eight_gpus_is_told_once() -> None:
     assert (event.kind, "2 of the 8 GPUs" in event.text) == ("gpus_unused", True)
 
 
+def test_reports_that_change_their_mind_all_the_time_make_no_event_each_time() -> None:
+    store = MemoryStore()
+    idle = IdleJobs(store, Sstat())  # type: ignore[arg-type]
+    for tick in range(240):
+        idle.note_used([JOB], {JOB.id: 2 if tick % 2 else 8}, {}, NOW + 30.0 * tick)
+    assert len(store.events()) == 2
+    idle.note_used([replace(JOB, restarts=1)], {JOB.id: 8}, {}, NOW + 7200.0)
+    idle.note_used([replace(JOB, restarts=1)], {JOB.id: 2}, {}, NOW + 7230.0)
+    assert len(store.events()) == 3
+
+
 def test_the_driver_must_see_no_process_on_the_other_gpus_all_the_time() -> None:
     idle = IdleJobs(MemoryStore(), Sstat())  # type: ignore[arg-type]
 
