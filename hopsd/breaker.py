@@ -1,12 +1,20 @@
-"""One breaker for a server that may hang: one silence, one short time-out, tried again later."""
+"""One breaker for a server that may hang: one silence, one short time-out, tried again later; and
+answers of what has no time-out at all.
+"""
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
+from typing import Generic, TypeVar
 
 import structlog
+
+K = TypeVar("K", bound=Hashable)
+T = TypeVar("T")
+
+MAX_KNOWN = 10_000
 
 log = structlog.get_logger()
 
@@ -54,3 +62,47 @@ class Breaker:
             self._open_until = self._clock() + pause
             self.problem = f"{self._server} does not answer ({error})"
         log.warning("silence", server=self._server, problem=error, again_in_seconds=pause)
+
+
+class LastAnswers(Generic[K, T]):
+    """What a call that cannot be interrupted, such as one of a file system or of the system's
+    accounts, says of each key. It is made in a thread, one at a time; not thread-safe.
+
+    ``seconds`` are waited for one call, ``in_all`` for many in a row, and ``share`` of the time in
+    the long run. Of what takes longer, and while it does, the last answer holds.
+    """
+
+    def __init__(self, seconds: float, in_all: float, share: float = 0.1) -> None:
+        self._seconds, self._in_all, self._share = seconds, in_all, share
+        self._known: dict[K, T] = {}
+        self._thread: threading.Thread | None = None
+        self._left, self._last = in_all, time.monotonic()
+
+    def get(self, key: K, ask: Callable[[], T]) -> T | None:
+        """The answer of ``ask``, or its last one for ``key``; None: there is none yet.
+
+        Raises:
+            Exception: what ``ask`` raised in time.
+        """
+        if self._thread is not None and self._thread.is_alive():
+            return self._known.get(key)
+        if len(self._known) >= MAX_KNOWN:
+            self._known.clear()
+        errors: list[Exception] = []
+
+        def work() -> None:
+            try:
+                self._known[key] = ask()
+            except Exception as error:  # raised where the answer is asked for
+                errors.append(error)
+
+        begin = time.monotonic()
+        self._left = min(self._in_all, self._left + self._share * (begin - self._last))
+        self._thread = threading.Thread(target=work, name="answer", daemon=True)
+        self._thread.start()
+        self._thread.join(min(self._seconds, self._left))
+        self._last = time.monotonic()
+        self._left = max(0.0, self._left - (self._last - begin))
+        if errors:
+            raise errors[0]
+        return self._known.get(key)

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from hopsd.breaker import LastAnswers
 from hopsd.learning.reader import Collection, ReportReader
 from hopsd.model.ids import JobId
 from hopsd.model.reading import JobReading, Reading, SaveTimes
@@ -15,12 +16,9 @@ WAIT_SECONDS = 1.0
 """So long a tick waits for a scan, or for what a job's reports say of its saves. A scan that takes
 longer is used by the first tick after its end."""
 
-SAVES_SECONDS, SAVES_SHARE = 3.0, 0.1
-"""So long ticks wait for the saves of all jobs that leave at once, and of the time in the long run:
-a plan may stop hundreds, and a file server that is slow answers each in time."""
-
-MAX_KNOWN = 10_000
-"""Runs whose saves are remembered."""
+SAVES_SECONDS = 3.0
+"""So long ticks wait for the saves of all jobs that leave at once: a plan may stop hundreds, and a
+file server that is slow answers each in time."""
 
 
 class _Scan:
@@ -108,38 +106,16 @@ class BackgroundReader:
 
 
 class BackgroundSaves:
-    """A :class:`hopsd.learning.save_reader.SaveReader` whose reads end by themselves: one at a
-    time, and while one hangs, a run's saves are what was last known of them.
+    """A :class:`hopsd.learning.save_reader.SaveReader` whose reads end by themselves: while one
+    hangs, a run's saves are what was last known of them.
     """
 
     def __init__(self, read: Callable[[JobReading], SaveTimes | None]) -> None:
         self._read = read
-        self._known: dict[tuple[JobId, int], SaveTimes | None] = {}
-        self._thread: threading.Thread | None = None
-        self._left, self._last = SAVES_SECONDS, time.monotonic()
+        self._answers = LastAnswers[tuple[JobId, int], SaveTimes | None](
+            WAIT_SECONDS, SAVES_SECONDS
+        )
 
     def __call__(self, job: JobReading) -> SaveTimes | None:
         """None: no process of the run reports saves, its reports cannot be read, or hang."""
-        run = job.id, job.restarts
-        if self._thread is not None and self._thread.is_alive():
-            return self._known.get(run)
-        if len(self._known) >= MAX_KNOWN:
-            self._known.clear()
-        errors: list[Exception] = []
-
-        def work() -> None:
-            try:
-                self._known[run] = self._read(job)
-            except Exception as error:  # raised where the result is asked for
-                errors.append(error)
-
-        self._thread = threading.Thread(target=work, name="saves", daemon=True)
-        begin = time.monotonic()
-        self._left = min(SAVES_SECONDS, self._left + SAVES_SHARE * (begin - self._last))
-        self._thread.start()
-        self._thread.join(min(WAIT_SECONDS, self._left))
-        self._last = time.monotonic()
-        self._left = max(0.0, self._left - (self._last - begin))
-        if errors:
-            raise errors[0]
-        return self._known.get(run)
+        return self._answers.get((job.id, job.restarts), lambda: self._read(job))
