@@ -6,6 +6,7 @@ from 21.08 on), so a running job's line is asked for once. Without slurmdbd it i
 
 from __future__ import annotations
 
+import secrets
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -158,9 +159,11 @@ class SubmitLines:
             return
         self._not_before |= {_key(job): now + UNKNOWN_SECONDS for job in new}
         by_id = {job.id: _key(job) for job in new}
+        # Not to be guessed by whoever has a line break in their line, and another's job after it.
+        mark = secrets.token_hex(8)
         try:
             output = self._commands.run(
-                *("sacct", "--allocations", "--noheader", "--parsable2"),
+                *("sacct", "--allocations", "--noheader", "--parsable2", f"--delimiter={mark}"),
                 *("--format=JobID,SubmitLine", f"--jobs={','.join(by_id)}"),
             )
         except SlurmUnavailableError:  # the breaker has said so, and knows when to ask again
@@ -169,10 +172,15 @@ class SubmitLines:
             log.warning("submit lines", problem=str(error))
             self._not_before |= {_key(job): self._clock() + SILENT_SECONDS for job in jobs}
             return
+        key: _Key | None = None
         for line in output.splitlines():
-            job, _, words = line.partition("|")
-            if JobId(job) in by_id and words:
-                self._lines[by_id[JobId(job)]] = words
+            job, marked, words = line.partition(mark)
+            if marked:
+                key = by_id.get(JobId(job))
+                if key is not None and words:
+                    self._lines[key] = words
+            elif key in self._lines:
+                self._lines[key] += f"\n{line}"
 
 
 def _key(job: JobReading) -> _Key:
