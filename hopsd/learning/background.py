@@ -113,7 +113,7 @@ class BackgroundSaves:
     def __init__(self, read: Callable[[JobReading], SaveTimes | None]) -> None:
         self._read = read
         self._answers = LastAnswers[tuple[JobId, int], SaveTimes | None](
-            WAIT_SECONDS, SAVES_SECONDS
+            WAIT_SECONDS, SAVES_SECONDS, share=0.3
         )
 
     def __call__(self, job: JobReading) -> SaveTimes | None:
