@@ -1,20 +1,23 @@
-"""Keeps a tick from waiting for a server that hangs: a breaker for each server, tried again
-later, and questions in threads, whose answers a later tick uses.
+"""Keeps a tick from waiting for what hangs: a breaker for each server, tried again later, and
+questions in threads, whose answers a later tick uses.
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
-from concurrent.futures import Future
-from typing import TypeVar
+from collections.abc import Callable, Hashable
+from concurrent.futures import Future, wait
+from typing import Generic, TypeVar
 
 import structlog
 
-log = structlog.get_logger()
-
+K = TypeVar("K", bound=Hashable)
 T = TypeVar("T")
+
+MAX_KNOWN = 10_000
+
+log = structlog.get_logger()
 
 
 def call_in_background(call: Callable[[], T], name: str) -> Future[T]:
@@ -76,3 +79,41 @@ class Breaker:
             self._open_until = self._clock() + pause
             self.problem = f"{self._server} does not answer ({error})"
         log.warning("silence", server=self._server, problem=error, again_in_seconds=pause)
+
+
+class LastAnswers(Generic[K, T]):
+    """What a call that cannot be interrupted, such as one of a file system or of the system's
+    accounts, says of each key. It is made in a thread, one at a time; not thread-safe.
+
+    ``seconds`` are waited for one call, ``in_all`` for many in a row, and ``share`` of the time in
+    the long run. Of what takes longer, and while it does, the last answer holds.
+    """
+
+    def __init__(self, seconds: float, in_all: float, share: float = 0.1) -> None:
+        self._seconds, self._in_all, self._share = seconds, in_all, share
+        self._known: dict[K, T] = {}
+        self._call: Future[T] | None = None
+        self._allowance, self._last = in_all, time.monotonic()
+
+    def get(self, key: K, ask: Callable[[], T]) -> T | None:
+        """The answer of ``ask``, or its last one for ``key``; None: there is none yet.
+
+        Raises:
+            Exception: what ``ask`` raised in time.
+        """
+        if self._call is not None and not self._call.done():
+            return self._known.get(key)
+        if len(self._known) >= MAX_KNOWN:
+            self._known.clear()
+
+        def work() -> T:
+            answer = self._known[key] = ask()
+            return answer
+
+        begin = time.monotonic()
+        self._allowance = min(self._in_all, self._allowance + self._share * (begin - self._last))
+        self._call = call_in_background(work, "answer")
+        finished, _ = wait((self._call,), min(self._seconds, self._allowance))
+        self._last = time.monotonic()
+        self._allowance = max(0.0, self._allowance - (self._last - begin))
+        return self._call.result() if finished else self._known.get(key)

@@ -71,8 +71,10 @@ file=$HOPS_RUN_DIR/$SLURM_JOB_ID.${SLURMD_NODENAME-}
 if [ -r "${0%/*}/run_dir.sh" ] && . "${0%/*}/run_dir.sh" && only_ours "$HOPS_RUN_DIR"; then
     if [ "${1-}" != later ]; then
         rm -f "$file"
-        # A job that came back without a Prolog has nothing else here, for as long as it runs.
-        find "$HOPS_RUN_DIR" -name '*.left' -mtime +30 -delete
+        # A job that came back without a Prolog has nothing else here, for as long as it runs. They take room
+        # in /run, which has some 800,000 names: where jobs come by the thousands, for an hour.
+        left=$(find "$HOPS_RUN_DIR" -name '*.left' -mtime +30 -delete -o -name '*.left' -print | wc -l)
+        [ "$left" -lt 10000 ] || find "$HOPS_RUN_DIR" -name '*.left' -mmin +60 -delete
         touch "$file.left"
     fi
     case ${SLURM_JOB_UID-} in "" | *[!0-9]*) exit 0 ;; esac

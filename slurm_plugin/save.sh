@@ -10,7 +10,7 @@
 # the job could not.
 is_memory() {
     [ -e "$1" ] && [ "$(stat -c %d -- "$1")" != "$(stat -c %d -- "$2")" ] &&
-        [ -z "$(find "$1" ! -type f ! -type d)" ] &&
+        [ -z "$(find "$1" ! -type f ! -type d -print -quit)" ] &&
         find "$1" -type f -printf '%b %s\n' | awk '512 * $1 < $2 { exit 1 }'
 }
 

@@ -22,6 +22,7 @@ LIVE_SECONDS = 60.0
 
 _CULPRITS = (RankState.STOPPED, RankState.SILENT, RankState.ENDED)
 _MAX_PLACES = 8
+_MAX_CALLS = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +74,9 @@ class HungTraining:
         if waiting and not phrases:
             calls = sorted({place.waits_in for place in waiting if place.waits_in})
             cause = "all ranks wait for each other" if self.world > 1 else "it waits for its GPU"
-            phrases.append(f"{cause}, in {', '.join(calls)}" if calls and self.world > 1 else cause)
+            more = ["others"] if len(calls) > _MAX_CALLS else []
+            names = ", ".join(calls[:_MAX_CALLS] + more)
+            phrases.append(f"{cause}, in {names}" if calls and self.world > 1 else cause)
         elif waiting:
             waiters = "another waits" if len(waiting) == 1 else f"{len(waiting)} others wait"
             phrases.append(f"{waiters} for that")

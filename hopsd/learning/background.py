@@ -4,16 +4,23 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 from concurrent.futures import Future, wait
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from hopsd.breaker import call_in_background
+from hopsd.breaker import LastAnswers, call_in_background
 from hopsd.learning.reader import Collection, ReportReader
-from hopsd.model.reading import Reading
+from hopsd.model.ids import JobId
+from hopsd.model.reading import JobReading, Reading, SaveTimes
 
 WAIT_SECONDS = 1.0
-"""So long a tick waits for a scan. What takes longer is used by the first tick after its end."""
+"""So long a tick waits for a scan, or for what a job's reports say of its saves. A scan that takes
+longer is used by the first tick after its end."""
+
+SAVES_SECONDS = 3.0
+"""So long ticks wait for the saves of all jobs that leave at once: a plan may stop hundreds, and a
+file server that is slow answers each in time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,3 +89,19 @@ class BackgroundReader:
             self._settle_thread is None or not self._settle_thread.is_alive()
         ):
             self._reader.close()
+
+
+class BackgroundSaves:
+    """A :class:`hopsd.learning.save_reader.SaveReader` whose reads end by themselves: while one
+    hangs, a run's saves are what was last known of them.
+    """
+
+    def __init__(self, read: Callable[[JobReading], SaveTimes | None]) -> None:
+        self._read = read
+        self._answers = LastAnswers[tuple[JobId, int], SaveTimes | None](
+            WAIT_SECONDS, SAVES_SECONDS, share=0.3
+        )
+
+    def __call__(self, job: JobReading) -> SaveTimes | None:
+        """None: no process of the run reports saves, its reports cannot be read, or hang."""
+        return self._answers.get((job.id, job.restarts), lambda: self._read(job))

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from math import inf
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 
 from hopsd.core.speed.theory import fit_users
-from hopsd.model.ids import GpuType, WorkloadName
+from hopsd.model.ids import GpuType, UserName, WorkloadName
 from hopsd.model.isolation import find_failing_items
 from hopsd.model.knowledge import PhaseRecord
 from hopsd.store.history import History
@@ -14,15 +15,23 @@ from hopsd.store.history import History
 FIT_SECONDS = 60.0
 """Minimum age of a fit before a refit: one takes 20 ms, and little changes in a minute."""
 
+RENEW_SECONDS = 1.0
+"""So long a tick fits. A user's reports may be of thousands of workloads: what is left is fitted at
+the next ticks, one of each user after another."""
+
+_AT_A_TIME = 8
+
 Pair = tuple[WorkloadName, GpuType]
 
 
 class Fits:
     """Stores reports and keeps the theory layer up to date; new workloads are fitted at once."""
 
-    def __init__(self, store: History) -> None:
+    def __init__(self, store: History, clock: Callable[[], float] = time.monotonic) -> None:
         self._store = store
-        self._stale: set[Pair] = set()
+        self._clock = clock
+        self._stale: dict[Pair, UserName] = {}
+        """With the user whose report was the first; those that wait longest come first."""
         self._last_fits: dict[Pair, float] = {}
 
     def note(self, records: Iterable[PhaseRecord]) -> None:
@@ -30,22 +39,40 @@ class Fits:
         records = list(records)
         if records:
             self._store.add_phases(records)
-            self._stale |= {(record.workload, record.gpu_type) for record in records}
+            for record in records:
+                self._stale.setdefault((record.workload, record.gpu_type), record.user)
 
     def renew(self, half_life_seconds: float, now: float) -> list[tuple[str, Exception]]:
-        """Refit workloads with new reports, unless their last fit is less than a minute old.
+        """Refit workloads with new reports, unless their last fit is less than a minute old, for
+        :data:`RENEW_SECONDS`.
 
         Returns those that could not be fitted, with the error; their next report retries them.
         """
-        due_pairs = [p for p in self._stale if now - self._last_fits.get(p, -inf) >= FIT_SECONDS]
+        self._last_fits = {p: at for p, at in self._last_fits.items() if now - at < FIT_SECONDS}
+        due_pairs = self._in_turn(p for p in self._stale if p not in self._last_fits)
 
         def fit(pairs: Sequence[Pair]) -> None:
             fits = [fit_users(self._store.phases(*pair), half_life_seconds) for pair in pairs]
             self._store.save_theory(theory for theory in fits if theory is not None)
 
-        if not due_pairs:
-            return []
-        _, failures = find_failing_items(due_pairs, fit)
-        self._stale.difference_update(due_pairs)
-        self._last_fits.update(dict.fromkeys(due_pairs, now))
+        failures: list[tuple[Pair, Exception]] = []
+        deadline = self._clock() + RENEW_SECONDS
+        for start in range(0, len(due_pairs), _AT_A_TIME):
+            pairs = due_pairs[start : start + _AT_A_TIME]
+            failures += find_failing_items(pairs, fit)[1]
+            for pair in pairs:
+                del self._stale[pair]
+            self._last_fits.update(dict.fromkeys(pairs, now))
+            if self._clock() >= deadline:
+                break
         return [(f"{workload} on {gpu_type}", error) for (workload, gpu_type), error in failures]
+
+    def _in_turn(self, pairs: Iterable[Pair]) -> list[Pair]:
+        """The first of each user, then the second of each, and so on."""
+        seen: Counter[UserName] = Counter()
+        turns: dict[Pair, int] = {}
+        for pair in pairs:
+            user = self._stale[pair]
+            turns[pair] = seen[user]
+            seen[user] += 1
+        return sorted(turns, key=lambda pair: turns[pair])

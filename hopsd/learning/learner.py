@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,11 +14,15 @@ from hopsd.learning.fits import Fits
 from hopsd.learning.reader import Collection, Refused
 from hopsd.model.ids import JobId
 from hopsd.model.isolation import describe_error, find_failing_items
+from hopsd.model.journal import HOUR
 from hopsd.model.reading import Reading
 from hopsd.store.history import History
 
 MAX_EVENTS = 20
 """Maximum events per scan for refused reports: a user may put any number of files there."""
+
+MAX_EVENTS_PER_HOUR = 200
+"""Of all scans: a user may make hopsd look every few seconds, and events are kept for months."""
 
 
 class Learner:
@@ -30,6 +35,7 @@ class Learner:
         self._store = store
         self._fits = Fits(store)
         self._reports = BackgroundReader(folder)
+        self._event_times: deque[float] = deque(maxlen=MAX_EVENTS_PER_HOUR)
         self.refused = 0
         self.ranks: tuple[Rank, ...] = ()
         self.steps: Mapping[JobId, int] = {}
@@ -68,7 +74,7 @@ class Learner:
             tuple(results.samples_done),
             lambda jobs: self._save_progress(jobs, results, reading),
         )
-        self._record_refusals(results.refused)
+        self._record_refusals(results.refused, reading.now)
         self._record_failures(
             [
                 *((record.workload, error) for record, error in speeds),
@@ -76,7 +82,8 @@ class Learner:
                 *((shortage.workload, error) for shortage, error in short),
                 *unfit,
                 *((f"progress of job {job}", error) for job, error in progress),
-            ]
+            ],
+            reading.now,
         )
         self._reports.settle()
         return results.unread
@@ -107,15 +114,23 @@ class Learner:
             )
         self._store.save_jobs(updates)
 
-    def _record_failures(self, failures: Sequence[tuple[str, Exception]]) -> None:
-        for item, error in failures[:MAX_EVENTS]:
-            self._store.add_event("report_left_out", f"{item}: {describe_error(error)}")
+    def _record_failures(self, failures: Sequence[tuple[str, Exception]], now: float) -> None:
+        texts = [f"{item}: {describe_error(error)}" for item, error in failures[:MAX_EVENTS]]
+        self._record("report_left_out", texts, now)
 
-    def _record_refusals(self, refusals: Sequence[Refused]) -> None:
+    def _record_refusals(self, refusals: Sequence[Refused], now: float) -> None:
         """Count all refusals; only the first MAX_EVENTS become events."""
         self.refused += len(refusals)
-        for refusal in refusals[:MAX_EVENTS]:
-            self._store.add_event("report_refused", str(refusal))
+        texts = [*map(str, refusals[:MAX_EVENTS])]
         if len(refusals) > MAX_EVENTS:
-            omitted_count = len(refusals) - MAX_EVENTS
-            self._store.add_event("report_refused", f"and {omitted_count} more at the same look")
+            texts.append(f"and {len(refusals) - MAX_EVENTS} more at the same look")
+        self._record("report_refused", texts, now)
+
+    def _record(self, kind: str, texts: Iterable[str], now: float) -> None:
+        """The first :data:`MAX_EVENTS_PER_HOUR` become events."""
+        for text in texts:
+            times = self._event_times
+            if len(times) == times.maxlen and 0.0 <= now - times[0] < HOUR:
+                return
+            times.append(now)
+            self._store.add_event(kind, text)

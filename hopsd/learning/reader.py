@@ -43,6 +43,8 @@ MAX_PROGRAMS_PER_JOB = 16
 """Distinct ones: a script that its user edits between runs has few. Each is a workload of its own,
 which hops stores, fits and plans with."""
 MAX_FILES_PER_JOB = 4096
+MAX_FILES_PER_USER = 65_536
+"""A scan looks at each and keeps what it said: 0.2 GB."""
 
 MAX_READ_PER_USER = 4 * 2**20
 """Bytes of one user's reports read in one scan: some 1,500 changed reports."""
@@ -179,6 +181,9 @@ class ReportReader:
         for name in self._finished_files:
             self._spool.remove(name)
         self._finished_files = []
+        for name in self._fresh & self._reports_read.keys():
+            stamp, report = self._reports_read[name]
+            self._reports_read[name] = stamp, _without_histograms(report)
         self._settled_state = (self._reports_read, self._counters)
 
     def accepted(self, prefix: str) -> list[str]:
@@ -231,7 +236,7 @@ class ReportReader:
         Only files of the job's user count against its limits. The next scan continues where one
         scan's limit ended.
         """
-        files: Counter[JobId] = Counter()
+        files: Counter[JobId | int] = Counter()
         budget = _Budget()
         for name, job in self._in_scan_order(names, jobs):
             try:
@@ -253,7 +258,7 @@ class ReportReader:
         return sorted(entries, key=lambda f: (f[0] < self._resume.get(f[1].uid, ""), f[0]))
 
     def _validate_report(
-        self, name: str, job: JobReading, files: Counter[JobId], budget: _Budget, now: float
+        self, name: str, job: JobReading, files: Counter[JobId | int], budget: _Budget, now: float
     ) -> Report | None:
         """The report if it is acceptable; None if it is too early to tell.
 
@@ -269,7 +274,14 @@ class ReportReader:
         files[job.id] += 1
         if files[job.id] > MAX_FILES_PER_JOB:
             raise FormatError(f"more than {MAX_FILES_PER_JOB} reports of one job")
-        if int(name.split(".")[1]) > job.restarts or job.script is None:
+        files[job.uid] += 1
+        if files[job.uid] > MAX_FILES_PER_USER:
+            raise FormatError(f"more than {MAX_FILES_PER_USER} reports of one user")
+        run = int(name.split(".")[1])
+        has_begun = run < job.restarts or (
+            run == job.restarts and job.state is not SlurmState.PENDING
+        )
+        if not has_begun or job.script is None:
             return None
         stamp = (status.st_ino, status.st_mtime_ns, status.st_size)
         entry = self._reports_read.get(name)
@@ -466,6 +478,13 @@ def _merge(results: Iterable[Collection], refused: Iterable[Refused], unread: st
         {job: keeps for part in parts for job, keeps in part.keeps_steps.items()},
         {job: answers for part in parts for job, answers in part.answers_signal.items()},
     )
+
+
+def _without_histograms(report: Report) -> Report:
+    """What is kept of a report whose phases are stored: they take most of its memory."""
+    if report.phases is None:
+        return report
+    return replace(report, phases=replace(report.phases, data_bins={}, backward_by_data={}))
 
 
 def _phase_records(

@@ -41,14 +41,16 @@ def count_of(number: float, things: str) -> str:
 
 
 _NAMED_JOBS = re.compile(
-    r"((?:in use by|asked for by|running:|before it:) )"
+    r"((?:in use(?: outside hops)? by|asked for by|running(?: outside hops)?:|before it:"
+    r"|room for session) )"
     r"([0-9_]+(?:, [0-9_]+)*)((?: and [0-9]+ more)?)"
 )
-"""The jobs that a site limit's reason names (hopsd/policies/reasons.py)."""
+"""The jobs that a site limit's reason names (hopsd/policies/reasons.py, hopsd/core/site/limits.py),
+and the session for which a job was stopped (hopsd/core/interactive/room.py)."""
 
 
 def without_jobs(text: str, visible: Collection[str]) -> str:
-    """``text`` of a reason with the numbers of the jobs in ``visible`` alone."""
+    """``text`` of a reason or an event with the numbers of the jobs in ``visible`` alone."""
 
     def hide(match: re.Match[str]) -> str:
         names = match[2].split(", ")

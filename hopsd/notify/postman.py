@@ -25,6 +25,9 @@ Document = Mapping[str, Any]
 
 WAITING_MAX = 1000
 """Ticks; while mails cannot be sent for long, later ones are dropped, and the log says so."""
+WHOLE_MAX = 8
+"""Ticks that wait with their whole status document, which has 30 MB on a large site. Of later ones
+only the time is kept."""
 ENDED_MAX = 100_000
 """Jobs of a day in a digest."""
 
@@ -55,6 +58,8 @@ class Postman:
 
     def after_tick(self, news: Sequence[News], doc: Document) -> None:
         """Returns at once. ``doc``: the status document."""
+        if self._ticks.qsize() >= WHOLE_MAX:
+            doc = {"time": doc["time"], "mode": ""}
         try:
             self._ticks.put_nowait((news, doc))
         except queue.Full:

@@ -82,16 +82,19 @@ def _jobs_of_user(user_jobs: Collection[str], gpus_by_job: Mapping[str, int]) ->
 
 def history_for(viewer: Viewer, history: Document) -> Document:
     """A job's history; empty if it is another user's and jobs are private. Of its own job a user
-    then sees reasons that name no jobs.
+    then sees reasons and events that name no jobs.
     """
     record = history["record"]
     is_owner = record is not None and record["user"] == viewer.user
     if not viewer.hides(Private.JOBS, Private.USAGE):
         return history
     if is_owner:
-        reasons = history["reasons"]
-        visible_reasons = [{**row, "reason": without_jobs(row["reason"], ())} for row in reasons]
-        return {**history, "reasons": visible_reasons}
+        reasons, events = history["reasons"], history["events"]
+        return {
+            **history,
+            "reasons": [{**row, "reason": without_jobs(row["reason"], ())} for row in reasons],
+            "events": [{**row, "text": without_jobs(row["text"], ())} for row in events],
+        }
     return {key: None if key == "record" else [] for key in history}
 
 

@@ -32,6 +32,7 @@ from hopsd.errors import (
     StoreUnavailableError,
 )
 from hopsd.formats.health import health_json
+from hopsd.learning.background import BackgroundSaves
 from hopsd.learning.save_reader import SaveReader
 from hopsd.metrics import Metrics
 from hopsd.model.ids import JobId, UserName
@@ -109,9 +110,11 @@ class Daemon:
             config.slurm,
             assure=leader.assure,
             note_answer=self._alive,
-            saves=SaveReader(
-                lambda: self._config.knowledge.report_dir,
-                accepted_names=lambda prefix: self._controller.accepted_reports(prefix),  # noqa: PLW0108 - made below
+            saves=BackgroundSaves(
+                SaveReader(
+                    lambda: self._config.knowledge.report_dir,
+                    accepted_names=lambda prefix: self._controller.accepted_reports(prefix),  # noqa: PLW0108 - made below
+                )
             ),
         )
         with PostgresStore(config.database.dsn, leader=leader) as store:

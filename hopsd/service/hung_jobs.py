@@ -8,7 +8,7 @@ from typing import Any
 import structlog
 
 from hopsd.core.report.rank import Rank
-from hopsd.health.hung import HungTraining, find_hung
+from hopsd.health.hung import HungTraining, RankPlace, find_hung
 from hopsd.model.ids import JobId
 from hopsd.model.reading import JobReading, SlurmState
 from hopsd.store.history import History
@@ -18,6 +18,9 @@ log = structlog.get_logger()
 
 TIMES = 2.0
 """A job that resumed after a pause is reported again only if it hangs this many times as long."""
+
+MAX_RANKS = 64
+"""Of a job in the status document, which everybody reads: those that others wait for come first."""
 
 
 class HungJobs:
@@ -71,7 +74,7 @@ class HungJobs:
                         "waits_in": place.waits_in,
                         "stacks": place.stacks,
                     }
-                    for place in training.ranks
+                    for place in _told(training)
                 ],
             }
             for job, training in self._hung.items()
@@ -80,3 +83,8 @@ class HungJobs:
     def _tell(self, kind: str, job: JobId, text: str) -> None:
         log.warning(kind, job=job, reason=text)
         self._store.add_event(kind, text, job=job)
+
+
+def _told(training: HungTraining) -> list[RankPlace]:
+    places = dict.fromkeys((*training.culprits, *training.ranks))
+    return sorted([*places][:MAX_RANKS], key=lambda place: place.rank)

@@ -21,6 +21,9 @@ log = structlog.get_logger()
 EVERY_SECONDS = 55.0
 """Between two questions about a job's processor time."""
 
+AGAIN_SECONDS = 3600.0
+"""A run is told to use some of its GPUs once in this time: its reports may say so now and then."""
+
 
 class IdleJobs:
     """Those whose GPUs are held for nothing, as of the last look."""
@@ -39,6 +42,7 @@ class IdleJobs:
         self._partly: dict[JobId, PartlyUsed] = {}
         self._agreements: dict[tuple[JobId, int], tuple[int, float]] = {}
         self._uses: dict[JobId, int] = {}
+        self._told: dict[tuple[JobId, int], float] = {}
         self._last_request = float("-inf")
         self._next = 0
         self._is_asking = False
@@ -95,13 +99,14 @@ class IdleJobs:
         """Tell of the jobs that use some of the GPUs that they hold: ``used``, as their trainings
         say, ``gpus_by_driver``: those on which the driver sees a process.
         """
-        partly = {}
+        partly, runs = {}, {}
         agreements: dict[tuple[JobId, int], tuple[int, float]] = {}
         for job in jobs:
             gpus, held_gpus = used.get(job.id, 0), job.allocation.gpus
             if not 0 < gpus < held_gpus:
                 continue
             run, seconds = (job.id, job.restarts), 0.0
+            runs[job.id] = run
             if (
                 gpus_by_driver.get(job.id) == gpus
             ):  # where it sees fewer, it is blind for some processes
@@ -109,8 +114,10 @@ class IdleJobs:
                 agreements[run] = before if before[0] == gpus else (gpus, now)
                 seconds = max(0.0, now - agreements[run][1])
             partly[job.id] = PartlyUsed(gpus, held_gpus, seconds)
+        self._told = {run: at for run, at in self._told.items() if 0.0 <= now - at < AGAIN_SECONDS}
         for job_id, use in partly.items():
-            if job_id not in self._partly:
+            if job_id not in self._partly and runs[job_id] not in self._told:
+                self._told[runs[job_id]] = now
                 log.warning("gpus_unused", job=job_id, reason=use.text)
                 self._store.add_event("gpus_unused", use.text, job=job_id)
         self._partly, self._agreements = partly, agreements

@@ -11,6 +11,7 @@ from dataclasses import replace
 from math import inf
 from typing import Any
 
+from hopsd.breaker import LastAnswers
 from hopsd.core.submission.comment import parse
 from hopsd.errors import CommentError, SlurmError, SlurmUnavailableError
 from hopsd.model.ids import JobId, NodeName, Tasks, host_of
@@ -66,6 +67,7 @@ from hopsd.slurm.submit_line import SubmitLines, submit_lines
 
 _REGISTRATION_SECONDS = 30.0
 _GROUPS_SECONDS = 60.0
+_GROUP_SECONDS = 1.0
 _NO_LINES = "{}: a --signal on sbatch's own command line is not seen meanwhile"
 _MAX_NAMES = 5
 """Nodes that a sentence names; there may be thousands."""
@@ -110,6 +112,7 @@ class ScontrolAdapter:
         self._closed_partitions: Mapping[str, str] = {}
         self._groups: Mapping[str, frozenset[str]] = {}
         self._groups_of: dict[str, tuple[float, frozenset[str]]] = {}
+        self._group_answers = LastAnswers[str, frozenset[str]](_GROUP_SECONDS, _GROUP_SECONDS)
         self._gpus = 0
         self._rests: Mapping[JobId, Tasks] = {}
         self._unheard_since: float | None = None
@@ -375,13 +378,18 @@ class ScontrolAdapter:
             return ""
         return closed_groups(job.partition, self._groups, lambda: self._group_names(job.user))
 
-    def _group_names(self, user: str) -> frozenset[str]:
-        """Cached for a minute: the system may have to ask another machine."""
+    def _group_names(self, user: str) -> frozenset[str] | None:
+        """Cached for a minute: the system may have to ask another machine, which may hang. None:
+        it does, and they are not known.
+        """
         now = time.monotonic()
         entry = self._groups_of.get(user)
-        if entry is None or now - entry[0] > _GROUPS_SECONDS:
-            entry = self._groups_of[user] = now, groups_of(user)
-        return entry[1]
+        if entry is not None and now - entry[0] <= _GROUPS_SECONDS:
+            return entry[1]
+        groups = self._group_answers.get(user, lambda: groups_of(user))
+        if groups is not None:
+            self._groups_of[user] = now, groups
+        return groups
 
     def _licences(self) -> Mapping[str, Licence]:
         return licences(records(self._commands.run("scontrol", "show", "licenses", "-o")))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
@@ -62,12 +63,25 @@ class Scripts:
                 tempfile.TemporaryDirectory(prefix="hops-") as folder,
                 closing(ScontrolSession(self._commands)) as session,
             ):
-                for key, job in sorted(jobs.items(), key=lambda item: _turn(item[1])):
+                for key, job in _in_turn(jobs):
                     if self._monotonic() >= deadline:
                         break
                     self._hashes[key] = _hash(session, job, Path(folder) / "script")
         except OSError as error:
             raise SlurmUnavailableError(f"batch scripts cannot be read: {error}") from error
+
+
+def _in_turn(jobs: Mapping[_Key, JobReading]) -> list[tuple[_Key, JobReading]]:
+    """The first job of each user, then the second of each, and so on: others do not wait for the
+    thousands that somebody submits, and perhaps cancels.
+    """
+    ordered = sorted(jobs.items(), key=lambda item: _turn(item[1]))
+    seen: Counter[UserName] = Counter()
+    place: dict[_Key, int] = {}
+    for key, job in ordered:
+        place[key] = seen[job.user]
+        seen[job.user] += 1
+    return sorted(ordered, key=lambda item: place[item[0]])
 
 
 def _turn(job: JobReading) -> int:

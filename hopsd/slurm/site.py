@@ -144,9 +144,12 @@ def groups_of(user: str) -> frozenset[str]:
 
 
 def closed_groups(
-    partition: str, records: Mapping[str, frozenset[str]], groups: Callable[[], frozenset[str]]
+    partition: str,
+    records: Mapping[str, frozenset[str]],
+    groups: Callable[[], frozenset[str] | None],
 ) -> str:
-    """Why no partition of ``a,b`` takes a job of a user in these ``groups``; empty: one does.
+    """Why no partition of ``a,b`` takes a job of a user in these ``groups``; empty: one does, or
+    the groups are not known (None), and Slurm will tell.
 
     ``records``: the groups that each partition is for, where it is not for all.
     """
@@ -154,7 +157,7 @@ def closed_groups(
     if not all(name in records for name in names):
         return ""
     user_groups = groups()
-    if any(not user_groups.isdisjoint(records[name]) for name in names):
+    if user_groups is None or any(not user_groups.isdisjoint(records[name]) for name in names):
         return ""
     return " and ".join(
         f"partition {name} is for the groups {', '.join(sorted(records[name]))}" for name in names

@@ -6,6 +6,7 @@ from 21.08 on), so a running job's line is asked for once. Without slurmdbd it i
 
 from __future__ import annotations
 
+import secrets
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -132,7 +133,7 @@ class SubmitLines:
         self._used = used
         self._clock = clock
         self._lines: dict[_Key, str] = {}
-        self._question: dict[JobId, _Key] = {}
+        self._question: tuple[dict[JobId, _Key], str] | None = None
         self._not_before: dict[_Key, float] = {}
 
     def applied(self, jobs: Sequence[JobReading], lines: Mapping[JobId, str]) -> list[JobReading]:
@@ -152,17 +153,17 @@ class SubmitLines:
         """Ask for the lines of jobs that were not asked for lately, or again for those whose
         answer is still to come.
         """
-        by_id = self._question or self._next_question(jobs)
+        by_id, mark = question = self._question or self._next_question(jobs)
         if not by_id:
             return
-        self._question = {}
+        self._question = None
         try:
             output = self._commands.run(
-                *("sacct", "--allocations", "--noheader", "--parsable2"),
+                *("sacct", "--allocations", "--noheader", "--parsable2", f"--delimiter={mark}"),
                 *("--format=JobID,SubmitLine", f"--jobs={','.join(by_id)}"),
             )
         except AnswerPendingError:
-            self._question = by_id
+            self._question = question
             return
         except SlurmUnavailableError:  # the breaker has said so, and knows when to ask again
             return
@@ -170,12 +171,20 @@ class SubmitLines:
             log.warning("submit lines", problem=str(error))
             self._not_before |= {_key(job): self._clock() + SILENT_SECONDS for job in jobs}
             return
+        key: _Key | None = None
         for line in output.splitlines():
-            job, _, words = line.partition("|")
-            if JobId(job) in by_id and words:
-                self._lines[by_id[JobId(job)]] = words
+            job, marked, words = line.partition(mark)
+            if marked:
+                key = by_id.get(JobId(job))
+                if key is not None and words:
+                    self._lines[key] = words
+            elif key in self._lines:
+                self._lines[key] += f"\n{line}"
 
-    def _next_question(self, jobs: Sequence[JobReading]) -> dict[JobId, _Key]:
+    def _next_question(self, jobs: Sequence[JobReading]) -> tuple[dict[JobId, _Key], str]:
+        """Whom to ask for, and what separates the fields of the answer: not to be guessed by
+        whoever has a line break in their line, and another's job after it.
+        """
         now = self._clock()
         new = [
             job
@@ -183,7 +192,7 @@ class SubmitLines:
             if _key(job) not in self._lines and self._not_before.get(_key(job), now) <= now
         ][:AT_ONCE]
         self._not_before |= {_key(job): now + UNKNOWN_SECONDS for job in new}
-        return {job.id: _key(job) for job in new}
+        return {job.id: _key(job) for job in new}, secrets.token_hex(8)
 
 
 def _key(job: JobReading) -> _Key:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import LiteralString
 
 from hopsd.model.ids import GpuType, WorkloadName
@@ -209,15 +209,25 @@ def bandwidth(connection: Connection) -> tuple[Bandwidth, ...]:
 
 def save_shortages(connection: Connection, shortages: Iterable[Shortage]) -> None:
     """Insert or update; existing rows keep the larger GPU count and the later time."""
+    insert(
+        connection,
+        "shortages",
+        [encode(shortage) for shortage in worst_of_workload(shortages).values()],
+        on_conflict='ON CONFLICT ("user", workload, gpu_type) DO UPDATE'
+        " SET gpus = greatest(shortages.gpus, excluded.gpus),"
+        " at = greatest(shortages.at, excluded.at)",
+    )
+
+
+def worst_of_workload(shortages: Iterable[Shortage]) -> dict[tuple[object, ...], Shortage]:
+    """With the largest GPU count and the last time: each of a run's ranks may have reported one."""
+    worst: dict[tuple[object, ...], Shortage] = {}
     for shortage in shortages:
-        insert(
-            connection,
-            "shortages",
-            [encode(shortage)],
-            on_conflict='ON CONFLICT ("user", workload, gpu_type) DO UPDATE'
-            " SET gpus = greatest(shortages.gpus, excluded.gpus),"
-            " at = greatest(shortages.at, excluded.at)",
-        )
+        key = shortage.user, shortage.workload, shortage.gpu_type
+        known = worst.get(key, shortage)
+        gpus, at = max(known.gpus, shortage.gpus), max(known.at, shortage.at)
+        worst[key] = replace(shortage, gpus=gpus, at=at)
+    return worst
 
 
 def shortages(connection: Connection) -> tuple[Shortage, ...]:

@@ -22,7 +22,7 @@ from hopsd.errors import HopsError, InputError
 from hopsd.model.ids import UserName
 from hopsd.model.journal import HOUR
 from hopsd.model.privacy import Private, Viewer
-from hopsd.model.reason import clock, duration
+from hopsd.model.reason import clock, duration, without_jobs
 from hopsd.serve.answers import STRANGER, QueryService
 from hopsd.serve.http import CALLER, UNTIL_SENT
 from hopsd.serve.peers import BusyError, Question, RequestSlots
@@ -343,8 +343,13 @@ class _Pages:
         answer = self._planner.compare(
             snapshot, variant, config.plan.settings, config.daemon.round_seconds
         )
+        hides_jobs = g.viewer.hides(Private.JOBS)
         visible_differences = tuple(
-            difference for difference in answer.differences if difference.job in visible_jobs
+            replace(difference, reason=without_jobs(difference.reason, visible_jobs))
+            if hides_jobs
+            else difference
+            for difference in answer.differences
+            if difference.job in visible_jobs
         )
         return replace(answer, differences=visible_differences)
 

@@ -117,7 +117,10 @@ def write(folder: str, name: str, title: str) -> str | None:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         descriptor = os.open(path, flags, 0o600)
         try:
-            if os.fstat(descriptor).st_size <= MAX_BYTES:
+            status = os.fstat(descriptor)
+            if status.st_uid != os.geteuid() or status.st_nlink != 1:
+                return None  # of another account, which made the folder in /tmp before
+            if status.st_size <= MAX_BYTES:
                 now = time.strftime("%Y-%m-%d %H:%M:%S %Z")
                 command = " ".join(sys.argv)[:500]
                 os.write(descriptor, f"{now}: {title}\n{command}\n".encode(errors="replace"))

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
 from pathlib import Path
 
 import pytest
-from report_values import report
+from report_values import NOW, report
 from spooled_reports import job, put_report, reading
 
 from bench.chaos.hanging import hanging_file_system
 from hopsd.learning import background
-from hopsd.learning.background import BackgroundReader
+from hopsd.learning.background import BackgroundReader, BackgroundSaves
 from hopsd.learning.reader import Collection
-from hopsd.model.reading import SlurmState
+from hopsd.learning.save_reader import SaveReader
+from hopsd.model.reading import JobReading, SaveTimes, SlurmState
 
 
 def collected_soon(reader: BackgroundReader) -> Collection:
@@ -70,3 +72,68 @@ def test_reports_are_removed_before_the_next_scan(tmp_path: Path) -> None:
     _, collection = reader.collect(reading(ended_job))
     assert not path.exists()
     assert not collection.samples_done
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="mounts a file system")
+def test_a_job_that_leaves_while_the_folder_hangs_holds_no_tick_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """When it saves was read within the tick, which waited as long as the file server hung, and
+    waited again once the watchdog had hopsd started anew.
+    """
+    monkeypatch.setattr("hopsd.learning.background.WAIT_SECONDS", 0.3)
+    put_report(tmp_path, report(saved_at=NOW - 5, save_every=10.0))
+    saves = BackgroundSaves(SaveReader(lambda: tmp_path, lambda: NOW))
+    assert saves(job()) == SaveTimes(at=NOW - 5, every=10.0)
+    start_time = time.monotonic()
+    with hanging_file_system(tmp_path) as is_mounted:
+        if not is_mounted:
+            pytest.skip("no FUSE")
+        for _ in range(20):
+            assert saves(job()) == SaveTimes(at=NOW - 5, every=10.0)
+            assert saves(job(restarts=1)) is None
+        assert time.monotonic() - start_time < 5.0
+
+
+def test_many_jobs_that_leave_at_once_wait_for_a_slow_folder_for_seconds_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("hopsd.learning.background.SAVES_SECONDS", 0.2)
+    reads = []
+
+    def read(job: JobReading) -> SaveTimes:
+        reads.append(job)
+        time.sleep(0.05)
+        return SaveTimes(saving=True)
+
+    saves = BackgroundSaves(read)
+    start_time = time.monotonic()
+    answers = [saves(job(restarts=run)) for run in range(100)]
+    assert time.monotonic() - start_time < 1.5
+    assert answers[0] == SaveTimes(saving=True)
+    assert answers[-1] is None
+    assert len(reads) < 30
+
+
+def test_what_a_read_raises_its_caller_sees() -> None:
+    def read(_job: JobReading) -> SaveTimes:
+        raise RuntimeError("a defect")
+
+    with pytest.raises(RuntimeError, match="a defect"):
+        BackgroundSaves(read)(job())
+
+
+def test_saves_are_read_anew_once_the_folder_answers() -> None:
+    answers = threading.Event()
+
+    def read(_job: JobReading) -> SaveTimes:
+        answers.wait(20.0)
+        return SaveTimes(saving=True)
+
+    saves = BackgroundSaves(read)
+    assert saves(job()) is None
+    answers.set()
+    deadline = time.monotonic() + 10.0
+    while saves(job()) is None and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert saves(job()) == SaveTimes(saving=True)

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from itertools import count
+
 from memory_store import MemoryStore
 from speed_values import NOW, RESNET, A, process
 
 from hopsd.learning.fits import FIT_SECONDS, Fits
+from hopsd.model.ids import UserName, WorkloadName
 
 HALF_LIFE = 86400.0
 
@@ -43,3 +47,19 @@ def test_what_tells_no_throughput_is_kept_and_not_fitted() -> None:
     fits.renew(HALF_LIFE, NOW)
     assert known_times(store) == []
     assert len(store.phases(RESNET, A)) == 1
+
+
+def test_a_user_of_thousands_of_workloads_holds_neither_ticks_nor_others_up() -> None:
+    """All were fitted in one tick: 2,000, which 4 MB of reports name, took it ten seconds."""
+    store = MemoryStore()
+    ticking = count(0.0, 0.4)  # each look at the clock is 0.4 s after the last
+    fits = Fits(store, lambda: next(ticking))
+    many = [replace(process(), workload=WorkloadName(f"m{i:03}")) for i in range(100)]
+    fits.note([*many, replace(process(), workload=RESNET, user=UserName("bob"))])
+    fits.renew(HALF_LIFE, NOW)
+    fitted = {fit.workload for fit in store.knowledge().theory}
+    assert RESNET in fitted
+    assert len(fitted) < 50
+    for _ in range(10):
+        fits.renew(HALF_LIFE, NOW)
+    assert len(store.knowledge().theory) == 101

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from report_values import NOW, report, timed
@@ -446,7 +447,7 @@ STANDS_STILL = {
     "still": 22.0,
     "limit": 20.0,
     "line": "train.py:7 in \x1b[31mf",
-    "waits_in": "all_reduce",
+    "waits_in": "all_reduce" + 4000 * "_",  # more than the plugin writes is not kept
     "stacks": None,
 }
 
@@ -463,6 +464,7 @@ def test_the_last_words_of_a_training_that_stands_still_are_read(tmp_path: Path)
     pause = rank_readings[0].pause
     assert pause is not None
     assert (pause.line, pause.stacks) == ("train.py:7 in ?[31mf", "")
+    assert pause.waits_in == "all_reduce" + 50 * "_"
     # What was heard once is not heard anew, and a run before is over.
     assert [r.heard for r in look(reader, reading(job(), now=NOW + 9)).ranks] == [NOW, NOW]
     assert look(reader, reading(job(restarts=1))).ranks == ()
@@ -538,3 +540,43 @@ def test_a_whole_run_may_be_short(
     put_report(tmp_path, report(iterations=43, samples=1376, final=True, at=NOW + 5, **timings))
     later = look(reader, reading(job(), now=NOW + 5))
     assert len(later.records) == 1 - records
+
+
+def test_a_run_that_has_not_begun_reports_nothing(tmp_path: Path) -> None:
+    """A waiting job's were believed, of nodes that it never had, as of any number of jobs."""
+    put_report(tmp_path, report(node="n4"))
+    reader = ReportReader(tmp_path)
+    waits: dict[str, Any] = {"state": SlurmState.PENDING, "allocation": Allocation()}
+    collection = look(reader, reading(job(**waits)))
+    assert (collection.phases, collection.samples_done, collection.refused) == ((), {}, ())
+    put_report(tmp_path, report())
+    collection = look(reader, reading(job()))
+    assert collection.samples_done == {"17": 3296}
+    assert [refused.file for refused in collection.refused] == ["17.0.n4.0.4242.json"]
+    assert look(reader, reading(job(restarts=1, **waits))).samples_done == {"17": 3296}
+
+
+def test_a_user_has_so_many_reports_at_a_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each job had a bound, and their number none: hopsd keeps what all reports said."""
+    monkeypatch.setattr("hopsd.learning.reader.MAX_FILES_PER_USER", 3)
+    for number in ("17", "18"):
+        for pid in (1, 2):
+            put_report(tmp_path, report(job=number, pid=pid))
+    (refused,) = look(ReportReader(tmp_path), reading(job(), job(id=JobId("18")))).refused
+    assert "more than 3 reports of one user" in refused.reason
+
+
+def test_what_was_stored_of_a_report_is_not_kept_in_memory(tmp_path: Path) -> None:
+    put_report(tmp_path, report())
+    reader = ReportReader(tmp_path)
+    (record,) = reader.collect(reading(job())).phases
+    assert record.phases.data_bins == {75: 60, 90: 40}
+    (record,) = reader.collect(reading(job())).phases  # the store was away
+    assert record.phases.data_bins == {75: 60, 90: 40}
+    reader.settle()
+    ((_, kept),) = reader._reports_read.values()
+    assert kept.phases is not None
+    assert (kept.phases.data_bins, kept.phases.backward_by_data) == ({}, {})
+    assert look(reader, reading(job())).phases == ()

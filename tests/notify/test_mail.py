@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import gc
+import threading
 import time
+import weakref
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -23,7 +26,7 @@ from hopsd.model.reading import SlurmState
 from hopsd.notify.letters import paragraph
 from hopsd.notify.mail import HOUR, Allowance, Mail, MailError, deliver
 from hopsd.notify.news import DONE, FAILED, FEWER, KINDS, STUCK, STUCK_CODES, News
-from hopsd.notify.postman import Postman
+from hopsd.notify.postman import WHOLE_MAX, Postman
 from hopsd.notify.recipients import MailWish, address_of, read_mail_wish
 from hopsd.notify.webhook import SHOWN
 
@@ -246,3 +249,23 @@ def test_nothing_waits_for_a_mail_program_that_hangs() -> None:
         post.tick(News(FAILED, str(number), "ann", "net failed"))
     post.postman.close(0.1)
     assert time.monotonic() - start_time < 30.0
+
+
+def test_status_documents_do_not_pile_up_behind_a_mail_server_that_hangs() -> None:
+    """A thousand were kept: 4 GiB within hours on a large site, all for a mail server."""
+
+    class Row(dict[str, Any]):
+        pass
+
+    post, done = Post(ALL_MAILS), threading.Event()
+    post.postman._send = lambda _: done.wait(60.0) and None
+    rows: list[weakref.ref[Row]] = []
+    for number in range(100):
+        row = Row()
+        rows.append(weakref.ref(row))
+        post.tick(News(FAILED, str(number), "ann", "net failed"), running=[row])
+    del row
+    gc.collect()
+    assert sum(kept() is not None for kept in rows) <= WHOLE_MAX + 1
+    done.set()
+    post.postman.close(60.0)

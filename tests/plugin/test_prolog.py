@@ -400,6 +400,20 @@ def test_epilog_removes_this_nodes_file_alone(node: Node) -> None:
     assert set(node.run_dir.iterdir()) == {file_of_other_node, node.run_dir / "7.n1.left"}
 
 
+def test_notes_of_many_short_jobs_do_not_fill_the_nodes_run(node: Node) -> None:
+    """One job a second made 800,000 files in nine days: all that /run takes, for every service."""
+    an_hour_ago = time.time() - 3_700
+    node.start("hops:reqs=1")
+    for number in range(100, 10_100):
+        note = node.run_dir / f"{number}.n1.left"
+        note.touch()
+        os.utime(note, (an_hour_ago, an_hour_ago))
+    recent = node.run_dir / "20000.n1.left"
+    recent.touch()
+    assert node.call("epilog.sh", SLURM_JOB_COMMENT="hops:reqs=1").returncode == 0
+    assert set(node.run_dir.iterdir()) == {recent, node.run_dir / "7.n1.left"}
+
+
 def test_a_job_back_without_a_prolog_asks_slurmctld(node: Node) -> None:
     node.start("hops:reqs=1,4;lr=0.1;lr_rule=linear")
     node.call("epilog.sh", SLURM_JOB_COMMENT="hops:reqs=1,4;lr=0.1;lr_rule=linear")

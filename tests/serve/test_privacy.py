@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -83,6 +84,26 @@ def test_a_reason_names_no_job_of_others() -> None:
     history = {"record": {"user": "ann"}, "reasons": [{"reason": text}], "events": []}
     [row] = history_for(ann(Private.JOBS), history)["reasons"]
     assert not {"99", "98", "97", "7,"} & set(row["reason"].split())
+
+
+@pytest.mark.parametrize(
+    "use", ["4 GPUs in use outside hops by 99, 98_4", "running outside hops: 99, 98 and 3 more"]
+)
+def test_a_limit_names_no_job_of_others_outside_hops(use: str) -> None:
+    """As hopsd/core/site/limits.py puts it."""
+    doc = document()
+    doc["waiting"][1]["reason"] = f"QOS a (8 GPUs, {use}): 8 GPUs at most"
+    [row] = status_for(ann(Private.JOBS), doc)["waiting"]
+    assert row["reason"].endswith(" others): 8 GPUs at most")
+    assert not {"99", "98", "98_4"} & set(re.findall("[0-9_]+", row["reason"]))
+
+
+def test_an_event_names_no_session_of_others() -> None:
+    text = "hops stopped it on n0:2 to make room for session 99; it waits for its next turn"
+    history: dict[str, Any] = {"record": {"user": "ann"}, "reasons": [], "events": [{"text": text}]}
+    assert history_for(ann(), history) == history
+    [row] = history_for(ann(Private.JOBS), history)["events"]
+    assert row["text"] == text.replace("99", "others")
 
 
 def test_nodes_and_usage_are_hidden_alone() -> None:

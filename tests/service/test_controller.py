@@ -16,7 +16,7 @@ from report_values import report
 from hopsd.config import Config
 from hopsd.core.queue.backoff import Backoff
 from hopsd.errors import NotLeaderError, SlurmUnavailableError
-from hopsd.learning.learner import MAX_EVENTS
+from hopsd.learning.learner import MAX_EVENTS, MAX_EVENTS_PER_HOUR
 from hopsd.model.allocation import Allocation
 from hopsd.model.ids import GpuType, JobId, NodeName, UserName
 from hopsd.model.reading import (
@@ -278,6 +278,13 @@ def test_a_flood_of_reports_is_counted_and_told_in_short(rig: Rig, tmp_path: Pat
     assert event_texts[0] == "and 5 more at the same look"
     rig.controller.tick()
     assert rig.controller.document["reports_refused"] == MAX_EVENTS + 5
+    for scan in range(1, 50):  # one every few seconds, for months
+        for number in range(MAX_EVENTS):
+            (tmp_path / f"1.0.n0.{scan}.{number}.json").write_text("{}")
+        rig.controller.tick()
+    assert rig.controller.document["reports_refused"] == 50 * MAX_EVENTS + 5
+    events = [event for event in rig.store.events(limit=5000) if event.kind == "report_refused"]
+    assert len(events) == MAX_EVENTS_PER_HOUR
 
 
 def train_on_one_gpu(rig: Rig, folder: Path, *, taken_gpus: int) -> None:

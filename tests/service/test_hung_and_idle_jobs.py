@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from memory_store import MemoryStore
 
+from hopsd.core.report.pause import KEPT_LINE, KEPT_PATH
 from hopsd.core.report.rank import Pause, Rank, RankState
 from hopsd.core.submission.comment import parse
 from hopsd.errors import SlurmUnavailableError
@@ -20,7 +21,7 @@ from hopsd.model.script_options import ScriptOptions
 from hopsd.model.step import StepKind
 from hopsd.round.observation import Observation
 from hopsd.serve.privacy import status_for
-from hopsd.service.hung_jobs import HungJobs
+from hopsd.service.hung_jobs import MAX_RANKS, HungJobs
 from hopsd.service.idle_jobs import IdleJobs
 from hopsd.service.remedies import ANNOUNCEMENT_EVENT, REQUEUE_EVENT, SHRUNK, Remedies, requeueable
 
@@ -59,6 +60,25 @@ def test_a_hang_is_told_once_and_so_is_its_end() -> None:
     hung.look([], [], NOW + 60)  # it has ended
     assert kinds(store) == ["hung", "hung_over", "hung"]
     assert hung.rows() == {}
+
+
+def test_a_hang_of_many_ranks_takes_little_room() -> None:
+    """A user's reports of 4,096 ranks made an event of 4 MB and a status document of 50."""
+    store = MemoryStore()
+    hung = HungJobs(store)  # type: ignore[arg-type]
+    text = "x" * KEPT_PATH
+    waits = Pause(RankState.WAITING, True, 40.0, 30.0, 20.0, text[:KEPT_LINE], "", text)
+    ranks = [
+        replace(RANK, rank=rank, world=4096, pause=replace(waits, waits_in=f"call{rank}"))
+        for rank in range(4096)
+    ]
+    hung.look(ranks, [JOB], NOW)
+    assert len(store.events()[0].text) < 500
+    assert len(str(hung.rows())) < 200_000
+    stopped = replace(ranks[-1], pause=PAUSE)
+    hung.look([*ranks[:-1], stopped], [JOB], NOW)
+    told = [row["rank"] for row in hung.rows()[JOB.id]["ranks"]]
+    assert told == [*range(MAX_RANKS - 1), 4095]
 
 
 def test_a_users_code_is_shown_to_the_user_alone() -> None:
@@ -137,6 +157,17 @@ def test_a_job_that_uses_two_of_eight_gpus_is_told_once() -> None:
     idle.note_used([JOB], {}, {}, NOW)
     (event,) = store.events()
     assert (event.kind, "2 of the 8 GPUs" in event.text) == ("gpus_unused", True)
+
+
+def test_reports_that_change_their_mind_all_the_time_make_no_event_each_time() -> None:
+    store = MemoryStore()
+    idle = IdleJobs(store, Sstat())  # type: ignore[arg-type]
+    for tick in range(240):
+        idle.note_used([JOB], {JOB.id: 2 if tick % 2 else 8}, {}, NOW + 30.0 * tick)
+    assert len(store.events()) == 2
+    idle.note_used([replace(JOB, restarts=1)], {JOB.id: 8}, {}, NOW + 7200.0)
+    idle.note_used([replace(JOB, restarts=1)], {JOB.id: 2}, {}, NOW + 7230.0)
+    assert len(store.events()) == 3
 
 
 def test_the_driver_must_see_no_process_on_the_other_gpus_all_the_time() -> None:

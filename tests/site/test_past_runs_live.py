@@ -96,3 +96,19 @@ def test_all_runs_of_a_requeued_job_are_read(accounting_site: AccountingCluster)
     assert second.end is None
     servers, down_nodes = read_cluster(commands, ())
     assert ([(s.gpu_type, s.gpus) for s in servers.servers], down_nodes) == ([("a100", 4)], [])
+
+
+def test_a_job_name_makes_no_job_of_anothers(accounting_site: AccountingCluster) -> None:
+    forged = "99|root|root|2026-01-01T00:00:00|2026-01-01T01:00:00|3600|gres/gpu=2|COMPLETED|forged"
+    job = submit(
+        accounting_site,
+        f"--job-name=evil\n{forged}",
+        "--gres=gpu:1",
+        script="sleep 6",
+        comment=None,
+        uid=uid_of(ALICE),
+    )
+    commands = accounting_site.commands()
+    wait_until(lambda: "evil" in [run.name for run in read_past_runs(commands, days=1)])
+    assert "forged" in accounting_site.run("sacct", "--allusers", "-nP", "--format=JobName")
+    assert [run.id for run in read_past_runs(commands, days=1) if run.id in ("99", job)] == [job]

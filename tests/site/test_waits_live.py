@@ -18,6 +18,7 @@ from pathlib import Path
 import pytest
 from daemon_site import Site
 from fixtures_accounting import accounting_cluster
+from fixtures_cluster import running_cluster
 from fixtures_postgres import Databases
 
 from bench.chaos.hanging import hanging_file_system
@@ -154,3 +155,22 @@ def test_everything_that_a_tick_could_wait_for_at_once_stops_nobody(
     assert longest <= MAX_GAP_SECONDS
     assert any(state(site, job) == "RUNNING" for job in long)  # their graces last
     assert short
+
+
+def test_a_job_without_a_signal_leaves_while_its_reports_hang(database: str) -> None:
+    """When it saves was read in the tick that was to stop it: no other came until the file server
+    was back.
+    """
+    with (
+        running_cluster(nodes=NODES[:1]) as cluster,
+        closing(Site(cluster.directory, database, cluster)) as site,
+    ):
+        reports = site.folder / "reports"
+        reports.mkdir()
+        site.hopsd.start()
+        sleep = "#!/bin/bash\nexec sleep 600\n"
+        first = submit(site, "hops:reqs=2,4;preempt=yes", sleep)
+        until(lambda: state(site, first) == "RUNNING", 60.0)
+        with hanging_file_system(reports):
+            second = submit(site, "hops:reqs=2", sleep)
+            until(lambda: state(site, first) == state(site, second) == "RUNNING", 60.0)

@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+import json
+import threading
+import time
+
+import pytest
+from canned import CannedCommands
+
 from hopsd.model.reading import SiteMemory
 from hopsd.model.site import Kind, Licence
 from hopsd.slurm.parse import licences as licences_of
 from hopsd.slurm.parse import records, tres
+from hopsd.slurm.scontrol import ScontrolAdapter
 from hopsd.slurm.site import (
     closed_groups,
     groups_of,
@@ -48,6 +56,45 @@ def test_partitions_for_groups_are_closed_to_others() -> None:
     assert closed_groups("big,main", groups_by_partition, frozenset) == ""
     assert "root" in groups_of("root")
     assert groups_of("nobody that is here") == set()
+
+
+class GroupSite(CannedCommands):
+    """A partition for a group, and a job in it."""
+
+    def run(self, *arguments: str) -> str:
+        if "partition" in arguments:
+            return "PartitionName=main AllowGroups=lab State=UP"
+        return super().run(*arguments)
+
+
+def test_accounts_on_another_machine_that_hangs_hold_no_tick_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each reading asked for the groups of each job's user, and waited as long as LDAP hung."""
+    commands, answers = GroupSite(), threading.Event()
+    fields = {
+        "comment": "hops:reqs=1;workload=w",
+        "job_state": "PENDING",
+        "partition": "main",
+        "user_id": 9,
+    }
+    jobs = [{"job_id": n, "user_name": f"user{n}", **fields} for n in range(1, 20)]
+    object.__setattr__(commands, "jobs", json.dumps({"jobs": jobs}))
+
+    def look_up(_user: str) -> frozenset[str]:
+        answers.wait(60.0)
+        return frozenset({"phys"})
+
+    monkeypatch.setattr("hopsd.slurm.scontrol.groups_of", look_up)
+    adapter = ScontrolAdapter(commands)
+    start = time.monotonic()
+    assert {job.barred for job in adapter.read().jobs} == {""}
+    assert {job.barred for job in adapter.read().jobs} == {""}
+    assert time.monotonic() - start < 10.0
+    answers.set()
+    while not all(job.barred for job in adapter.read().jobs):
+        assert time.monotonic() - start < 30.0
+    assert {job.barred for job in adapter.read().jobs} == {"partition main is for the groups lab"}
 
 
 def test_licences_are_read_of_the_site_and_of_jobs() -> None:

@@ -65,7 +65,8 @@ def fake_sacct(
         questions.append(arguments[-1])
         if lines is None:
             raise SlurmError("sacct: Connection refused")
-        return "".join(f"{job}|{line}\n" for job, line in lines.items())
+        (mark,) = [a.partition("=")[2] for a in arguments if a.startswith("--delimiter=")]
+        return "".join(f"{job}{mark}{line}\n" for job, line in lines.items())
 
     monkeypatch.setattr(SlurmCommands, "run", run)
     return SlurmCommands(), questions
@@ -96,6 +97,17 @@ def test_each_running_job_is_asked_about_once(monkeypatch: pytest.MonkeyPatch) -
     assert questions == ["--jobs=1,2"]
 
 
+def test_a_line_break_makes_no_line_of_anothers_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A job's name with one, and `1|sbatch --signal=KILL@1 t.sh` after it, gave job 1 that signal,
+    which hops sent it as it moved it (seen with 22.05).
+    """
+    own = "sbatch --job-name=x\n1|sbatch --signal=KILL@1 y\n--signal=TERM@8 t.sh"
+    commands, _ = fake_sacct(monkeypatch, {"1": "sbatch --signal=USR2@9 t.sh", "2": own})
+    lines = SubmitLines(commands, lambda: True)
+    jobs = lines.applied([a_job("1"), a_job("2")], {})
+    assert [job.options.signal for job in jobs] == ["USR2", "TERM"]
+
+
 def test_what_slurm_shows_is_not_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     commands, questions = fake_sacct(monkeypatch, {})
     line = "sbatch --signal=INT@9 t.sh"
@@ -119,16 +131,18 @@ def test_without_slurmdbd_or_its_answer_the_jobs_are_as_they_were(
 
 
 def test_a_late_answer_is_fetched_though_the_jobs_are_others_by_then() -> None:
-    questions: list[str] = []
+    questions, marks = list[str](), set[str]()
 
     class Sacct:
         late = True
 
         def run(self, *arguments: str) -> str:
-            questions.append(arguments[-1])
+            questions.append(" ".join(arguments))
             if self.late:
                 raise AnswerPendingError("slurmdbd has not answered yet")
-            return "1|sbatch --signal=USR2@9 t.sh\n"
+            (mark,) = [a.partition("=")[2] for a in arguments if a.startswith("--delimiter=")]
+            marks.add(mark)
+            return f"1{mark}sbatch --signal=USR2@9 t.sh\n"
 
     sacct = Sacct()
     lines = SubmitLines(sacct, lambda: True)
@@ -137,7 +151,9 @@ def test_a_late_answer_is_fetched_though_the_jobs_are_others_by_then() -> None:
     jobs = lines.applied([a_job("1"), a_job("2")], {})
     assert [job.options.signal for job in jobs] == ["USR2", ""]
     lines.applied([a_job("1"), a_job("2")], {})
-    assert questions == ["--jobs=1", "--jobs=1", "--jobs=2"]
+    assert questions[0] == questions[1]
+    assert questions[2].endswith("--jobs=2")
+    assert len(marks) == 2
 
 
 @pytest.mark.parametrize(

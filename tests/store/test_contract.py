@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from math import inf
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -29,6 +31,7 @@ from hopsd.model.plan import Plan
 from hopsd.model.reading import SlurmState
 from hopsd.model.reason import ReasonCode
 from hopsd.model.step import OutcomeStatus, Step, StepKind, StepOutcome
+from hopsd.store import throughput
 from hopsd.store.history import History
 from hopsd.store.past_runs import MAX_OF_ACCOUNT, MAX_SIMILAR
 from hopsd.store.port import PlanId, PlanRecord
@@ -412,6 +415,15 @@ def test_reports_that_count_no_more_are_pruned(store: History) -> None:
     assert (deleted_counts["throughput"], deleted_counts["phases"]) == (5, 3)
     assert store.knowledge().records == before
     assert not any(store.prune(now=100.0, retention_days=1.0).values())
+
+
+def test_shortages_of_thousands_of_ranks_are_one_statement() -> None:
+    """Each tick stored each of them by a statement of its own, a second for 4,096."""
+    connection = Mock()
+    ranks = [shortage(at=float(at)) for at in range(4096)]
+    throughput.save_shortages(connection, [*ranks, shortage(gpus=3)])
+    (call,) = connection.execute.call_args_list
+    assert [(row["gpus"], row["at"]) for row in json.loads(call.args[1][0])] == [(3, 4095.0)]
 
 
 def test_of_shortages_the_most_gpus_and_the_last_time_count(store: History) -> None:

@@ -13,6 +13,10 @@ STATES = (RankState.BUSY, RankState.INTERACTIVE, RankState.WAITING, RankState.ST
 MAX_TEXT = 4096
 MAX_SECONDS = 1e9
 
+KEPT_LINE, KEPT_CALL, KEPT_PATH = 200, 60, 1024
+"""Characters of a text that are kept: everybody's status document has those of many ranks. The
+plugin writes no longer lines and calls."""
+
 
 def parse_pause(document: Mapping[str, Any]) -> Pause | None:
     """The pause in a report; None while the training makes its steps, or of an older plugin.
@@ -36,9 +40,9 @@ def parse_pause(document: Mapping[str, Any]) -> Pause | None:
         quiet=number(pause, "quiet", MAX_SECONDS),
         still=number(pause, "still", MAX_SECONDS),
         limit=number(pause, "limit", MAX_SECONDS),
-        line=_text(pause, "line"),
-        waits_in=_text(pause, "waits_in"),
-        stacks=_text(pause, "stacks"),
+        line=_text(pause, "line")[:KEPT_LINE],
+        waits_in=_text(pause, "waits_in")[:KEPT_CALL],
+        stacks=_text(pause, "stacks")[:KEPT_PATH],
     )
 
 

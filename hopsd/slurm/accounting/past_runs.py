@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import secrets
 from collections.abc import Iterable
 from contextlib import suppress
 from datetime import datetime
@@ -13,7 +14,6 @@ from hopsd.model.ids import JobId, UserName, WorkloadName
 from hopsd.model.reading import SlurmState
 from hopsd.slurm.command import SlurmCommands
 
-# The name comes last: it may contain the separator.
 _FIELDS = (
     "JobID",
     "User",
@@ -37,19 +37,21 @@ def read_past_runs(commands: SlurmCommands, days: int) -> list[JobRecord]:
     Raises:
         SlurmError: sacct is missing, or slurmdbd does not answer.
     """
+    # A job's name may have anything, line breaks and what looks like another's job as well.
+    separator = secrets.token_hex(8)
     output = commands.run(
         "sacct", "--allusers", "--allocations", "--noheader", "--parsable2",
-        f"--starttime=now-{days}days", "--endtime=now", f"--state={','.join(_STATES)}",
-        f"--format={','.join(_FIELDS)}",
+        f"--delimiter={separator}", f"--starttime=now-{days}days", "--endtime=now",
+        f"--state={','.join(_STATES)}", f"--format={','.join(_FIELDS)}",
     )  # fmt: skip
-    return parse_past_runs(output.splitlines())
+    return parse_past_runs(output.splitlines(), separator)
 
 
-def parse_past_runs(lines: Iterable[str]) -> list[JobRecord]:
+def parse_past_runs(lines: Iterable[str], separator: str = "|") -> list[JobRecord]:
     """Lines that are no such job, without GPUs or of a job that never ran are left out."""
     records = []
     for line in lines:
-        values = line.split("|", len(_FIELDS) - 1)
+        values = line.split(separator, len(_FIELDS) - 1)
         if len(values) == len(_FIELDS):
             with suppress(ValueError, OverflowError):
                 record = _record(*values)

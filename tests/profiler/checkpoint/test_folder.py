@@ -7,6 +7,7 @@ import errno
 import os
 import stat
 import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -186,3 +187,28 @@ def test_of_a_spread_tensor_a_rank_has_a_part() -> None:
 
     whole = torch.zeros(1_000_000)
     assert size_of([whole]) - size_of([whole.as_subclass(Spread)]) > 10**6
+
+
+def test_long_names_of_what_is_no_memory_take_none(memory: Path, tmp_path: Path) -> None:
+    """A shell kept them all, with their folders: four times the memory that the job had had for
+    them, outside of its limits.
+    """
+    save(tmp_path / "checkpoint-10")
+    (state,) = memory.glob("*.state")
+    deep = state.joinpath(*(10 * ["d" * 250]))
+    deep.mkdir(parents=True)
+    for number in range(10_000):
+        (deep / str(number)).symlink_to("nothing")
+    largest = _largest_child(["/bin/sh", str(SAVE), str(memory)])
+    assert largest < 20_000
+    assert not (tmp_path / "checkpoint-10").exists()
+
+
+def _largest_child(command: list[str]) -> int:
+    """KiB of memory that the largest process of a command had."""
+    program = "import resource, subprocess, sys; subprocess.run(sys.argv[1:]);"
+    program += "print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)"
+    result = subprocess.run(
+        [sys.executable, "-S", "-c", program, *command], capture_output=True, check=True, cwd="/"
+    )
+    return int(result.stdout)

@@ -1,0 +1,29 @@
+"""Files of stacks, in a folder that another account may have made."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+import pytest
+from hops_profiler.stall import stacks
+
+
+def test_stacks_are_for_the_user_alone(tmp_path: Path) -> None:
+    path = stacks.write(str(tmp_path / "hops-stacks"), "17.0", "stands still")
+    assert path == str(tmp_path / "hops-stacks" / "17.0")
+    assert "test_stacks_are_for_the_user_alone" in Path(path).read_text()
+    assert stat.S_IMODE(Path(path).stat().st_mode) == 0o600
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="makes another account's file")
+def test_nothing_is_written_into_another_accounts_file(tmp_path: Path) -> None:
+    """In a folder such as /tmp another could make `hops-stacks` before, and read what came."""
+    (tmp_path / "17.0").touch()
+    os.chown(tmp_path / "17.0", 65_533, 65_533)
+    (tmp_path / "own").touch()
+    os.link(tmp_path / "own", tmp_path / "18.0")
+    for name in ("17.0", "18.0"):
+        assert stacks.write(str(tmp_path), name, "stands still") is None
+        assert (tmp_path / name).stat().st_size == 0
