@@ -36,7 +36,7 @@ class TrueSpeeds:
         rng = random.Random(f"{self.seed} {self.name} {gpus} {nodes}")  # a simulation, not a secret
         return right * exp(rng.gauss(0.0, MEASURED_SPEED_ERROR))
 
-    def between(self, gpus: int, nodes: int) -> tuple[float, float]:
+    def interval(self, gpus: int, nodes: int) -> tuple[float, float]:
         """No uncertainty: the true speed."""
         return self.per_gpu(gpus, nodes), self.per_gpu(gpus, nodes)
 

@@ -37,7 +37,9 @@ class Cluster(InstantPort):
 
     def read(self) -> Reading:
         jobs = tuple(self.jobs.values())
-        return Reading(self.now, self.nodes, jobs, "22.05.8", site=self.site, others=self.others)
+        return Reading(
+            self.now, self.nodes, jobs, "22.05.8", site=self.site, other_holders=self.others
+        )
 
     def apply(self, steps: Sequence[Step]) -> Sequence[StepOutcome]:
         vacating_steps = [replace(s, target=Allocation()) for s in steps if s.current]

@@ -178,7 +178,7 @@ def row(
             rates = np.array([per_gpu(table, *shape) for shape in unseen_shapes])
             errors[name] += np.abs(rates / real - 1.0).tolist()
             if name == "hops" and table.by_shape is not None:
-                spread = [table.by_shape.between(*shape) for shape in unseen_shapes]
+                spread = [table.by_shape.interval(*shape) for shape in unseen_shapes]
                 within_spread += [
                     low <= r <= high for (low, high), r in zip(spread, real, strict=True)
                 ]

@@ -124,8 +124,8 @@ class Training:
                     judgement.still(self.now),
                     judgement.limit,
                 ),
-                heard=self.now,
-                written=self.now,
+                heard_at=self.now,
+                written_at=self.now,
             )
             for rank, judgement in enumerate(self.judgements)
         ]

@@ -106,7 +106,7 @@ def _plain(instance: Snapshot, settings: PlanSettings, bound: float) -> dict[str
         value = 0.0 if selection is None else float(instance_program.value[selection].sum())
         results[name] = {
             "seconds": time.monotonic() - began,
-            "quality": instance_program.unscaled(value) / bound,
+            "quality": instance_program.unscale(value) / bound,
         }
     return results
 

@@ -109,7 +109,7 @@ def _value(
         else 0
         for job, min_value in zip(order, instance_program.least.tolist(), strict=True)
     ]
-    return instance_program.unscaled(float(instance_program.weight @ np.array(gains)))
+    return instance_program.unscale(float(instance_program.weight @ np.array(gains)))
 
 
 if __name__ == "__main__":

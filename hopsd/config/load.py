@@ -132,7 +132,9 @@ class _Reader:
                 values[option.name] = option.parse(table[key])
             except ValueError:
                 text = "the value given" if option.secret else _display(table[key])
-                self._error((name, key), f"{text} is not accepted; accepted: {option.accepted}")
+                self._error(
+                    (name, key), f"{text} is not accepted; accepted: {option.accepted_values}"
+                )
             self._explicit_keys.add(f"{name}.{key}")
         return section(**values)
 

@@ -39,7 +39,7 @@ class Option:
     link_fields: tuple[str, ...] = ()
 
     @property
-    def accepted(self) -> str:
+    def accepted_values(self) -> str:
         """The accepted values, for people."""
         if self.link_fields:
             names = ", ".join(f"{{{name}}}" for name in self.link_fields)
@@ -72,7 +72,7 @@ class Option:
         if isinstance(value, tuple):
             return list(value)
         if isinstance(value, SecretUrl):
-            return value.hidden
+            return value.masked_url
         return hide_password(str(value)) if self.secret else str(value)
 
     def _is_link(self, text: str) -> bool:

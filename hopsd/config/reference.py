@@ -97,7 +97,7 @@ def _tables() -> str:
         parts.append(f"## `[{section}]`\n\n{_summary(kind)}\n")
         parts.append("| key | default | accepted | what it does |\n|---|---|---|---|")
         parts += [
-            f"| `{option.key}` | `{_default(option)}` | {option.accepted} | {option.doc} |"
+            f"| `{option.key}` | `{_default(option)}` | {option.accepted_values} | {option.doc} |"
             for option in options(kind)
         ]
         parts.append("")
@@ -133,7 +133,7 @@ def _summary(kind: type) -> str:
 
 
 def _reference_entry(option: Option) -> str:
-    text = f"{option.doc} Accepted: {option.accepted}."
+    text = f"{option.doc} Accepted: {option.accepted_values}."
     comment = textwrap.indent(textwrap.fill(text, 90), "# ")
     return f"\n{comment}\n#{option.key} = {_default(option)}"
 

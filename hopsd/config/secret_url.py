@@ -22,7 +22,7 @@ class SecretUrl(str):
         return super().__new__(cls, text)
 
     @property
-    def hidden(self) -> str:
+    def masked_url(self) -> str:
         """Its host alone."""
         parts = urlsplit(self)
         return f"{parts.scheme}://{parts.hostname}/***" if self else ""

@@ -175,8 +175,8 @@ def health_json(health: Health) -> dict[str, Any]:
             for lemon in health.lemons
         ],
         "shared": [
-            {"node": shared.node, "factor": round(shared.factor, 5), "since": shared.since}
-            for shared in health.shared
+            {"node": node.node, "factor": round(node.factor, 5), "since": node.since}
+            for node in health.shared
         ],
     }
 

@@ -73,11 +73,14 @@ class Item:
             value = value[:57] + "..."
         raise FormatError(f"{self.path or 'the document'}: {value}, but it must be {expectation}")
 
-    def fields(self, required: str, optional: str = "") -> Fields:
+    def fields(self, required_names: str, optional: str = "") -> Fields:
         """An object's keys, names separated by blanks; unknown and missing ones are refused."""
         if not isinstance(self.value, dict):
             self.refuse("an object")
-        required_keys, allowed_keys = required.split(), [*required.split(), *optional.split()]
+        required_keys, allowed_keys = (
+            required_names.split(),
+            [*required_names.split(), *optional.split()],
+        )
         for key in self.value:
             if key not in allowed_keys:
                 raise FormatError(
@@ -100,7 +103,7 @@ class Item:
         rates = self.value
         if isinstance(rates, dict) and _all_positive(rates) and _plain(rates):
             return {name: float(rate) for name, rate in rates.items()}
-        return {name: within(bounds.RATE)(rate) for name, rate in self.entries()}
+        return {name: bounded_number(bounds.RATE)(rate) for name, rate in self.entries()}
 
     def rates_by_count(self) -> dict[int, float]:
         """An object of positive numbers, keys are counts of 1 or more; sorted by count."""
@@ -218,7 +221,7 @@ def positive(item: Item) -> float:
     return item.number(above=0)
 
 
-def within(bound: Bound) -> Callable[[Item], float]:
+def bounded_number(bound: Bound) -> Callable[[Item], float]:
     """A reader of numbers within ``bound``."""
     return lambda item: item.number(minimum=bound.minimum, maximum=bound.maximum)
 

@@ -10,11 +10,11 @@ from hopsd.formats.item import (
     Fields,
     Item,
     at_least_zero,
+    bounded_number,
     flag,
     parse,
     positive,
     unique,
-    within,
 )
 from hopsd.formats.tables import read_app_of, read_requirements, read_server_factor, read_tables
 from hopsd.model import bounds
@@ -52,7 +52,7 @@ def read_snapshot(document: str) -> tuple[Snapshot, PlanSettings]:
     unique([(j.id, i) for j, i in zip(jobs, top["jobs"].items(), strict=True)], "job")
     _check_idle(nodes, jobs)
     snapshot = Snapshot(
-        within(bounds.MOMENT)(top["now"]),
+        bounded_number(bounds.MOMENT)(top["now"]),
         _round(top["round"]),
         tuple(nodes),
         tuple(jobs),
@@ -64,7 +64,7 @@ def read_snapshot(document: str) -> tuple[Snapshot, PlanSettings]:
 def _round(item: Item) -> RoundInfo:
     fields = item.fields("first seconds")
     return RoundInfo(
-        first=fields["first"].flag(), seconds=within(bounds.RUN_SECONDS)(fields["seconds"])
+        first=fields["first"].flag(), seconds=bounded_number(bounds.RUN_SECONDS)(fields["seconds"])
     )
 
 
@@ -103,23 +103,23 @@ def _job(item: Item, nodes: frozenset[NodeName]) -> Job:
     job = Job(
         id=JobId(fields["id"].text()),
         user=UserName(fields["user"].text()),
-        submit=within(bounds.MOMENT)(fields["submit"]),
-        wait_seconds=within(bounds.DURATION)(fields["wait"]),
+        submit=bounded_number(bounds.MOMENT)(fields["submit"]),
+        wait_seconds=bounded_number(bounds.DURATION)(fields["wait"]),
         reqs=read_requirements(fields["reqs"]),
         throughput=read_tables(fields["throughput"]),
-        age_seconds=fields["age"].or_none(within(bounds.RUN_SECONDS)),
-        priority=fields["priority"].or_none(within(bounds.PRIORITY)),
-        samples=fields["samples"].or_none(within(bounds.SAMPLES)),
+        age_seconds=fields["age"].or_none(bounded_number(bounds.RUN_SECONDS)),
+        priority=fields["priority"].or_none(bounded_number(bounds.PRIORITY)),
+        samples=fields["samples"].or_none(bounded_number(bounds.SAMPLES)),
         state=fields.get("state", lambda state: state.choice(JobState), JobState.WAITING),
-        restart_seconds=fields.get("restart_seconds", within(bounds.DURATION), 0.0),
-        time_limit_seconds=fields["time_limit_seconds"].or_none(within(bounds.RUN_SECONDS)),
+        restart_seconds=fields.get("restart_seconds", bounded_number(bounds.DURATION), 0.0),
+        time_limit_seconds=fields["time_limit_seconds"].or_none(bounded_number(bounds.RUN_SECONDS)),
         preemptible=fields["preemptible"].flag(),
         running=_running(fields["running"], nodes),
-        sensitivity=fields["sensitivity"].or_none(within(bounds.RATE)),
+        sensitivity=fields["sensitivity"].or_none(bounded_number(bounds.RATE)),
         server_factor=fields.get("server_factor", read_server_factor, {}),
         app=app,
         phase=phase,
-        running_since=fields["running_since"].or_none(within(bounds.MOMENT)),
+        running_since=fields["running_since"].or_none(bounded_number(bounds.MOMENT)),
         rules=_rules(fields),
         across=fields["across"].or_none(Item.rates_by_count) or {},
         share=fields.get("share", _factor, 1.0),

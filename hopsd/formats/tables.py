@@ -10,7 +10,7 @@ from hopsd.formats.item import Item
 from hopsd.model.ids import AppName, GpuType, NodeName
 from hopsd.model.job import ThroughputTable
 
-_NONE: dict[int, float] = {}
+_NO_SPEEDS: dict[int, float] = {}
 
 
 def read_tables(item: Item) -> dict[GpuType, ThroughputTable]:
@@ -24,7 +24,9 @@ def read_table(item: Item) -> ThroughputTable:
     aggregated_rates = fields["aggregated"].rates_by_count()
     if not aggregated_rates:
         fields["aggregated"].refuse("an object with one GPU count or more")
-    return ThroughputTable(aggregated_rates, fields.get("distributed", Item.rates_by_count, _NONE))
+    return ThroughputTable(
+        aggregated_rates, fields.get("distributed", Item.rates_by_count, _NO_SPEEDS)
+    )
 
 
 def read_server_factor(item: Item) -> dict[NodeName, float]:

@@ -105,29 +105,29 @@ def find_hung(ranks: Iterable[Rank], now: float) -> tuple[HungTraining, ...]:
 def _newest(members: Iterable[Rank]) -> list[Rank]:
     """Of each rank the process that wrote last: a launcher starts ranks again."""
     by_rank: dict[int, Rank] = {}
-    for member in sorted(members, key=lambda member: member.written):
+    for member in sorted(members, key=lambda member: member.written_at):
         by_rank[member.rank] = member
     return [by_rank[rank] for rank in sorted(by_rank)]
 
 
 def _judge(members: Sequence[Rank], now: float) -> HungTraining | None:
-    latest = max(member.written for member in members)
+    latest = max(member.written_at for member in members)
     states = [_state(member, latest) for member in members]
     stalled_ranks = [
-        (member.pause, member.written)
+        (member.pause, member.written_at)
         for member, state in zip(members, states, strict=True)
         if state in (RankState.WAITING, RankState.STOPPED)
         and member.pause is not None
-        and now - member.heard <= LIVE_SECONDS
+        and now - member.heard_at <= LIVE_SECONDS
     ]
     moves = {RankState.TRAINING, RankState.BUSY, RankState.INTERACTIVE}
     if not stalled_ranks or not moves.isdisjoint(states):
         return None
-    longest, last_report = max(stalled_ranks, key=lambda entry: entry[0].still)
+    longest, last_report = max(stalled_ranks, key=lambda entry: entry[0].still_seconds)
     return HungTraining(
         members[0].job,
-        last_report - longest.still,
-        longest.still,
+        last_report - longest.still_seconds,
+        longest.still_seconds,
         longest.limit,
         members[0].world,
         tuple(
@@ -149,11 +149,11 @@ def _state(member: Rank, latest: float) -> RankState:
     """What is to be believed of a rank; a pause that is not yet unusual may end by itself."""
     if member.ended:
         return RankState.ENDED
-    if latest - member.written >= SILENT_SECONDS:
+    if latest - member.written_at >= SILENT_SECONDS:
         return RankState.SILENT
     if member.pause is None:
         return RankState.TRAINING
-    if member.pause.state in (RankState.WAITING, RankState.STOPPED) and not member.pause.stalled:
+    if member.pause.state in (RankState.WAITING, RankState.STOPPED) and not member.pause.is_stalled:
         return RankState.BUSY
     return member.pause.state
 

@@ -111,7 +111,7 @@ def _shapes(
         return aggregated_rows + _spread_by_count(table, theory_table, measured, by_node)
     spread = []
     for gpus, nodes in sorted({(2, 2), *measured.spread}, key=lambda s: (s[1], s[0])):
-        low, high = table.by_shape.between(gpus, nodes)
+        low, high = table.by_shape.interval(gpus, nodes)
         theory = per_gpu(theory_table, gpus, nodes)
         spread.append(
             _shape(
@@ -133,7 +133,7 @@ def _shapes(
             }
         )
     for row in aggregated_rows:
-        row["between"] = list(table.by_shape.between(row["count"], 1))
+        row["between"] = list(table.by_shape.interval(row["count"], 1))
     return aggregated_rows + spread
 
 

@@ -37,7 +37,7 @@ from hopsd.model.allocation import Allocation
 from hopsd.model.ids import JobId, host_of
 from hopsd.model.isolation import describe_error
 from hopsd.model.knowledge import PhaseRecord, Shortage, ThroughputRecord
-from hopsd.model.reading import JobReading, Reading, SlurmState, reused
+from hopsd.model.reading import JobReading, Reading, SlurmState, has_new_owner
 
 MAX_PROGRAMS_PER_JOB = 16
 """Distinct ones: a script that its user edits between runs has few. Each is a workload of its own,
@@ -197,7 +197,7 @@ class ReportReader:
         """Note where runs are: we may read a report of a run after the job has moved."""
         for job in jobs.values():
             first = (job.submit, job.restarts)
-            if reused(job, *self._identities.get(job.id, first)):
+            if has_new_owner(job, *self._identities.get(job.id, first)):
                 self._forget(job.id)
             self._identities[job.id] = first
             if job.allocation:
@@ -375,7 +375,7 @@ class ReportReader:
     def _ranks(self, job: JobReading, reports: Mapping[str, Report]) -> Iterator[Rank]:
         """The last words of the present run's ranks, if one says that it stands still."""
         present = {name: r for name, r in reports.items() if r.run == job.restarts}
-        stands_still = any(r.pause is not None and r.pause.stalled for r in present.values())
+        stands_still = any(r.pause is not None and r.pause.is_stalled for r in present.values())
         if job.state is not SlurmState.RUNNING or not stands_still:
             return
         for name, report in present.items():
@@ -389,8 +389,8 @@ class ReportReader:
                 report.program,
                 report.final,
                 report.pause,
-                heard=self._first_seen.get(name, 0.0),
-                written=mtime / 1e9,
+                heard_at=self._first_seen.get(name, 0.0),
+                written_at=mtime / 1e9,
             )
 
     def _shortages(

@@ -41,7 +41,7 @@ class SaveReader:
         if not any(entry.saving or entry.at for entry in times):
             return None
         last = max(times, key=lambda entry: entry.at)
-        return SaveTimes(any(entry.saving for entry in times), last.at, last.every)
+        return SaveTimes(any(entry.saving for entry in times), last.at, last.interval)
 
     def _reports(self, job: JobReading) -> Iterator[Report]:
         spool, prefix = Spool(self._folder()), f"{job.number or job.id}.{job.restarts}."

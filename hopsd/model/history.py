@@ -102,7 +102,7 @@ class LoggedJob:
     time_limit_seconds: float | None = None
     ours: bool = False
 
-    def within(self, start: float, end: float) -> LoggedJob:
+    def clip(self, start: float, end: float) -> LoggedJob:
         """What of it lies between the two times; what runs longer is taken to run to ``end``.
 
         A job that waits from before ``start`` on waits from ``start`` on.

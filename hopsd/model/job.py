@@ -32,7 +32,7 @@ class ByShape(Protocol):
         """The estimate."""
         ...
 
-    def between(self, gpus: int, nodes: int) -> tuple[float, float]:
+    def interval(self, gpus: int, nodes: int) -> tuple[float, float]:
         """The 80 % interval of the estimate."""
         ...
 

@@ -18,7 +18,7 @@ class Private(StrEnum):
 class Privacy:
     """What the site hides, and the users (by uid or name) from whom nothing is hidden."""
 
-    hidden: frozenset[Private] = frozenset()
+    secrets: frozenset[Private] = frozenset()
     privileged_uids: frozenset[int] = frozenset({0})
     privileged_users: frozenset[str] = frozenset()
 
@@ -33,7 +33,7 @@ class Viewer:
 
     uid: int
     user: str
-    hidden: frozenset[Private] = field(default_factory=frozenset)
+    secrets: frozenset[Private] = field(default_factory=frozenset)
 
     def hides(self, *kinds: Private) -> bool:
-        return not self.hidden.isdisjoint(kinds)
+        return not self.secrets.isdisjoint(kinds)

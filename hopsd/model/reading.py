@@ -169,7 +169,7 @@ class NodeReading:
         return "COMPLETING" in self.state_text
 
     @property
-    def mixed(self) -> bool:
+    def is_mixed(self) -> bool:
         """Whether its machine has GPUs of other types, too."""
         return host_of(self.name) != self.name
 
@@ -207,7 +207,7 @@ class JobReading:
     submit: float
     hold: Hold = Hold.NONE
     dependency: bool = False
-    stranded: bool = False
+    is_stranded: bool = False
     begin: float = 0.0
     requeued_held: bool = False
     launch_failed: bool = False
@@ -232,16 +232,16 @@ class JobReading:
     waits_for: str = ""
     """Its dependency in sbatch's notation: ``afterok:17,singleton``."""
     per_job_gpus: bool = False
-    awaited: bool = False
+    is_awaited: bool = False
     options: ScriptOptions = NO_OPTIONS
     features: str = ""
-    excluded: frozenset[NodeName] = frozenset()
+    excluded_nodes: frozenset[NodeName] = frozenset()
     avoids: frozenset[NodeName] = frozenset()
     """Those of the excluded ones that hops keeps it from for a while: it was not started there."""
     reservation: str = ""
     memory_mb_per_node: int | None = None
     memory_mb_per_cpu: int | None = None
-    barred: str = ""
+    bar: str = ""
     account: str = ""
     qos: str = ""
     licences: Mapping[str, int] = field(default_factory=dict)
@@ -251,7 +251,7 @@ class JobReading:
     array: JobId = NO_ARRAY
     task_limit: int = 0
     rest: Tasks | None = None
-    throttled: bool = False
+    is_throttled: bool = False
 
     @property
     def released(self) -> bool:
@@ -289,7 +289,7 @@ class JobReading:
         return ended_in_profile(self.state, self.marks, requeue=self.requeue)
 
 
-def reused(job: JobReading, submit: float, restarts: int) -> bool:
+def has_new_owner(job: JobReading, submit: float, restarts: int) -> bool:
     """Whether ``job`` is another than the one that had its id, ``submit`` time and ``restarts``.
 
     A job that was never requeued still has its first submit time.
@@ -307,11 +307,13 @@ class SaveTimes:
 
     saving: bool = False
     at: float = 0.0
-    every: float | None = None
+    interval: float | None = None
 
     def ends_by(self, now: float, seconds: float) -> bool:
         """Whether a save is under way, or expected to end in the next ``seconds``."""
-        return self.saving or (self.every is not None and self.at + self.every <= now + seconds)
+        return self.saving or (
+            self.interval is not None and self.at + self.interval <= now + seconds
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -347,7 +349,7 @@ class Reading:
     jobs: tuple[JobReading, ...]
     slurm_version: str = ""
     memory: SiteMemory = SiteMemory()
-    others: tuple[Holder, ...] = ()
+    other_holders: tuple[Holder, ...] = ()
     site: SiteRules = NO_RULES
     partition_memory: Mapping[str, SiteMemory] = field(default_factory=dict)
     licences: Mapping[str, Licence] = field(default_factory=dict)

@@ -90,7 +90,7 @@ class Rules:
 
 
 @lru_cache(maxsize=256)
-def interned(nodes: frozenset[NodeName]) -> frozenset[NodeName]:
+def intern_nodes(nodes: frozenset[NodeName]) -> frozenset[NodeName]:
     """The first of equal sets. Rules are compared wherever something is kept by them, and two sets
     of 5,000 names take 0.3 ms, and their memory.
     """
@@ -130,6 +130,6 @@ class Limit:
     scale: int = 1
     exempt: frozenset[JobId] = frozenset()
 
-    def taken(self, job: JobId, gpus: int) -> int:
+    def amount(self, job: JobId, gpus: int) -> int:
         """How much of the limit ``gpus`` GPUs of ``job`` take."""
         return gpus * self.per_gpu.get(job, 1)

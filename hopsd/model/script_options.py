@@ -70,16 +70,16 @@ class ScriptOptions:
     time_min_seconds: float | None = None
 
     @property
-    def survived(self) -> frozenset[str] | None:
+    def survived_signals(self) -> frozenset[str] | None:
         """The signals that its shell answers without ending the job as done; None: unknown."""
         return None if self.traps is None else self.traps - self.ends
 
     @property
-    def warned(self) -> bool:
+    def is_warned(self) -> bool:
         """Whether the job is sent a signal before it is moved, by which it can save."""
-        if (self.signal and self.signal_steps) or self.survived is None:
+        if (self.signal and self.signal_steps) or self.survived_signals is None:
             return True
-        return self.signal in self.survived if self.signal else bool(self.survived)
+        return self.signal in self.survived_signals if self.signal else bool(self.survived_signals)
 
     def tasks(self, gpus: int) -> int:
         """The number of tasks on a node where the job has ``gpus`` GPUs."""

@@ -34,7 +34,7 @@ class Kind(StrEnum):
     WALL_MINUTES = "minutes of run time"
 
 
-def typed(gpu_type: str) -> str:
+def kind_of_type(gpu_type: str) -> str:
     """The kind for GPUs of one type. Slurm counts them for jobs that request the type."""
     return f"GPUs of type {gpu_type}"
 
@@ -59,8 +59,8 @@ class Association:
     partition: PartitionName = ""
     parent: AccountName = ""
     group: Bounds = field(default_factory=dict)
-    used: Bounds = field(default_factory=dict)
-    each: Bounds = field(default_factory=dict)
+    usage: Bounds = field(default_factory=dict)
+    per_job: Bounds = field(default_factory=dict)
     per_node: Bounds = field(default_factory=dict)
     seconds: float | None = None
     jobs: int | None = None
@@ -78,10 +78,10 @@ class Qos:
 
     name: QosName
     group: Bounds = field(default_factory=dict)
-    used: Bounds = field(default_factory=dict)
+    usage: Bounds = field(default_factory=dict)
     per_user: Bounds = field(default_factory=dict)
     per_account: Bounds = field(default_factory=dict)
-    each: Bounds = field(default_factory=dict)
+    per_job: Bounds = field(default_factory=dict)
     per_node: Bounds = field(default_factory=dict)
     least: Bounds = field(default_factory=dict)
     seconds: float | None = None
@@ -120,7 +120,7 @@ class SiteRules:
     expensive resource, not for the sum.
     """
 
-    limited: bool = False
+    has_limits: bool = False
     safe: bool = False
     billing_is_largest: bool = False
     associations: Mapping[AssociationKey, Association] = field(default_factory=dict)
@@ -152,4 +152,4 @@ class Licence:
     """A licence's counts: ``total``, and ``used`` by all jobs, including those of hops."""
 
     total: int
-    used: int
+    in_use: int

@@ -38,7 +38,7 @@ class Servers:
         self._total = {t: sum(n.gpus for n in ns) for t, ns in self._by_type.items()}
         self._type = {node.name: node.gpu_type for node in snapshot.nodes}
         self._runs: dict[object, dict[int, bool]] = {}
-        self._has_closed_nodes = bool(self._available.closed.any())
+        self._has_closed_nodes = bool(self._available.closed_nodes.any())
         self._whole = AvailableResources.idle(snapshot.nodes)
         self._at = {name: i for i, name in enumerate(names)}
         self._leaf = leaf_numbers(snapshot.nodes)
@@ -139,7 +139,7 @@ class Servers:
     def _is_allowed(self, job: Job, gpus: int) -> bool:
         """Whether every limit leaves ``gpus`` GPUs to the job beside the jobs that stay."""
         return all(
-            allowance.leaves(allowance.limit.taken(job.id, gpus), 1)
+            allowance.leaves(allowance.limit.amount(job.id, gpus), 1)
             for allowance in self._allowances
             if job.id in allowance.limit.jobs
         )
@@ -246,7 +246,7 @@ class Servers:
         nodes = self._by_type[gpu_type]
         numbers = np.array([self._at[node.name] for node in nodes])
         idle = np.array(node_limits, dtype=np.int64)
-        levels = Levels.of(nodes) if job.rules.consolidate_segments else NO_LEVELS
+        levels = Levels.from_nodes(nodes) if job.rules.consolidate_segments else NO_LEVELS
         leaf_servers = LeafServers(numbers, idle, self._leaf[numbers], levels)
         shapes = spread(leaf_servers, gpus, form_of(job.rules)).shapes
         if not len(shapes):

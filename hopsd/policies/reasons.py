@@ -72,15 +72,15 @@ def over_limit(job: Job, block: BlockingLimit) -> Reason:
     """A site limit leaves too little for the job."""
     allowance, limit = block.allowance, block.allowance.limit
     running_jobs = [job for job in block.jobs_ahead if job.running]
-    running = [*allowance.kept, *(job_ahead.id for job_ahead in running_jobs)]
+    running = [*allowance.kept_jobs, *(job_ahead.id for job_ahead in running_jobs)]
     waiting = [job_ahead.id for job_ahead in block.jobs_ahead if not job_ahead.running]
     uses = []
     if limit.gpus is not None:
         used_amount = allowance.kept_gpus + sum(
-            limit.taken(o.id, o.running.gpus) for o in running_jobs
+            limit.amount(o.id, o.running.gpus) for o in running_jobs
         )
         requested_amount = sum(
-            limit.taken(o.id, min(o.reqs)) for o in block.jobs_ahead if not o.running
+            limit.amount(o.id, min(o.reqs)) for o in block.jobs_ahead if not o.running
         )
         shares = (
             (used_amount / limit.scale, "in use by", running),

@@ -83,16 +83,16 @@ class _Used:
     def add(self, job: Job, place: Allocation) -> None:
         """Note that the job has its place in the plan."""
         if job.id in self.limit.jobs:
-            self._gpus += self.limit.taken(job.id, place.gpus)
+            self._gpus += self.limit.amount(job.id, place.gpus)
             self._count += 1
             self._starts |= place != job.running
         elif job.id in self.limit.exempt:  # what it has now is subtracted from the limit
-            self._gpus += self.limit.taken(job.id, max(0, place.gpus - job.running.gpus))
+            self._gpus += self.limit.amount(job.id, max(0, place.gpus - job.running.gpus))
             self._count += not job.running
 
     def leaves(self, job: Job, gpus: int) -> bool:
         """Whether the waiting job may start beside the others."""
-        limit, amount = self.limit, self.limit.taken(job.id, gpus)
+        limit, amount = self.limit, self.limit.amount(job.id, gpus)
         bound = job.id in limit.jobs or (job.id in limit.exempt and self._starts)
         if not bound or (not amount and limit.count is None):
             return True

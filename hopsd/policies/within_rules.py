@@ -78,7 +78,7 @@ def _alternative(
     job: Job, preference: Allocation, ledger: Ledger, snapshot: Snapshot
 ) -> Allocation | None:
     """The fastest place that is left for as many GPUs as the policy wanted, or else for fewer."""
-    servers = Servers(snapshot, ledger.left())
+    servers = Servers(snapshot, ledger.remaining_resources())
     for gpus in sorted((r for r in job.reqs if r <= preference.gpus), reverse=True):
         alternative = servers.fastest(job, gpus)
         if alternative is not None and ledger.may(job, alternative):

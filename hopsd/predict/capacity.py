@@ -61,7 +61,7 @@ def capacity_of(reading: Reading) -> Capacity:
     foreign_gpus = {node.name: node.foreign_gpus for node in reading.nodes if node.usable}
     remaining = sum(foreign_gpus.values())
     plain = []
-    for job in reading.others:
+    for job in reading.other_holders:
         gpus = min(job.gpus, remaining)
         if gpus > 0 and job.time_limit_seconds and job.start > 0.0:
             ran = max(0.0, reading.now - job.start)

@@ -180,7 +180,7 @@ def _bounds(snapshot: Snapshot) -> Iterator[Bound]:
     for limit in snapshot.limits:
         members = np.array([job.id in limit.jobs for job in jobs], dtype=bool)
         held_gpus = sum(
-            limit.taken(job.id, job.running.gpus or min(job.reqs, default=0))
+            limit.amount(job.id, job.running.gpus or min(job.reqs, default=0))
             for job in jobs
             if job.id in limit.jobs
         )

@@ -88,16 +88,16 @@ def decide(
     sessions = plan_sessions(build.snapshot, view, settings.sessions)
     profiles = _profile(view, sessions.snapshot, inputs, settings)
     plan = inputs.policy(profiles.snapshot, settings.plan)
-    profiles, sessions = profiles.compatible_with(plan), sessions.beside(plan)
+    profiles, sessions = profiles.compatible_with(plan), sessions.compatible_with(plan)
     plan = replace(plan, placements={**plan.placements, **sessions.placements})
-    waiting = {**plan.waiting, **build.refused, **observation.errors, **sessions.waiting}
-    plan = replace(plan, waiting=profiles.explained(waiting))
+    waiting = {**plan.waiting, **build.refusals, **observation.errors, **sessions.waiting}
+    plan = replace(plan, waiting=profiles.explain(waiting))
     build = build.with_notes(profiles.unmeasurable).with_notes(sessions.notes)
     _check_finite(plan, expected)
     steps = diff(
         observation.reading,
         plan,
-        pinned_jobs=build.pinned | profiles.staying,
+        pinned_jobs=build.pinned_jobs | profiles.staying,
         released_jobs=observation.released
         | profiles.moving
         | {step.job for step in sessions.stops}

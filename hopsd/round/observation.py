@@ -50,7 +50,7 @@ class Observation:
         jobs = tuple(
             replace(
                 job,
-                excluded=job.excluded | nodes_by_job[job.id],
+                excluded_nodes=job.excluded_nodes | nodes_by_job[job.id],
                 avoids=job.avoids | nodes_by_job[job.id],
             )
             if job.id in nodes_by_job

@@ -58,7 +58,7 @@ def _later(job: JobReading) -> Reason:
         return Reason(ReasonCode.HELD, f"{subject} when its owner or an operator releases them")
     cause = (
         f"it lets {job.task_limit} of them run at a time (%{job.task_limit})"
-        if job.throttled
+        if job.is_throttled
         else "there are GPUs for no more of them at a time"
     )
     return Reason(ReasonCode.LIMIT, f"{subject} as others of its array end: {cause}")
@@ -83,11 +83,11 @@ def observe(
         except CommentError as error:
             errors[job.id] = Reason(ReasonCode.ERROR, str(error))
             continue
-        if job.stranded and job.state is SlurmState.PENDING:
+        if job.is_stranded and job.state is SlurmState.PENDING:
             errors[job.id] = _STRANDED_REASON
-        elif job.barred and job.state is SlurmState.PENDING:
-            errors[job.id] = Reason(ReasonCode.HELD, job.barred)
-        elif job.rest is not None or (job.throttled and job.state is SlurmState.PENDING):
+        elif job.bar and job.state is SlurmState.PENDING:
+            errors[job.id] = Reason(ReasonCode.HELD, job.bar)
+        elif job.rest is not None or (job.is_throttled and job.state is SlurmState.PENDING):
             errors[job.id] = _later(job)
         else:
             comments[job.id] = comment

@@ -37,7 +37,7 @@ class RoundResult:
         snapshot = self.built.snapshot
         could_run = RunnableFilter(pools_of(snapshot.nodes), cache=job_cache(snapshot.nodes))
         candidates = (job.id for job in snapshot.jobs if not job.running and not could_run(job))
-        return frozenset(candidates) | self.built.refused.keys()
+        return frozenset(candidates) | self.built.refusals.keys()
 
     @property
     def put_off(self) -> frozenset[JobId]:

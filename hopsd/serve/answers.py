@@ -209,9 +209,9 @@ class QueryService:
             HopsError: something is hidden from ``viewer``, and the diary is of everybody's jobs.
             InputError: they are no times, no job, or the number is none that is accepted.
         """
-        if viewer.hidden:
+        if viewer.secrets:
             raise HopsError(
-                f"the diary is of everybody's jobs, and {', '.join(sorted(viewer.hidden))} are"
+                f"the diary is of everybody's jobs, and {', '.join(sorted(viewer.secrets))} are"
                 " private here: it is for root, hopsd's account and Slurm's operators"
             )
         limit = arguments.get("most")

@@ -19,12 +19,12 @@ def viewer(uid: int, user: str, own_uid: int, privacy: Privacy, extra: Iterable[
     sees_everything = (
         uid == own_uid or uid in privacy.privileged_uids or user in privacy.privileged_users
     )
-    return Viewer(uid, user, frozenset() if sees_everything else privacy.hidden | frozenset(extra))
+    return Viewer(uid, user, frozenset() if sees_everything else privacy.secrets | frozenset(extra))
 
 
 def status_for(viewer: Viewer, document: Document) -> Document:
     """The status document as ``viewer`` may see it; ``private`` in it names what is left out."""
-    doc = {**document, "private": sorted(viewer.hidden)}
+    doc = {**document, "private": sorted(viewer.secrets)}
     doc["running"] = [_without_code(viewer, row) for row in doc["running"]]
     if viewer.hides(Private.JOBS):
         doc = _own_jobs(viewer, doc)

@@ -317,7 +317,7 @@ def _reason(
         return undone[job.id]
     if result is not None and job.id in result.plan.waiting:
         reason = result.plan.waiting[job.id]
-        is_dependency = reason.code is ReasonCode.DEPENDENCY and not job.stranded
+        is_dependency = reason.code is ReasonCode.DEPENDENCY and not job.is_stranded
         return (
             replace(reason, text=_kept_back(job, observation.reading.now))
             if is_dependency

@@ -82,7 +82,7 @@ def _accepted_comment(job: JobReading, observation: Observation) -> Comment | No
     """The comment of a job that hops plans for now, or later: of an array's tasks before their
     turn.
     """
-    if (job.rest is not None or job.throttled) and job.id not in observation.released:
+    if (job.rest is not None or job.is_throttled) and job.id not in observation.released:
         with suppress(InputError):
             return parse(job.comment)
     return observation.comments.get(job.id)

@@ -20,7 +20,7 @@ from hopsd.model.reading import (
     JobReading,
     Reading,
     SlurmState,
-    reused,
+    has_new_owner,
     with_marks,
 )
 from hopsd.model.step import OutcomeStatus, Step, StepKind, StepOutcome, Transition
@@ -246,7 +246,7 @@ class SlurmPort:
         restarts = self._begun_as.get(job.id)
         if restarts is None or job.state is SlurmState.COMPLETING:  # a requeue is half done
             return False
-        return reused(job, restarts.submit, restarts.restarts)
+        return has_new_owner(job, restarts.submit, restarts.restarts)
 
     def _after_vacating(
         self, vacated_steps: Mapping[JobId, Step], jobs: Jobs

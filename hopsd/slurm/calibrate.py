@@ -58,7 +58,7 @@ def shapes(reading: Reading, gpu_type: GpuType) -> Shapes:
     """
     free = usable_gpus(reading)
     nodes = sorted(
-        (n for n in reading.nodes if n.usable and n.gpu_type == gpu_type and not n.mixed),
+        (n for n in reading.nodes if n.usable and n.gpu_type == gpu_type and not n.is_mixed),
         key=lambda node: (-free.get(node.name, 0), -node.gpus),
     )
     single_nodes, node_pairs, leaf_pairs = [], [], []
@@ -113,7 +113,7 @@ def measure(
 def single_gpu(reading: Reading, gpu_type: GpuType) -> Allocation | None:
     """One GPU of the type, on the server with the most idle ones; None: all servers have others."""
     free = usable_gpus(reading)
-    nodes = [n for n in reading.nodes if n.usable and n.gpu_type == gpu_type and not n.mixed]
+    nodes = [n for n in reading.nodes if n.usable and n.gpu_type == gpu_type and not n.is_mixed]
     if not nodes or is_cpu(gpu_type):
         return None
     return Allocation.of({max(nodes, key=lambda node: free.get(node.name, 0)).name: 1})

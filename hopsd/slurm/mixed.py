@@ -44,7 +44,7 @@ def with_idle_shares(
         of_host[host_of(node.name)] += max(0, free.get(node.name, 0))
     return [
         _with_idle(node, max(0, free.get(node.name, 0)), of_host[host_of(node.name)])
-        if node.mixed
+        if node.is_mixed
         else node
         for node in nodes
     ]
@@ -66,4 +66,4 @@ def _with_idle(node: NodeReading, free: int, of_host: int) -> NodeReading:
 def places(names: Iterable[NodeName], nodes: Iterable[NodeReading]) -> dict[NodeName, int]:
     """The place of each node in Slurm's node table, ``names``; parts have that of their node."""
     order = {name: position for position, name in enumerate(names)}
-    return order | {node.name: order[host_of(node.name)] for node in nodes if node.mixed}
+    return order | {node.name: order[host_of(node.name)] for node in nodes if node.is_mixed}

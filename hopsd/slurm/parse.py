@@ -38,7 +38,7 @@ from hopsd.model.reading import (
     ended_in_profile,
     split_marks,
 )
-from hopsd.model.site import Holder, Kind, typed
+from hopsd.model.site import Holder, Kind, kind_of_type
 from hopsd.slurm.mixed import parts
 from hopsd.slurm.ordering.arrays import as_task, task_id
 from hopsd.slurm.ordering.dependency import KnownJob, KnownJobs, dependency_text, stranded, unmet
@@ -197,7 +197,7 @@ _MB = {"K": 1 / 1024, "M": 1, "G": 1024, "T": 1024**2, "P": 1024**3}
 def kind_of(name: str) -> str | None:
     """The kind that Slurm's name of a TRES stands for; None: it is not counted here."""
     base, _, gpu_type = name.partition(":")
-    return typed(gpu_type) if base == "gres/gpu" and gpu_type else _KINDS.get(name)
+    return kind_of_type(gpu_type) if base == "gres/gpu" and gpu_type else _KINDS.get(name)
 
 
 def tres(text: str) -> dict[str, int]:
@@ -278,7 +278,7 @@ def job_reading(
         submit=number(job.get("submit_time")) or 0.0,
         hold=_hold(job, state),
         dependency=unmet(job.get("dependency"), known_job, known_jobs),
-        stranded=stranded(job.get("dependency"), known_job, known_jobs),
+        is_stranded=stranded(job.get("dependency"), known_job, known_jobs),
         waits_for=dependency_text(job.get("dependency")),
         begin=_begin(job, state),
         requeued_held=_requeued_held(job, words),
@@ -303,7 +303,7 @@ def job_reading(
         per_job_gpus="gpu" in (job.get("tres_per_job") or "") and _has_more(job),
         options=options,
         features=job.get("features") or "",
-        excluded=frozenset(node_names(job.get("excluded_nodes") or "")),
+        excluded_nodes=frozenset(node_names(job.get("excluded_nodes") or "")),
         reservation=job.get("resv_name") or "",
         memory_mb_per_node=_megabytes(job.get("memory_per_node")),
         memory_mb_per_cpu=_megabytes(job.get("memory_per_cpu")),
@@ -337,7 +337,7 @@ def isolated_reading(
     except Exception as defect:  # it must not keep the others from being read
         bare = job_reading({key: job[key] for key in _OF_SLURM if key in job}, order, known_jobs)
         text = f"set aside: an option cannot be read, {describe_error(defect)}"
-        return replace(bare, barred=text)
+        return replace(bare, bar=text)
 
 
 _GLANCE_FIELDS = {
@@ -397,7 +397,7 @@ def task_reading(record: JobReading, task: int, known_jobs: KnownJobs) -> JobRea
     return replace(
         job,
         dependency=unmet(dependency, known_job, known_jobs),
-        stranded=stranded(dependency, known_job, known_jobs),
+        is_stranded=stranded(dependency, known_job, known_jobs),
     )
 
 

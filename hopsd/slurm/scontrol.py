@@ -164,7 +164,7 @@ class ScontrolAdapter:
                     reservation=inside.get(host, node.reservation),
                     reserved_until=ends.get(host),
                     switches=topology.switches.get(host, ()),
-                    by_type=node.mixed and self._release() < OTHER_TYPE_SINCE,
+                    by_type=node.is_mixed and self._release() < OTHER_TYPE_SINCE,
                 )
                 for node in with_idle_shares(
                     nodes_of_topology(topology, nodes), free_gpus(nodes, jobs)
@@ -177,7 +177,7 @@ class ScontrolAdapter:
                 filter(None, [self._slurmdbd.problem and _NO_LINES.format(self._slurmdbd.problem)])
             ),
             memory=memory,
-            others=tuple(holders),
+            other_holders=tuple(holders),
             site=self._site.read(jobs),
             partition_memory=partition_memory(partitions, memory),
             several_blocks=self._topologies.several_blocks(topology),
@@ -356,8 +356,8 @@ class ScontrolAdapter:
             replace(
                 job,
                 script=scripts.get(job.id, ""),
-                awaited=not waited_for.isdisjoint((job.id, job.number, job.array)),
-                barred=job.barred
+                is_awaited=not waited_for.isdisjoint((job.id, job.number, job.array)),
+                bar=job.bar
                 or barred(job.partition, self._closed_partitions)
                 or self._closed_to(job),
             )

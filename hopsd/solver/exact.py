@@ -97,9 +97,9 @@ def _columns(program: Program) -> list[list[_Column]]:
 
 def _parts(configurations: Configurations, column: int) -> tuple[tuple[int, int], ...]:
     """``(row, amount)`` of all that a column takes."""
-    amounts = configurations.demands.of(int(configurations.shape[column]))
+    amounts = configurations.demands.amounts_of(int(configurations.shape[column]))
     if configurations.share is not None:
-        amounts += configurations.demands.of(int(configurations.share[column]))
+        amounts += configurations.demands.amounts_of(int(configurations.share[column]))
     return tuple((row, amount) for row, amount in amounts if amount)
 
 

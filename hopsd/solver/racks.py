@@ -248,10 +248,10 @@ def _renumber(before: Program, after: Program, choice: Ints) -> Ints:
         counterpart = of_key[sets.key]
         bound[sets.jobs] = True
         offset = choice[sets.jobs] - sets.first
-        for row in np.flatnonzero((offset >= 0) & (offset < len(sets.listed))).tolist():
+        for row in np.flatnonzero((offset >= 0) & (offset < len(sets.listed_shapes))).tolist():
             job = sets.jobs[row]
             column[job] = counterpart.first[row] + counterpart.find(
-                sets.listed.servers[offset[row]]
+                sets.listed_shapes.servers[offset[row]]
             )
             inside[job] = True
     column = np.where(bound & ~inside, ends, column)

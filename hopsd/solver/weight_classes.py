@@ -39,7 +39,7 @@ def improve_light_jobs(
         if task.late:
             break
         heavy_only = np.where(light, -1, choice)
-        capacity = program.capacity - program.taken(heavy_only)
+        capacity = program.capacity - program.usage(heavy_only)
         part, columns = restrict(program, light, capacity)
         if not len(columns):
             break

@@ -362,7 +362,7 @@ class _Pages:
     ) -> Response:
         """Rendered, unless the browser has it as of this tick; with ``format=json``: ``data``."""
         as_json = _wants_json()
-        hidden_kinds = sorted(kind.value for kind in g.viewer.hidden)
+        hidden_kinds = sorted(kind.value for kind in g.viewer.secrets)
         version = (self._start, doc["ticks"], g.viewer.uid, hidden_kinds, request.full_path)
         answer = Response(mimetype=JSON if as_json else "text/html")
         answer.set_etag(hashlib.sha256(repr(version).encode()).hexdigest()[:32])

@@ -37,8 +37,8 @@ def rank(
         "program": "",
         "ended": False,
         "pause": pause,
-        "heard": NOW,
-        "written": NOW,
+        "heard_at": NOW,
+        "written_at": NOW,
     }
     return Rank(**values | changes)
 
@@ -52,14 +52,14 @@ def test_the_rank_that_stopped_is_told_from_those_that_wait_for_it() -> None:
 
 def test_a_rank_that_says_nothing_any_more_has_stopped() -> None:
     """As after SIGSTOP: its last word was that it makes its steps."""
-    silent = rank(2, None, written=NOW - SILENT_SECONDS)
+    silent = rank(2, None, written_at=NOW - SILENT_SECONDS)
     (hung,) = find_hung([rank(0), rank(1), silent, rank(3)], NOW)
     assert [(p.rank, p.state) for p in hung.culprits] == [(2, RankState.SILENT)]
-    assert find_hung([rank(0), rank(1), replace(silent, written=NOW - 5), rank(3)], NOW) == ()
+    assert find_hung([rank(0), rank(1), replace(silent, written_at=NOW - 5), rank(3)], NOW) == ()
 
 
 def test_ranks_may_wait_for_one_that_has_ended() -> None:
-    (hung,) = find_hung([rank(0, None, ended=True, written=NOW - 500), rank(1)], NOW)
+    (hung,) = find_hung([rank(0, None, ended=True, written_at=NOW - 500), rank(1)], NOW)
     assert [(p.rank, p.state) for p in hung.culprits] == [(0, RankState.ENDED)]
 
 
@@ -79,18 +79,18 @@ def test_a_pause_that_is_usual_for_one_rank_is_usual() -> None:
     """Rank 0 saves for ten minutes; only those that wait find that long."""
     saves = rank(0, RankState.STOPPED)
     assert saves.pause is not None
-    saves = replace(saves, pause=replace(saves.pause, stalled=False, limit=1800.0))
+    saves = replace(saves, pause=replace(saves.pause, is_stalled=False, limit=1800.0))
     assert find_hung([saves, *map(rank, (1, 2, 3))], NOW) == ()
 
 
 def test_old_words_are_no_evidence() -> None:
     """The script has killed the training, and does something else."""
-    words = [rank(number, heard=NOW - LIVE_SECONDS - 1) for number in range(4)]
+    words = [rank(number, heard_at=NOW - LIVE_SECONDS - 1) for number in range(4)]
     assert find_hung(words, NOW) == ()
 
 
 def test_a_training_that_was_started_again_is_judged_by_its_new_ranks() -> None:
-    before = [rank(number, written=NOW - 300, heard=NOW - 290) for number in range(4)]
+    before = [rank(number, written_at=NOW - 300, heard_at=NOW - 290) for number in range(4)]
     after = [rank(number, None, pid=200 + number) for number in range(4)]
     assert find_hung([*before, *after], NOW) == ()
 
@@ -108,7 +108,7 @@ def test_while_any_rank_moves_nothing_hangs() -> None:
         world = dice.choice([2, 4, 8])
         moving_ranks = set(dice.sample(range(world), dice.randint(1, world)))
         ranks = [
-            rank(number, dice.choice(MOVING_STATES), world, written=NOW - dice.uniform(0, 10))
+            rank(number, dice.choice(MOVING_STATES), world, written_at=NOW - dice.uniform(0, 10))
             if number in moving_ranks
             else rank(number, dice.choice([RankState.WAITING, RankState.STOPPED]), world)
             for number in range(world)

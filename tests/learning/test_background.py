@@ -84,13 +84,13 @@ def test_a_job_that_leaves_while_the_folder_hangs_holds_no_tick_up(
     monkeypatch.setattr("hopsd.learning.background.WAIT_SECONDS", 0.3)
     put_report(tmp_path, report(saved_at=NOW - 5, save_every=10.0))
     saves = BackgroundSaves(SaveReader(lambda: tmp_path, lambda: NOW))
-    assert saves(job()) == SaveTimes(at=NOW - 5, every=10.0)
+    assert saves(job()) == SaveTimes(at=NOW - 5, interval=10.0)
     start_time = time.monotonic()
     with hanging_file_system(tmp_path) as is_mounted:
         if not is_mounted:
             pytest.skip("no FUSE")
         for _ in range(20):
-            assert saves(job()) == SaveTimes(at=NOW - 5, every=10.0)
+            assert saves(job()) == SaveTimes(at=NOW - 5, interval=10.0)
             assert saves(job(restarts=1)) is None
         assert time.monotonic() - start_time < 5.0
 

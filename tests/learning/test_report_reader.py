@@ -457,7 +457,7 @@ def test_the_last_words_of_a_training_that_stands_still_are_read(tmp_path: Path)
     put_report(tmp_path, report(rank=1, world=2, pid=4243))
     reader = ReportReader(tmp_path)
     rank_readings = look(reader, reading(job())).ranks
-    assert [(rank.rank, rank.pause is None, rank.heard) for rank in rank_readings] == [
+    assert [(rank.rank, rank.pause is None, rank.heard_at) for rank in rank_readings] == [
         (0, False, NOW),
         (1, True, NOW),
     ]
@@ -466,7 +466,7 @@ def test_the_last_words_of_a_training_that_stands_still_are_read(tmp_path: Path)
     assert (pause.line, pause.stacks) == ("train.py:7 in ?[31mf", "")
     assert pause.waits_in == "all_reduce" + 50 * "_"
     # What was heard once is not heard anew, and a run before is over.
-    assert [r.heard for r in look(reader, reading(job(), now=NOW + 9)).ranks] == [NOW, NOW]
+    assert [r.heard_at for r in look(reader, reading(job(), now=NOW + 9)).ranks] == [NOW, NOW]
     assert look(reader, reading(job(restarts=1))).ranks == ()
 
 

@@ -22,7 +22,7 @@ def test_the_present_runs_newest_save_counts(tmp_path: Path) -> None:
     put_report(tmp_path, report(rank=1, world=2, saved_at=NOW - 5, save_every=10.0))
     put_report(tmp_path, report(run=1, saving=True))
     put_report(tmp_path, report(job="170", saving=True))
-    assert reader(tmp_path)(job()) == SaveTimes(at=NOW - 5, every=10.0)
+    assert reader(tmp_path)(job()) == SaveTimes(at=NOW - 5, interval=10.0)
 
 
 def test_a_save_under_way_is_seen(tmp_path: Path) -> None:
@@ -48,9 +48,9 @@ def test_names_of_other_users_hide_no_save_that_a_scan_has_seen(
     for pid in range(2 * MAX_RANKS):
         (tmp_path / f"17.0.n0.0.{pid}.json").write_text("another's")
     saves = SaveReader(lambda: tmp_path, lambda: NOW, reports.accepted)
-    assert saves(job()) == SaveTimes(at=NOW - 5, every=10.0)
+    assert saves(job()) == SaveTimes(at=NOW - 5, interval=10.0)
     monkeypatch.setattr("hopsd.learning.save_reader.MAX_LISTED", 0)
-    assert saves(job()) == SaveTimes(at=NOW - 5, every=10.0)
+    assert saves(job()) == SaveTimes(at=NOW - 5, interval=10.0)
 
 
 def test_nothing_is_known_of_who_tells_nothing(tmp_path: Path) -> None:
@@ -72,7 +72,7 @@ def test_a_hostile_report_tells_nothing(tmp_path: Path) -> None:
 
 
 def test_a_save_is_expected_as_long_after_the_last_as_that_was() -> None:
-    times = SaveTimes(at=100.0, every=50.0)
+    times = SaveTimes(at=100.0, interval=50.0)
     assert not times.ends_by(120.0, 20.0)
     assert times.ends_by(120.0, 30.0)
     assert SaveTimes(saving=True).ends_by(0.0, 0.0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hopsd.model.reason import count_of
-from hopsd.model.site import Kind, typed
+from hopsd.model.site import Kind, kind_of_type
 
 
 @pytest.mark.parametrize(
@@ -18,7 +18,7 @@ from hopsd.model.site import Kind, typed
         (1, Kind.BILLING, "1 billing unit"),
         (1.5, Kind.BILLING, "1.5 billing units"),
         (1, Kind.MEMORY, "1 MB of memory"),
-        (1, typed("gts"), "1 GPU of type gts"),
+        (1, kind_of_type("gts"), "1 GPU of type gts"),
         (2**53 + 1, "jobs", "9007199254740993 jobs"),
     ],
 )

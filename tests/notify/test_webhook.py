@@ -79,7 +79,7 @@ def test_the_site_chooses_what_is_told() -> None:
 
 def test_the_url_is_a_secret() -> None:
     url = SecretUrl("https://hooks.example.org/services/T0/B0/xyz")
-    assert url.hidden == "https://hooks.example.org/***"
+    assert url.masked_url == "https://hooks.example.org/***"
     with pytest.raises(ConfigError, match="accepted: an http or https URL") as refused:
         parse('[notify]\nwebhook = "hooks.example.org/xyz"')
     assert "xyz" not in str(refused.value)

@@ -141,7 +141,7 @@ def test_a_signal_that_may_end_the_job_as_done_is_not_sent(
     is_sent = script_options.traps is not None and bool(script_options.traps - script_options.ends)
     if option:
         is_sent = "USR1" in (script_options.traps or ()) and "USR1" not in script_options.ends
-    assert script_options.warned == is_sent
+    assert script_options.is_warned == is_sent
     assert ("then starts from its first line" in messages) == is_sent
     assert ("until it has called torch.save" in messages) == (not is_sent)
 
@@ -178,7 +178,7 @@ def test_a_script_that_submits_a_job_when_it_is_stopped_is_not_moved(
     options, messages = submit(f"#!/bin/bash\n#SBATCH --signal=B:USR1@60\n{commands}\n")
     assert ("resubmits" in options.repeats) == stays
     assert ("so hops does not move it" in messages) == stays
-    assert not options.warned
+    assert not options.is_warned
 
 
 @pytest.mark.parametrize(
@@ -193,7 +193,7 @@ def test_a_signal_for_the_steps_is_sent_whatever_the_shell_would_do(
     commands: str, waits: bool
 ) -> None:
     options, messages = submit(f"#!/bin/bash\n#SBATCH --signal=USR1@60\n{commands}\n")
-    assert options.warned
+    assert options.is_warned
     assert "hops sends the steps that srun starts USR1 60 s ahead" in messages
     assert ("not moved before hops has seen that they handle the signal" in messages) == waits
     assert ("requeues" in options.repeats) == (not waits)

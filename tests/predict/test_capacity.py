@@ -20,7 +20,7 @@ PLAIN = Holder(
 
 
 def reading(node: NodeReading, *jobs: JobReading, holders: tuple[Holder, ...] = ()) -> Reading:
-    return Reading(NOW, (node,), jobs, others=holders)
+    return Reading(NOW, (node,), jobs, other_holders=holders)
 
 
 @pytest.mark.parametrize(

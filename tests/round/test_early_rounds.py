@@ -269,7 +269,7 @@ def test_no_other_job_ends_a_round(reason: str) -> None:
 def test_a_job_that_a_limit_keeps_waiting_ends_no_round() -> None:
     site = full()
     site.port.site = SiteRules(
-        limited=True,
+        has_limits=True,
         qos={"four": Qos("four", group={Kind.GPUS: 4})},
         partitions={"main": Partition("main", own_qos="four")},
     )

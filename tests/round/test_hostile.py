@@ -99,7 +99,7 @@ def options(draw: st.DrawFn) -> dict[str, Any]:
     }
     strategies: dict[str, st.SearchStrategy[Any]] = {
         "features": st.one_of(st.sampled_from(["a|b", "[a|b]", "a&b", "((", "a*2"]), SAFE_TEXT),
-        "excluded": st.just(frozenset({NodeName("x0")})),
+        "excluded_nodes": st.just(frozenset({NodeName("x0")})),
         "reservation": SAFE_TEXT,
         "memory_mb_per_node": number_or_none,
         "memory_mb_per_cpu": number_or_none,
@@ -110,8 +110,8 @@ def options(draw: st.DrawFn) -> dict[str, Any]:
         "waits_for": SAFE_TEXT,
         "array": st.just(JobId("100")),
         "task_limit": st.sampled_from([0, 1, -1, 10**20]),
-        "throttled": st.booleans(),
-        "stranded": st.booleans(),
+        "is_throttled": st.booleans(),
+        "is_stranded": st.booleans(),
         "rest": st.sampled_from([Tasks.parse("0-999999"), Tasks.parse("")]),
     }
     for name in draw(st.sets(st.sampled_from(sorted(strategies)), max_size=3)):

@@ -640,7 +640,7 @@ def test_a_job_that_would_lose_all_its_work_stays(
     run_round(port, memory, hops, rules, None)
     memory.save_jobs([replace(record, saved=has_saved) for record in memory.jobs().values()])
     build = run_round(port, memory, hops, rules, None).built
-    assert (JobId("1") in build.pinned) == stays
+    assert (JobId("1") in build.pinned_jobs) == stays
     assert ("seen to save" in build.notes.get(JobId("1"), "")) == stays
 
 
@@ -683,7 +683,7 @@ def test_a_job_whose_signal_would_save_nothing_stays(
     )
     port.jobs[job] = replace(port.jobs[job], restarts=restarts)
     build = run_round(port, memory, hops, SETTINGS, None).built
-    assert (job in build.pinned) == stays
+    assert (job in build.pinned_jobs) == stays
 
 
 @pytest.mark.parametrize(
@@ -701,7 +701,7 @@ def test_a_job_that_would_be_harmed_by_any_second_start_stays(repeats: str, word
     run_round(port, memory, hops, SETTINGS, None)
     memory.save_jobs([replace(record, saved=True) for record in memory.jobs().values()])
     build = run_round(port, memory, hops, SETTINGS, None).built
-    assert job in build.pinned
+    assert job in build.pinned_jobs
     assert words in build.notes[job]
 
 
@@ -733,7 +733,7 @@ def test_a_workload_that_failed_at_a_restart_once_is_moved_no_more() -> None:
     )
     run_round(port, memory, hops, SETTINGS, None)
     build = run_round(port, memory, hops, SETTINGS, None).built
-    assert second in build.pinned
+    assert second in build.pinned_jobs
     assert "failed within a minute of a restart" in build.notes[second]
 
 
@@ -753,7 +753,7 @@ def test_a_workload_that_ended_by_hops_signal_once_is_moved_no_more(
     memory.save_jobs([replace(record, saved=True) for record in memory.jobs().values()])
     run_round(port, memory, hops, SETTINGS, None)
     build = run_round(port, memory, hops, SETTINGS, None).built
-    assert (second in build.pinned) == stays
+    assert (second in build.pinned_jobs) == stays
     assert ("scontrol requeue" in build.notes.get(second, "")) == stays
 
 

@@ -122,7 +122,7 @@ def test_who_runs_the_site_sees_all(uid: int, user: str) -> None:
 
 def test_the_configuration_hides_more() -> None:
     private_viewer = viewer(ANN, "ann", HOPS, Privacy(frozenset({Private.NODES})), (Private.JOBS,))
-    assert private_viewer.hidden == {Private.NODES, Private.JOBS}
+    assert private_viewer.secrets == {Private.NODES, Private.JOBS}
 
 
 def test_a_jobs_history_is_its_owners() -> None:
@@ -237,7 +237,7 @@ def test_while_slurm_is_away_the_last_word_holds_and_none_hides_all(
     canned_slurm.answers = {"scontrol": None, "sacctmgr": None}
     reader = PrivacyReader(canned_slurm(), lambda: now[0])
     assert reader.read() == UNKNOWN
-    assert reader.read().hidden == frozenset(Private)
+    assert reader.read().secrets == frozenset(Private)
     canned_slurm.answers = {**answers, "sacctmgr": None}
     now[0] += KEEP_SECONDS
     assert reader.read().privileged_users == frozenset()

@@ -38,7 +38,7 @@ JOB = JobReading(
     allocation=Allocation.of({"n0": 8}),
 )
 PAUSE = Pause(RankState.STOPPED, True, 40.0, 30.0, 20.0, "secret.py:7 in f", "", "/home/ann/s.txt")
-RANK = Rank(JOB.id, NodeName("n0"), 0, 1, 5, "", False, PAUSE, heard=NOW, written=NOW)
+RANK = Rank(JOB.id, NodeName("n0"), 0, 1, 5, "", False, PAUSE, heard_at=NOW, written_at=NOW)
 
 
 def kinds(store: MemoryStore) -> list[str]:
@@ -49,13 +49,13 @@ def test_a_hang_is_told_once_and_so_is_its_end() -> None:
     store = MemoryStore()
     hung = HungJobs(store)  # type: ignore[arg-type]
     hung.look([RANK], [JOB], NOW)
-    hung.look([replace(RANK, heard=NOW + 30, written=NOW + 30)], [JOB], NOW + 30)
+    hung.look([replace(RANK, heard_at=NOW + 30, written_at=NOW + 30)], [JOB], NOW + 30)
     assert kinds(store) == ["hung"]
     assert hung.rows()[JOB.id]["since"] == NOW - 30.0
     hung.look([], [JOB], NOW + 60)
     assert kinds(store) == ["hung", "hung_over"]
     hung.look([RANK], [JOB], NOW)  # it was no hang, and is as long as that was
-    longer = replace(RANK, pause=replace(PAUSE, still=200.0))
+    longer = replace(RANK, pause=replace(PAUSE, still_seconds=200.0))
     hung.look([longer], [JOB], NOW)
     hung.look([], [], NOW + 60)  # it has ended
     assert kinds(store) == ["hung", "hung_over", "hung"]

@@ -38,7 +38,7 @@ def test_exact_times_give_the_bandwidth_back(
     ring = (gpus - 1) / gpus if nodes == 1 else 1.0
     bandwidth_fit = fit(Transfer(n, gpus, nodes, n * ring / bandwidth) for n in sizes)
     assert bandwidth_fit.bandwidth == pytest.approx(bandwidth)
-    assert bandwidth_fit.explained == pytest.approx(1.0)
+    assert bandwidth_fit.explained_share == pytest.approx(1.0)
     assert all(abs(bandwidth_fit.residual(t)) < 1e-9 for t in bandwidth_fit.transfers)
 
 

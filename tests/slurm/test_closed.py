@@ -92,7 +92,7 @@ def test_while_a_partition_is_down_its_jobs_wait_and_run_on(cluster: PrivateClus
         info,
         SnapshotSettings(),
     )
-    assert runs in build.pinned
+    assert runs in build.pinned_jobs
     assert not build.snapshot.nodes
     assert waits in observe(port, MemoryStore(), 8).comments
 

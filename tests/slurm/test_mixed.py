@@ -88,7 +88,7 @@ def test_gpus_with_and_without_a_type_are_not_used() -> None:
 def test_who_may_have_them(options: ScriptOptions, by_type: bool, names: list[str]) -> None:
     nodes = [*(replace(node, by_type=by_type) for node in MIXED), PLAIN]
     assert [n.name for n in allowed_nodes(replace(JOB, options=options), nodes)] == names
-    kept_out = replace(JOB, excluded=frozenset({NodeName("n0")}))
+    kept_out = replace(JOB, excluded_nodes=frozenset({NodeName("n0")}))
     assert [n.name for n in allowed_nodes(kept_out, nodes)] == ["n1"]
 
 

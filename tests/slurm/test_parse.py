@@ -216,7 +216,7 @@ def test_a_job_whose_options_make_the_parser_raise_is_set_aside(
         assert (read.id, read.uid, read.state, read.hold) == (
             sound.id, sound.uid, sound.state, sound.hold,
         )  # fmt: skip
-        assert "ValueError: planted" in read.barred
+        assert "ValueError: planted" in read.bar
 
 
 def test_answer_without_ids_is_an_error() -> None:

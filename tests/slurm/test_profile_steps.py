@@ -75,7 +75,7 @@ def test_a_failed_profile_run_is_no_end_for_the_jobs_that_wait_for_it(
 ) -> None:
     parent = submit(cluster, script="sleep 2; exit 3")
     after = submit(cluster, f"--dependency=afterany:{parent}", script="sleep 600")
-    assert not reading(port, parent).awaited, "hops keeps the one that waits"
+    assert not reading(port, parent).is_awaited, "hops keeps the one that waits"
     port.apply([profile(parent, n0=1)])
     wait_until(lambda: reading(port, parent).state is SlurmState.FAILED)
     assert reading(port, after).dependency
@@ -90,9 +90,9 @@ def test_a_failed_profile_run_is_no_end_for_the_jobs_that_wait_for_it(
 def test_a_job_that_plain_slurm_waits_for_says_so(cluster: PrivateCluster, port: SlurmPort) -> None:
     parent = submit(cluster, script="sleep 600")
     later = submit(cluster, f"--dependency=afterok:{parent}", comment=None, script="sleep 1")
-    assert reading(port, parent).awaited
+    assert reading(port, parent).is_awaited
     cluster.run("scancel", later)
-    wait_until(lambda: not reading(port, parent).awaited)
+    wait_until(lambda: not reading(port, parent).is_awaited)
 
 
 def test_what_was_cancelled_is_not_run_again(cluster: PrivateCluster, port: SlurmPort) -> None:

@@ -145,14 +145,14 @@ def test_dependency(cluster: PrivateCluster, port: SlurmPort) -> None:
     alone = submit(cluster, "--dependency=singleton")
     for job in (after_any, after_ok, alone):
         assert reading(port, job).dependency
-        assert not reading(port, job).stranded
+        assert not reading(port, job).is_stranded
         [outcome] = port.apply([start(job, n0=1)])
         assert outcome.status is OutcomeStatus.FAILED
     cluster.run("scancel", first)
     assert reading(port, after_any).hold is Hold.HOPS
     assert not reading(port, after_any).dependency
     assert reading(port, after_ok).dependency
-    assert [reading(port, job).stranded for job in (after_any, after_ok)] == [False, True]
+    assert [reading(port, job).is_stranded for job in (after_any, after_ok)] == [False, True]
     assert statuses(port.apply([start(after_any, n0=1)])) == [OutcomeStatus.DONE]
 
 

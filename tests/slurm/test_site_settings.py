@@ -88,13 +88,13 @@ def test_accounts_on_another_machine_that_hangs_hold_no_tick_up(
     monkeypatch.setattr("hopsd.slurm.scontrol.groups_of", look_up)
     adapter = ScontrolAdapter(commands)
     start = time.monotonic()
-    assert {job.barred for job in adapter.read().jobs} == {""}
-    assert {job.barred for job in adapter.read().jobs} == {""}
+    assert {job.bar for job in adapter.read().jobs} == {""}
+    assert {job.bar for job in adapter.read().jobs} == {""}
     assert time.monotonic() - start < 10.0
     answers.set()
-    while not all(job.barred for job in adapter.read().jobs):
+    while not all(job.bar for job in adapter.read().jobs):
         assert time.monotonic() - start < 30.0
-    assert {job.barred for job in adapter.read().jobs} == {"partition main is for the groups lab"}
+    assert {job.bar for job in adapter.read().jobs} == {"partition main is for the groups lab"}
 
 
 def test_licences_are_read_of_the_site_and_of_jobs() -> None:

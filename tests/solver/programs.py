@@ -66,7 +66,7 @@ def in_time(run: Callable[[], T], seconds: float) -> T:
 
 def usable(program: Program, choice: np.ndarray) -> list[int]:
     """Jobs without a column for which one fits on what the choice leaves idle."""
-    free_capacity = program.capacity - program.taken(choice)
+    free_capacity = program.capacity - program.usage(choice)
     columns = program.configurations
     fits = program.fits(free_capacity)
     return [

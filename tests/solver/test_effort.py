@@ -107,4 +107,4 @@ def test_a_plan_is_no_worse_than_leaving_everything_as_it_runs(seed: int) -> Non
     stay = program_of(instance)
     stays = stay.configurations.present
     assert stay.feasible(stays)
-    assert new_plan.objective >= stay.unscaled(stay.scaled_objective(stays)) * (1 - 1e-9)
+    assert new_plan.objective >= stay.unscale(stay.scaled_objective(stays)) * (1 - 1e-9)

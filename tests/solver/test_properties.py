@@ -127,7 +127,7 @@ def test_light_jobs_are_not_lost_in_the_gap(seed: int, decades: float) -> None:
 def _assert_band_is_good(program: Program, choice: np.ndarray, light: np.ndarray) -> None:
     """Against the greedy plan of the band on what the heavier jobs leave."""
     heavy_only = np.where(light, -1, choice)
-    free_capacity = program.capacity - program.taken(heavy_only)
+    free_capacity = program.capacity - program.usage(heavy_only)
     part = replace(program, capacity=free_capacity)
     rivals = greedy_by_weight(part)
     ours = np.where(light, choice, -1)

@@ -16,7 +16,7 @@ from hopsd.policies.hops.policy import plan
 
 def check_racks(snapshot: Snapshot, rack_plan: Plan) -> None:
     at = {node.name: i for i, node in enumerate(snapshot.nodes)}
-    levels = Levels.of(snapshot.nodes)
+    levels = Levels.from_nodes(snapshot.nodes)
     rules = {job.id: job.rules for job in snapshot.jobs}
     for job, place in rack_plan.placements.items():
         servers = [at[name] for name in place.nodes]

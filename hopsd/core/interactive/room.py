@@ -43,7 +43,7 @@ class Concession:
     cost: float
     cause: str = ""
 
-    def freed(self, node: NodeName) -> int:
+    def gpus_freed_on(self, node: NodeName) -> int:
         return self.job.running.on(node) - self.target.on(node)
 
 
@@ -133,18 +133,20 @@ class Room:
         if shortage <= 0:
             return {}
         options = list(self._options(node.name, shortage)) if may_move else []
-        alone = [option for option in options if option.freed(node.name) >= shortage]
+        alone = [option for option in options if option.gpus_freed_on(node.name) >= shortage]
         if alone:
             option = min(alone, key=lambda option: (option.cost, job_order(option.job.id)))
             return {option.job.id: option}
         concessions: dict[JobId, Concession] = {}
 
         def cost_of_each(option: Concession) -> tuple[float, object]:
-            return option.cost / option.freed(node.name), job_order(option.job.id)
+            return option.cost / option.gpus_freed_on(node.name), job_order(option.job.id)
 
         for option in sorted(options, key=cost_of_each):
             smaller = concessions.get(option.job.id)
-            extra_gpus = option.freed(node.name) - (smaller.freed(node.name) if smaller else 0)
+            extra_gpus = option.gpus_freed_on(node.name) - (
+                smaller.gpus_freed_on(node.name) if smaller else 0
+            )
             if extra_gpus > 0:
                 concessions[option.job.id] = option
                 shortage -= extra_gpus
@@ -187,7 +189,7 @@ class Room:
         for concession in concessions.values():
             for node in concession.job.running.nodes:
                 if node in self._idle:
-                    self._idle[node] += concession.freed(node)
+                    self._idle[node] += concession.gpus_freed_on(node)
 
     def _ledger_with(self, concessions: Mapping[JobId, Concession]) -> Ledger:
         """What is left beside all running jobs, those with concessions on their targets, and the
@@ -196,7 +198,7 @@ class Room:
         snapshot = self._snapshot
         unaffected_jobs = [job for job in staying_jobs(snapshot) if job.id not in concessions]
         moving_jobs = [concession.job for concession in concessions.values()]
-        available = AvailableResources.beside(snapshot.nodes, moving_jobs, unaffected_jobs)
+        available = AvailableResources.from_jobs(snapshot.nodes, moving_jobs, unaffected_jobs)
         ledger = Ledger(available, allowances(snapshot.limits, unaffected_jobs))
         for concession in concessions.values():
             if concession.target:

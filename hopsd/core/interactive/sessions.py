@@ -55,7 +55,7 @@ class SessionPlan:
     causes: Mapping[JobId, str] = field(default_factory=dict)
     notes: Mapping[JobId, str] = field(default_factory=dict)
 
-    def beside(self, plan: Plan) -> SessionPlan:
+    def compatible_with(self, plan: Plan) -> SessionPlan:
         """Without the sessions for which the policy made no room, as one that never preempts."""
         free = Counter(
             dict(zip((n.name for n in self.snapshot.nodes), idle_gpus(self.snapshot), strict=True))
@@ -98,7 +98,7 @@ def plan_sessions(snapshot: Snapshot, view: ClusterView, settings: SessionSettin
     proven_jobs = _proven_jobs(snapshot, view.records)
     room = Room(snapshot, [job for job in snapshot.jobs if _may_move(job)], proven_jobs)
     quota = _Quota(snapshot, view, settings)
-    refused: dict[JobId, Reason] = {}
+    rejections: dict[JobId, Reason] = {}
     for job in waiting:
         reason = quota.refusal(job)
         if reason is None and room.place(job) is None:
@@ -106,7 +106,7 @@ def plan_sessions(snapshot: Snapshot, view: ClusterView, settings: SessionSettin
         if reason is None:
             quota.take(job)
         else:
-            refused[job.id] = reason
+            rejections[job.id] = reason
     placements, concessions = dict(room.placements), room.concessions
     stops: tuple[Step, ...] = ()
     if not snapshot.round.first:
@@ -118,7 +118,7 @@ def plan_sessions(snapshot: Snapshot, view: ClusterView, settings: SessionSettin
             for job, concession in concessions.items()
             if not concession.target
         )
-    absent = refused.keys() | {step.job for step in stops}
+    absent = rejections.keys() | {step.job for step in stops}
     changes = {**placements, **{step.job: Allocation() for step in stops}}
     remaining = with_allocations(snapshot, changes, absent)
     remaining = replace(
@@ -133,7 +133,7 @@ def plan_sessions(snapshot: Snapshot, view: ClusterView, settings: SessionSettin
         remaining = replace(remaining, limits=(*remaining.limits, row))
     causes = {job: concession.cause for job, concession in concessions.items() if job in placements}
     notes = {job.id: _NOTE for job in snapshot.jobs if job.id in sessions and job.running}
-    return SessionPlan(remaining, placements, stops, refused, causes, notes)
+    return SessionPlan(remaining, placements, stops, rejections, causes, notes)
 
 
 def _may_move(job: Job) -> bool:

@@ -15,7 +15,7 @@ class Allowance:
     """A limit, with the ``kept`` jobs that stay where they are and what they take, in its unit."""
 
     limit: Limit
-    kept: tuple[JobId, ...] = ()
+    kept_jobs: tuple[JobId, ...] = ()
     kept_gpus: int = 0
 
     @property
@@ -26,7 +26,7 @@ class Allowance:
     @property
     def count(self) -> int | None:
         """How many more jobs may run; None: unlimited."""
-        return None if self.limit.count is None else max(0, self.limit.count - len(self.kept))
+        return None if self.limit.count is None else max(0, self.limit.count - len(self.kept_jobs))
 
     def leaves(self, gpus: int, count: int) -> bool:
         """Whether ``count`` jobs may take ``gpus`` together beside the kept jobs."""
@@ -41,5 +41,5 @@ def allowances(limits: Iterable[Limit], staying_jobs: Sequence[Job]) -> tuple[Al
     result = []
     for limit in limits:
         ids = tuple(sorted((job for job in limit.jobs if job in gpus), key=job_order))
-        result.append(Allowance(limit, ids, sum(limit.taken(job, gpus[job]) for job in ids)))
+        result.append(Allowance(limit, ids, sum(limit.amount(job, gpus[job]) for job in ids)))
     return tuple(result)

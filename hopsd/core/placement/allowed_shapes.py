@@ -44,7 +44,7 @@ class Form(NamedTuple):
         )
 
 
-ONE = Form(ShapeRule.NODE)
+SINGLE_NODE = Form(ShapeRule.NODE)
 
 
 def form_of(rules: Rules, *, slides: bool = False) -> Form:
@@ -94,7 +94,7 @@ def _spread(servers: LeafServers, size: int, form: Form) -> RackSets:
     neighbours = Neighbours(servers.servers, servers.idle)
     if even:
         return RackSets(neighbours.even(size, form.per_node))
-    return RackSets(neighbours.slid(size) if form.slides else neighbours.filled(size))
+    return RackSets(neighbours.slid(size) if form.slides else neighbours.fill_servers(size))
 
 
 def may_spread(job: Job, gpu_type: GpuType, largest: int, rho: float | None, sigma: float) -> bool:

@@ -14,7 +14,7 @@ from hopsd.model.arrays import Bools, Ints
 from hopsd.model.job import Job, Node
 from hopsd.model.rules import Rules, exact
 
-UNLIMITED = 2**50
+NO_LIMIT = 2**50
 """An upper limit on cores and memory; a node whose count is unknown has so many."""
 
 # Half of what 64 bits hold: the difference of two such numbers never overflows.
@@ -34,13 +34,13 @@ def kept_to_counts(job: Job) -> Job:
 
 def cores_of(rules: Rules, gpus: Ints) -> Ints:
     """How many of its node's cores each of ``gpus`` takes."""
-    return _by_distinct_value(gpus, lambda count: min(rules.cores(count), UNLIMITED))
+    return _by_distinct_value(gpus, lambda count: min(rules.cores(count), NO_LIMIT))
 
 
 def memory_of(rules: Rules, gpus: Ints) -> Ints:
     """How much of its node's memory each of ``gpus`` (1 or more) takes, in its unit."""
     return _by_distinct_value(
-        gpus, lambda count: min(ceil(rules.memory_mb(count) * MEMORY_UNIT), UNLIMITED)
+        gpus, lambda count: min(ceil(rules.memory_mb(count) * MEMORY_UNIT), NO_LIMIT)
     )
 
 
@@ -65,7 +65,7 @@ class AvailableResources:
     cores: Ints
     memory: Ints
     alone: Bools
-    closed: Bools
+    closed_nodes: Bools
     _usable: dict[Rules, Ints] = field(default_factory=dict, repr=False, compare=False)
 
     @classmethod
@@ -78,7 +78,7 @@ class AvailableResources:
         return cls(nodes, gpus, cores, memory, yes, ~yes)
 
     @classmethod
-    def beside(
+    def from_jobs(
         cls, nodes: Sequence[Node], moving_jobs: Iterable[Job], staying_jobs: Iterable[Job]
     ) -> AvailableResources:
         """What is idle now or held by the running ``moving_jobs``; ``staying_jobs`` keep theirs."""
@@ -99,13 +99,13 @@ class AvailableResources:
         )
         capacity = np.array([node.gpus for node in nodes], dtype=np.int64)
         alone = (occupancy.gpus >= capacity) & (cores >= total_cores)
-        return cls(nodes, occupancy.gpus, cores, memory, alone, occupancy.closed)
+        return cls(nodes, occupancy.gpus, cores, memory, alone, occupancy.closed_nodes)
 
     def with_gpus(self, gpus: Ints) -> AvailableResources:
         """The same with fewer idle ``gpus`` (nodes,); nodes that give some are not ``alone``."""
         return replace(self, gpus=gpus, alone=self.alone & (gpus >= self.gpus), _usable={})
 
-    def allowed(self, rules: Rules) -> Bools:
+    def allowed_nodes(self, rules: Rules) -> Bools:
         """Whether a job with these rules may ever use each node, (nodes,)."""
         if rules.nodes is None:
             return np.ones(len(self.nodes), dtype=np.bool_)
@@ -114,8 +114,8 @@ class AvailableResources:
     def usable_gpus(self, rules: Rules) -> Ints:
         """S_t: how many GPUs a job with these rules could take of every node, (nodes,)."""
         if rules not in self._usable:
-            unusable = self.closed | ~self.alone if rules.exclusive else self.closed
-            unusable = unusable | ~self.allowed(rules)
+            unusable = self.closed_nodes | ~self.alone if rules.exclusive else self.closed_nodes
+            unusable = unusable | ~self.allowed_nodes(rules)
             usable = np.minimum(self.gpus, _gpus_by_cores(rules, self.cores))
             usable = np.minimum(usable, _gpus_by_memory(rules, self.memory))
             if rules.max_per_node is not None:
@@ -129,7 +129,7 @@ def _gpus_by_cores(rules: Rules, cores: Ints) -> Ints:
     return (
         count_fits(cores, Fraction(0), cores_per_gpu)
         if cores_per_gpu
-        else np.full(len(cores), UNLIMITED)
+        else np.full(len(cores), NO_LIMIT)
     )
 
 
@@ -137,18 +137,21 @@ def _gpus_by_memory(rules: Rules, memory: Ints) -> Ints:
     memory_per_gpu = exact(rules.memory_mb_per_gpu) * MEMORY_UNIT
     base = exact(rules.memory_mb_per_node) * MEMORY_UNIT
     if not memory_per_gpu:
-        return np.where(memory >= min(ceil(base), UNLIMITED), UNLIMITED, 0)
+        return np.where(memory >= min(ceil(base), NO_LIMIT), NO_LIMIT, 0)
     return count_fits(memory, base, memory_per_gpu)
 
 
 def count_fits(idle: Ints, base: Fraction, per_gpu: Fraction) -> Ints:
     """How often ``per_gpu`` (> 0) fits into ``idle`` - ``base`` (nodes,), up to ``UNLIMITED``."""
-    scale, used = base.denominator * per_gpu.denominator, base.numerator * per_gpu.denominator
+    scale, base_amount = (
+        base.denominator * per_gpu.denominator,
+        base.numerator * per_gpu.denominator,
+    )
     unit = per_gpu.numerator * base.denominator
-    if max(scale * UNLIMITED, used, unit) < _WIDEST:
-        return np.clip((idle * scale - used) // unit, 0, UNLIMITED)
+    if max(scale * NO_LIMIT, base_amount, unit) < _WIDEST:
+        return np.clip((idle * scale - base_amount) // unit, 0, NO_LIMIT)
     return _by_distinct_value(
-        idle, lambda count: max(0, min(floor((count - base) / per_gpu), UNLIMITED))
+        idle, lambda count: max(0, min(floor((count - base) / per_gpu), NO_LIMIT))
     )
 
 
@@ -159,13 +162,13 @@ class _Occupancy:
         self._at = {node.name: i for i, node in enumerate(nodes)}
         self.gpus = np.array([node.idle for node in nodes], dtype=np.int64)
         self.cores, self.memory = _idle(nodes)
-        self.closed = np.zeros(len(nodes), dtype=np.bool_)
+        self.closed_nodes = np.zeros(len(nodes), dtype=np.bool_)
         self.kept_cores, self.kept_memory = np.zeros_like(self.cores), np.zeros_like(self.cores)
         self.emptied_nodes: set[int] = set()
 
     def stays(self, job: Job) -> None:
         for i, _, cores, memory in self._parts(job):
-            self.closed[i] |= job.rules.exclusive
+            self.closed_nodes[i] |= job.rules.exclusive
             self.kept_cores[i] += cores
             self.kept_memory[i] += memory
 
@@ -190,7 +193,7 @@ def _cores_and_memory(rules: Rules, gpus: int) -> tuple[int, int]:
     kinds of rules, and fractions took a third of a further plan.
     """
     memory = ceil(rules.memory_mb(gpus) * MEMORY_UNIT)
-    return min(rules.cores(gpus), UNLIMITED), min(memory, UNLIMITED)
+    return min(rules.cores(gpus), NO_LIMIT), min(memory, NO_LIMIT)
 
 
 def _totals(nodes: Iterable[Node]) -> tuple[Ints, Ints]:
@@ -211,8 +214,6 @@ def _idle(nodes: Iterable[Node]) -> tuple[Ints, Ints]:
 
 def _counts(pairs: Sequence[tuple[int | None, float | None]]) -> tuple[Ints, Ints]:
     """Cores and memory, in its unit."""
-    cores = [UNLIMITED if c is None else min(c, UNLIMITED) for c, _ in pairs]
-    memory = [
-        UNLIMITED if mb is None else floor(min(mb * MEMORY_UNIT, UNLIMITED)) for _, mb in pairs
-    ]
+    cores = [NO_LIMIT if c is None else min(c, NO_LIMIT) for c, _ in pairs]
+    memory = [NO_LIMIT if mb is None else floor(min(mb * MEMORY_UNIT, NO_LIMIT)) for _, mb in pairs]
     return np.array(cores, dtype=np.int64), np.array(memory, dtype=np.int64)

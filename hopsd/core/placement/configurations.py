@@ -103,7 +103,7 @@ class Configurations:
             segments=segments,
         )
 
-    def written(self) -> Configurations:
+    def write_out(self) -> Configurations:
         """The same with all columns written out."""
         if self.segments is None:
             return self
@@ -115,14 +115,14 @@ class Configurations:
                 share[part] = self.share[part]
         return replace(self, shape=shape, throughput=throughput, share=share, segments=None)
 
-    def revalued(self, worth: Callable[[Floats, Ints], Floats], power: float) -> Configurations:
+    def revalue(self, worth: Callable[[Floats, Ints], Floats], power: float) -> Configurations:
         """The same columns, each with ``worth(speed, job)`` to the ``power`` in place of its speed.
 
         Of columns that are not written out, ``worth`` is asked for servers of factor 1, and a
         server's factor counts by its power: each has a factor of its job's and one of its shape's.
         """
         if self.segments is not None:
-            return self.with_segments(self.segments.revalued(worth, power))
+            return self.with_segments(self.segments.revalue(worth, power))
         values = np.empty(len(self))
         for first, last in self.slices():
             job = self.jobs_between(first, last)
@@ -143,7 +143,7 @@ class Configurations:
         low, high = np.searchsorted(self.start, [first, last]).tolist()
         return np.repeat(np.arange(low, high), np.diff(self.start[low : high + 1]))
 
-    def some(self, keep: Ints) -> Configurations:
+    def select(self, keep: Ints) -> Configurations:
         """Only the columns ``keep``, sorted; jobs keep their numbers."""
         stays = (self.present >= 0) & np.isin(self.present, keep)
         return replace(
@@ -162,12 +162,14 @@ class Configurations:
 
         Jobs keep their numbers.
         """
-        new = old.some(selection)
+        new = old.select(selection)
         shift = old.start[:-1][selection] - new.start[:-1]
 
         def before(columns: slice | Ints) -> Ints:
             if isinstance(columns, slice):
-                positions: Ints = np.arange(columns.start, columns.stop) + new.each(shift, columns)
+                positions: Ints = np.arange(columns.start, columns.stop) + new.repeat(
+                    shift, columns
+                )
                 return positions
             return columns + shift[new.find(columns)]
 

@@ -44,7 +44,7 @@ class Demands:
         lengths = self.start[items + 1] - self.start[items]
         return lengths, np.repeat(self.start[items], lengths) + ramp(lengths)
 
-    def of(self, item: int) -> list[tuple[int, int]]:
+    def amounts_of(self, item: int) -> list[tuple[int, int]]:
         """``(row, amount)`` pairs of one item."""
         part = slice(self.start[item], self.start[item + 1])
         return list(zip(self.row[part].tolist(), self.amount[part].tolist(), strict=True))

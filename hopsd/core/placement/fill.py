@@ -16,7 +16,7 @@ def as_filled(program: Program, choice: Ints) -> Ints:
     """
     columns, filled_choice = program.configurations, choice.copy()
     sizes = columns.shapes.sizes()
-    remaining = program.capacity - program.taken(choice)
+    remaining = program.capacity - program.usage(choice)
     uneven_jobs = []
     for job in np.flatnonzero((choice >= 0) & (choice != columns.present)).tolist():
         parts = columns.shapes.parts(int(columns.shape[choice[job]]))
@@ -26,9 +26,9 @@ def as_filled(program: Program, choice: Ints) -> Ints:
     for server, job in sorted(uneven_jobs):
         if remaining[server] <= 0:
             continue
-        idle = remaining + program.taken(filled_choice[job : job + 1])
+        idle = remaining + program.usage(filled_choice[job : job + 1])
         for column in _fullest_first(program, sizes, job, int(filled_choice[job])):
-            residual = idle - program.taken(np.array([column]))
+            residual = idle - program.usage(np.array([column]))
             if np.all(residual >= 0):
                 filled_choice[job], remaining = column, residual
                 break

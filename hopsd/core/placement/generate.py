@@ -13,7 +13,14 @@ from math import inf
 import numpy as np
 
 from hopsd.core.placement.allowances import Allowance
-from hopsd.core.placement.allowed_shapes import ONE, Form, form_of, in_one, may_spread, spread
+from hopsd.core.placement.allowed_shapes import (
+    SINGLE_NODE,
+    Form,
+    form_of,
+    in_one,
+    may_spread,
+    spread,
+)
 from hopsd.core.placement.available import AvailableResources
 from hopsd.core.placement.configurations import Configurations
 from hopsd.core.placement.demands import Demands
@@ -46,7 +53,7 @@ SLID_SERVERS_MAX = 64
 """GPU types of more servers have small jobs enough for what spread ones leave over."""
 
 # Columns for each set of shapes and factors. With fewer, written ones are priced in less time.
-_SHARED = 10_000
+_COLUMNS_PER_SET = 10_000
 
 
 NO_MORE: Mapping[Hashable, ShapesOfSize] = {}
@@ -86,7 +93,7 @@ def generate(
         largest = max(nodes[i].gpus for i in servers)
         slides = slide and len(servers) <= SLID_SERVERS_MAX and classes.alike(servers, available)
         slid_above[gpu_type] = largest if slides else inf
-        levels = Levels.of([nodes[i] for i in servers]) if has_segments else NO_LEVELS
+        levels = Levels.from_nodes([nodes[i] for i in servers]) if has_segments else NO_LEVELS
         spreaders = _may_spread(jobs, gpu_type, largest, sensitivity, sigma)
         for job_class in range(len(classes.rules)):
             type_blocks = _blocks_of_type(
@@ -121,23 +128,26 @@ class _JobClasses:
         self, jobs: Sequence[Job], available: AvailableResources, rows: ServerRows
     ) -> None:
         self.rules: list[Rules] = []
-        self.allowed: list[Bools] = []
+        self.allowed_nodes: list[Bools] = []
         self.usable: list[Ints] = []
         numbers: dict[object, int] = {}
         by_rules: dict[Rules, int] = {}
         class_of = []
         for job in jobs:
             if job.rules not in by_rules:
-                access, usable = available.allowed(job.rules), available.usable_gpus(job.rules)
+                access, usable = (
+                    available.allowed_nodes(job.rules),
+                    available.usable_gpus(job.rules),
+                )
                 key = access.tobytes(), usable.tobytes(), rows.key(job.rules)
                 job_class = numbers.setdefault(key, len(self.rules))
                 if job_class == len(self.rules):
                     self.rules.append(job.rules)
-                    self.allowed.append(access)
+                    self.allowed_nodes.append(access)
                     self.usable.append(usable)
                 by_rules[job.rules] = job_class
             class_of.append(by_rules[job.rules])
-        self.of = np.array(class_of, dtype=np.int64)
+        self.class_of_job = np.array(class_of, dtype=np.int64)
 
     def alike(self, servers: Ints, available: AvailableResources) -> bool:
         """Whether all that may use any of ``servers`` may use all idle GPUs of each.
@@ -148,7 +158,7 @@ class _JobClasses:
         idle = available.gpus[servers]
         return all(
             access[servers].all() and np.array_equal(usable[servers], idle)
-            for access, usable in zip(self.allowed, self.usable, strict=True)
+            for access, usable in zip(self.allowed_nodes, self.usable, strict=True)
             if access[servers].any()
         )
 
@@ -168,7 +178,7 @@ class _Block:
     jobs: Ints
     per_gpu: Floats
     shapes: ShapesOfSize
-    there: LeafServers | None = None
+    leaf_servers: LeafServers | None = None
     complete: bool = True
 
 
@@ -199,17 +209,17 @@ def _blocks_of_type(
     sets: Mapping[Hashable, ShapesOfSize],
 ) -> Iterator[tuple[_Key, _Block]]:
     takers: dict[int, list[int]] = {}
-    for i in np.flatnonzero(classes.of == job_class).tolist():
+    for i in np.flatnonzero(classes.class_of_job == job_class).tolist():
         if gpu_type in jobs[i].throughput:
             for size in dict.fromkeys(jobs[i].reqs):
                 if jobs[i].rules.enough(gpu_type, size):
                     takers.setdefault(size, []).append(i)
-    open_to_it = servers[classes.allowed[job_class][servers]]
+    open_to_it = servers[classes.allowed_nodes[job_class][servers]]
     leaf_servers = LeafServers(
         open_to_it,
         classes.usable[job_class][open_to_it],
         leaves[open_to_it],
-        levels.at(classes.allowed[job_class][servers]),
+        levels.at(classes.allowed_nodes[job_class][servers]),
     )
     neighbours = Neighbours(leaf_servers.servers, leaf_servers.idle)
     for size, members in sorted(takers.items()):
@@ -217,8 +227,8 @@ def _blocks_of_type(
         rates = [per_gpu(jobs[i].throughput[gpu_type], size, 1) for i in single]
         block = _block(single, rates, neighbours.in_one(size))
         if any(jobs[i].rules.rack_bound for i in single):
-            block = replace(block, there=leaf_servers)
-        yield (job_class, gpu_type, size, 1, ONE), block
+            block = replace(block, leaf_servers=leaf_servers)
+        yield (job_class, gpu_type, size, 1, SINGLE_NODE), block
         forms: dict[Form, list[int]] = {}
         for i in members:
             if i in spreaders:
@@ -232,7 +242,7 @@ def _blocks_of_type(
             rates = [per_gpu(jobs[i].throughput[gpu_type], size, count) for i in several]
             block = _block(several, rates, shapes)
             if form.rack_rule is not None:
-                block = replace(block, there=leaf_servers, complete=rack_sets.complete)
+                block = replace(block, leaf_servers=leaf_servers, complete=rack_sets.complete)
             yield key, block
 
 
@@ -277,8 +287,8 @@ def _presents(
         if throughput > 0:
             gpu_type = nodes[parts[0][0]].gpu_type
             slides = _slides(job, slid_above[gpu_type])
-            form = ONE if len(parts) == 1 else form_of(job.rules, slides=slides)
-            key = int(classes.of[i]), gpu_type, job.running.gpus, len(parts), form
+            form = SINGLE_NODE if len(parts) == 1 else form_of(job.rules, slides=slides)
+            key = int(classes.class_of_job[i]), gpu_type, job.running.gpus, len(parts), form
             shape = ShapesOfSize(*(np.array([column]) for column in zip(*parts, strict=True)))
             presents.append(_Present(i, key, shape, throughput, job.rules))
     return presents
@@ -301,7 +311,7 @@ def _fill(
         columns_of[present.job] += place is None
     start = np.concatenate([[0], np.cumsum(columns_of)])
     sets = sum(factors.kinds_of(block.jobs) for block in blocks.values())
-    shares_columns = int(start[-1]) > WRITTEN_MAX and int(start[-1]) >= _SHARED * sets
+    shares_columns = int(start[-1]) > WRITTEN_MAX and int(start[-1]) >= _COLUMNS_PER_SET * sets
     lines = _Segments() if shares_columns else _ColumnBuilder(int(start[-1]))
     cursor, first_shape, first_column = start[:-1].copy(), 0, {}
     demands = []
@@ -324,9 +334,9 @@ def _fill(
         present_column[present.job] = column
     items = _ServerItems(rows, first_shape + len(own_shapes))
     families = tuple(
-        _family(jobs, key, block, block.there, first_column[key], factors, items, classes)
+        _family(jobs, key, block, block.leaf_servers, first_column[key], factors, items, classes)
         for key, block in blocks.items()
-        if block.there is not None
+        if block.leaf_servers is not None
     )
     return lines.configurations(
         Configurations(
@@ -352,17 +362,17 @@ class _ServerItems:
     def __init__(self, rows: ServerRows, first: int) -> None:
         self.demands: list[Demands] = []
         self._rows, self._next = rows, first
-        self._known: dict[tuple[int, bytes, bytes], Ints] = {}
+        self._items: dict[tuple[int, bytes, bytes], Ints] = {}
 
-    def of(self, servers: Ints, gpus: Ints, job_class: int, rules: Rules) -> Ints:
+    def items_of(self, servers: Ints, gpus: Ints, job_class: int, rules: Rules) -> Ints:
         """The items of a class's jobs for ``gpus`` of each of ``servers``, (n,) all."""
         key = job_class, servers.tobytes(), gpus.tobytes()
-        if key not in self._known:
+        if key not in self._items:
             shapes = ShapesOfSize(servers[:, None], gpus[:, None])
             self.demands.append(self._rows.demands(shapes, rules))
-            self._known[key] = self._next + np.arange(len(servers))
+            self._items[key] = self._next + np.arange(len(servers))
             self._next += len(servers)
-        return self._known[key]
+        return self._items[key]
 
 
 def _family(
@@ -397,7 +407,7 @@ def _family(
             slowest = np.minimum(slowest, block.per_gpu[bound] * minimum * size)
     else:
         several = np.repeat(eligible.servers, gives)
-        parts = items.of(several, ramp(gives) + 1, job_class, rules)
+        parts = items.items_of(several, ramp(gives) + 1, job_class, rules)
     return RackFamily(
         key,
         members,
@@ -410,7 +420,7 @@ def _family(
         example,
         on_server.max(axis=1)[:, None] * leaf_factors / slowness,
         eligible,
-        items.of(eligible.servers, gives, job_class, rules),
+        items.items_of(eligible.servers, gives, job_class, rules),
         parts,
         block.complete,
         slowest,
@@ -470,7 +480,7 @@ class _Segments:
         )
         order = np.argsort(first)
         start = np.append(first[order], remaining.start[-1])
-        segments = Segments.of(
+        segments = Segments.build(
             start,
             job[order],
             item[order],

@@ -37,7 +37,7 @@ class Ledger:
         self._leaf = [node.leaf for node in available.nodes]
         self._nodes = available.nodes
         self._free = np.stack([available.gpus, available.cores, available.memory]).astype(np.int64)
-        self._used: set[int] = set()
+        self._occupied_nodes: set[int] = set()
         self._closed_nodes: set[int] = set()
         self._use_of_limits = [(0, 0) for _ in allowances]
 
@@ -62,13 +62,13 @@ class Ledger:
             enough = gpus <= usable[i] and rules.enough(self._type[i], allocation.gpus)
             if not stays and not enough:
                 return False
-            if i in self._closed_nodes or (rules.exclusive and i in self._used):
+            if i in self._closed_nodes or (rules.exclusive and i in self._occupied_nodes):
                 return False
         places, amounts = self._amounts(job, allocation)
         if np.any(amounts > self._free[:, places]):
             return False
         return all(
-            allowance.leaves(gpus + allowance.limit.taken(job.id, allocation.gpus), count + 1)
+            allowance.leaves(gpus + allowance.limit.amount(job.id, allocation.gpus), count + 1)
             for allowance, (gpus, count) in zip(self._allowances, self._use_of_limits, strict=True)
             if job.id in allowance.limit.jobs
         )
@@ -79,30 +79,35 @@ class Ledger:
         kind = self._type[self._at[allocation.nodes[0]]]
         type_nodes = [node for node in self._nodes if node.gpu_type == kind]
         positions = {node.name: i for i, node in enumerate(type_nodes)}
-        return Levels.of(type_nodes).at(np.array([positions[name] for name in allocation.nodes]))
+        return Levels.from_nodes(type_nodes).at(
+            np.array([positions[name] for name in allocation.nodes])
+        )
 
     def take(self, job: Job, allocation: Allocation) -> None:
         """Record the job's allocation as taken."""
         places, amounts = self._amounts(job, allocation)
         self._free[:, places] -= amounts
-        self._used.update(places)
+        self._occupied_nodes.update(places)
         if job.rules.exclusive:
             self._closed_nodes.update(places)
         for i, allowance in enumerate(self._allowances):
             if job.id in allowance.limit.jobs:
                 gpus, count = self._use_of_limits[i]
                 self._use_of_limits[i] = (
-                    gpus + allowance.limit.taken(job.id, allocation.gpus),
+                    gpus + allowance.limit.amount(job.id, allocation.gpus),
                     count + 1,
                 )
 
-    def left(self) -> AvailableResources:
+    def remaining_resources(self) -> AvailableResources:
         """The resources that are left."""
         count = len(self._available.nodes)
-        used = np.array([i in self._used for i in range(count)], dtype=np.bool_)
+        is_occupied = np.array([i in self._occupied_nodes for i in range(count)], dtype=np.bool_)
         is_closed = np.array([i in self._closed_nodes for i in range(count)], dtype=np.bool_)
         gpus, cores, memory = self._free.copy()
-        alone, unavailable = self._available.alone & ~used, self._available.closed | is_closed
+        alone, unavailable = (
+            self._available.alone & ~is_occupied,
+            self._available.closed_nodes | is_closed,
+        )
         return AvailableResources(self._available.nodes, gpus, cores, memory, alone, unavailable)
 
     def _amounts(self, job: Job, allocation: Allocation) -> tuple[list[int], np.ndarray]:

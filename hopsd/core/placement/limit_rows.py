@@ -54,7 +54,7 @@ def _rows_that_bind(
     first, largest = len(columns.capacity), _largest(columns) if allowances else ()
     for allowance in allowances:
         members = [i for i, job in enumerate(jobs) if job.id in allowance.limit.jobs and largest[i]]
-        amount_of = allowance.limit.taken
+        amount_of = allowance.limit.amount
         if allowance.gpus is not None and allowance.gpus < sum(
             amount_of(jobs[i].id, int(largest[i])) for i in members
         ):

@@ -45,7 +45,7 @@ class Pool:
 
     @cached_property
     def _levels(self) -> Levels:
-        return Levels.of(self.nodes)
+        return Levels.from_nodes(self.nodes)
 
     def holds(self, job: Job, rho: float | None, sigma: float) -> bool:
         """Whether the job has a configuration in this pool when it is idle."""
@@ -65,7 +65,7 @@ class Pool:
         return answer
 
     def _holds(self, job: Job, *, spreads: bool) -> bool:
-        access = self._idle.allowed(job.rules)
+        access = self._idle.allowed_nodes(job.rules)
         usable = self._idle.usable_gpus(job.rules)[access]
         largest = int(usable.max(initial=0))
         sizes = [size for size in job.reqs if job.rules.enough(self.gpu_type, size)]
@@ -171,7 +171,7 @@ class RunnableFilter:
     def pools(self, job: Job) -> Sequence[Pool]:
         """The pools that could hold the job."""
         topic = "able", self._sigma, job.reqs, job.rules, job.sensitivity
-        return self._cache.of(job, topic, lambda: self._able(job))
+        return self._cache.lookup(job, topic, lambda: self._able(job))
 
     def _able(self, job: Job) -> Sequence[Pool]:
         rho = None if job.rules == ANYWHERE else self._rho(job)

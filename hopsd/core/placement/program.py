@@ -39,7 +39,7 @@ class Program:
     log_scale: float
     base: Floats
     least: Floats
-    kept: Floats
+    kept_share: Floats
     value: Floats
 
     def gain(self, columns: Ints) -> Floats:
@@ -50,7 +50,7 @@ class Program:
         """The gain of columns of known jobs."""
         is_move = columns != self.configurations.present[job]
         gain: Floats = self.base[columns] / self.least[job]
-        gain[is_move] *= self.kept[job[is_move]]
+        gain[is_move] *= self.kept_share[job[is_move]]
         return gain
 
     def by_weight(self) -> Ints:
@@ -105,10 +105,10 @@ class Program:
     def gpus_on(self, column: int) -> list[tuple[int, int]]:
         """The servers of a column, and how many GPUs of each it makes unavailable to other jobs."""
         configurations = self.configurations
-        amounts = configurations.demands.of(int(configurations.shape[column]))
+        amounts = configurations.demands.amounts_of(int(configurations.shape[column]))
         return [(row, amount) for row, amount in amounts if row < len(configurations.pool)]
 
-    def taken(self, choice: Ints) -> Ints:
+    def usage(self, choice: Ints) -> Ints:
         """How much of every row ``choice`` takes."""
         items = self.items(choice[choice >= 0])
         return self.configurations.demands.total(items, len(self.capacity))
@@ -143,13 +143,13 @@ class Program:
         start = self.configurations.start
         selection = choice >= 0
         in_range = (start[:-1] <= choice) & (choice < start[1:])
-        return bool(np.all(in_range[selection]) and np.all(self.taken(choice) <= self.capacity))
+        return bool(np.all(in_range[selection]) and np.all(self.usage(choice) <= self.capacity))
 
     def scaled_objective(self, choice: Ints) -> float:
         """Eq. 11 divided by ``exp(log_scale)``."""
         return math.fsum(self.value[choice[choice >= 0]])
 
-    def unscaled(self, value: float) -> float:
+    def unscale(self, value: float) -> float:
         """A scaled objective or bound in the units of eq. 11, capped at the largest double."""
         if self.log_scale == 0.0 or value <= 0.0:
             return value
@@ -222,7 +222,7 @@ class SegmentValues:
     stay: Ints
     worth: Floats
 
-    def of(self, columns: slice | Ints) -> Floats:
+    def values_of(self, columns: slice | Ints) -> Floats:
         """The values of some columns."""
         values, spread_out = self.segments.slowness_of(columns)
         values *= spread_out(self.factor)
@@ -270,11 +270,11 @@ def _unwritten_values(program: Program) -> Floats:
         raise ValueError("the columns are written out")
     stay = np.sort(present[present >= 0])
     factor = segments.per_gpu * segments.size / program.least[segments.job]
-    factor *= program.kept[segments.job] * program.weight[segments.job]
+    factor *= program.kept_share[segments.job] * program.weight[segments.job]
     jobs = program.configurations.jobs_of(stay)
     worth = program.gain_of(stay, jobs) * program.weight[jobs]
     values = SegmentValues(segments, factor, stay, worth)
-    return cast(Floats, UnwrittenValues(segments.columns, values.of, values))
+    return cast(Floats, UnwrittenValues(segments.columns, values.values_of, values))
 
 
 def program_of_gains(configurations: Configurations, weight: Floats, gain: Floats) -> Program:
@@ -307,7 +307,7 @@ def restrict(program: Program, jobs: Bools, capacity: Ints) -> tuple[Program, In
     """
     old = program.configurations
     keep = program.fitting(jobs, capacity)
-    columns = old.some(keep)
+    columns = old.select(keep)
     start = columns.start
     log_weight = program.log_weight()
     top = float(log_weight[np.diff(start) > 0].max(initial=-np.inf))
@@ -341,7 +341,7 @@ def drop_oversized(program: Program) -> tuple[Program, Ints | None]:
     if fits.all():
         return program, None
     keep = np.flatnonzero(fits)
-    columns, value = program.configurations.some(keep), program.value[keep]
+    columns, value = program.configurations.select(keep), program.value[keep]
     base = _base(program, columns, keep)
     return replace(program, configurations=columns, base=base, value=value), keep
 

@@ -78,7 +78,7 @@ class Levels:
     leaf: int
 
     @classmethod
-    def of(cls, nodes: Sequence[Node]) -> Levels:
+    def from_nodes(cls, nodes: Sequence[Node]) -> Levels:
         """Those of the servers of one GPU type. One with fewer levels is below its top at all."""
         depth = max((len(node.switches) for node in nodes), default=1) - 1
         names = [
@@ -217,7 +217,7 @@ class RackFamily:
     rule: RackRule
     count: int
     size: int
-    listed: ShapesOfSize
+    listed_shapes: ShapesOfSize
     leaves: Ints
     example: Ints
     headroom: Floats
@@ -244,7 +244,7 @@ class RackFamily:
 
     def find(self, servers: Ints) -> int:
         """The position of a set of servers among the listed ones, -1 if it is not there."""
-        matches = np.flatnonzero((self.listed.servers == servers).all(axis=1))
+        matches = np.flatnonzero((self.listed_shapes.servers == servers).all(axis=1))
         return int(matches[0]) if len(matches) else -1
 
 

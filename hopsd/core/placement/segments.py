@@ -51,7 +51,7 @@ class Segments:
     share: npt.NDArray[np.int32] | None = None
 
     @classmethod
-    def of(
+    def build(
         cls,
         start: Ints,
         job: Ints,
@@ -86,7 +86,7 @@ class Segments:
         segments: Ints = np.searchsorted(self.start, columns, side="right") - 1
         return segments
 
-    def between(self, columns: slice) -> tuple[slice, Ints, Ints]:
+    def overlap(self, columns: slice) -> tuple[slice, Ints, Ints]:
         """The segments of a slice of columns; where it begins in each, and its columns there."""
         low = int(np.searchsorted(self.start, columns.start, side="right")) - 1
         high = int(np.searchsorted(self.start, columns.stop))
@@ -98,23 +98,23 @@ class Segments:
         """``flat[first[k] + n]`` for the ``n``-th column of each segment ``k``."""
         if columns.start >= columns.stop:
             return flat[:0].copy()
-        segments, begin, count = self.between(columns)
+        segments, begin, count = self.overlap(columns)
         low = first[segments] + begin
         parts = zip(low.tolist(), (low + count).tolist(), strict=True)
         return np.concatenate([flat[a:b] for a, b in parts])
 
-    def each(self, values: npt.NDArray[Any], columns: slice) -> npt.NDArray[Any]:
+    def repeat(self, values: npt.NDArray[Any], columns: slice) -> npt.NDArray[Any]:
         """``values[k]`` for every column of each segment ``k``."""
         if columns.start >= columns.stop:
             return values[:0].copy()
-        segments, _, count = self.between(columns)
+        segments, _, count = self.overlap(columns)
         return np.repeat(values[segments], count)
 
     def shapes_of(self, selection: slice | Ints) -> npt.NDArray[np.int32]:
         """The shapes of some columns."""
         if isinstance(selection, slice):
             columns = np.arange(selection.start, selection.stop)
-            item_shapes = columns + self.each(self.item - self.start[:-1], selection)
+            item_shapes = columns + self.repeat(self.item - self.start[:-1], selection)
         else:
             segments = self.find(selection)
             item_shapes = selection - self.start[segments] + self.item[segments]
@@ -132,7 +132,7 @@ class Segments:
         if self.share is None:
             raise ValueError("no limit binds any column")
         if isinstance(columns, slice):
-            shares: npt.NDArray[np.int32] = self.each(self.share, columns)
+            shares: npt.NDArray[np.int32] = self.repeat(self.share, columns)
         else:
             shares = self.share[self.find(columns)]
         return shares
@@ -141,7 +141,7 @@ class Segments:
         """The slowness of some columns, and what gives them their segment's value."""
         if isinstance(columns, slice):
             part = columns
-            return self.gather(self.slowness, self.at, columns), lambda v: self.each(v, part)
+            return self.gather(self.slowness, self.at, columns), lambda v: self.repeat(v, part)
         segments = self.find(columns)
         return self.slowness[self.at[segments] + columns - self.start[segments]], lambda v: v[
             segments
@@ -157,7 +157,7 @@ class Segments:
             maxima[block.segments] = block.slowness[0]
         return minima, mean, maxima
 
-    def revalued(self, worth: Callable[[Floats, Ints], Floats], power: float) -> Segments:
+    def revalue(self, worth: Callable[[Floats, Ints], Floats], power: float) -> Segments:
         """See :meth:`Configurations.revalued`."""
         blocks = [replace(block, slowness=block.slowness**power) for block in self.blocks]
         return replace(
@@ -192,7 +192,7 @@ class Segments:
         place = numbers[np.repeat(before[item], count) + ramp(count)]
         return place + np.repeat(self.start[segments] - item, count)
 
-    def some(self, selection: Bools) -> Segments:
+    def select(self, selection: Bools) -> Segments:
         """Only the segments ``selection``; their columns are numbered anew."""
         lengths = np.diff(self.start)[selection]
         start = np.concatenate([[0], np.cumsum(lengths)])
@@ -215,7 +215,7 @@ class UnwrittenSegments:
     """Stands in for an array over columns, each part of which is computed when it is read."""
 
     length: int
-    of: Callable[[Any], npt.NDArray[Any]]
+    values_of: Callable[[Any], npt.NDArray[Any]]
 
     def __len__(self) -> int:
         return self.length
@@ -223,12 +223,14 @@ class UnwrittenSegments:
     def __getitem__(self, index: Any) -> Any:
         if isinstance(index, slice):
             first, last, _ = index.indices(self.length)
-            return self.of(slice(first, max(first, last)))
+            return self.values_of(slice(first, max(first, last)))
         numbers = np.asarray(index)
         if not numbers.ndim:
-            return self.of(numbers.reshape(1) % self.length)[0]
+            return self.values_of(numbers.reshape(1) % self.length)[0]
         # As with an array, -1 is the last.
-        return self.of(numbers % self.length) if len(numbers) else self.of(slice(0, 0))
+        return (
+            self.values_of(numbers % self.length) if len(numbers) else self.values_of(slice(0, 0))
+        )
 
     def __array__(self, dtype: Any = None, copy: Any = None) -> npt.NDArray[Any]:
         return np.asarray(self[:], dtype=dtype)

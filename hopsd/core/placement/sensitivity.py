@@ -28,7 +28,7 @@ class JobCache:
         self._answers: dict[object, tuple[object, Any]] = {}
         self._before = before._answers if before is not None else {}
 
-    def of(self, job: Job, topic: object, work: Callable[[], Answer]) -> Answer:
+    def lookup(self, job: Job, topic: object, work: Callable[[], Answer]) -> Answer:
         """The answer ``topic`` the job's tables; ``work`` finds it if nobody asked before."""
         key = id(job.throughput), topic
         entry = self._answers.get(key)
@@ -75,7 +75,7 @@ class Sensitivities:
     def __call__(self, job: Job) -> float | None:
         if job.sensitivity is not None:
             return job.sensitivity
-        return self._cache.of(job, "rho", lambda: sensitivity_on(job, self._pools))
+        return self._cache.lookup(job, "rho", lambda: sensitivity_on(job, self._pools))
 
 
 def _mean(weighted_values: Sequence[tuple[int, float]]) -> float | None:

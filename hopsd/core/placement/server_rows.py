@@ -50,7 +50,7 @@ class ServerRows:
         """What shapes under ``rules`` take, and never more of a row than there is."""
         servers, gpus = shapes.servers, shapes.gpus
         if rules.exclusive:
-            row, amount, used = servers, self.available.gpus[servers], np.ones_like(servers, bool)
+            row, amount, in_use = servers, self.available.gpus[servers], np.ones_like(servers, bool)
         else:
             parts = [(servers, gpus)]
             for rows, amounts in zip(
@@ -59,11 +59,11 @@ class ServerRows:
                 if (rows[servers] >= 0).any():
                     parts.append((rows[servers], amounts[gpus]))
             row = np.concatenate([r for r, _ in parts], axis=1)
-            used = row >= 0
+            in_use = row >= 0
             amount = np.concatenate([a for _, a in parts], axis=1)
             amount = np.minimum(amount, self.capacity[np.maximum(row, 0)])
-        start = np.concatenate([[0], np.cumsum(used.sum(axis=1))])
-        return Demands(start.astype(np.int64), row[used], amount[used])
+        start = np.concatenate([[0], np.cumsum(in_use.sum(axis=1))])
+        return Demands(start.astype(np.int64), row[in_use], amount[in_use])
 
     def key(self, rules: Rules) -> object:
         """Equal for rules under which a shape takes the same of the rows."""

@@ -81,7 +81,7 @@ class Neighbours:
         servers = self._servers[self._idle >= size]
         return ShapesOfSize(servers[:, None], np.full((len(servers), 1), size))
 
-    def filled(self, size: int) -> ShapesOfSize:
+    def fill_servers(self, size: int) -> ShapesOfSize:
         """Shapes spread over the fewest servers, each but the last giving all its idle GPUs."""
         idle, before = self._idle, self._taken_before
         start = np.flatnonzero((idle > 0) & (idle < size))
@@ -104,7 +104,7 @@ class Neighbours:
         Two jobs of 12 GPUs on three servers of 8 can only run together as 8+4 and 4+8. Where
         the rest of the first server is used, Slurm fills a job's nodes exactly so.
         """
-        filled_shapes = self.filled(size)
+        filled_shapes = self.fill_servers(size)
         count = filled_shapes.servers.shape[1]
         if not len(filled_shapes):
             return filled_shapes

@@ -27,7 +27,7 @@ class Shortages:
                 of_workload = self._counts_by_workload[shortage.user, shortage.workload]
                 of_workload[shortage.gpu_type] = shortage.gpus
 
-    def avoided(
+    def avoid(
         self, job: Job, workload: WorkloadName, pools: Pools, *, lasting: bool = True
     ) -> tuple[Job, str]:
         """The job without the counts with which it ran out of memory, and a note for its user.

@@ -34,7 +34,7 @@ def staying_jobs(snapshot: Snapshot) -> list[Job]:
 def available_resources(snapshot: Snapshot) -> AvailableResources:
     """What a plan may assign on every node; in a first plan also what competing jobs hold."""
     moving_jobs = [job for job in competing_jobs(snapshot) if job.running]
-    return AvailableResources.beside(snapshot.nodes, moving_jobs, staying_jobs(snapshot))
+    return AvailableResources.from_jobs(snapshot.nodes, moving_jobs, staying_jobs(snapshot))
 
 
 def ledger_of(snapshot: Snapshot) -> Ledger:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from hopsd.model.allocation import Allocation
 from hopsd.model.history import JobRecord
 from hopsd.model.ids import AppName, GpuType, JobId, NodeName, UserName, WorkloadName
-from hopsd.model.reading import Hold, JobReading, Reading, SlurmState, reused
+from hopsd.model.reading import Hold, JobReading, Reading, SlurmState, has_new_owner
 
 FAILED_AGAIN_SECONDS = 60.0
 """A script that refuses a second start fails within this time of it."""
@@ -22,7 +22,7 @@ def eligible(job: JobReading, now: float) -> bool:
     It does not while its user or its array's task limit holds it, nor before a dependency is met or
     the user's begin time has come.
     """
-    kept_back = job.hold is Hold.USER or job.dependency or job.throttled
+    kept_back = job.hold is Hold.USER or job.dependency or job.is_throttled
     return not kept_back and job.begin <= now
 
 
@@ -59,7 +59,7 @@ def advance_all(
 
 def is_another(job: JobReading, old: JobRecord) -> bool:
     """Whether Slurm reused the id of a forgotten job for a new one."""
-    return reused(job, old.submit, old.restarts)
+    return has_new_owner(job, old.submit, old.restarts)
 
 
 def closed_record(old: JobRecord) -> JobRecord:

@@ -47,7 +47,7 @@ class _Alone:
     def speeds(self, job: Job) -> list[tuple[int, float]]:
         """``(GPUs, samples per second of one)`` for every pool that the job could run on."""
         key = "speeds", self._sigma, job.reqs, job.rules, job.sensitivity
-        return self._cache.of(job, key, lambda: self._speeds(job))
+        return self._cache.lookup(job, key, lambda: self._speeds(job))
 
     def _speeds(self, job: Job) -> list[tuple[int, float]]:
         pools = self._able.pools(job)

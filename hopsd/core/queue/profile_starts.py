@@ -14,7 +14,7 @@ from hopsd.core.placement.allowances import allowances
 from hopsd.core.placement.pools import Pools, could_run, could_run_on, pools_of
 from hopsd.core.queue.competing import idle_gpus, ledger_of, staying_jobs
 from hopsd.core.queue.profile_runs import Pair, ProfilingSettings
-from hopsd.core.queue.service_window import limited
+from hopsd.core.queue.service_window import blocking_limits
 from hopsd.model.allocation import Allocation
 from hopsd.model.history import ProfileRun
 from hopsd.model.ids import GpuType, JobId, NodeName, UserName, WorkloadName, job_order
@@ -104,7 +104,7 @@ def _could_start(queue: Sequence[Job], snapshot: Snapshot, pools: Pools) -> list
     """The jobs that an idle cluster could run, without those that are at a limit."""
     runnable = [job for job in queue if could_run(job, pools)]
     gpus = sum(node.gpus for node in snapshot.nodes)
-    at_limit = limited(runnable, gpus, allowances(snapshot.limits, staying_jobs(snapshot)))
+    at_limit = blocking_limits(runnable, gpus, allowances(snapshot.limits, staying_jobs(snapshot)))
     return [job for job in runnable if job.id not in at_limit]
 
 

@@ -78,14 +78,14 @@ class ClusterView:
         self, snapshot: Snapshot, measured_pairs: Collection[Pair], settings: ProfilingSettings
     ) -> dict[JobId, str]:
         """Why waiting jobs whose workload was not measured on any GPU type get no profile run."""
-        measured = {workload for workload, _ in measured_pairs}
+        measured_workloads = {workload for workload, _ in measured_pairs}
         notes = {}
         for job in snapshot.jobs:
             reading = self.jobs[job.id]
             if not (_waits(job, reading) and self._is_wanted(job, settings)):
                 continue
             obstacle = _why_not_profiled(reading, self.comments[job.id])
-            if obstacle and self.records[job.id].workload not in measured:
+            if obstacle and self.records[job.id].workload not in measured_workloads:
                 notes[job.id] = f"hops makes no short run to measure its speed: {obstacle}"
         return notes
 
@@ -101,7 +101,7 @@ def _why_not_profiled(reading: JobReading, comment: Comment) -> str:
         return "preempt=no forbids stopping it"
     if not reading.requeue:
         return "--no-requeue forbids starting it again"
-    if reading.awaited:  # Slurm would take a failed run for the end of what they wait for
+    if reading.is_awaited:  # Slurm would take a failed run for the end of what they wait for
         return "jobs outside hops depend on it"
     if min(comment.reqs) > 1:
         return f"it asks for {min(comment.reqs)} GPUs or more, and the run has one"
@@ -168,7 +168,7 @@ class Profiling:
             steps=tuple(step for step in self.steps if step.job not in unfit),
         )
 
-    def explained(self, waiting: Mapping[JobId, Reason]) -> dict[JobId, Reason]:
+    def explain(self, waiting: Mapping[JobId, Reason]) -> dict[JobId, Reason]:
         """Why jobs wait, including what went wrong when they were profiled."""
         return {
             job: replace(reason, text=f"{reason.text}; {run_summary(self.failures[job])}")

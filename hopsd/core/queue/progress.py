@@ -38,7 +38,7 @@ class Progress:
     whether a job has outlived its claim; at least ``done``.
     """
 
-    done: float
+    samples: float
     due: float
 
 
@@ -71,8 +71,8 @@ def progress(
     loading = record.restart_seconds * (1 + record.restarts)
     due_samples *= max(0.0, 1.0 - loading / record.run_seconds) * min(server_factors, default=1.0)
     is_limited = is_limited and possible_samples > 0.0
-    done = (
+    samples = (
         min(record.samples_done, FASTER * possible_samples) if is_limited else record.samples_done
     )
     due = max(due_samples, LARGEST_EXCUSE * usual)
-    return Progress(done, due if done < due / SLOWER else done)
+    return Progress(samples, due if samples < due / SLOWER else samples)

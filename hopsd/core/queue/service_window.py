@@ -63,7 +63,7 @@ class LimitBudget:
         """The first limit without room for one more job and for its smallest requirement."""
         for i in self._limits_of_job.get(job.id, ()):
             allowance, jobs = self._allowances[i], self._inside[i]
-            request = self._requested_amounts[i] + allowance.limit.taken(job.id, min(job.reqs))
+            request = self._requested_amounts[i] + allowance.limit.amount(job.id, min(job.reqs))
             if not allowance.leaves(request, len(jobs) + 1):
                 return BlockingLimit(allowance, tuple(jobs))
         return None
@@ -71,10 +71,10 @@ class LimitBudget:
     def reserve(self, job: Job) -> None:
         for i in self._limits_of_job.get(job.id, ()):
             self._inside[i].append(job)
-            self._requested_amounts[i] += self._allowances[i].limit.taken(job.id, min(job.reqs))
+            self._requested_amounts[i] += self._allowances[i].limit.amount(job.id, min(job.reqs))
 
 
-def limited(
+def blocking_limits(
     queue: Sequence[Job], gpus: int, allowances: Sequence[Allowance]
 ) -> dict[JobId, BlockingLimit]:
     """The jobs that a limit excludes from the window and from every mean.

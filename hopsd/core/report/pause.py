@@ -38,7 +38,7 @@ def parse_pause(document: Mapping[str, Any]) -> Pause | None:
         RankState(state),
         is_stalled,
         quiet=number(pause, "quiet", MAX_SECONDS),
-        still=number(pause, "still", MAX_SECONDS),
+        still_seconds=number(pause, "still", MAX_SECONDS),
         limit=number(pause, "limit", MAX_SECONDS),
         line=_text(pause, "line")[:KEPT_LINE],
         waits_in=_text(pause, "waits_in")[:KEPT_CALL],

@@ -33,9 +33,9 @@ class Pause:
     """
 
     state: RankState
-    stalled: bool
+    is_stalled: bool
     quiet: float
-    still: float
+    still_seconds: float
     limit: float
     line: str = ""
     waits_in: str = ""
@@ -57,5 +57,5 @@ class Rank:
     program: str
     ended: bool
     pause: Pause | None
-    heard: float
-    written: float
+    heard_at: float
+    written_at: float

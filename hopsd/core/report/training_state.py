@@ -88,11 +88,11 @@ def gpus_used(reports: Iterable[Report], job: JobReading) -> dict[JobId, int]:
     have trained for USED_SECONDS, and where they do not say.
     """
     present = [r for r in reports if r.run == job.restarts and not r.final]
-    used = sum(report.gpus or 0 for report in present)
+    gpus = sum(report.gpus or 0 for report in present)
     last = max((report.at for report in present), default=0.0)
     old = all(last - report.first_step >= USED_SECONDS for report in present)
     running = job.state is SlurmState.RUNNING
-    return {job.id: used} if used and old and running else {}
+    return {job.id: gpus} if gpus and old and running else {}
 
 
 def gpus_taken(reports: Iterable[Report], job: JobReading) -> dict[JobId, int]:

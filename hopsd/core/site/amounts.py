@@ -8,7 +8,7 @@ from math import ceil
 from hopsd.model.job import Job
 from hopsd.model.reading import JobReading
 from hopsd.model.rules import exact
-from hopsd.model.site import Kind, Partition, SiteRules, typed
+from hopsd.model.site import Kind, Partition, SiteRules, kind_of_type
 
 UNLIMITED_MINUTES = 2**32 - 1
 """The minutes that Slurm counts for a job without a time limit."""
@@ -47,7 +47,7 @@ def per_gpu(  # noqa: PLR0911 - one return a kind
             minutes = remaining_minutes(job_reading.time_limit_seconds, job_reading.start, now)
             return exact(job.rules.cores_per_gpu) * minutes
     gpu_type = job_reading.options.gpu_type
-    return Fraction(1) if gpu_type is not None and kind == typed(gpu_type) else None
+    return Fraction(1) if gpu_type is not None and kind == kind_of_type(gpu_type) else None
 
 
 def _memory(job: Job) -> Fraction:

@@ -110,7 +110,7 @@ def scopes_of(rules: SiteRules, subject: LimitSubject) -> frozenset[LimitScope]:
 @_once_per_subject
 def bounds(rules: SiteRules, subject: LimitSubject) -> Sequence[SiteLimit]:
     """The limits that a job of this subject shares with other jobs."""
-    if not rules.limited:
+    if not rules.has_limits:
         return []
     return list(_bounds(rules, subject))
 
@@ -121,14 +121,14 @@ def _bounds(rules: SiteRules, subject: LimitSubject) -> Iterator[SiteLimit]:
         for (scope, limits), level in zip(_levels(qos, subject), set_by_qos, strict=True):
             for kind, maximum in limits.items():
                 if kind not in set_by_qos[level]:
-                    usage = qos.used if level == "group" else {}
+                    usage = qos.usage if level == "group" else {}
                     yield SiteLimit(scope, kind, maximum, usage.get(kind, 0))
             set_by_qos[level] |= limits.keys()
     links = association_chain(rules, subject)
     for link in links:
         for kind, maximum in link.group.items():
             if kind not in set_by_qos["group"]:
-                yield SiteLimit(_association(link), kind, maximum, link.used.get(kind, 0))
+                yield SiteLimit(_association(link), kind, maximum, link.usage.get(kind, 0))
     running_set = Kind.JOBS in set_by_qos["user"] | set_by_qos["account"]
     if links and links[0].user and links[0].jobs is not None and not running_set:
         yield SiteLimit(_association(links[0]), Kind.JOBS, links[0].jobs)
@@ -166,7 +166,7 @@ class JobBound:
 @_once_per_subject
 def job_bounds(rules: SiteRules, subject: LimitSubject) -> Mapping[str, JobBound]:
     """The maximum of each kind that Slurm allows one job."""
-    return _first(rules, subject, lambda level: level.each)
+    return _first(rules, subject, lambda level: level.per_job)
 
 
 @_once_per_subject
@@ -178,7 +178,7 @@ def node_bounds(rules: SiteRules, subject: LimitSubject) -> Mapping[str, JobBoun
 @_once_per_subject
 def minimum_bounds(rules: SiteRules, subject: LimitSubject) -> Sequence[tuple[str, JobBound]]:
     """The minimum of each kind without which Slurm does not start a job."""
-    if not rules.limited:
+    if not rules.has_limits:
         return []
     minima: dict[str, JobBound] = {}
     for qos in qos_of(rules, subject):
@@ -193,7 +193,7 @@ def max_nodes_bound(rules: SiteRules, subject: LimitSubject) -> JobBound | None:
     partition = rules.partitions.get(subject.partition)
     if partition is not None and partition.nodes is not None:
         candidates.append(JobBound(partition.nodes, f"partition {partition.name}"))
-    if rules.limited:
+    if rules.has_limits:
         nodes_per_job = job_bounds(rules, subject).get(Kind.NODES)
         candidates += [nodes_per_job] if nodes_per_job is not None else []
         shared_bounds = (bound for bound in bounds(rules, subject) if bound.kind == Kind.NODES)
@@ -220,7 +220,7 @@ def time_limit(rules: SiteRules, subject: LimitSubject) -> JobBound | None:
     partition = rules.partitions.get(subject.partition)
     if partition is not None and partition.seconds is not None:
         candidates.append(JobBound(partition.seconds, f"partition {partition.name}"))
-    if rules.limited:
+    if rules.has_limits:
         by_qos = [q for q in qos_of(rules, subject) if q.seconds is not None]
         by_account = [x for x in association_chain(rules, subject)[:1] if x.seconds is not None]
         if by_qos:

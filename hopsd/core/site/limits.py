@@ -75,7 +75,7 @@ def limit_rows(reading: Reading, jobs: Sequence[Job]) -> tuple[Limit, ...]:
     Other jobs' usage is subtracted from each bound. Node limits of a group are left out: Slurm
     counts a node that two jobs share only once, so that sum depends on the plan itself.
     """
-    if not reading.site.limited:
+    if not reading.site.has_limits:
         return licence_rows(reading, jobs)
     groups = _Groups(reading, jobs)
     rows = [limit for scope in groups.scopes() for limit in _limits(scope, groups)]
@@ -87,7 +87,7 @@ def over_limits(reading: Reading, jobs: Sequence[Job]) -> frozenset[JobId]:
 
     Slurm stops none of them, but once stopped they could not start before the others end.
     """
-    if not reading.site.limited:
+    if not reading.site.has_limits:
         return frozenset()
     groups = _Groups(reading, jobs)
     jobs_over: set[JobId] = set()
@@ -108,7 +108,7 @@ def licence_rows(reading: Reading, jobs: Sequence[Job]) -> tuple[Limit, ...]:
     for name, licence in sorted(reading.licences.items()):
         requests = {job.id: n for job in jobs if (n := readings[job.id].licences.get(name, 0))}
         planned_usage = sum(requests[job.id] for job in jobs if job.running and job.id in requests)
-        available = licence.total - max(0, licence.used - planned_usage)
+        available = licence.total - max(0, licence.in_use - planned_usage)
         if sum(requests.values()) > available:
             count = max(0, available) // max(requests.values())
             outside = licence.total - available
@@ -121,7 +121,7 @@ def usage_by_scope(reading: Reading, planned_jobs: Container[JobId]) -> dict[Lim
     """Usage by plain jobs, and by hops jobs that are not in the plan."""
     usages: dict[LimitScope, Usage] = defaultdict(Usage)
     rules = reading.site
-    for holder in reading.others:
+    for holder in reading.other_holders:
         subject = LimitSubject(holder.user, holder.account, holder.qos, holder.partition)
         for scope in scopes_of(rules, subject):
             usages[scope].add(holder.id, _holder_resources(holder), _minutes(holder, reading.now))

@@ -37,14 +37,14 @@ def open_partitions(job_reading: JobReading, reading: Reading) -> str | Reason:
     """
     rules = reading.site
     names = sorted(job_reading.partition.split(","), key=lambda name: -_tier(name, rules))
-    refused = {
+    refusals = {
         name: _refusal(job_reading, limit_subject(job_reading, name), rules)
         or _over_memory(job_reading, name, reading)
         or _missing(job_reading, name, reading)
         for name in names
     }
-    open_names = [name for name in names if refused[name] is None]
-    return ",".join(open_names) or _combined_reason(refused)
+    open_names = [name for name in names if refusals[name] is None]
+    return ",".join(open_names) or _combined_reason(refusals)
 
 
 def within_site(
@@ -136,12 +136,12 @@ def standing(job_reading: JobReading, rules: SiteRules) -> dict[str, Any]:
     return fields
 
 
-def _combined_reason(refused: Mapping[str, Job | Reason | None]) -> Reason:
+def _combined_reason(refusals: Mapping[str, Job | Reason | None]) -> Reason:
     """Why no partition lets a job run: the reason of each, or the one that all share.
 
     The code is LIMIT if any partition is only used up for now.
     """
-    reasons = {name: reason for name, reason in refused.items() if isinstance(reason, Reason)}
+    reasons = {name: reason for name, reason in refusals.items() if isinstance(reason, Reason)}
     texts = [reason.text for reason in reasons.values()]
     code = (
         ReasonCode.LIMIT
@@ -211,7 +211,7 @@ def _with_server_limits(job: Job, subject: LimitSubject, rules: SiteRules) -> Jo
 def _max_gpus_per_node(
     job_rules: Rules, subject: LimitSubject, rules: SiteRules
 ) -> JobBound | None:
-    if not rules.limited:
+    if not rules.has_limits:
         return None
     limits = []
     needs = {
@@ -278,7 +278,7 @@ def _gpu_maxima(
             f"{node_limit.source}, {nodes} of one job",
             _NEVER_CODE,
         )
-    if not rules.limited:
+    if not rules.has_limits:
         return
     for kind, bound in job_bounds(rules, subject).items():
         amount = per_gpu(kind, job, job_reading, rules, now)
@@ -289,12 +289,12 @@ def _gpu_maxima(
                 _NEVER_CODE,
             )
     minutes = remaining_minutes(job_reading.time_limit_seconds, job_reading.start, now)
-    for shared in bounds(rules, subject):
-        name = f"{shared.scope.name}, {shared.usage} of {shared.maximum} {shared.kind} used"
-        used_up = shared.usage >= shared.maximum
-        if shared.kind == Kind.WALL_MINUTES:
-            used_up = used_up or (rules.safe and shared.usage + minutes > shared.maximum)
+    for quota in bounds(rules, subject):
+        name = f"{quota.scope.name}, {quota.usage} of {quota.maximum} {quota.kind} used"
+        used_up = quota.usage >= quota.maximum
+        if quota.kind == Kind.WALL_MINUTES:
+            used_up = used_up or (rules.safe and quota.usage + minutes > quota.maximum)
             if used_up and not job.running:
                 yield 0, name, ReasonCode.LIMIT
-        elif shared.kind in (Kind.GPU_MINUTES, Kind.CPU_MINUTES) and used_up and not job.running:
+        elif quota.kind in (Kind.GPU_MINUTES, Kind.CPU_MINUTES) and used_up and not job.running:
             yield 0, name, ReasonCode.LIMIT

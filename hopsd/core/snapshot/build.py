@@ -28,7 +28,7 @@ from hopsd.model.knowledge import Knowledge
 from hopsd.model.plan import RoundInfo, Snapshot
 from hopsd.model.reading import JobReading, NodeReading, Reading, SlurmState
 from hopsd.model.reason import Reason
-from hopsd.model.rules import interned
+from hopsd.model.rules import intern_nodes
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,9 +42,9 @@ class SnapshotBuild:
     """
 
     snapshot: Snapshot
-    pinned: frozenset[JobId]
+    pinned_jobs: frozenset[JobId]
     notes: Mapping[JobId, str] = field(default_factory=dict)
-    refused: Mapping[JobId, Reason] = field(default_factory=dict)
+    refusals: Mapping[JobId, Reason] = field(default_factory=dict)
     expected: Mapping[JobId, Expectation] = field(default_factory=dict)
     partitions: Mapping[JobId, str] = field(default_factory=dict)
 
@@ -80,7 +80,7 @@ def build_snapshot(
     jobs: list[Job] = []
     pinned_jobs: set[JobId] = set()
     notes: dict[JobId, str] = {}
-    refused: dict[JobId, Reason] = {}
+    refusals: dict[JobId, Reason] = {}
     expected: dict[JobId, Expectation] = {}
     job_readings: list[JobReading] = []
     # At a round's start jobs may leave a partition, and Slurm would start others there.
@@ -107,7 +107,7 @@ def build_snapshot(
                 if isinstance(placeable, Job):
                     jobs.append(placeable)
                 else:
-                    refused[job_reading.id] = placeable
+                    refusals[job_reading.id] = placeable
             if entry.note:
                 notes[job_reading.id] = entry.note
             if entry.expected is not None:
@@ -125,7 +125,7 @@ def build_snapshot(
         for job_reading, original in zip(job_readings, reading.jobs, strict=True)
         if set(job_reading.partition.split(",")) != set(original.partition.split(","))
     }
-    return SnapshotBuild(snapshot, frozenset(pinned_jobs), notes, refused, expected, narrowed_jobs)
+    return SnapshotBuild(snapshot, frozenset(pinned_jobs), notes, refusals, expected, narrowed_jobs)
 
 
 class _Choice:
@@ -167,7 +167,7 @@ class _Choice:
         if key not in self._answers:
             available, rules = self._open | self._nodes[partition], job.rules
             nodes = available if rules.nodes is None else available & rules.nodes
-            confined_job = replace(job, rules=replace(rules, nodes=interned(nodes)))
+            confined_job = replace(job, rules=replace(rules, nodes=intern_nodes(nodes)))
             self._answers[key] = could_run(confined_job, self._context.pools)
         return self._answers[key]
 

@@ -95,7 +95,7 @@ class Context:
     shortages: Shortages
     rules: RulesOnNodes
     nodes_notes: NodesNotes
-    racked: bool
+    has_racks: bool
     blocks: BlockRule
 
 
@@ -130,15 +130,15 @@ def snapshot_job(facts: JobFacts, context: Context) -> SnapshotJob:
     rules = context.rules.for_job(
         facts.reading, memory, facts.comment.shape, facts.comment.per_node, nodes
     )
-    if context.racked:
+    if context.has_racks:
         rules = on_racks(rules, facts.reading, facts.record.wait_seconds)
-    rules, blocks = context.blocks.applied(rules, reqs)
+    rules, blocks = context.blocks.apply(rules, reqs)
     save_note = STAY_NOTES.get(facts.stay, "")
     movable = facts.stay is Stay.NO and facts.reading.state is SlurmState.RUNNING
     if movable and facts.record.saved is False:
         save_note = UNSEEN_SAVE_NOTE
     steps = _steps_note(facts)
-    racks = racks_note(facts.reading, facts.record.wait_seconds, has_racks=context.racked)
+    racks = racks_note(facts.reading, facts.record.wait_seconds, has_racks=context.has_racks)
     segments = segments_note(rules, facts.comment.reqs)
     unusable = context.nodes_notes.for_job(facts.reading)
     mixture_note = "" if facts.record.communication_timed is not False else MINGLED_NOTE
@@ -165,7 +165,7 @@ def snapshot_job(facts: JobFacts, context: Context) -> SnapshotJob:
     expected = _expected(facts, context)
     job = _job(facts, context, speeds, rules, expected, progress_now)
     if job is not None:
-        job, short = context.shortages.avoided(
+        job, short = context.shortages.avoid(
             kept_to_counts(job),
             facts.record.workload,
             context.pools,
@@ -215,7 +215,7 @@ def _job(
         time_limit_seconds=reading.time_limit_seconds,
         preemptible=facts.stay is Stay.NO,
         running=running,
-        samples_done=progress.done,
+        samples_done=progress.samples,
         attained_gpu_seconds=record.attained_gpu_seconds,
         run_seconds=record.run_seconds,
         run_seconds_by_type=record.run_seconds_by_type,
@@ -227,7 +227,7 @@ def _job(
         app=comment.app,
         phase=comment.phase,
         rules=rules,
-        across=speeds.across if context.racked else {},
+        across=speeds.across if context.has_racks else {},
     )
 
 

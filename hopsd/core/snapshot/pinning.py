@@ -129,7 +129,7 @@ class Pinning:
             Stay.RESUBMITS: "resubmits" in job.options.repeats,
             Stay.REFUSES: "refuses" in job.options.repeats,
             Stay.FAILED_AGAIN: kind in self.failed_again,
-            Stay.ENDS_BY_SIGNAL: kind in self.ended_by_signal and job.options.warned,
+            Stay.ENDS_BY_SIGNAL: kind in self.ended_by_signal and job.options.is_warned,
             Stay.UNTIL_SAVED: _is_unsaved(job, record, self.unsaved),
         }
         return next((stay for stay, applies in reasons.items() if applies), Stay.NO)
@@ -152,8 +152,8 @@ def _answers(job: JobReading, record: JobRecord) -> bool:
     """
     options = job.options
     if "requeues" in options.repeats:
-        return options.warned
+        return options.is_warned
     in_vain = job.restarts > 0 and record.saved is False
     if options.signal and options.signal_steps:
         return record.answers_signal is True and not in_vain
-    return options.warned and not in_vain
+    return options.is_warned and not in_vain

@@ -52,12 +52,12 @@ def measured_across(records: Iterable[ThroughputRecord], min_records: int) -> di
             if leaves > 1 and 1 in enough:
                 ratios[leaves][user].append(log(speed / enough[1]))
     return {
-        leaves: bounded(exp(median_low([sum(r) / len(r) for r in by_user.values()])))
+        leaves: clamp_factor(exp(median_low([sum(r) / len(r) for r in by_user.values()])))
         for leaves, by_user in sorted(ratios.items())
     }
 
 
-def bounded(factor: float) -> float:
+def clamp_factor(factor: float) -> float:
     """A factor within bounds."""
     return min(FASTEST, max(SLOWEST, factor))
 
@@ -67,7 +67,7 @@ def theory_across(times: BasicTimes, b_across: float, shape: Shape, model: Itera
     never above 1.
     """
     below_one = iteration_seconds(times, *shape, model)
-    return bounded(
+    return clamp_factor(
         min(1.0, below_one / iteration_seconds(replace(times, b_net=b_across), *shape, model))
     )
 

@@ -28,7 +28,7 @@ class PaperBase:
     assumed_sensitivity: float
     largest: int
 
-    def together(self, gpus: int) -> Answer:
+    def one_server(self, gpus: int) -> Answer:
         if gpus == 1:
             return Answer(self.alone, self.source)
         if self.times is None:
@@ -46,9 +46,9 @@ class PaperBase:
 class Column:
     """One table of the type layer over the layers below it."""
 
-    def __init__(self, measured: Table, base: Callable[[int], Answer]) -> None:
-        self._measured = measured
-        self._per_gpu = {n: m.per_gpu for n, m in measured.items()}
+    def __init__(self, speeds: Table, base: Callable[[int], Answer]) -> None:
+        self._speeds = speeds
+        self._per_gpu = {n: m.per_gpu for n, m in speeds.items()}
         self._base = base
         self._ratios = {n: rate / base(n).per_gpu for n, rate in self._per_gpu.items()}
 
@@ -64,13 +64,13 @@ class Column:
         ``other_ratio`` is the scale if this table has no measurement: a job that trains slower than
         theory predicts does so wherever it runs.
         """
-        if count in self._measured:
-            records = self._measured[count].records
+        if count in self._speeds:
+            records = self._speeds[count].records
             return Answer(self._per_gpu[count], f"type, {record_count(records)}")
-        smaller = [n for n in self._measured if n < count]
-        larger = [n for n in self._measured if n > count]
+        smaller = [n for n in self._speeds if n < count]
+        larger = [n for n in self._speeds if n > count]
         if smaller and larger:
-            records = self._measured[max(smaller)].records + self._measured[min(larger)].records
+            records = self._speeds[max(smaller)].records + self._speeds[min(larger)].records
             return Answer(
                 interpolate(self._per_gpu, count), f"type, {record_count(records)} of neighbours"
             )

@@ -96,30 +96,30 @@ Speeds = tuple[tuple[Shape, float], ...]
 """Shapes with samples per second per GPU."""
 
 
-def speeds_of(measured: Mapping[Shape, MeasuredSpeed]) -> Speeds:
+def speeds_of(speeds: Mapping[Shape, MeasuredSpeed]) -> Speeds:
     """The shapes with most records. Rounding absorbs the common decay of all weights."""
-    top_shapes = sorted(measured, key=lambda s: (-measured[s].records, s))[:MAX_SHAPES]
-    return tuple((shape, float(f"{measured[shape].per_gpu:.12g}")) for shape in sorted(top_shapes))
+    top_shapes = sorted(speeds, key=lambda s: (-speeds[s].records, s))[:MAX_SHAPES]
+    return tuple((shape, float(f"{speeds[shape].per_gpu:.12g}")) for shape in sorted(top_shapes))
 
 
 @lru_cache(maxsize=4096)
 def regression(
-    belief: Belief, model: IterationModel, measured: Speeds, older: Speeds = ()
+    belief: Belief, model: IterationModel, current_speeds: Speeds, older: Speeds = ()
 ) -> Regression:
     """A cached :class:`Regression`, since most workloads have no new measurements at a tick."""
-    return Regression(belief, model, measured, older)
+    return Regression(belief, model, current_speeds, older)
 
 
 class Regression:
     """Samples per second per GPU of all shapes of one workload on one type."""
 
     def __init__(
-        self, belief: Belief, model: IterationModel, measured: Speeds, older: Speeds = ()
+        self, belief: Belief, model: IterationModel, current_speeds: Speeds, older: Speeds = ()
     ) -> None:
         """``older``: speeds of an older version of the program, which weigh less."""
         self._belief, self._model = belief, model
         self._current_times = belief.times
-        newest = dict(measured)
+        newest = dict(current_speeds)
         speeds = {**dict(older), **newest}
         noise = [SCATTER**2 + (0.0 if shape in newest else OLDER**2) for shape in speeds]
         self._fit = self._fit_posterior(speeds, np.array(noise))

@@ -38,7 +38,7 @@ class Fit:
         return 1.0 - self.prediction(transfer) / transfer.seconds
 
     @property
-    def explained(self) -> float:
+    def explained_share(self) -> float:
         """Share of the squared seconds that the fit explains; 1 is all."""
         squared_error = sum((t.seconds - self.prediction(t)) ** 2 for t in self.transfers)
         return 1.0 - squared_error / sum(t.seconds**2 for t in self.transfers)

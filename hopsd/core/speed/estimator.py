@@ -99,7 +99,7 @@ class _Evidence:
     speed inferred from other types. ``lender_type``: the type whose basic times ``theory`` scales.
     """
 
-    measured: Tables
+    tables: Tables
     theory: Theory | None
     is_outdated: bool
     older: Mapping[Shape, MeasuredSpeed]
@@ -255,7 +255,7 @@ class Estimator:
             )
         layers = self._layers.get(workload, Layers({}, {}, {}))
         min_records = self._settings.min_records
-        measured = {t: tables.answering(min_records) for t, tables in layers.type.items()}
+        tables_by_type = {t: tables.answering(min_records) for t, tables in layers.type.items()}
         theories = self._theory.get(workload, {})
         older_version = (
             None if self._settings.model.paper_exact else self._previous_version(workload)
@@ -269,7 +269,7 @@ class Estimator:
         earlier_tables = {t: tables.answering(min_records) for t, tables in layers.earlier.items()}
         fits = {**outdated_fits, **theories}
         alone_elsewhere = (
-            self._speed_on_other_types(measured, fits)
+            self._speed_on_other_types(tables_by_type, fits)
             or self._speed_on_other_types(earlier_tables, {})
             or 1.0
         )
@@ -279,7 +279,7 @@ class Estimator:
         def evidence(t: GpuType) -> _Evidence:
             speed = alone_elsewhere * self._relative_speed(t)
             direct = _Evidence(
-                measured.get(t, Tables()),
+                tables_by_type.get(t, Tables()),
                 theories.get(t, outdated_fits.get(t)),
                 t not in theories,
                 older.type[t].answering(min_records).shapes if t in older.type else {},
@@ -308,15 +308,17 @@ class Estimator:
         return max(candidates)[1] if candidates else None
 
     def _speed_on_other_types(
-        self, measured: Mapping[GpuType, Tables], theories: Mapping[GpuType, Theory]
+        self, tables_by_type: Mapping[GpuType, Tables], theories: Mapping[GpuType, Theory]
     ) -> float | None:
         """Samples per second of one GPU, the mean over the known types."""
         sensitivity = self._settings.assumed_sensitivity
-        worth = {t: self._relative_speed(t) for t in [*measured, *theories]}
+        worth = {t: self._relative_speed(t) for t in [*tables_by_type, *theories]}
         aggregated_measurements = [
-            (t, m) for t, tables in measured.items() for m in tables.aggregated.values()
+            (t, m) for t, tables in tables_by_type.items() for m in tables.aggregated.values()
         ]
-        spread = [(t, m) for t, tables in measured.items() for m in tables.distributed.values()]
+        spread = [
+            (t, m) for t, tables in tables_by_type.items() for m in tables.distributed.values()
+        ]
         return (
             _mean([m.per_gpu / worth[t] for t, m in aggregated_measurements])
             or _mean([alone(theory) / worth[t] for t, theory in theories.items()])
@@ -333,7 +335,7 @@ class Estimator:
 
     def _table(self, gpu_type: GpuType, evidence: _Evidence) -> ThroughputTable:
         settings, bandwidth = self._settings, self._bandwidth.get(gpu_type)
-        theory, measured = evidence.theory, evidence.measured
+        theory, tables = evidence.theory, evidence.tables
         inferred_bandwidth = self._implied_bandwidth.get(gpu_type) if bandwidth is None else None
         times = basic_times(theory, bandwidth or inferred_bandwidth) if theory else None
         is_calibrated = times is not None
@@ -349,7 +351,7 @@ class Estimator:
         elif is_calibrated:
             communication, source = CALIBRATED_SD, evidence.source
         belief = Belief(times, evidence.deviation, communication, communication)
-        shapes = measured.shapes
+        shapes = tables.shapes
         older = dict(speeds_of(evidence.older))
         if theory is not None and not evidence.is_outdated:
             older |= _carried_speeds(evidence.earlier, shapes, theory)
@@ -360,8 +362,8 @@ class Estimator:
             source,
         )
         largest = self._largest[gpu_type]
-        counts = sorted({*range(1, largest + 1), *measured.aggregated})
-        servers = _server_counts(self._servers[gpu_type], measured.distributed)
+        counts = sorted({*range(1, largest + 1), *tables.aggregated})
+        servers = _server_counts(self._servers[gpu_type], tables.distributed)
         half = max(1, largest // 2)
         return ThroughputTable(
             aggregated={n: speeds.per_gpu(n, 1) for n in counts},
@@ -373,7 +375,7 @@ class Estimator:
         )
 
     def _paper_table(self, gpu_type: GpuType, evidence: _Evidence) -> ThroughputTable:
-        theory, measured = evidence.theory, evidence.measured
+        theory, tables = evidence.theory, evidence.tables
         model = self._settings.model
         base = PaperBase(
             alone(theory, model) if theory else evidence.alone_elsewhere,
@@ -383,11 +385,11 @@ class Estimator:
             self._settings.assumed_sensitivity,
             self._largest[gpu_type],
         )
-        aggregated_column = Column(measured.aggregated, base.together)
-        spread = Column(measured.distributed, base.spread)
-        counts = {*range(1, self._largest[gpu_type] + 1), *measured.aggregated}
+        aggregated_column = Column(tables.aggregated, base.one_server)
+        spread = Column(tables.distributed, base.spread)
+        counts = {*range(1, self._largest[gpu_type] + 1), *tables.aggregated}
         aggregated_answers = {n: aggregated_column.answer(n, spread.ratio) for n in sorted(counts)}
-        servers = _server_counts(self._servers[gpu_type], measured.distributed)
+        servers = _server_counts(self._servers[gpu_type], tables.distributed)
         distributed_answers = {n: spread.answer(n, aggregated_column.ratio) for n in servers}
         return ThroughputTable(
             aggregated={n: answer.per_gpu for n, answer in aggregated_answers.items()},
@@ -432,13 +434,13 @@ def _carried_speeds(
     )
 
 
-def _server_counts(servers: int, measured: Iterable[int]) -> list[int]:
+def _server_counts(servers: int, measured_counts: Iterable[int]) -> list[int]:
     """The entries of a distributed table: measured counts, their neighbours, and powers of two.
 
     Readers interpolate between entries and take the last one beyond.
     """
     counts = {2} | {2**n for n in range(1, servers.bit_length()) if 2**n <= servers}
-    for n in measured:
+    for n in measured_counts:
         counts |= {m for m in (n - 1, n, n + 1) if 2 <= m <= max(servers, n)}
     return sorted(counts)
 

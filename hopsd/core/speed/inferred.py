@@ -97,8 +97,8 @@ def implied_bandwidths(
             or fit.gpu_type not in workload_layers.type
         ):
             continue
-        measured = workload_layers.type[fit.gpu_type].answering(settings.min_records).shapes
-        for shape, rate in _bandwidth_of_shapes(fit, measured, settings.model):
+        speeds = workload_layers.type[fit.gpu_type].answering(settings.min_records).shapes
+        for shape, rate in _bandwidth_of_shapes(fit, speeds, settings.model):
             votes[fit.gpu_type][shape[1] > 1][users[fit.workload]].append(rate)
     bandwidths = []
     for gpu_type, (links, nets) in sorted(votes.items()):
@@ -116,7 +116,7 @@ def _median_of_medians(votes: _Votes) -> float:
 
 
 def _bandwidth_of_shapes(
-    theory: Theory, measured: Mapping[Shape, MeasuredSpeed], model: IterationModel
+    theory: Theory, speeds: Mapping[Shape, MeasuredSpeed], model: IterationModel
 ) -> Iterator[tuple[Shape, float]]:
     """Parameters per second by shape, for shapes at the batch size of ``theory``."""
     if theory.inference or theory.params <= 0:
@@ -124,11 +124,11 @@ def _bandwidth_of_shapes(
     times = replace(times_without_communication(theory), params=theory.params)
     shapes = [
         shape
-        for shape, m in measured.items()
+        for shape, m in speeds.items()
         if shape[0] > 1 and (not m.batch or is_near(m.batch, theory.batch_size))
     ]
-    for shape in sorted(shapes, key=lambda s: (-measured[s].records, s))[:MAX_SHAPES]:
-        seconds = theory.batch_size / measured[shape].per_gpu
+    for shape in sorted(shapes, key=lambda s: (-speeds[s].records, s))[:MAX_SHAPES]:
+        seconds = theory.batch_size / speeds[shape].per_gpu
         rate = _rate(times, shape, float(f"{seconds:.6g}"), model)
         if rate is not None:
             yield shape, rate

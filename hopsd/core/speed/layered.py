@@ -32,15 +32,15 @@ class LayeredSpeeds:
     def __init__(
         self,
         theory: Regression,
-        measured: Mapping[Shape, MeasuredSpeed],
+        speeds: Mapping[Shape, MeasuredSpeed],
         source_alone: str,
         source: str,
     ) -> None:
-        self._theory, self._measured = theory, measured
+        self._theory, self._speeds = theory, speeds
         self._source_alone, self._source = source_alone, source
         self._one_server = {
             gpus: m.per_gpu / theory.per_gpu(gpus, 1)
-            for (gpus, nodes), m in measured.items()
+            for (gpus, nodes), m in speeds.items()
             if nodes == 1
         }
         self._cache: dict[Shape, float] = {}
@@ -53,12 +53,12 @@ class LayeredSpeeds:
             self._cache[shape] = self._per_gpu(gpus, nodes)
         return self._cache[shape]
 
-    def between(self, gpus: int, nodes: int) -> tuple[float, float]:
+    def interval(self, gpus: int, nodes: int) -> tuple[float, float]:
         """The 80 % interval of the estimate."""
         if (gpus, nodes) not in self._interval_factors:
-            measured = self._measured.get((gpus, nodes))
-            if measured is not None:
-                deviation = max(REPEATABILITY, measured.deviation)
+            speed = self._speeds.get((gpus, nodes))
+            if speed is not None:
+                deviation = max(REPEATABILITY, speed.deviation)
             else:
                 deviation = self._theory.deviation(gpus, nodes)
             self._interval_factors[gpus, nodes] = exp(HALF_WIDTH_80 * deviation)
@@ -68,15 +68,15 @@ class LayeredSpeeds:
 
     def source(self, gpus: int, nodes: int) -> str:
         """The source of the estimate."""
-        measured = self._measured.get((gpus, nodes))
-        if measured is not None:
-            return f"type, {record_count(measured.records)}"
+        speed = self._speeds.get((gpus, nodes))
+        if speed is not None:
+            return f"type, {record_count(speed.records)}"
         if nodes == 1 and self._neighbours(gpus):
-            records = sum(self._measured[n, 1].records for n in self._neighbours(gpus))
+            records = sum(self._speeds[n, 1].records for n in self._neighbours(gpus))
             return f"type, {record_count(records)} of neighbours"
         source = self._source_alone if gpus == 1 else self._source
         if source == ASSUMED:
-            comparable = [m for (_, n), m in self._measured.items() if (n == 1) == (nodes == 1)]
+            comparable = [m for (_, n), m in self._speeds.items() if (n == 1) == (nodes == 1)]
             return (
                 f"{record_count(sum(m.records for m in comparable))} of other shapes"
                 if comparable
@@ -86,9 +86,9 @@ class LayeredSpeeds:
         return source if abs(scale - 1.0) < SAME_SCALE else f"{source}, scaled by {scale:.2f}"
 
     def _per_gpu(self, gpus: int, nodes: int) -> float:
-        measured = self._measured.get((gpus, nodes))
-        if measured is not None:
-            return measured.per_gpu
+        speed = self._speeds.get((gpus, nodes))
+        if speed is not None:
+            return speed.per_gpu
         theory = self._theory.per_gpu(gpus, nodes)
         if nodes == 1 and self._neighbours(gpus):
             return interpolate(self._one_server, gpus) * theory
@@ -115,9 +115,9 @@ class ClampedSpeeds:
         """The estimate."""
         return self.clamp(self._scale * self._speeds.per_gpu(gpus, nodes), nodes)
 
-    def between(self, gpus: int, nodes: int) -> tuple[float, float]:
+    def interval(self, gpus: int, nodes: int) -> tuple[float, float]:
         """The 80 % interval of the estimate."""
-        low, high = self._speeds.between(gpus, nodes)
+        low, high = self._speeds.interval(gpus, nodes)
         return self.clamp(self._scale * low, nodes), self.clamp(self._scale * high, nodes)
 
     def source(self, gpus: int, nodes: int) -> str:

@@ -256,8 +256,8 @@ def _ratio(
     With several users, a type may have too few records of a count that the server has enough of,
     since each takes its median user's.
     """
-    common = {n: measured for n, measured in node_speeds.items() if n in of_type}
-    total = sum(measured.weight for measured in common.values())
+    common = {n: speed for n, speed in node_speeds.items() if n in of_type}
+    total = sum(speed.weight for speed in common.values())
     if total <= 0.0:
         return None
     weighted_ratios = (m.weight * m.per_gpu / of_type[n].per_gpu for n, m in common.items())

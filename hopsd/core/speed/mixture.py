@@ -23,7 +23,7 @@ BIN_DEVIATION = 0.03
 SEPARATE = 2.0
 """Ashman's D from which two normals are distinct modes (Ashman et al. 1994, eq. 4)."""
 
-APART = 1.5
+MIN_MODE_RATIO = 1.5
 """Least ratio of their means: a narrow mode on the border of two 10 % bins looks like two."""
 
 VERY_STRONG = 10.0
@@ -151,7 +151,7 @@ class _Modes:
         """Whether both modes have enough observations and are separate."""
         distance = float(self.mu[1] - self.mu[0])
         ashman = math.sqrt(2.0) * distance / math.hypot(*self.sigma)
-        separate = ashman > SEPARATE and float(self.mu[1]) >= APART * float(self.mu[0])
+        separate = ashman > SEPARATE and float(self.mu[1]) >= MIN_MODE_RATIO * float(self.mu[0])
         return separate and float(self.weight.min()) * total >= MIN_OBSERVATIONS
 
     def mixture(self) -> Mixture:

@@ -44,7 +44,7 @@ MEASURED_TYPES = 11.63
 MEASURED_OVER_CPU = 10.0
 
 
-TOGETHER = Bound(LEAST_TOGETHER / MARGIN, MOST_PER_GPU)
+ONE_SERVER = Bound(LEAST_TOGETHER / MARGIN, MOST_PER_GPU)
 SPREAD = Bound(LEAST_SPREAD / MARGIN, MOST_PER_GPU)
 TYPES = MEASURED_TYPES * MARGIN
 OVER_CPU = TYPES * MEASURED_OVER_CPU * MARGIN
@@ -82,7 +82,7 @@ def _table(table: ThroughputTable, alone: float) -> ThroughputTable:
     scale = alone / table.aggregated[1]
     aggregated_speeds = {n: scale * rate for n, rate in table.aggregated.items()}
     spread = {n: scale * rate for n, rate in table.distributed.items()}
-    clamped_speeds = {n: _clamp(rate, alone, TOGETHER) for n, rate in aggregated_speeds.items()}
+    clamped_speeds = {n: _clamp(rate, alone, ONE_SERVER) for n, rate in aggregated_speeds.items()}
     clamped_spread = {n: _clamp(rate, alone, SPREAD) for n, rate in spread.items()}
     if table.by_shape is not None:
         return _by_shape(table, table.by_shape, scale, alone)
@@ -106,7 +106,7 @@ def _by_shape(
 ) -> ThroughputTable:
     """The estimates and tables with every shape clamped to the bounds."""
     clamped_model = ClampedSpeeds(
-        speeds, scale, *(_bounds(alone, bound) for bound in (TOGETHER, SPREAD))
+        speeds, scale, *(_bounds(alone, bound) for bound in (ONE_SERVER, SPREAD))
     )
     aggregated_speeds = {
         n: clamped_model.clamp(scale * rate, 1) for n, rate in table.aggregated.items()

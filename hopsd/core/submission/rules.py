@@ -12,7 +12,7 @@ from math import ceil, floor
 from hopsd.core.submission.features import alternatives, holds
 from hopsd.model.ids import NodeName, host_of
 from hopsd.model.reading import JobReading, NodeReading, Reading, SeveralBlocks, SiteMemory
-from hopsd.model.rules import Rules, ShapeRule, interned
+from hopsd.model.rules import Rules, ShapeRule, intern_nodes
 
 _DECIMALS = 10**6
 """Fractions of a core per GPU or of a megabyte, rounded down: never more than was requested."""
@@ -46,7 +46,7 @@ def rules_of(
     return Rules(
         nodes=None
         if len(eligible) == len(nodes)
-        else interned(frozenset(node.name for node in eligible)),
+        else intern_nodes(frozenset(node.name for node in eligible)),
         shape=shape or ShapeRule.ANY,
         per_node=per_node if shape is ShapeRule.EVEN else None,
         exclusive=options.exclusive,
@@ -76,12 +76,12 @@ class RulesOnNodes:
     ) -> Rules:
         """The job's rules; on the nodes ``access`` alone, if given."""
         memory = job.memory_mb_per_node, job.memory_mb_per_cpu
-        key = job.options, job.excluded, job.features, memory, site, shape, per_node, access
+        key = job.options, job.excluded_nodes, job.features, memory, site, shape, per_node, access
         if key not in self._cache:
             rules = rules_of(job, self._nodes, site, self._cores_per_gpu, shape, per_node)
             if access is not None and not access >= self._names:
                 nodes = access if rules.nodes is None else access & rules.nodes
-                rules = replace(rules, nodes=interned(nodes))
+                rules = replace(rules, nodes=intern_nodes(nodes))
             self._cache[key] = rules
         return self._cache[key]
 
@@ -99,8 +99,8 @@ def allowed_nodes(job: JobReading, nodes: Iterable[NodeReading]) -> list[NodeRea
         for node in nodes
         if options.gpu_type in ((node.gpu_type,) if node.by_type else (None, node.gpu_type))
         and (options.nodes is None or host_of(node.name) in options.nodes)
-        and host_of(node.name) not in job.excluded
-        and not (options.exclusive and node.mixed)
+        and host_of(node.name) not in job.excluded_nodes
+        and not (options.exclusive and node.is_mixed)
         and all(node.gres.get(name, 0) >= count for name, count in gres.items())
         and node.disk_mb >= options.disk_mb
         and (required_mb is None or node.memory_mb is None or node.memory_mb >= required_mb)
@@ -145,7 +145,7 @@ class BlockRule:
         largest_node = max((node.gpus for node in reading.nodes), default=0)
         return cls(reading.several_blocks, max(sizes.values(), default=0), largest_node)
 
-    def applied(self, rules: Rules, reqs: Sequence[int]) -> tuple[Rules, str]:
+    def apply(self, rules: Rules, reqs: Sequence[int]) -> tuple[Rules, str]:
         """The rules that Slurm accepts of a job with these GPU counts, and what its user should
         know of them. A job that no block holds is left as it is.
         """
@@ -216,7 +216,7 @@ class NodesNotes:
         is_untyped = job.options.gpu_type is None
         if job.options.nodes is None and not (is_untyped and self._by_type):
             return ""
-        key = job.options.nodes, job.excluded, is_untyped
+        key = job.options.nodes, job.excluded_nodes, is_untyped
         if key not in self._cache:
             types = _types_note(job, self._by_type) if is_untyped else ""
             notes = _unknown_note(job, self._hosts), types
@@ -234,7 +234,7 @@ def _types_note(job: JobReading, by_type: Iterable[NodeName]) -> str:
         name
         for name in by_type
         if (job.options.nodes is None or host_of(name) in job.options.nodes)
-        and host_of(name) not in job.excluded
+        and host_of(name) not in job.excluded_nodes
     ]
     if not names:
         return ""

@@ -288,7 +288,7 @@ def _fit_document(bandwidth_fit: Fit | None) -> dict[str, Any] | None:
         return None
     return {
         "bandwidth": bandwidth_fit.bandwidth,
-        "explained": bandwidth_fit.explained,
+        "explained": bandwidth_fit.explained_share,
         "transfers": [
             asdict(transfer) | {"residual": bandwidth_fit.residual(transfer)}
             for transfer in bandwidth_fit.transfers

@@ -175,7 +175,7 @@ def explain(setting: str) -> None:
     option = options[setting]
     for label, text in (
         ("what it does", option.doc),
-        ("accepted", option.accepted),
+        ("accepted", option.accepted_values),
         ("default", toml_value(option.plain(option.default))),
     ):
         lines = textwrap.wrap(text, 80 - INDENT, break_on_hyphens=False, break_long_words=False)

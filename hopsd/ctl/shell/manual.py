@@ -195,7 +195,7 @@ def hopsd_toml() -> str:
         parts += entries(
             (
                 f"{option.key} = {toml_value(option.plain(option.default))}",
-                f"{option.doc} Accepted: {option.accepted}.",
+                f"{option.doc} Accepted: {option.accepted_values}.",
             )
             for option in options(kind)
         )

@@ -17,7 +17,7 @@ from hopsd.errors import InputError
 from hopsd.formats.source import read_text
 from hopsd.formats.theory import read_theory
 from hopsd.model.reason import count_of
-from hopsd.model.site import typed
+from hopsd.model.site import kind_of_type
 
 
 @click.command()
@@ -78,7 +78,7 @@ def estimate(
     rows = [(n, f"{v:.6g}", u) for (n, v), u in zip(result.items(), units, strict=True)]
     show(
         table(
-            f"{count_of(gpus, typed(gpu_type))} on {count_of(nodes, 'nodes')}",
+            f"{count_of(gpus, kind_of_type(gpu_type))} on {count_of(nodes, 'nodes')}",
             ["what", "value", "unit"],
             rows,
         )

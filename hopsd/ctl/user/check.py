@@ -159,7 +159,7 @@ def _job(options: Mapping[str, str], now: float) -> JobReading:
         hold=Hold.HOPS,
         options=_script_options(options),
         features=options.get("features", ""),
-        excluded=frozenset(node_names(options.get("exclude", ""))),
+        excluded_nodes=frozenset(node_names(options.get("exclude", ""))),
         reservation=options.get("reservation", ""),
         memory_mb_per_node=megabytes("memory_per_node"),
         memory_mb_per_cpu=megabytes("memory_per_cpu"),

@@ -11,7 +11,7 @@ from hopsd.core.placement.pools import pools_of
 from hopsd.core.queue.competing import available_resources, staying_jobs
 from hopsd.core.queue.priority import Queue, queue
 from hopsd.core.queue.service_window import (
-    limited,
+    blocking_limits,
     runnable,
     sensitivities,
     sensitivity_adjustment,
@@ -62,7 +62,7 @@ def candidates(snapshot: Snapshot, settings: PlanSettings, reach: int = 1) -> Ca
     runnable_jobs = runnable(everyone.jobs, nodes, settings.sigma)
     available, gpus = available_resources(snapshot), reach * sum(node.gpus for node in nodes)
     remaining_limits = allowances(snapshot.limits, staying_jobs(snapshot))
-    blocks = limited(runnable_jobs, gpus, remaining_limits)
+    blocks = blocking_limits(runnable_jobs, gpus, remaining_limits)
     allowed_jobs = [job for job in runnable_jobs if job.id not in blocks]
     size, idle = service_window(allowed_jobs, gpus), int(available.gpus.sum())
     adjusted_jobs = (

@@ -170,7 +170,7 @@ def _remaining_work(snapshot: Snapshot) -> dict[JobId, RemainingWork]:
     work = {}
     for job in jobs:
         memory_key = _speed_range, job.reqs, job.rules, job.sensitivity
-        speeds = memory.of(job, memory_key, partial(_speed_range, job, pools))
+        speeds = memory.lookup(job, memory_key, partial(_speed_range, job, pools))
         if speeds is not None:
             alone, *speed_range = speeds
             age = expected_seconds[job.id]
@@ -275,7 +275,7 @@ def _program(
     def worth(speed: Floats, job: Ints) -> Floats:
         return _speed_net_of_restart(speed, samples[job], restart[job])
 
-    columns, present = configurations.revalued(worth, POWER), configurations.present
+    columns, present = configurations.revalue(worth, POWER), configurations.present
     running = present >= 0
     restart_factor = np.ones(len(jobs))  # what a restart leaves of the present placement's worth
     present_columns = present[running]

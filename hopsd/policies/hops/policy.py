@@ -116,12 +116,12 @@ def without_needless_moves(program: Program, choice: Ints) -> Ints:
     movers = np.flatnonzero((present >= 0) & (choice >= 0) & (choice != present))
     if not len(movers):
         return settled_choice
-    free = program.capacity - program.taken(choice)
+    free = program.capacity - program.usage(choice)
     for job in movers.tolist():
         present_column, new_column = present[job : job + 1], settled_choice[job : job + 1]
         if program.value[present_column[0]] < program.value[new_column[0]]:
             continue
-        residual = free + program.taken(new_column) - program.taken(present_column)
+        residual = free + program.usage(new_column) - program.usage(present_column)
         if np.all(residual >= 0):
             settled_choice[job], free = present_column[0], residual
     return settled_choice
@@ -171,7 +171,7 @@ def _plan(
         if column >= 0
     }
     objective = _objective(program, choice)
-    bound = max(objective, program.unscaled(solution.bound))
+    bound = max(objective, program.unscale(solution.bound))
     waiting = {
         **candidates.waiting,
         **_waiting_reasons(candidates, placements, configurations, snapshot.nodes),
@@ -207,7 +207,7 @@ def _may_run(candidates: Candidates, job: Job) -> bool:
 
 
 def _objective(program: Program, choice: Ints) -> float:
-    return program.unscaled(program.scaled_objective(choice))
+    return program.unscale(program.scaled_objective(choice))
 
 
 def _allocation(configurations: Configurations, column: int, nodes: Sequence[Node]) -> Allocation:
@@ -265,6 +265,6 @@ def _speed_range(
     """The 80 % interval of the job's throughput, scaled from that of its shape."""
     if table.by_shape is None:
         return None
-    low, high = table.by_shape.between(*shape)
+    low, high = table.by_shape.interval(*shape)
     scale = throughput / table.by_shape.per_gpu(*shape)
     return scale * low, scale * high

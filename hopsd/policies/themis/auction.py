@@ -50,7 +50,7 @@ class Outcome:
 def program_of(bids: Configurations, capacity: Ints, worth: Floats) -> Program:
     """The auction as a program. ``worth`` (columns,); bids worth nothing are left out."""
     keep = np.flatnonzero(worth > ROUNDING)
-    columns = replace(bids.some(keep), present=np.full(bids.jobs, -1, dtype=np.int64))
+    columns = replace(bids.select(keep), present=np.full(bids.jobs, -1, dtype=np.int64))
     unit_counts = np.ones(bids.jobs)
     return replace(program_of_gains(columns, unit_counts, worth[keep]), capacity=capacity)
 

@@ -69,7 +69,7 @@ class Bids:
             [0.0] * len(apps),
             sigma=1.0,
             keep_present=snapshot.round.first,
-        ).written()
+        ).write_out()
         by_name = {node.name: node for node in nodes}
         offers = [
             offer_of(

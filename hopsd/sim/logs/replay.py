@@ -79,12 +79,12 @@ def replay(
     Raises:
         InputError: no job with GPUs ran in that time.
     """
-    clipped_jobs = [job.within(start, end) for job in logged_jobs if job.since < end]
+    clipped_jobs = [job.clip(start, end) for job in logged_jobs if job.since < end]
     ran = sorted((job for job in clipped_jobs if job.runs), key=lambda job: (job.since, job.id))
     older = max(0, len(ran) - job_limit)
     if older:
         start = ran[older].since
-        ran = [job for job in (job.within(start, end) for job in ran) if job.runs]
+        ran = [job for job in (job.clip(start, end) for job in ran) if job.runs]
         ran = sorted(ran, key=lambda job: (job.since, job.id))[-job_limit:]
     if not ran:
         raise InputError("no job with GPUs ran in that time")

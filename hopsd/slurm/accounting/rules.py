@@ -102,7 +102,7 @@ class SiteRulesReader:
             qos = [replace(entry, over_partition=entry.name in over_partition) for entry in qos]
         return replace(
             rules,
-            limited="limits" in enforcement,
+            has_limits="limits" in enforcement,
             safe="safe" in enforcement,
             associations={
                 (entry.account, entry.user, entry.partition): entry for entry in associations
@@ -177,8 +177,8 @@ def _association(fields: Mapping[str, str]) -> Association:
         partition=fields.get("Partition", ""),
         parent=fields["Account"] if user else parent,
         group=_group(fields),
-        used=_minutes_used(fields),
-        each=_per_unit(fields),
+        usage=_minutes_used(fields),
+        per_job=_per_unit(fields),
         per_node=_tres(fields.get("MaxTRESPN", "")),
         seconds=_minutes(fields.get("MaxWallPJ", "")),
         jobs=_number(fields.get("MaxJobs", "")),
@@ -203,12 +203,12 @@ def read_qos(text: str) -> list[Qos]:
             Qos(
                 name=fields["QOS"].rpartition("(")[0],
                 group=_group(fields),
-                used=_minutes_used(fields),
+                usage=_minutes_used(fields),
                 per_user=_with_running(_first(users), "MaxTRESPU", "MaxJobsPU", "MaxTRESRunMinsPU"),
                 per_account=_with_running(
                     _first(accounts), "MaxTRESPA", "MaxJobsPA", "MaxTRESRunMinsPA"
                 ),
-                each=_per_unit(fields),
+                per_job=_per_unit(fields),
                 per_node=_tres(fields.get("MaxTRESPN", "")),
                 least=_tres(fields.get("MinTRESPJ", "")),
                 seconds=_minutes(fields.get("MaxWallPJ", "")),

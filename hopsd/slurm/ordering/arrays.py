@@ -60,7 +60,8 @@ def _of_array(
     if limit:
         throttled_jobs = {job.id for job in waiting[max(0, limit - occupied_places) :]}
         tasks_seen = [
-            replace(job, throttled=True) if job.id in throttled_jobs else job for job in tasks_seen
+            replace(job, is_throttled=True) if job.id in throttled_jobs else job
+            for job in tasks_seen
         ]
     if record is None or record.rest is None:
         return tasks_seen
@@ -71,7 +72,7 @@ def _of_array(
     return [
         *tasks_seen,
         *tasks,
-        replace(record, rest=remaining, throttled=bool(limit) and limit <= could_run),
+        replace(record, rest=remaining, is_throttled=bool(limit) and limit <= could_run),
     ]
 
 
@@ -99,7 +100,7 @@ def _choose(
         return [task_of(record, task) for task in first], remaining.without_first(count)
     ready = sorted(
         (task_of(record, task) for task in remaining),
-        key=lambda job: (job.stranded, job.dependency),
+        key=lambda job: (job.is_stranded, job.dependency),
     )
     selection = sorted(ready[:count], key=_turn)
     remaining_tasks = (job_order(job.id)[2] for job in ready[count:])
@@ -109,5 +110,10 @@ def _choose(
 def as_task(record: JobReading, task: int) -> JobReading:
     """A job reading for a task that Slurm has not made a job of its own yet."""
     return replace(
-        record, id=task_id(record.id, task), array=record.id, number="", rest=None, throttled=False
+        record,
+        id=task_id(record.id, task),
+        array=record.id,
+        number="",
+        rest=None,
+        is_throttled=False,
     )

@@ -24,7 +24,7 @@ class Requests:
         self._reading, self._settings = reading, settings
         self._rules = RulesOnNodes(reading.nodes, settings.cpus_per_gpu)
         self._at = {node.name: position for position, node in enumerate(reading.nodes)}
-        self._for_any_type = any(node.mixed and not node.by_type for node in reading.nodes)
+        self._for_any_type = any(node.is_mixed and not node.by_type for node in reading.nodes)
 
     def _nodes(self, target: Allocation) -> list[NodeReading]:
         """The nodes of ``target`` in the cluster's order."""
@@ -43,7 +43,9 @@ class Requests:
         cores = exact(rules.cores_per_gpu)
         options, share = job.options, floor(rules.memory_mb_per_gpu)
         any_type = options.gpu_type is None
-        if any_type and any(node.mixed for node in nodes):  # Slurm would give GPUs of all its types
+        if any_type and any(
+            node.is_mixed for node in nodes
+        ):  # Slurm would give GPUs of all its types
             options = replace(options, gpu_type=nodes[0].gpu_type)
         if (
             options.exclusive and options.cores_per_gpu and nodes
@@ -55,7 +57,7 @@ class Requests:
         memory_mb: int | None = None
         if options.whole_memory and share:
             whole_nodes = all(
-                target.on(node.name) == node.gpus and not node.mixed for node in nodes
+                target.on(node.name) == node.gpus and not node.is_mixed for node in nodes
             )
             memory_mb = 0 if whole_nodes else share * max(gpus for _, gpus in target)
         by_gpu = share and memory_mb is None and _by_gpu(options, memory)

@@ -382,8 +382,8 @@ def signal_of(job: JobReading, settings: ApplySettings) -> WarningSignal | None:
         seconds = min(seconds, settings.longest_grace_seconds)
     if (
         scope is not SignalScope.STEPS
-        and options.survived is not None
-        and name not in options.survived
+        and options.survived_signals is not None
+        and name not in options.survived_signals
     ):
         if scope is SignalScope.BATCH:
             return None

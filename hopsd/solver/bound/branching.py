@@ -116,5 +116,5 @@ def _part(
 def _residual_program(program: Program, fixed_jobs: tuple[int, ...]) -> Program:
     """The program on the capacity left by columns ``fixed_jobs``; negative if they exceed it."""
     return replace(
-        program, capacity=program.capacity - program.taken(np.array(fixed_jobs, np.int64))
+        program, capacity=program.capacity - program.usage(np.array(fixed_jobs, np.int64))
     )

@@ -181,7 +181,7 @@ class _Conflicts:
         conflicts = self._cache.get(item)
         if conflicts is None:
             conflicts = np.zeros(self._items, dtype=np.bool_)
-            for row, amount in self._demands.of(item):
+            for row, amount in self._demands.amounts_of(item):
                 if amount:
                     entries = slice(self._first[row], self._first[row + 1])
                     is_in_conflict = self._amount[entries] > self._capacity[row] - amount

@@ -178,7 +178,7 @@ def _limits(program: Program, column: int) -> list[tuple[int, int, int]]:
     columns = program.configurations
     if columns.share is None:
         return []
-    amounts = columns.demands.of(int(columns.share[column]))
+    amounts = columns.demands.amounts_of(int(columns.share[column]))
     return [(row, int(program.capacity[row]), amount) for row, amount in amounts if amount]
 
 

@@ -64,7 +64,7 @@ def pack(
             per_server = sets.size // sets.count
             kinds[sets.able.servers.tobytes(), per_server].append(sets)
     packing: list[PackedSet] = []
-    capacity = program.capacity - program.taken(current)
+    capacity = program.capacity - program.usage(current)
     placed_jobs = set(np.flatnonzero(current >= 0).tolist())
     for families in sorted(kinds.values(), key=_most_gpus, reverse=True):
         for packed_set in _pack_alike(program, prices, capacity, families, placed_jobs, solver):

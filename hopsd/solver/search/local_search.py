@@ -160,14 +160,14 @@ class _Parts:
     ) -> None:
         self.groups = int(group_of.max(initial=0)) + 1
         self._program = program
-        self._remaining_capacity = program.capacity - program.taken(
+        self._remaining_capacity = program.capacity - program.usage(
             np.where(of_job >= 0, -1, choice)
         )
         server = program.configurations.server
         self._limit = server < 0
         self._group = np.where(self._limit, -1, group_of[np.maximum(server, 0)])
         if self._limit.any():
-            self._residual_capacity = program.capacity - program.taken(choice)
+            self._residual_capacity = program.capacity - program.usage(choice)
             groups = of_job[of_job >= 0]
             count = int(self._limit.sum())
             self._group[self._limit] = rng.choice(groups, count) if len(groups) else 0
@@ -182,7 +182,7 @@ class _Parts:
         available = np.where(self._group == group, self._remaining_capacity, 0)
         if self._limit.any():
             shared_capacity = (
-                self._program.taken(current) + (self._group == group) * self._residual_capacity
+                self._program.usage(current) + (self._group == group) * self._residual_capacity
             )
             available = np.where(self._limit, shared_capacity, available)
         return available
@@ -239,5 +239,5 @@ def _holds(program: Program, task: _Task, columns: Ints) -> bool:
     """Whether the answer is feasible, checked without the model: one column per job, rows kept."""
     jobs = program.configurations.jobs_of(columns)
     return len(np.unique(jobs)) == len(jobs) and bool(
-        np.all(program.taken(columns) <= task.capacity)
+        np.all(program.usage(columns) <= task.capacity)
     )

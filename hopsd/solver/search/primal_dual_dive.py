@@ -79,7 +79,7 @@ def _take(
     for position in np.argsort(-worth, kind="stable")[: np.count_nonzero(worth)].tolist():
         if fractional <= 0 and x[position] < _WHOLE:
             break
-        amounts = program.taken(columns[position : position + 1])
+        amounts = program.usage(columns[position : position + 1])
         if job[position] not in placed and np.all(amounts <= capacity):
             capacity -= amounts
             fractional -= int(x[position] < _WHOLE)

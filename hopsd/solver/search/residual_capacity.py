@@ -13,7 +13,7 @@ class ResidualCapacity:
 
     def __init__(self, program: Program, choice: Ints) -> None:
         demands = program.configurations.demands
-        self.free = program.capacity - program.taken(choice)
+        self.free = program.capacity - program.usage(choice)
         self._demands, self._columns = demands, program.configurations
         self._shape, self._share = program.configurations.shape, program.configurations.share
         self._order = np.argsort(demands.row, kind="stable")
@@ -54,9 +54,9 @@ class ResidualCapacity:
         self._change(column, 1)
 
     def _change(self, column: int, sign: int) -> None:
-        amounts = self._demands.of(int(self._shape[column]))
+        amounts = self._demands.amounts_of(int(self._shape[column]))
         if self._share is not None:
-            amounts += self._demands.of(int(self._share[column]))
+            amounts += self._demands.amounts_of(int(self._share[column]))
         for row, amount in amounts:
             if not amount:
                 continue

@@ -33,7 +33,7 @@ def shapes(nodes: list[Node], rules: Rules, reqs: set[int]) -> list[dict[NodeNam
         rules=rules,
     )
     columns = generate(
-        [job], AvailableResources.beside(nodes, [], []), [1.0], sigma=1.4, keep_present=False
+        [job], AvailableResources.from_jobs(nodes, [], []), [1.0], sigma=1.4, keep_present=False
     )
     parts = (columns.shapes.parts(int(shape)) for shape in columns.shape)
     return [{nodes[server].name: gpus for server, gpus in part} for part in parts]

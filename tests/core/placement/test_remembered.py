@@ -29,7 +29,7 @@ def speed(cached_job: Job, store: JobCache, calls: list[float], key: str = "spee
         calls.append(cached_job.throughput[A].aggregated[1])
         return calls[-1]
 
-    return store.of(cached_job, key, work)
+    return store.lookup(cached_job, key, work)
 
 
 def test_jobs_with_the_same_tables_share_an_answer() -> None:
@@ -44,7 +44,7 @@ def test_jobs_with_the_same_tables_share_an_answer() -> None:
 def test_none_is_an_answer_too() -> None:
     cached_job, store, calls = job(2.0), JobCache(), list[str]()
     for _ in range(2):
-        assert store.of(cached_job, "x", lambda: calls.append("asked")) is None
+        assert store.lookup(cached_job, "x", lambda: calls.append("asked")) is None
     assert calls == ["asked"]
 
 

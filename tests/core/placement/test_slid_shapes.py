@@ -70,7 +70,7 @@ def rows_of(shapes: ShapesOfSize) -> list[tuple[tuple[int, int], ...]]:
 @given(st.lists(st.integers(0, 8), min_size=1, max_size=6), st.integers(2, 40))
 def test_shapes_hold_the_size_on_as_few_servers_as_filled_ones(idle: list[int], size: int) -> None:
     neighbours = Neighbours(np.arange(len(idle)), np.array(idle, dtype=np.int64))
-    plain, slid = neighbours.filled(size), neighbours.slid(size)
+    plain, slid = neighbours.fill_servers(size), neighbours.slid(size)
     rows = rows_of(slid)
     assert len(rows) == len(set(rows))
     assert slid.servers.shape[1] == plain.servers.shape[1]

@@ -36,7 +36,7 @@ def ran(seconds: float, *, gpus: int = 1, gpu_type: GpuType = A100, says: float 
 
 def test_an_honest_report_counts_as_it_is() -> None:
     training = progress(ran(100.0, says=1000.0), SPEEDS)
-    assert (training.done, training.due) == (1000.0, 1000.0)
+    assert (training.samples, training.due) == (1000.0, 1000.0)
 
 
 def test_before_it_runs_nothing_is_due() -> None:
@@ -46,7 +46,7 @@ def test_before_it_runs_nothing_is_due() -> None:
 def test_a_report_of_more_than_the_gpus_can_have_trained_counts_as_that_at_most() -> None:
     """ "99.9 % done" at all times made every job of a user the next to end."""
     claim = progress(ran(100.0, says=999_000.0), SPEEDS)
-    assert claim.done == FASTER * 1000.0
+    assert claim.samples == FASTER * 1000.0
 
 
 @pytest.mark.parametrize("says", [0.0, 9.99])
@@ -66,7 +66,7 @@ def test_a_job_a_third_slower_than_its_speeds_is_believed() -> None:
 
 def test_spread_gpus_are_given_the_benefit_of_the_doubt() -> None:
     spread = progress(ran(100.0, gpus=4, says=1e9), SPEEDS)
-    assert spread.done == FASTER * 100.0 * 4 * 10.0  # as one GPU alone
+    assert spread.samples == FASTER * 100.0 * 4 * 10.0  # as one GPU alone
     assert progress(ran(100.0, gpus=4), SPEEDS).due == 100.0 * 4 * 4.0
     assert progress(ran(100.0, gpu_type=V100), SPEEDS).due == 200.0
 
@@ -74,7 +74,7 @@ def test_spread_gpus_are_given_the_benefit_of_the_doubt() -> None:
 def test_who_lets_several_gpus_look_slow_is_not_held_to_that() -> None:
     """The job looked as if it would end last, which `tail_weight` starts sooner."""
     slow = {A100: ThroughputTable({1: 10.0, 4: 1e-9}, {2: 1e-9})}
-    assert progress(ran(100.0, gpus=4, says=3000.0), slow).done == 3000.0
+    assert progress(ran(100.0, gpus=4, says=3000.0), slow).samples == 3000.0
 
 
 def test_a_slow_server_and_restarts_are_excuses_up_to_a_point() -> None:
@@ -91,7 +91,7 @@ def test_a_slow_server_and_restarts_are_excuses_up_to_a_point() -> None:
 def test_no_report_is_doubted_where_no_speed_was_measured(
     speeds: dict[GpuType, ThroughputTable],
 ) -> None:
-    assert progress(ran(100.0, says=1e12), speeds).done == 1e12
+    assert progress(ran(100.0, says=1e12), speeds).samples == 1e12
 
 
 amounts = st.floats(0.0, 1e15)
@@ -110,5 +110,5 @@ def test_whatever_a_job_says_it_counts_within_the_tolerance(
         ran(seconds, gpus=gpus, says=says), {A100: ThroughputTable({1: speed}, {2: speed})}
     )
     possible = seconds * gpus * speed if seconds > 0.0 else inf
-    assert 0.0 <= training.done <= min(says, FASTER * possible * (1 + 1e-9))
-    assert training.done <= training.due <= max(says, possible)
+    assert 0.0 <= training.samples <= min(says, FASTER * possible * (1 + 1e-9))
+    assert training.samples <= training.due <= max(says, possible)

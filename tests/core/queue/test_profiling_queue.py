@@ -185,7 +185,7 @@ def test_who_is_not_profiled() -> None:
     world.add(4, "held")
     world.jobs[-1] = replace(world.jobs[-1], state=JobState.HELD)
     world.add(5, "huge", 64)
-    world.add(6, "first", awaited=True)
+    world.add(6, "first", is_awaited=True)
     assert starts(world.look()) == {}
 
 
@@ -193,7 +193,7 @@ def test_it_says_why_a_job_gets_no_run() -> None:
     world = World()
     world.add(1, "pinned", suffix=";preempt=no")
     world.add(2, "once", requeue=False)
-    world.add(3, "first", awaited=True)
+    world.add(3, "first", is_awaited=True)
     world.add(4, "ranks", options=ScriptOptions(ranks=8))
     world.add(5, "measured", suffix=";preempt=no")
     world.add(6, "able")
@@ -278,7 +278,7 @@ def test_a_run_without_figures_waits_one_look_for_its_report_then_has_failed() -
     second = world.look(first.updates[0], now=NOW + 5.0)
     assert second.updates[0].closed
     waiting = {JobId("1"): Reason(ReasonCode.LOST_TO_OTHERS, "lost")}
-    assert second.explained(waiting)[JobId("1")].text == (
+    assert second.explain(waiting)[JobId("1")].text == (
         "lost; its profile run on a100 (n0) failed: it ended before it had measured enough"
     )
     assert starts(second) == {"2": "n2"}, "neither job 1 again, nor w on a100"

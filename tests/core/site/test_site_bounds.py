@@ -28,7 +28,7 @@ from hopsd.model.site import (
     Partition,
     Qos,
     SiteRules,
-    typed,
+    kind_of_type,
 )
 
 
@@ -47,7 +47,7 @@ def read(number: int, user: str = "alice", **changes: object) -> JobReading:
 
 def rules(*parts: Association | Qos | Partition, **fields: object) -> SiteRules:
     return SiteRules(
-        limited=True,
+        has_limits=True,
         associations={
             (a.account, a.user, a.partition): a for a in parts if isinstance(a, Association)
         },
@@ -59,7 +59,7 @@ def rules(*parts: Association | Qos | Partition, **fields: object) -> SiteRules:
 
 def rows(site: SiteRules, jobs: list[Job], holders: tuple[Holder, ...] = ()) -> list[Limit]:
     reading = Reading(
-        0.0, (), tuple(read(int(j.id), j.user) for j in jobs), others=holders, site=site
+        0.0, (), tuple(read(int(j.id), j.user) for j in jobs), other_holders=holders, site=site
     )
     return list(limit_rows(reading, jobs))
 
@@ -96,7 +96,7 @@ def test_what_plain_jobs_use_is_subtracted_and_shown() -> None:
 
 def test_a_row_that_could_not_keep_anything_back_is_left_out() -> None:
     assert rows(rules(Qos("small", per_user={Kind.GPUS: 4, Kind.JOBS: 2})), [job(1), job(2)]) == []
-    assert rows(replace(rules(SMALL), limited=False), [job(1), job(2)]) == []
+    assert rows(replace(rules(SMALL), has_limits=False), [job(1), job(2)]) == []
 
 
 def test_accounts_bound_all_below_them_and_users_their_jobs() -> None:
@@ -180,10 +180,10 @@ def test_running_jobs_stay_where_others_use_up_their_limit() -> None:
     waits = replace(exempt, allocation=Allocation())
     assert staying_ids(site, waits, *reads[1:]) == frozenset()
     plain = Holder(JobId("9"), UserName("bob"), "lab", "own", "gpu", 2, 2)
-    assert staying_ids(site, waits, *reads[1:], others=(plain,)) == {JobId("2")}
+    assert staying_ids(site, waits, *reads[1:], other_holders=(plain,)) == {JobId("2")}
     lowered_site = rules(exempt_qos, lab(group={Kind.GPUS: 2}), in_lab("alice"), in_lab("bob"))
     assert staying_ids(lowered_site) == frozenset()
-    assert staying_ids(replace(site, limited=False)) == frozenset()
+    assert staying_ids(replace(site, has_limits=False)) == frozenset()
 
 
 def partitions_for(request: JobReading, site: SiteRules) -> str | Reason:
@@ -200,7 +200,7 @@ def test_who_is_refused_in_all_partitions_is_told_of_each() -> None:
     site = rules(
         Partition("a", accounts=frozenset({"ops"})),
         Partition("b", seconds=600.0),
-        Qos("small", each={Kind.GPUS: 1}),
+        Qos("small", per_job={Kind.GPUS: 1}),
     )
     reason = partitions_for(read(1, partition="a,b"), site)
     assert reason == Reason(
@@ -214,7 +214,7 @@ def test_who_is_refused_in_all_partitions_is_told_of_each() -> None:
 
 
 def test_a_job_waits_where_one_of_its_partitions_is_used_up() -> None:
-    spent_qos = Qos("spent", group={Kind.GPU_MINUTES: 9}, used={Kind.GPU_MINUTES: 9})
+    spent_qos = Qos("spent", group={Kind.GPU_MINUTES: 9}, usage={Kind.GPU_MINUTES: 9})
     site = rules(
         Partition("a", nodes=0), Partition("b", own_qos="spent"), spent_qos, SMALL, safe=True
     )
@@ -236,11 +236,13 @@ def test_a_job_is_counted_in_a_partition_that_has_room_for_it() -> None:
     """Slurm goes on to its next partition where a limit of one is reached."""
     plain = Holder(JobId("9"), UserName("bob"), "lab", "small", "a", 1, 4)
     asks, request = job(1, reqs=(2, 4)), read(1, partition="a,b")
-    reading = Reading(0.0, (), (request,), others=(plain,), site=rules(*FULL))
+    reading = Reading(0.0, (), (request,), other_holders=(plain,), site=rules(*FULL))
     no_room = "no room in partition a: QOS of_a, 1 of 2 GPUs used"
     assert PartitionSelector(reading).partitions(asks, request) == ("b", no_room)
     assert PartitionSelector(reading).partitions(job(1), request) == ("a,b", "")
-    full_reading = replace(reading, others=(plain, replace(plain, id=JobId("8"), partition="b")))
+    full_reading = replace(
+        reading, other_holders=(plain, replace(plain, id=JobId("8"), partition="b"))
+    )
     remark = "no room in partition b: QOS of_b, 1 of 1 job used"
     assert PartitionSelector(full_reading).partitions(asks, request) == ("a,b", remark)
     small_qos = Qos("small", group={Kind.GPUS: 2})
@@ -283,7 +285,7 @@ def test_a_row_counts_what_a_gpu_of_each_job_takes_of_it(
     jobs = [with_rules(1, **fields), with_rules(2, **fields)]
     [row] = rows(site, jobs)
     assert (row.gpus, row.unit, set(row.per_gpu.values())) == (maximum, kind, {weight})
-    assert row.taken(JobId("1"), 2) == 2 * weight
+    assert row.amount(JobId("1"), 2) == 2 * weight
     assert rows(rules(Qos("small", group={kind: 1000 * maximum})), jobs) == []
 
 
@@ -297,7 +299,7 @@ def test_billing_is_by_the_partitions_weights_in_whole_numbers() -> None:
 
 
 def test_gpus_of_a_type_count_for_those_who_name_it() -> None:
-    site = rules(Qos("small", group={typed("a100"): 1}))
+    site = rules(Qos("small", group={kind_of_type("a100"): 1}))
     reading = Reading(
         0.0, (), (read(1, options=ScriptOptions(gpu_type=GpuType("a100"))), read(2)), site=site
     )
@@ -438,7 +440,7 @@ def test_licences_let_as_many_jobs_run_as_there_are() -> None:
         0.0,
         (),
         (*(read(n, licences={"matlab": n}) for n in (1, 2)), read(3)),
-        licences={"matlab": Licence(total=4, used=2)},
+        licences={"matlab": Licence(total=4, in_use=2)},
     )
     [row] = limit_rows(reading, [job(1), job(2), job(3)])
     assert (row.jobs, row.count, row.gpus) == (frozenset(map(JobId, "12")), 1, None)
@@ -456,11 +458,11 @@ def counts_within(asks: Job, site: SiteRules, largest: int = 8, **fields: object
 def test_one_job_keeps_the_counts_that_it_may_have() -> None:
     asks = job(1, reqs=(1, 2, 4, 8))
     for site in (
-        rules(Qos("small", each={Kind.GPUS: 4})),
-        rules(Qos("small", each={Kind.GPU_MINUTES: 80})),
-        rules(in_lab("alice", each={Kind.GPUS: 4})),
-        rules(in_lab("alice", each={Kind.GPUS: 1}), Qos("small", each={Kind.GPUS: 4})),
-        rules(in_lab("alice", each={Kind.NODES: 1}), Qos("small", per_node={Kind.GPUS: 5})),
+        rules(Qos("small", per_job={Kind.GPUS: 4})),
+        rules(Qos("small", per_job={Kind.GPU_MINUTES: 80})),
+        rules(in_lab("alice", per_job={Kind.GPUS: 4})),
+        rules(in_lab("alice", per_job={Kind.GPUS: 1}), Qos("small", per_job={Kind.GPUS: 4})),
+        rules(in_lab("alice", per_job={Kind.NODES: 1}), Qos("small", per_node={Kind.GPUS: 5})),
     ):
         bounded_job = counts_within(asks, site)
         assert isinstance(bounded_job, Job)
@@ -497,7 +499,7 @@ def test_a_job_that_no_rule_lets_run_is_told_which() -> None:
         assert isinstance(reason, Reason)
         return reason
 
-    assert reason_of(rules(Qos("small", each={Kind.GPUS: 2}))) == Reason(
+    assert reason_of(rules(Qos("small", per_job={Kind.GPUS: 2}))) == Reason(
         ReasonCode.NO_CONFIGURATION,
         "QOS small, 2 GPUs of one job: at most 2 GPUs; it asks for 4 or more",
     )
@@ -512,13 +514,13 @@ def test_a_job_that_no_rule_lets_run_is_told_which() -> None:
     short = reason_of(rules(Partition("gpu", seconds=3600.0)), time_limit_seconds=7200.0)
     assert short.text.startswith("its time limit of 120 minutes is above the 60 of partition gpu")
     spent_reason = reason_of(
-        rules(Qos("small", group={Kind.GPU_MINUTES: 9}, used={Kind.GPU_MINUTES: 9}))
+        rules(Qos("small", group={Kind.GPU_MINUTES: 9}, usage={Kind.GPU_MINUTES: 9}))
     )
     assert (spent_reason.code, "9 of 9 GPU minutes used" in spent_reason.text) == (
         ReasonCode.LIMIT,
         True,
     )
-    wall = {"group": {Kind.WALL_MINUTES: 30}, "used": {Kind.WALL_MINUTES: 15}}
+    wall = {"group": {Kind.WALL_MINUTES: 30}, "usage": {Kind.WALL_MINUTES: 15}}
     assert isinstance(counts_within(job(1), rules(Qos("small", **wall))), Job)
     wall_reason = reason_of(rules(Qos("small", **wall), safe=True))
     assert (wall_reason.code, "15 of 30 minutes of run time" in wall_reason.text) == (
@@ -530,7 +532,7 @@ def test_a_job_that_no_rule_lets_run_is_told_which() -> None:
 
 
 def test_minutes_of_all_time_are_kept_for_what_runs_where_slurm_is_safe() -> None:
-    spent_qos = Qos("small", group={Kind.GPU_MINUTES: 200}, used={Kind.GPU_MINUTES: 50})
+    spent_qos = Qos("small", group={Kind.GPU_MINUTES: 200}, usage={Kind.GPU_MINUTES: 50})
     jobs = [job(1), job(2)]
     [row] = rows(rules(spent_qos, safe=True), jobs)
     assert (row.gpus, set(row.per_gpu.values())) == (150, {60})

@@ -25,7 +25,7 @@ from hopsd.round.settings import RoundSettings
 V100 = GpuType("v100")
 SETTINGS = RoundSettings(seconds=60.0, plan=PlanSettings(time_limit_seconds=5.0))
 FOUR_IN_A = SiteRules(
-    limited=True,
+    has_limits=True,
     qos={"of_a": Qos("of_a", group={Kind.GPUS: 4})},
     partitions={"a": Partition("a", own_qos="of_a"), "b": Partition("b")},
 )
@@ -156,7 +156,7 @@ def test_no_job_stops_at_a_rounds_start_because_others_use_up_its_limit() -> Non
     exempt_job = replace(job(2, "a", 4), qos="own", account="lab")
     port = cluster([node("n0", "a"), node("n1", "a")], [replace(job(1, "a", 4), account="lab")])
     port.site = SiteRules(
-        limited=True,
+        has_limits=True,
         associations={("lab", "", ""): Association("lab", UserName(""), group={Kind.GPUS: 4})},
         qos={"own": Qos("own", group={Kind.GPUS: 8})},
     )

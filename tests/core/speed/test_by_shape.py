@@ -145,7 +145,7 @@ def test_an_estimate_is_the_surer_the_more_and_the_nearer_was_measured() -> None
             )
         by_shape = estimate_of(knowledge_of_width).tables[A].by_shape
         assert by_shape is not None
-        low, high = by_shape.between(8, 2)
+        low, high = by_shape.interval(8, 2)
         assert low < by_shape.per_gpu(8, 2) < high
         return log(high / low)
 
@@ -201,7 +201,7 @@ def test_whatever_is_reported_every_shape_has_a_speed(
         for gpus, nodes in (*SHAPES, (1024, 128), (65_536, 8192)):
             assert 1e-6 <= per_gpu(table, gpus, nodes) <= 1e9
             if table.by_shape is not None:
-                low, high = table.by_shape.between(gpus, nodes)
+                low, high = table.by_shape.interval(gpus, nodes)
                 assert 0.0 < low <= per_gpu(table, gpus, nodes) <= high
 
 
@@ -222,7 +222,7 @@ def test_a_new_version_of_a_program_starts_from_the_old_ones_figures_with_less_w
         )
         by_shape = estimator.estimate(new).tables[A].by_shape
         assert by_shape is not None
-        low, high = by_shape.between(2, 2)
+        low, high = by_shape.interval(2, 2)
         return estimator.estimate(new), by_shape.per_gpu(2, 2), high / low
 
     estimate, rate, width = speeds()

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hopsd.core.speed.estimator import Estimator, EstimatorSettings
-from hopsd.core.speed.plausible import OVER_CPU, SPREAD, TOGETHER, TYPES, plausible_tables
+from hopsd.core.speed.plausible import ONE_SERVER, OVER_CPU, SPREAD, TYPES, plausible_tables
 from hopsd.core.speed.throughput import per_gpu
 from hopsd.model.ids import GpuType, NodeName, WorkloadName
 from hopsd.model.job import Node, ThroughputTable
@@ -46,7 +46,7 @@ def test_a_faked_speed_gains_no_more_than_was_ever_measured(factor: float) -> No
     for table in tables.values():
         alone = table.aggregated[1]
         assert all(
-            TOGETHER.minimum * 0.99 <= rate / alone <= TOGETHER.maximum * 1.01
+            ONE_SERVER.minimum * 0.99 <= rate / alone <= ONE_SERVER.maximum * 1.01
             or math.isclose(rate, 1e-6)
             for rate in table.aggregated.values()
         )
@@ -96,7 +96,7 @@ def test_no_two_speeds_of_a_workload_are_further_apart_than_plausible(
         for t in bounded_tables.values()
         for r in (*t.aggregated.values(), *t.distributed.values())
     ]
-    widest = OVER_CPU * TOGETHER.maximum / SPREAD.minimum
+    widest = OVER_CPU * ONE_SERVER.maximum / SPREAD.minimum
     assert not rates or max(rates) / max(min(rates), 1e-6) <= widest * 1.001
     rebounded_tables = plausible_tables(bounded_tables)
     for gpu_type, table in bounded_tables.items():

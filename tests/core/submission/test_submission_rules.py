@@ -137,7 +137,7 @@ def test_types_nodes_and_other_gres_name_the_nodes() -> None:
     assert rules().nodes is None
     assert rules("type:v100").nodes == {"n1"}
     assert rules("nodes:n[1-2]").nodes == {"n1", "n2"}
-    assert rules(excluded=frozenset({"n0"})).nodes == {"n1", "n2"}
+    assert rules(excluded_nodes=frozenset({"n0"})).nodes == {"n1", "n2"}
     assert rules("gres:VRAM:20G").nodes == {"n0", "n2"}
     assert rules("gres:VRAM:50G").nodes == set()
     assert rules("disk:900000").nodes == {"n0", "n2"}
@@ -293,7 +293,7 @@ def test_jobs_keep_to_what_slurm_starts_over_several_blocks(
     has_note: bool,
 ) -> None:
     blocks = BlockRule.from_reading(Reading(0.0, BLOCK_NODES, (), several_blocks=several))
-    rules, note = blocks.applied(Rules(shape=shape), reqs)
+    rules, note = blocks.apply(Rules(shape=shape), reqs)
     assert (rules.shape, rules.max_switches) == expected
     assert bool(note) == has_note
 

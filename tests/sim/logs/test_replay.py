@@ -120,7 +120,7 @@ def test_no_gpu_second_is_lost_or_won(jobs: list[tuple[float, float, float, int]
         for i, (since, wait, run, gpus) in enumerate(jobs)
     ]
     whole = replay(logged_jobs, CLUSTER, 0.0, 30000.0, 10)
-    split = [part for job in logged_jobs for part in (job.within(0, 7000), job.within(7000, 30000))]
+    split = [part for job in logged_jobs for part in (job.clip(0, 7000), job.clip(7000, 30000))]
     total = sum(run * gpus for _, _, run, gpus in jobs)
     assert sum(job.gpu_seconds for job in whole.jobs) == pytest.approx(total)
     assert sum(job.gpu_seconds for job in split) == pytest.approx(total)

@@ -9,7 +9,7 @@ import pytest
 from hopsd.errors import SlurmError, SlurmUnavailableError
 from hopsd.model.ids import JobId, UserName
 from hopsd.model.reading import JobReading, SlurmState
-from hopsd.model.site import Association, Kind, Partition, Qos, typed
+from hopsd.model.site import Association, Kind, Partition, Qos, kind_of_type
 from hopsd.slurm.accounting.rules import (
     SiteRulesReader,
     read_associations,
@@ -61,7 +61,7 @@ def test_associations_know_their_bounds_use_and_share() -> None:
         "phys",
         UserName(""),
         parent="lab",
-        group={Kind.GPUS: 8, typed("a100"): 1},
+        group={Kind.GPUS: 8, kind_of_type("a100"): 1},
         jobs=10,
         share=0.0,
     )
@@ -70,8 +70,8 @@ def test_associations_know_their_bounds_use_and_share() -> None:
         user=UserName("news"),
         parent="phys",
         group={Kind.GPUS: 1, Kind.GPU_MINUTES: 50},
-        used={Kind.GPU_MINUTES: 7},
-        each={Kind.GPUS: 3},
+        usage={Kind.GPU_MINUTES: 7},
+        per_job={Kind.GPUS: 3},
         per_node={Kind.GPUS: 2},
         seconds=3600.0,
         jobs=10,
@@ -92,10 +92,10 @@ def test_qos_know_the_bounds_of_each_user_and_account() -> None:
                 Kind.RUNNING_GPU_MINUTES: 900,
                 Kind.WALL_MINUTES: 500,
             },
-            used={Kind.GPU_MINUTES: 40, Kind.WALL_MINUTES: 12},
+            usage={Kind.GPU_MINUTES: 40, Kind.WALL_MINUTES: 12},
             per_user={Kind.JOBS: 3},
             per_account={Kind.GPUS: 5},
-            each={Kind.GPUS: 4, Kind.GPU_MINUTES: 333},
+            per_job={Kind.GPUS: 4, Kind.GPU_MINUTES: 333},
             per_node={Kind.GPUS: 2, Kind.MEMORY: 4096},
             least={Kind.GPUS: 1},
             seconds=36000.0,
@@ -154,7 +154,7 @@ def test_the_rules_are_read_once_in_a_while_and_slurmdbd_only_where_it_is_needed
     )
     reader = SiteRulesReader(queries, share=0.05, clock=lambda: next(times))
     rules = reader.read()
-    assert (rules.limited, rules.safe, rules.qos["big"].over_partition) == (True, True, True)
+    assert (rules.has_limits, rules.safe, rules.qos["big"].over_partition) == (True, True, True)
     assert not rules.qos["normal"].over_partition
     query_count = len(queries.asked)  # type: ignore[attr-defined]
     assert reader.read() is rules
@@ -208,4 +208,4 @@ def job_in(user: str, partition: str = "main") -> JobReading:
 def test_a_site_without_accounting_has_its_partitions_alone() -> None:
     queries = QueryService(partition=PARTITIONS, config="AccountingStorageEnforce = none\n")
     rules = SiteRulesReader(queries).read()
-    assert (rules.limited, set(rules.partitions), rules.qos) == (False, {"main", "debug"}, {})
+    assert (rules.has_limits, set(rules.partitions), rules.qos) == (False, {"main", "debug"}, {})

@@ -33,7 +33,7 @@ def task(number: int, state: SlurmState = SlurmState.PENDING, **fields: Any) -> 
 
 
 def ids(jobs: list[JobReading]) -> list[str]:
-    return sorted((job.id for job in jobs if not job.throttled or job.rest), key=job_order)
+    return sorted((job.id for job in jobs if not job.is_throttled or job.rest), key=job_order)
 
 
 def tasks_in_turn_of(*jobs: JobReading, room: int = 4) -> list[JobReading]:
@@ -87,7 +87,7 @@ def test_held_tasks_keep_no_other_back() -> None:
 
 def test_beyond_the_limit_the_requeued_come_first() -> None:
     jobs = [replace(job, task_limit=2) for job in (task(1), task(2), task(3, restarts=1))]
-    throttled_by_job = {job.id: job.throttled for job in tasks_in_turn_of(*jobs)}
+    throttled_by_job = {job.id: job.is_throttled for job in tasks_in_turn_of(*jobs)}
     assert throttled_by_job == {"17_1": False, "17_2": True, "17_3": False}
 
 
@@ -128,12 +128,12 @@ def test_every_task_is_there_once_and_no_more_than_may_run(
     assert sorted(numbers) == list(range(len(states) + remaining_tasks))
     running = sum(job.state is SlurmState.RUNNING for job in visible_tasks)
     ready = [j for j in visible_tasks if j.state is SlurmState.PENDING and j.hold is not Hold.USER]
-    able = [j for j in ready if not j.throttled and j.rest is None]
+    able = [j for j in ready if not j.is_throttled and j.rest is None]
     if limit:
         assert len(able) <= max(0, limit - running)
     if len(able) + running < min(limit or room, room):
         assert not any(
-            job.rest or job.throttled for job in visible_tasks
+            job.rest or job.is_throttled for job in visible_tasks
         )  # nobody waits for nothing
 
 
@@ -200,7 +200,7 @@ def look(now: float, *jobs: JobReading) -> Reading:
 @pytest.mark.parametrize(("is_throttled", "waiting_seconds"), [(False, 100.0), (True, 20.0)])
 def test_a_task_has_waited_as_its_array_did(*, is_throttled: bool, waiting_seconds: float) -> None:
     """Not for what its own array's limit kept it from."""
-    pending_tasks = record("1-9", 1, throttled=is_throttled)
+    pending_tasks = record("1-9", 1, is_throttled=is_throttled)
     assert eligible(pending_tasks, 0.0) is not is_throttled
     records = advance_all({}, look(120.0, task(0, submit=100.0), pending_tasks), {})
     records = advance_all(records, look(180.0, task(0, submit=100.0), pending_tasks), {})

@@ -89,7 +89,7 @@ rm run.$SLURM_ARRAY_TASK_ID"""
         job: "PENDING",
     }
     pending_tasks = site.jobs()[job]
-    assert pending_tasks.throttled
+    assert pending_tasks.is_throttled
     assert str(pending_tasks.rest) == "8,10"
     site.path("go").touch()
     wait_until(lambda: site.round() and set(states(site).values()) == {"COMPLETED"})
@@ -179,7 +179,7 @@ def test_jobs_wait_for_tasks_and_tasks_for_tasks(site: Site) -> None:
             site.round() and dependants <= {j for j, s in states(site).items() if s == "COMPLETED"}
         )
     )
-    assert site.jobs()[f"{second_array}_2"].stranded
+    assert site.jobs()[f"{second_array}_2"].is_stranded
 
 
 def test_an_array_goes_back_to_plain_slurm(site: Site) -> None:

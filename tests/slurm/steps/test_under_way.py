@@ -270,8 +270,8 @@ class Saves:
         seconds_since_save = (self._slurm.now - 1008.0) % self._interval
         end = self._slurm.now - seconds_since_save - self._interval + self._seconds
         if seconds_since_save < self._seconds:
-            return SaveTimes(saving=True, at=end, every=self._interval)
-        return SaveTimes(at=end + self._interval, every=self._interval)
+            return SaveTimes(saving=True, at=end, interval=self._interval)
+        return SaveTimes(at=end + self._interval, interval=self._interval)
 
 
 def silent(slurm: FakeSlurm, **gpus: int) -> JobReading:

@@ -60,7 +60,7 @@ def members(program: Program, clique: Clique) -> Ints:
 def fit_together(program: Program, columns: tuple[int, int]) -> bool:
     """Whether a plan could have both."""
     first, second = program.configurations.jobs_of(np.array(columns))
-    return first != second and bool(np.all(program.taken(np.array(columns)) <= program.capacity))
+    return first != second and bool(np.all(program.usage(np.array(columns)) <= program.capacity))
 
 
 @settings(max_examples=40, deadline=None)

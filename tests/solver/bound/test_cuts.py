@@ -57,7 +57,7 @@ def _random_choice(program: Program, rng: np.random.Generator) -> Ints:
     columns = program.configurations
     choice = np.full(columns.jobs, -1, dtype=np.int64)
     for job in rng.permutation(columns.jobs).tolist():
-        free_capacity = program.capacity - program.taken(choice)
+        free_capacity = program.capacity - program.usage(choice)
         fits = program.fits(free_capacity)
         job_columns = np.arange(columns.start[job], columns.start[job + 1])
         job_columns = job_columns[fits[job_columns]]

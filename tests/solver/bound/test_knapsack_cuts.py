@@ -72,7 +72,9 @@ def test_parts_hold_what_items_take_of_servers() -> None:
     demands, server = program.configurations.demands, program.configurations.server
     for item in range(len(demands)):
         entries = parts.part[parts.item == item]
-        server_demands = [(row, amount) for row, amount in demands.of(item) if server[row] >= 0]
+        server_demands = [
+            (row, amount) for row, amount in demands.amounts_of(item) if server[row] >= 0
+        ]
         assert set(parts.server[entries]) == {server[row] for row, _ in server_demands}
         assert parts.weight[parts.kind[entries]].sum() == sum(
             amount for _, amount in server_demands

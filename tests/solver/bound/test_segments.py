@@ -63,7 +63,7 @@ def explicit_and_segments(seed: int, monkeypatch: pytest.MonkeyPatch) -> tuple[P
 def both_of(instance: Snapshot, monkeypatch: pytest.MonkeyPatch) -> tuple[Program, Program]:
     explicit_program = program_of(instance)
     monkeypatch.setattr(generate, "WRITTEN_MAX", 0)
-    monkeypatch.setattr(generate, "_SHARED", 0)
+    monkeypatch.setattr(generate, "_COLUMNS_PER_SET", 0)
     return explicit_program, program_of(instance)
 
 
@@ -79,7 +79,7 @@ def test_every_column_is_the_same(seed: int, monkeypatch: pytest.MonkeyPatch) ->
     assert len(explicit_columns) == len(segment_columns) == segment_columns.segments.columns
     for name in ("start", "present", "capacity", "server"):
         assert np.array_equal(getattr(explicit_columns, name), getattr(segment_columns, name))
-    rewritten_columns = segment_columns.written()
+    rewritten_columns = segment_columns.write_out()
     numbers = np.random.default_rng(seed).integers(
         -len(explicit_columns), len(explicit_columns), 50
     )
@@ -115,7 +115,7 @@ def test_speeds_of_other_worth(seed: int, monkeypatch: pytest.MonkeyPatch) -> No
     )
     expected, segment_program = (
         build(
-            p.configurations.revalued(lambda speed, job: speed * share[job], 0.7),
+            p.configurations.revalue(lambda speed, job: speed * share[job], 0.7),
             p.urgency.tolist(),
             1.0,
             kept_share,
@@ -171,7 +171,7 @@ def test_profits_and_what_is_near_the_best(seed: int, monkeypatch: pytest.Monkey
 def test_parts_of_a_program(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     explicit_program, program = explicit_and_segments(seed, monkeypatch)
     jobs = np.arange(program.configurations.jobs) % 2 == 0
-    free_capacity = program.capacity - program.taken(greedy_by_weight(program)) // 2
+    free_capacity = program.capacity - program.usage(greedy_by_weight(program)) // 2
     for part, segment_part in (
         (restrict(explicit_program, jobs, free_capacity), restrict(program, jobs, free_capacity)),
         (drop_oversized(explicit_program), drop_oversized(program)),
@@ -352,7 +352,7 @@ def test_free_columns(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
         residual.give_back(int(choice[placed_jobs[0]]))
         choice[placed_jobs[0]] = -1
         cost = rng.uniform(0, 5, len(columns.demands))
-        fits = program.fits(program.capacity - program.taken(choice))
+        fits = program.fits(program.capacity - program.usage(choice))
         starts = pairwise(columns.start.tolist())
         largest_values = [max(program.value[a:b], default=-np.inf) for a, b in starts]
         assert np.array_equal(program.most(), largest_values)
@@ -424,7 +424,7 @@ def test_a_pass_of_the_search(seed: int, monkeypatch: pytest.MonkeyPatch) -> Non
 def test_all_are_written_out_in_parts(at_once: int, monkeypatch: pytest.MonkeyPatch) -> None:
     explicit_program, program = explicit_and_segments(2, monkeypatch)
     monkeypatch.setattr(configurations, "SLICE", at_once)
-    rewritten_columns = program.configurations.written()
+    rewritten_columns = program.configurations.write_out()
     assert np.array_equal(rewritten_columns.shape, explicit_program.configurations.shape)
     assert np.array_equal(rewritten_columns.throughput, explicit_program.configurations.throughput)
 
@@ -456,7 +456,7 @@ def test_what_few_jobs_share_is_written_out(monkeypatch: pytest.MonkeyPatch) -> 
     instance = snapshot(0, servers=6, jobs=15)
     monkeypatch.setattr(generate, "WRITTEN_MAX", 0)
     assert program_of(instance).configurations.segments is None
-    monkeypatch.setattr(generate, "_SHARED", 1)
+    monkeypatch.setattr(generate, "_COLUMNS_PER_SET", 1)
     assert program_of(instance).configurations.segments is not None
 
 
@@ -466,7 +466,7 @@ def test_a_larger_plan_is_as_good(seed: int, monkeypatch: pytest.MonkeyPatch) ->
     instance = snapshot(seed, servers=40, jobs=80)
     explicit_program = program_of(instance)
     monkeypatch.setattr(generate, "WRITTEN_MAX", 0)
-    monkeypatch.setattr(generate, "_SHARED", 0)
+    monkeypatch.setattr(generate, "_COLUMNS_PER_SET", 0)
     program = program_of(instance)
     assert program.configurations.segments is not None
     expected, segment_solution = (
@@ -481,7 +481,7 @@ def test_a_larger_plan_is_as_good(seed: int, monkeypatch: pytest.MonkeyPatch) ->
 def test_all_shapes_of_the_first_block_may_be_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each job has a limit below what it needs on the first type: no column there is left."""
     monkeypatch.setattr(generate, "WRITTEN_MAX", 0)
-    monkeypatch.setattr(generate, "_SHARED", 0)
+    monkeypatch.setattr(generate, "_COLUMNS_PER_SET", 0)
     instance = snapshot(0, servers=40, jobs=120)
     rules = Rules(min_gpus=((instance.nodes[0].gpu_type, 4),))
     jobs = tuple(replace(job, reqs=(1, 2, 4), rules=rules) for job in instance.jobs)

@@ -23,11 +23,11 @@ def test_slices_change_nothing(seed: int, at_once: int, monkeypatch: pytest.Monk
     before = program_of(instance)
     groups = column_groups(before)
     share = np.linspace(0.1, 0.9, before.configurations.jobs)
-    revalued_columns = before.configurations.revalued(lambda speed, job: speed * share[job], 0.7)
+    revalued_columns = before.configurations.revalue(lambda speed, job: speed * share[job], 0.7)
     monkeypatch.setattr(configurations, "SLICE", at_once)
     program = program_of(instance)
     assert np.array_equal(program.value, before.value)
-    sliced_columns = program.configurations.revalued(lambda speed, job: speed * share[job], 0.7)
+    sliced_columns = program.configurations.revalue(lambda speed, job: speed * share[job], 0.7)
     assert np.array_equal(sliced_columns.throughput, revalued_columns.throughput)
     start, job = program.configurations.start, program.configurations.job_of_column()
     ends = [0, *(last for _, last in program.configurations.slices())]

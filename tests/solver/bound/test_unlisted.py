@@ -90,7 +90,7 @@ def test_the_best_sets_are_the_cheapest_of_all(seed: int, monkeypatch: pytest.Mo
     for sets, servers in better_sets(program, prices, np.random.default_rng(0), 0):
         cost = np.zeros(len(leaf))
         cost[sets.able.servers] = prices.item[sets.whole]
-        listed = every[sets.key].listed.servers
+        listed = every[sets.key].listed_shapes.servers
         few = leaves_of(leaf, listed) <= leaves_of(leaf, servers[None, :])
         assert every[sets.key].find(servers) >= 0
         assert cost[servers].sum() == pytest.approx(cost[listed[few]].sum(axis=1).min())

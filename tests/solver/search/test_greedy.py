@@ -38,7 +38,7 @@ def test_what_is_free_is_known_after_every_change(seed: int) -> None:
         elif (fits := np.flatnonzero(residual.fits(first, last))).size:
             choice[job] = first + int(rng.choice(fits))
             residual.take(int(choice[job]))
-        free_capacity = program.capacity - program.taken(choice)
+        free_capacity = program.capacity - program.usage(choice)
         assert np.array_equal(residual.free, free_capacity)
         assert np.array_equal(residual.fits(0, len(columns)), program.fits(free_capacity))
 
