@@ -37,7 +37,7 @@ class _Starts:
     def give(self, job: int, kind: int) -> bool:
         """Start the job there if it fits now."""
         gpus, seconds = int(self.work.gpus[job]), float(self.work.seconds[job, kind])
-        if gpus > self.machines.unclaimed(kind) or not np.isfinite(seconds):
+        if gpus > self.machines.unclaimed_devices(kind) or not np.isfinite(seconds):
             return False
         start, parts = self.machines.earliest(kind, gpus)
         if start > self.machines.now:

@@ -109,7 +109,7 @@ def sched_allox(site: _Site) -> None:
     serial = instance.scale[:, None] * instance.train + instance.sync
     seconds = (instance.rounds[:, None] * serial)[jobs]
     ready = np.maximum(site.free - site.now, 0.0)
-    matching = match(Queues.of(seconds, instance.gpu_type, ready))
+    matching = match(Queues.build(seconds, instance.gpu_type, ready))
     for gpu in idle.tolist():
         first = matching.first(gpu)
         if first is not None:

@@ -68,7 +68,7 @@ def _as_waiting(snapshot: Snapshot) -> Snapshot:
 def _shortest(situation: Situation) -> dict[int, int]:
     """Job to type, by remaining run time, until no devices are left."""
     work = situation.work
-    unclaimed_gpus = [situation.machines.unclaimed(kind) for kind in range(len(work.types))]
+    unclaimed_gpus = [situation.machines.unclaimed_devices(kind) for kind in range(len(work.types))]
     assignment: dict[int, int] = {}
     for flat in np.argsort(work.seconds, axis=None, kind="stable").tolist():
         job, kind = divmod(flat, len(work.types))

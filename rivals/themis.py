@@ -67,7 +67,7 @@ class Rival:
             j for j in jobs if any(servers.runs_on(j, t, min(j.reqs)) for t in servers.types)
         ]
         types = {node.name: node.gpu_type for node in snapshot.nodes}
-        market = Market.of(snapshot, apps)
+        market = Market.from_apps(snapshot, apps)
         placements |= self.give(Round(snapshot, settings, servers, market, apps, runnable, types))
         pools, runnable_ids = pools_of(snapshot.nodes), {job.id for job in runnable}
         reason = Reason(ReasonCode.LOST_TO_OTHERS, "idle GPUs went to jobs of higher priority")
@@ -127,7 +127,7 @@ def _service(round_: Round) -> dict[JobId, float]:
 
 def _remaining(round_: Round) -> dict[JobId, float]:
     """Seconds of one GPU that the app of each job still needs."""
-    remaining_share = round_.market.left
+    remaining_share = round_.market.remaining
     return {
         job.id: sum(remaining_share[j.id] for j in app.jobs)
         for app in round_.apps
@@ -151,7 +151,7 @@ def _least_remaining_time(round_: Round) -> dict[JobId, Allocation]:
     def seconds(job: Job) -> float:
         allocation = round_.best(job, job.reqs)
         rate = round_.rate(job, allocation) if allocation is not None else 0.0
-        remaining_seconds = round_.market.left[job.id] * round_.market.rate[job.id]
+        remaining_seconds = round_.market.remaining[job.id] * round_.market.rate[job.id]
         return remaining_seconds / rate if rate > 0 else inf
 
     return in_order(round_, sorted(round_.jobs, key=seconds), blind=False)
@@ -246,7 +246,7 @@ def _loss(round_: Round, job: Job, before: float, after: float) -> float:
     """By how much more the loss falls within a lease."""
     seconds = max(round_.settings.lease_seconds, round_.snapshot.round.seconds)
     serial = round_.market.serial[job.id]
-    done_share = 1.0 - round_.market.left[job.id] / serial
+    done_share = 1.0 - round_.market.remaining[job.id] / serial
     total_seconds = serial * round_.market.rate[job.id]
 
     def at(speed: float) -> float:

@@ -55,7 +55,7 @@ class Servers:
         duplicate.idle = dict(self.idle)
         return duplicate
 
-    def within(self, allocation: Allocation) -> Servers:
+    def restrict(self, allocation: Allocation) -> Servers:
         """The same servers with only the GPUs of ``allocation`` idle."""
         part = copy(self)
         part.idle = dict.fromkeys(self.idle, 0) | allocation.as_dict()

@@ -147,7 +147,7 @@ def _device(node: Node) -> str:
     return "CPUs" if is_cpu(node.gpu_type) else "GPUs"
 
 
-def lost(job: Job, configurations: int, priority: float, placement_count: int) -> Reason:
+def lost_to_others(job: Job, configurations: int, priority: float, placement_count: int) -> Reason:
     """Other jobs got the GPUs of the job's configurations."""
     losers = f"any of its {configurations} configurations"
     if configurations == 1:

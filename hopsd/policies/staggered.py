@@ -30,7 +30,9 @@ class Staggered(Wrapper):
 
     def __call__(self, snapshot: Snapshot, settings: PlanSettings) -> Plan:
         plan = self._policy(snapshot, settings)
-        limit_states = [_Used(limit, plan, snapshot) for limit in _contested_limits(plan, snapshot)]
+        limit_states = [
+            _Usage(limit, plan, snapshot) for limit in _contested_limits(plan, snapshot)
+        ]
         if not limit_states:
             return plan
         jobs = {job.id: job for job in snapshot.jobs}
@@ -67,7 +69,7 @@ def _contested_limits(plan: Plan, snapshot: Snapshot) -> list[Limit]:
     return [limit for limit in snapshot.limits if not limit.exempt.isdisjoint(growing_jobs)]
 
 
-class _Used:
+class _Usage:
     """What a plan's jobs use of a limit: at first those that run, and then those that start."""
 
     def __init__(self, limit: Limit, plan: Plan, snapshot: Snapshot) -> None:

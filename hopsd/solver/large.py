@@ -249,7 +249,7 @@ def _close(
         doublings = min(turn, _TURNS - 1)
         target = program.scaled_objective(choice) / (1 - task.gap)
         cases = bound_by_branching(program, prices, target, task.give_up, _CASES * 4**doublings)
-        stuck = task.solver.failed and cases >= bound
+        stuck = task.solver.has_failed and cases >= bound
         bound = min(bound, cases)
         if stuck or _enough(program, choice, bound, task):
             break

@@ -33,7 +33,7 @@ class Queues:
     earliest: Floats
 
     @classmethod
-    def of(
+    def build(
         cls,
         seconds: npt.ArrayLike,
         kind: npt.ArrayLike,

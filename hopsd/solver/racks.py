@@ -163,8 +163,8 @@ class _Rounds:
         ]
         if monotonic() > give_up:
             return
-        packed = [(way.sets, way.servers) for _, packing in packings for way in packing]
-        self._list(packed)
+        sets = [(way.sets, way.servers) for _, packing in packings for way in packing]
+        self._list(sets)
         if self.program is not program:
             prices = prices_at(self.program, capacity_rows(self.program), prices.row)
         self._prices = prices

@@ -53,7 +53,7 @@ def solve(
         solution = solve(part, gap, seconds, seed=seed, turns=turns, solver=solver, start=start)
         is_placed = solution.choice >= 0
         solution.choice[is_placed] = columns[solution.choice[is_placed]]
-        prices = None if solution.prices is None else solution.prices.renumbered(columns)
+        prices = None if solution.prices is None else solution.prices.renumber(columns)
         return replace(solution, prices=prices)
     began = monotonic()
     give_up = began + SEARCH_SHARE * seconds
@@ -70,7 +70,7 @@ def solve(
     choice, bound, prices = solve_large(program, whole_task, running, turns)
     choice = fill_idle(program, improve_light_jobs(program, choice, task, turns))
     objective = program.scaled_objective(choice)
-    if checked_solver.failed:
+    if checked_solver.has_failed:
         log.warning("the solver gave no usable answer; the plan was made without it")
     return Solution(choice, bound, status_of(objective, bound, gap, checked_solver), prices)
 
@@ -81,4 +81,4 @@ def status_of(objective: float, bound: float, gap: float, solver: CheckedSolver)
         return PlanStatus.OPTIMAL
     if objective >= (1 - gap) * bound:
         return PlanStatus.WITHIN_GAP
-    return PlanStatus.FALLBACK if solver.failed else PlanStatus.TIME_LIMIT
+    return PlanStatus.FALLBACK if solver.has_failed else PlanStatus.TIME_LIMIT

@@ -55,7 +55,7 @@ _CLOSE = 2e-4
 # Relative, for each dive: a round with less progress is the last before it, once the bound is so
 # close to the LP's; and the share of the time in which cuts are made.
 _PROGRESS, _REACHED_SHARE, _CUT_TIME_SHARE = (5e-4, 1e-4), 2e-3, 0.5
-_MIN_VIOLATION, _USED = 1e-4, 1e-6
+_MIN_VIOLATION, _POSITIVE = 1e-4, 1e-6
 # Cliques are grown from columns that are chosen so often: steps choose many others a little.
 _IN_CLIQUE = 0.02
 # About so many columns take part in a round of steps, and so many of each job at most: those with
@@ -162,8 +162,8 @@ def _encode(result: TightenResult) -> bytes:
     np.savez(
         record,
         item=prices.item,
-        columns=prices.own.columns,
-        cost=prices.own.cost,
+        columns=prices.column_costs.columns,
+        cost=prices.column_costs.cost,
         capacity=prices.capacity,
         choice=NONE if result.choice is None else result.choice,
     )
@@ -270,8 +270,8 @@ class _Relaxation:
 
     def __init__(self, program: Program, prices: Prices) -> None:
         self._program, self._rows = program, capacity_rows(program)
-        self._parts = parts = ServerParts.of(program)
-        self._cuts = Cuts.none(len(parts.weight))
+        self._parts = parts = ServerParts.from_program(program)
+        self._cuts = Cuts.empty(len(parts.weight))
         self._job = program.configurations.job_of_column()
         self._scale = float(program.value.max())
         self.best: ItemPrices = prices
@@ -322,7 +322,7 @@ class _Relaxation:
             if self.best.bound - value <= _CLOSE * value:
                 break
             profit = duals.profit(program, slice(0, len(program.value))) - job[self._job]
-            candidates = np.flatnonzero(profit > _USED * self._scale)
+            candidates = np.flatnonzero(profit > _POSITIVE * self._scale)
             if len(candidates) > _MORE_COLUMNS:
                 relative = profit[candidates] / program.value[candidates]
                 candidates = candidates[np.argpartition(-relative, _MORE_COLUMNS)[:_MORE_COLUMNS]]
@@ -404,8 +404,8 @@ class _Relaxation:
         amount = np.concatenate(
             [np.ones(count), rows.amount[positions], factor, np.ones(len(inside))]
         )
-        used = amount > 0.0
-        return column[used], np.concatenate(row)[used], amount[used]
+        is_positive = amount > 0.0
+        return column[is_positive], np.concatenate(row)[is_positive], amount[is_positive]
 
     def _parts_of(self, columns: Ints) -> tuple[Ints, Ints]:
         """The positions among ``columns`` of those that have each part, and the part."""
@@ -419,9 +419,9 @@ class _Relaxation:
         With ``rng`` another one each time.
         """
         program = self._program
-        used = self._active[self._x > _USED]
+        positive_columns = self._active[self._x > _POSITIVE]
         columns_tried, likely = promising_columns(program, self.best)
-        columns = np.union1d(used, columns_tried)
+        columns = np.union1d(positive_columns, columns_tried)
         if not able_to_dive() or len(columns) > COLUMNS_MAX:
             return None
         column, row, amount = self._entries(columns)
@@ -430,7 +430,7 @@ class _Relaxation:
         start = np.searchsorted(column[order], np.arange(len(columns) + 1))
         value, upper = program.value[columns] / self._scale, np.ones(len(columns))
         model = Model(value, start, row[order], amount[order], self._limits()[distinct_rows], upper)
-        likely = np.isin(columns, np.union1d(used, columns_tried[likely]))
+        likely = np.isin(columns, np.union1d(positive_columns, columns_tried[likely]))
         preference = None
         if rng is not None:
             preference = rng.uniform(1 - _SPREAD, 1 + _SPREAD, len(columns))
@@ -439,8 +439,8 @@ class _Relaxation:
 
     def _add_cuts(self, give_up: float) -> bool:
         """Add cuts that the LP's solution violates; returns whether there are any."""
-        chosen = np.where(self._x >= _IN_CLIQUE, self._x, 0.0)
-        cliques = self._finder.find(self._active, chosen, give_up)
+        amounts = np.where(self._x >= _IN_CLIQUE, self._x, 0.0)
+        cliques = self._finder.find(self._active, amounts, give_up)
         self._cliques += cliques
         short = self._program.configurations.short_of_more_than_gpus
         return (short and self._cut_knapsacks(give_up)) or bool(cliques)
@@ -473,7 +473,7 @@ class _Relaxation:
         server_index = np.array(server)
         unit = np.maximum(1, parts.capacity[server_index, 0]).astype(np.float64)
         new = Cuts(server_index, np.array(factor) * unit[:, None], unit)
-        self._cuts, order = Cuts.joined(self._cuts.some(binding), new)
+        self._cuts, order = Cuts.join(self._cuts.select(binding), new)
         self._keys = [keys[cut_index] for cut_index in order.tolist()]
         return True
 
@@ -487,7 +487,7 @@ class _Relaxation:
         rows = columns = 0
         for group in self._classes:
             for server in group.servers.tolist():
-                kinds = np.flatnonzero((load[server] > _USED) & (weight[:, 0] > 0))
+                kinds = np.flatnonzero((load[server] > _POSITIVE) & (weight[:, 0] > 0))
                 if not len(kinds):
                     continue
                 by_size = np.argsort(-load[server, kinds] * weight[kinds, 0], kind="stable")
@@ -548,7 +548,7 @@ class _PrimalDual(_Relaxation):
         x, self._active = self._solution(columns), columns
         saddle = approach(self._packing(columns), self._row, x, _STEPS_OF_ROUND, give_up)
         self._last, self._row, self._x = self._prices(saddle.prices), saddle.prices, saddle.x
-        self.best = min(self.best, self._last, key=lambda known: known.bound)
+        self.best = min(self.best, self._last, key=lambda prices: prices.bound)
         return self.best
 
     def cut(self, give_up: float) -> bool:
@@ -558,13 +558,13 @@ class _PrimalDual(_Relaxation):
             self._row, [first, first + len(self._cuts.limit)]
         )
         price_of = dict(zip(self._keys, self._price.tolist(), strict=True))
-        added = False
+        has_new_cuts = False
         with suppress(SolverError):
-            added = self._add_cuts(give_up)
+            has_new_cuts = self._add_cuts(give_up)
         of_cuts = np.array([price_of.get(key, 0.0) for key in self._keys])
         of_new_cliques = np.zeros(len(self._cliques) - cliques)
         self._row = np.concatenate([of_rows, of_cuts, of_cliques, of_new_cliques])
-        return added or len(self._cliques) > cliques
+        return has_new_cuts or len(self._cliques) > cliques
 
     def dive_by_steps(self, give_up: float, rng: np.random.Generator | None = None) -> Ints:
         """A choice (jobs,) by diving; with ``rng`` another one each time."""
@@ -594,13 +594,17 @@ class _PrimalDual(_Relaxation):
         """The relaxation over ``columns`` (sorted): its rows but those of jobs."""
         jobs = self._program.configurations.jobs
         column, row, amount = self._entries(columns)
-        kept = row >= jobs
+        in_capacity = row >= jobs
         scale = np.ones(len(self._limits()) - jobs)
         scale[len(self._rows.limit) + len(self._cuts.limit) :] = _OF_CLIQUE
-        entries = column[kept], row[kept] - jobs, amount[kept] * scale[row[kept] - jobs]
+        entries = (
+            column[in_capacity],
+            row[in_capacity] - jobs,
+            amount[in_capacity] * scale[row[in_capacity] - jobs],
+        )
         limit = self._limits()[jobs:] * scale
         value, job = self._program.value[columns], self._job[columns].astype(np.int64)
-        return Packing.of(value, job, entries, limit)
+        return Packing.build(value, job, entries, limit)
 
     def _prices(self, row: Floats) -> ItemPrices:
         """What follows from the prices ``row`` of the rows, cuts and cliques."""
@@ -626,7 +630,9 @@ def _interpolate(
     """The prices at a ``share`` of the way from the first to the second."""
     item = first.item + share * (second.item - first.item)
     capacity = first.capacity + share * (second.capacity - first.capacity)
-    return prices_of_items(program, item, capacity, first.own.between(second.own, share))
+    return prices_of_items(
+        program, item, capacity, first.column_costs.interpolate(second.column_costs, share)
+    )
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from hopsd.model.job import Job, Node, ThroughputTable
 from hopsd.model.plan import PlanSettings, RoundInfo, Snapshot
 from hopsd.model.reason import without_jobs
 from hopsd.model.rules import Limit, Rules
-from hopsd.policies.reasons import lost, nothing_fits, over_limit
+from hopsd.policies.reasons import lost_to_others, nothing_fits, over_limit
 from hopsd.policies.registry import get
 
 ASKS = "it asks for 2 GPUs or more"
@@ -94,7 +94,7 @@ def test_a_full_cluster_is_called_so() -> None:
 
 
 def test_one_job_and_one_configuration_are_singular() -> None:
-    assert lost(job("1", 1), 1, 0.5, 1).text == (
+    assert lost_to_others(job("1", 1), 1, 0.5, 1).text == (
         "its priority is 0.5, and what 1 job placed got was worth more than its only"
         " configuration (of 1 GPU)"
     )

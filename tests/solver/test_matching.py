@@ -17,7 +17,7 @@ GPU, CPU = 0, 1
 
 def test_the_example_of_section_3_1() -> None:
     """Jobs 2 and 3 on the GPU in that order, job 1 on the CPU: 17 in all."""
-    schedule = match(Queues.of([[3, 4], [4, 6], [5, 10]], [GPU, CPU]))
+    schedule = match(Queues.build([[3, 4], [4, 6], [5, 10]], [GPU, CPU]))
     assert schedule.cost == 17
     assert schedule.machine.tolist() == [CPU, GPU, GPU]
     assert schedule.place.tolist() == [1, 2, 1]
@@ -34,13 +34,13 @@ def test_the_example_of_section_3_1() -> None:
 )
 def test_two_gpus_and_two_cpus(seconds: list[list[float]], total: float) -> None:
     kind = [GPU, GPU, CPU, CPU]
-    assert match(Queues.of(seconds, kind)).cost == total
+    assert match(Queues.build(seconds, kind)).cost == total
     assert exhaustive(seconds, kind, [0.0] * 4, [0.0] * len(seconds)) == total
 
 
 def test_the_wait_for_a_busy_machine_counts_from_arrival() -> None:
     """Figure 8: arrival at 4, free at 10, 5 to run: 11."""
-    assert match(Queues.of([[5]], [GPU], ready=[10], arrival=[4])).cost == 11
+    assert match(Queues.build([[5]], [GPU], ready=[10], arrival=[4])).cost == 11
 
 
 def exhaustive(
@@ -85,7 +85,7 @@ def test_no_schedule_has_less_completion_time(
     case: tuple[list[list[float]], list[int], list[float], list[float]],
 ) -> None:
     seconds, kind, ready, arrival = case
-    schedule = match(Queues.of(seconds, kind, ready, arrival))
+    schedule = match(Queues.build(seconds, kind, ready, arrival))
     assert schedule.cost == pytest.approx(exhaustive(seconds, kind, ready, arrival))
     positions = list(zip(schedule.machine.tolist(), schedule.place.tolist(), strict=True))
     assert len(set(positions)) == len(positions)

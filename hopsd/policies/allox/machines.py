@@ -155,7 +155,7 @@ class Machines:
         finite_times: Floats = times[np.isfinite(times)]
         return finite_times
 
-    def unclaimed(self, kind: int) -> int:
+    def unclaimed_devices(self, kind: int) -> int:
         """The number of devices of a type that are idle and not reserved."""
         return int((self._free[kind] <= self.now).sum())
 

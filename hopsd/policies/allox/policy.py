@@ -135,7 +135,7 @@ class _Scheduler:
         return frozenset(order[: eligible_users(len(order), alpha)])
 
     def _could_start(self) -> bool:
-        kinds = [t for t in range(len(self._work.types)) if self._machines.unclaimed(t)]
+        kinds = [t for t in range(len(self._work.types)) if self._machines.unclaimed_devices(t)]
         return bool(np.isfinite(self._work.seconds[np.ix_(self._open, kinds)]).any())
 
     def _match(

@@ -34,23 +34,23 @@ FIRST = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
-class Relaxed:
+class Solution:
     """The relaxation's solution: ``lower_bound`` of sum w_n C_n, and ``start`` (tasks,), its x."""
 
     lower_bound: float
     start: Floats
 
 
-def relax(instance: Instance, intervals: int = INTERVALS) -> Relaxed:
+def relax(instance: Instance, intervals: int = INTERVALS) -> Solution:
     """Solve the relaxation with HiGHS.
 
     Where HiGHS gives up (times that differ by ten orders of magnitude), every job is taken to
     have the cluster for itself: a lower bound, too, and a worse one.
     """
     if instance.jobs == 0:
-        return Relaxed(0.0, np.zeros(0))
+        return Solution(0.0, np.zeros(0))
     grid = _grid(instance, intervals)
-    columns = _Columns.of(instance, grid)
+    columns = _Columns.from_instance(instance, grid)
     shares, unit = len(columns.job), float(grid[-1] - grid[0])
     cost = np.concatenate((np.zeros(shares), instance.weight))
     rows = Constraints.stack(
@@ -66,16 +66,16 @@ def relax(instance: Instance, intervals: int = INTERVALS) -> Relaxed:
     if optimum is None:
         return _alone(instance)
     starts = _starts(instance, columns, grid, optimum.x[:shares])
-    return Relaxed(optimum.objective * unit, starts)
+    return Solution(optimum.objective * unit, starts)
 
 
-def _alone(instance: Instance) -> Relaxed:
+def _alone(instance: Instance) -> Solution:
     """Round after round on the fastest GPU, as if no other job were there."""
     job = instance.job_of_task
     shortest = _shortest_round(instance)
     ends = instance.arrival + instance.rounds * shortest
     starts = instance.arrival[job] + instance.round_of_task * shortest[job]
-    return Relaxed(float(instance.weight @ ends), starts)
+    return Solution(float(instance.weight @ ends), starts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +90,7 @@ class _Columns:
     since: Floats
 
     @staticmethod
-    def of(instance: Instance, grid: Floats) -> _Columns:
+    def from_instance(instance: Instance, grid: Floats) -> _Columns:
         runnable = np.isfinite(instance.train) & (instance.capacity > 0)
         ends = np.append(grid[1:], np.inf)
         open_to = ends[None, :] > instance.arrival[:, None]

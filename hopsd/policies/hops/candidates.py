@@ -35,7 +35,7 @@ class Candidates:
 
     queue: tuple[Job, ...]
     window: tuple[Job, ...]
-    adjusted: tuple[Job, ...]
+    adjusted_jobs: tuple[Job, ...]
     priority: Mapping[JobId, float]
     rho: Mapping[JobId, float | None]
     available: AvailableResources
@@ -44,7 +44,7 @@ class Candidates:
 
     @property
     def jobs(self) -> tuple[Job, ...]:
-        return self.window + self.adjusted
+        return self.window + self.adjusted_jobs
 
     @property
     def sensitivity(self) -> list[float | None]:

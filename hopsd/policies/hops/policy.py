@@ -189,7 +189,7 @@ def _plan(
         gap=(bound - objective) / bound if bound > 0 else 0.0,
         status=solution.status,
         window=tuple(job.id for job in candidates.window),
-        adjusted=tuple(job.id for job in candidates.adjusted),
+        adjusted=tuple(job.id for job in candidates.adjusted_jobs),
         fragments=idle_left if has_queue else 0,
         seconds=clock.seconds,
         configurations=len(configurations),
@@ -224,7 +224,7 @@ def _waiting_reasons(
     """Why each candidate without a placement waits."""
     idle = [*zip(nodes, candidates.available.gpus.tolist(), strict=True)]
     return {
-        job.id: reasons.lost(job, count, candidates.priority[job.id], len(placements))
+        job.id: reasons.lost_to_others(job, count, candidates.priority[job.id], len(placements))
         if count
         else reasons.nothing_fits(job, idle)
         for job, count in zip(candidates.jobs, np.diff(configurations.start).tolist(), strict=True)

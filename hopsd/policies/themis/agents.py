@@ -56,7 +56,7 @@ class Offer:
     def gpus(self) -> int:
         return sum(part.gpus for part in self.parts)
 
-    def together(self, second: Offer) -> Offer:
+    def union(self, second: Offer) -> Offer:
         return Offer(tuple(sorted(self.parts + second.parts, key=_largest_first)))
 
 
@@ -88,11 +88,11 @@ class Market:
     gpus: int
     apps: int
     serial: dict[JobId, float]
-    left: dict[JobId, float]
+    remaining: dict[JobId, float]
     rate: dict[JobId, float]
 
     @staticmethod
-    def of(snapshot: Snapshot, apps: Sequence[App]) -> Market:
+    def from_apps(snapshot: Snapshot, apps: Sequence[App]) -> Market:
         jobs = [job for app in apps for job in app.jobs]
         gpus: dict[GpuType, int] = {}
         for node in snapshot.nodes:
@@ -104,7 +104,7 @@ class Market:
             gpus=sum(gpus.values()),
             apps=len(apps),
             serial=serial,
-            left={job.id: serial[job.id] * _share_left(job, age[job.id]) for job in jobs},
+            remaining={job.id: serial[job.id] * _share_left(job, age[job.id]) for job in jobs},
             rate={job.id: _mean_rate(job, gpus) for job in jobs},
         )
 
@@ -151,7 +151,7 @@ class JobsApp:
             seconds, slowdown = [median(seconds)] * len(jobs), [median(slowdown)] * len(jobs)
         return [
             JobInfo(
-                self.market.left[job.id] * self.market.rate[job.id],
+                self.market.remaining[job.id] * self.market.rate[job.id],
                 job_seconds,
                 factor,
                 max(job.reqs),
@@ -214,22 +214,22 @@ class Agent:
     """Bids for one app. ``independent``: T_id; ``kept``: GPUs that the app keeps in any case."""
 
     scheduler: AppScheduler
-    elapsed: float
+    elapsed_seconds: float
     independent: float
-    kept: Offer
+    kept_gpus: Offer
 
     def rho(self, offer: Offer, lost_seconds: float = 0.0) -> float:
         """rho with ``offer`` and what the app keeps, after ``lost_seconds`` for a restart.
 
         Infinite without any GPU: the app would never end.
         """
-        combined_offer = self.kept.together(offer)
+        combined_offer = self.kept_gpus.union(offer)
         if not combined_offer.gpus:
             return inf
         phases = [
             self.scheduler.jobs_in_phase(i, combined_offer) for i in range(self.scheduler.phases())
         ]
-        elapsed_seconds = self.elapsed + lost_seconds
+        elapsed_seconds = self.elapsed_seconds + lost_seconds
         return shared_seconds(elapsed_seconds, phases, combined_offer.gpus) / self.independent
 
 

@@ -45,7 +45,7 @@ class App:
         return union(job.running for job in self.jobs)
 
     @property
-    def kept(self) -> Allocation:
+    def kept_gpus(self) -> Allocation:
         """The GPUs of its jobs that do not contend."""
         contenders = {job.id for job in self.contending}
         return union(job.running for job in self.jobs if job.id not in contenders)
@@ -95,7 +95,7 @@ def divide(
     Jobs that can stay do. Then each of the others starts on its smallest count, the longest first,
     and the one that would end last takes its next larger count as long as there are GPUs.
     """
-    app_servers = servers.within(win)
+    app_servers = servers.restrict(win)
     placements: dict[JobId, Allocation] = {}
     for job, _ in jobs:
         if job.running and app_servers.holds(job.running):

@@ -42,7 +42,7 @@ class Outcome:
     """
 
     choice: Ints
-    kept: Floats
+    kept_share: Floats
     worth: float
     bound: float
 

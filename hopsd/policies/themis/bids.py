@@ -35,7 +35,7 @@ def offer_of(allocation: Allocation, nodes: Mapping[NodeName, Node]) -> Offer:
     parts = tuple(
         Part(node.gpu_type, gpus, RackName(node.leaf) or None) for node, gpus in allocations
     )
-    return Offer(()).together(Offer(parts))
+    return Offer(()).union(Offer(parts))
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class Bids:
     columns: Configurations
     capacity: Ints
     rho: Floats
-    without: Floats
+    rho_without: Floats
     names: Sequence[NodeName]
 
     @staticmethod
@@ -88,7 +88,7 @@ class Bids:
 
     def settle(self, settings: PlanSettings) -> Outcome:
         """Hold the auction."""
-        worth = np.log(np.repeat(self.without, np.diff(self.columns.start)) / self.rho)
+        worth = np.log(np.repeat(self.rho_without, np.diff(self.columns.start)) / self.rho)
         program = program_of(self.columns, self.capacity, worth)
         worthwhile = np.flatnonzero(worth > ROUNDING)
         outcome = auction(program, settings.gap, settings.time_limit_seconds, settings.seed)
@@ -96,10 +96,10 @@ class Bids:
         choice[choice >= 0] = worthwhile[choice[choice >= 0]]
         return replace(outcome, choice=choice)
 
-    def won(self, outcome: Outcome, rng: Random) -> list[Allocation]:
+    def winnings(self, outcome: Outcome, rng: Random) -> list[Allocation]:
         """What every app keeps after its payment, empty for those that win nothing."""
         winners = []
-        for app, column, factor in zip(self.apps, outcome.choice, outcome.kept, strict=True):
+        for app, column, factor in zip(self.apps, outcome.choice, outcome.kept_share, strict=True):
             if column < 0:
                 winners.append(Allocation())
                 continue

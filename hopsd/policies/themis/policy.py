@@ -46,10 +46,10 @@ class Themis:
 
     def __call__(self, snapshot: Snapshot, settings: PlanSettings) -> Plan:
         servers, placements, everyone = without_leases(snapshot, settings.lease_seconds)
-        market = Market.of(snapshot, everyone)
+        market = Market.from_apps(snapshot, everyone)
         apps = [app for app in map(bind(_runnable_part, servers), everyone) if app.contending]
         nodes = {node.name: node for node in snapshot.nodes}
-        agents = {app.key: self.agents(app, market, offer_of(app.kept, nodes)) for app in apps}
+        agents = {app.key: self.agents(app, market, offer_of(app.kept_gpus, nodes)) for app in apps}
         rho = {app.key: current_rho(app, agents[app.key], nodes) for app in apps}
         wait_by_app = {
             app.key: leases_waited(app, snapshot, settings.lease_seconds) for app in apps
@@ -64,7 +64,7 @@ class Themis:
             bids = Bids.collect(bidders, bidding_agents, snapshot, servers, wait_by_app)
             outcome = bids.settle(settings)
             worth, bound = outcome.worth, outcome.bound
-            for app, allocation in zip(bidders, bids.won(outcome, rng), strict=True):
+            for app, allocation in zip(bidders, bids.winnings(outcome, rng), strict=True):
                 _give(app, allocation, market, servers, placements)
         for group in (apps[len(bidders) :], bidders):
             jobs = [job for app in group for job in app.contending if job.id not in placements]
@@ -99,7 +99,7 @@ def current_rho(app: App, agent: Agent, nodes: Mapping[NodeName, Node]) -> float
     """
     now = offer_of(app.present, nodes)
     if now.gpus:
-        return replace(agent, kept=now).rho(Offer(()))
+        return replace(agent, kept_gpus=now).rho(Offer(()))
     usable = {t for job in app.contending for t in job.throughput}
     present = {node.gpu_type for node in nodes.values()}
     gpus_limit = gpus_max(app)
@@ -145,7 +145,9 @@ def _give(
     if len(app.contending) == 1:
         allocations = {app.contending[0].id: win}
     else:
-        allocations = divide([(job, market.left[job.id]) for job in app.contending], win, servers)
+        allocations = divide(
+            [(job, market.remaining[job.id]) for job in app.contending], win, servers
+        )
     for job, allocation in allocations.items():
         servers.take(allocation)
         placements[job] = allocation

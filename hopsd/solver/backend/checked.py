@@ -28,8 +28,8 @@ class CheckedSolver:
     """
 
     solve: Solve
-    asked: int = 0
-    answered: int = 0
+    calls: int = 0
+    answers: int = 0
 
     def __call__(
         self,
@@ -39,8 +39,8 @@ class CheckedSolver:
         seconds: float,
         nodes_max: int | None = None,
     ) -> Answer:
-        budget = seconds if self.answered else _FIRST_CALL_SHARE * seconds
-        if budget <= 0 or (self.failed and self.asked >= _TRIES):
+        budget = seconds if self.answers else _FIRST_CALL_SHARE * seconds
+        if budget <= 0 or (self.has_failed and self.calls >= _TRIES):
             return Answer()
         began = monotonic()
         try:
@@ -52,11 +52,11 @@ class CheckedSolver:
         is_late = (
             answer.x is None and budget < _SHORT and monotonic() - began >= _LATE_SHARE * budget
         )
-        self.asked += not is_late
-        self.answered += answer.x is not None
+        self.calls += not is_late
+        self.answers += answer.x is not None
         return answer
 
     @property
-    def failed(self) -> bool:
+    def has_failed(self) -> bool:
         """Whether it had time for an answer and never gave a usable one."""
-        return self.asked > 0 and self.answered == 0
+        return self.calls > 0 and self.answers == 0

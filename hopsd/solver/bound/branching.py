@@ -37,7 +37,7 @@ class _Case:
     at most ``dual``.
     """
 
-    placed: tuple[int, ...]
+    placed_jobs: tuple[int, ...]
     columns: Ints
     row: Floats
     dual: float
@@ -80,7 +80,9 @@ def _divide(program: Program, case: _Case, target: float) -> tuple[Ints, Ints] |
     A plan above ``target`` uses no column that loses more than ``case.dual - target``.
     """
     distance = (case.dual - target) * (1 + _ROUNDING)
-    cost = program.per_column(capacity_rows(_residual_program(program, case.placed)).cost(case.row))
+    cost = program.per_column(
+        capacity_rows(_residual_program(program, case.placed_jobs)).cost(case.row)
+    )
     profit = program.value[case.columns] - cost[case.columns]
     job = np.searchsorted(program.configurations.start, case.columns, side="right") - 1
     best = np.zeros(program.configurations.jobs)
@@ -99,10 +101,10 @@ def _part(
     program: Program, case: _Case, open_columns: Ints, column: int, target: float, give_up: float
 ) -> _Case:
     """``case`` with one more job placed; its bound is no higher."""
-    fixed_columns = (*case.placed, column)
+    fixed_columns = (*case.placed_jobs, column)
     remaining_program = _residual_program(program, fixed_columns)
     if np.any(remaining_program.capacity < 0):
-        return replace(case, placed=fixed_columns, bound=-np.inf)
+        return replace(case, placed_jobs=fixed_columns, bound=-np.inf)
     columns = open_columns[program.fits(remaining_program.capacity)[open_columns]]
     fixed_value = float(program.value[list(fixed_columns)].sum())
     row, bound = descend_over(

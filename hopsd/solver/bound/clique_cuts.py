@@ -82,7 +82,7 @@ class CliqueFinder:
         """Which of ``columns`` exclude which, (n, n); none excludes itself."""
         shapes, shape_index = np.unique(self._shape[columns], return_inverse=True)
         job = self._program.configurations.jobs_of(columns)
-        of_shapes = np.stack([self._conflicts.of(s)[shapes] for s in shapes.tolist()])
+        of_shapes = np.stack([self._conflicts.conflicts_of(s)[shapes] for s in shapes.tolist()])
         exclude: Bools = of_shapes[np.ix_(shape_index, shape_index)] | (job[:, None] == job)
         np.fill_diagonal(exclude, val=False)
         return exclude
@@ -118,7 +118,7 @@ class CliqueFinder:
         while len(items) < _ITEMS_MAX and len(candidates):
             item, candidates = int(candidates[0]), candidates[1:]
             items.append(item)
-            candidates = candidates[conflicts.of(item)[candidates]]
+            candidates = candidates[conflicts.conflicts_of(item)[candidates]]
         inside = np.zeros(len(conflicts), dtype=np.bool_)
         inside[items] = True
         return Clique(np.flatnonzero(inside), columns[~inside[self._shape[columns]]])
@@ -176,7 +176,7 @@ class _Conflicts:
     def __len__(self) -> int:
         return self._items
 
-    def of(self, item: int) -> Bools:
+    def conflicts_of(self, item: int) -> Bools:
         """The items that do not fit beside ``item``, (items,)."""
         conflicts = self._cache.get(item)
         if conflicts is None:
@@ -195,7 +195,7 @@ class _Conflicts:
         """The items that fit beside none of ``items``, (items,)."""
         common = np.ones(self._items, dtype=np.bool_)
         for item in items:
-            common &= self.of(item)
+            common &= self.conflicts_of(item)
         return common
 
 
@@ -207,7 +207,7 @@ def costs(cliques: Sequence[Clique], prices: Floats, items: int) -> tuple[Floats
             item[clique.items] += price
             columns.append(clique.columns)
             column_prices.append(np.full(len(clique.columns), price))
-    return item, ColumnCosts.of(np.concatenate(columns), np.concatenate(column_prices))
+    return item, ColumnCosts.build(np.concatenate(columns), np.concatenate(column_prices))
 
 
 def entries(cliques: Sequence[Clique], program: Program, columns: Ints) -> tuple[Ints, Ints]:

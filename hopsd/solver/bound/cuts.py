@@ -44,14 +44,14 @@ class CapacityRows:
             return np.zeros(0)
         return np.add.reduceat(prices[self.row] * self.amount, self.start[:-1])
 
-    def used(self, items: Ints, shares: Floats) -> Floats:
+    def usage(self, items: Ints, shares: Floats) -> Floats:
         """How much of every row is used when each of ``items`` is chosen to its share: (rows,)."""
         lengths = self.start[items + 1] - self.start[items]
         part = np.repeat(self.start[items], lengths) + ramp(lengths)
         weights = self.amount[part] * np.repeat(shares, lengths)
         return np.bincount(self.row[part], weights, len(self.limit)).astype(np.float64)
 
-    def of(self, items: Ints) -> CapacityRows:
+    def rows_of(self, items: Ints) -> CapacityRows:
         """The rows for ``items`` only, renumbered."""
         lengths = self.start[items + 1] - self.start[items]
         part = np.repeat(self.start[items], lengths) + ramp(lengths)
@@ -63,7 +63,7 @@ class CapacityRows:
         total: Floats = prices.reshape(KINDS, -1).sum(axis=0)[: self.servers]
         return total
 
-    def tied(self, targets: Ints, share: float) -> CapacityRows:
+    def merge(self, targets: Ints, share: float) -> CapacityRows:
         """The rows where row ``r`` of the program counts as row ``to[r]``, for a ``share`` of the
         jobs: sums of rows that several stand for.
         """
@@ -79,7 +79,7 @@ class SomeItems:
     """
 
     def __init__(self, rows: CapacityRows, items: Ints) -> None:
-        item_rows = rows.of(items)
+        item_rows = rows.rows_of(items)
         row, amount = item_rows.row.reshape(-1, KINDS)[:, 0], item_rows.amount.reshape(-1, KINDS)
         key = row
         for amounts in amount.T:
@@ -100,7 +100,7 @@ class SomeItems:
         costs: Floats = of_part[self._part]
         return costs if self._one_each else np.add.reduceat(costs, self._start[:-1])
 
-    def used(self, items: Ints, shares: Floats) -> Floats:
+    def usage(self, items: Ints, shares: Floats) -> Floats:
         """How much of every row is used when each of ``items``, by position, is chosen to its
         share: (rows,).
         """

@@ -109,14 +109,14 @@ def _prices_of_sample(
     in_sample[np.argsort(-log_weight, kind="stable")[stride // 2 :: stride]] = True
     sample, group = of_jobs(program, in_sample), _job_groups(program)
     share = float(np.count_nonzero(in_sample)) / jobs
-    tied = rows.tied(group, share)
+    merged_rows = rows.merge(group, share)
     count = np.bincount(group)
     first = np.stack([np.bincount(group, values) / count for values in start]).ravel()
     full_bound = prices_at(program, rows, start.ravel()).bound
     if not full_bound:
         return start.ravel()
-    worth = prices_at(sample, tied, first).bound / full_bound
-    sample_prices = _descend_in_rounds(sample, tied, first, worth * floor, give_up, _LONG)
+    worth = prices_at(sample, merged_rows, first).bound / full_bound
+    sample_prices = _descend_in_rounds(sample, merged_rows, first, worth * floor, give_up, _LONG)
     mean_prices: Floats = sample_prices.row.reshape(KINDS, -1)[:, group].ravel()
     return mean_prices
 
@@ -161,7 +161,7 @@ def prices_at(program: Program, rows: CapacityRows, row: Floats) -> Prices:
     row = np.maximum(row, 0.0)
     of_items = prices_of_items(program, rows.cost(row), float(row @ rows.limit))
     job, capacity = of_items.job, of_items.capacity
-    return Prices(of_items.item, of_items.own, job, capacity, of_items.bound, rows, row)
+    return Prices(of_items.item, of_items.column_costs, job, capacity, of_items.bound, rows, row)
 
 
 @dataclass(frozen=True, slots=True)
@@ -334,11 +334,13 @@ def _by_row(program: Program, rows: CapacityRows, active: Ints) -> Dual:
         for shares in item_index[1:]:
             profit -= cost[shares]
         best = np.maximum(np.maximum.reduceat(profit, first), 0.0)
-        tied = best - 1e-9 * best.max(initial=0.0)
-        tied_columns = (profit >= np.repeat(tied, lengths)).nonzero()[0]
+        threshold = best - 1e-9 * best.max(initial=0.0)
+        tied_columns = (profit >= np.repeat(threshold, lengths)).nonzero()[0]
         takers = job[tied_columns]
         share = 1.0 / np.bincount(takers)[takers]
-        usage = item_rows.used(item_index[:, tied_columns].ravel(), np.tile(share, len(item_index)))
+        usage = item_rows.usage(
+            item_index[:, tied_columns].ravel(), np.tile(share, len(item_index))
+        )
         return float(best.sum()) + _dot(prices, rows.limit), np.subtract(rows.limit, usage)
 
     return dual

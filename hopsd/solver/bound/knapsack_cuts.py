@@ -37,7 +37,7 @@ class ServerParts:
     part: Ints
 
     @classmethod
-    def of(cls, program: Program) -> ServerParts:
+    def from_program(cls, program: Program) -> ServerParts:
         """The parts of all items; limits have none."""
         demands, server = program.configurations.demands, program.configurations.server
         servers = len(program.configurations.pool)
@@ -104,21 +104,21 @@ class Cuts:
         of_parts = of_kinds[parts.server, parts.kind][parts.part]
         return np.bincount(parts.item, of_parts).astype(np.float64)
 
-    def some(self, cuts: Ints) -> Cuts:
+    def select(self, cuts: Ints) -> Cuts:
         """Only ``cuts``, by number."""
         return Cuts(self.server[cuts], self.factor[cuts], self.limit[cuts])
 
     @staticmethod
-    def joined(first: Cuts, second: Cuts) -> tuple[Cuts, Ints]:
+    def join(first: Cuts, second: Cuts) -> tuple[Cuts, Ints]:
         """Both, and which place of both together each of them comes from."""
         server = np.concatenate([first.server, second.server])
         order = np.argsort(server, kind="stable")
         factor = np.concatenate([first.factor, second.factor])
         limit = np.concatenate([first.limit, second.limit])
-        return Cuts(server, factor, limit).some(order), order
+        return Cuts(server, factor, limit).select(order), order
 
     @classmethod
-    def none(cls, kinds: int) -> Cuts:
+    def empty(cls, kinds: int) -> Cuts:
         """No cuts yet."""
         return cls(np.zeros(0, dtype=np.int64), np.zeros((0, kinds)), np.zeros(0))
 

@@ -36,7 +36,7 @@ class Packing:
     limit: Floats
 
     @classmethod
-    def of(
+    def build(
         cls, value: Floats, job: Ints, entries: tuple[Ints, Ints, Floats], limit: Floats
     ) -> Packing:
         """From ``entries`` of the matrix: columns, rows and amounts."""
@@ -61,7 +61,7 @@ class Packing:
         """The first column of every job with one."""
         return np.flatnonzero(np.append(True, self.job[1:] != self.job[:-1]))
 
-    def some(self, columns: Ints, limit: Floats) -> Packing:
+    def select(self, columns: Ints, limit: Floats) -> Packing:
         """Only some ``columns`` (by position, sorted), within another ``limit``."""
         by_column = self.by_column[columns]
         return Packing(
@@ -97,9 +97,9 @@ def approach(
     while count < steps and monotonic() < give_up:
         next_x = x + pace * (value - packing.by_column @ row - np.repeat(job, lengths))
         np.maximum(next_x, 0.0, out=next_x)
-        ahead, x = 2 * next_x - x, next_x
-        row = np.maximum(0.0, row + pace_of_rows * (packing.matrix @ ahead - limit))
-        job = np.maximum(0.0, job + pace_of_jobs * (np.add.reduceat(ahead, first) - 1.0))
+        extrapolation, x = 2 * next_x - x, next_x
+        row = np.maximum(0.0, row + pace_of_rows * (packing.matrix @ extrapolation - limit))
+        job = np.maximum(0.0, job + pace_of_jobs * (np.add.reduceat(extrapolation, first) - 1.0))
         sum_of_rows, sum_of_x, count = sum_of_rows + row, sum_of_x + x, count + 1
     if not count:
         return Saddle(prices, x)

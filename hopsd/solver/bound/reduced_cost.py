@@ -22,7 +22,7 @@ class ColumnCosts:
     cost: Floats
 
     @classmethod
-    def of(cls, columns: Ints, cost: Floats) -> ColumnCosts:
+    def build(cls, columns: Ints, cost: Floats) -> ColumnCosts:
         """Costs of ``columns`` in any order; those of the same column add up."""
         distinct_columns, index = np.unique(columns, return_inverse=True)
         return cls(
@@ -30,10 +30,10 @@ class ColumnCosts:
             np.bincount(index.ravel(), cost, len(distinct_columns)).astype(np.float64),
         )
 
-    def between(self, second: ColumnCosts, share: float) -> ColumnCosts:
+    def interpolate(self, second: ColumnCosts, share: float) -> ColumnCosts:
         """The costs at a ``share`` of the way to the others."""
         costs = np.concatenate([(1 - share) * self.cost, share * second.cost])
-        return self.of(np.concatenate([self.columns, second.columns]), costs)
+        return self.build(np.concatenate([self.columns, second.columns]), costs)
 
     def charge(self, profit: Floats, columns: slice | Ints) -> None:
         """Subtract the costs from the ``profit`` of some columns, a slice or their numbers."""
@@ -59,19 +59,19 @@ class ItemPrices:
     """
 
     item: Floats
-    own: ColumnCosts
+    column_costs: ColumnCosts
     job: Floats
     capacity: float
     bound: float
 
-    def renumbered(self, numbers: Ints) -> ItemPrices:
+    def renumber(self, numbers: Ints) -> ItemPrices:
         """The same where column ``i`` has the number ``numbers[i]``."""
-        own = ColumnCosts(numbers[self.own.columns], self.own.cost)
-        return ItemPrices(self.item, own, self.job, self.capacity, self.bound)
+        column_costs = ColumnCosts(numbers[self.column_costs.columns], self.column_costs.cost)
+        return ItemPrices(self.item, column_costs, self.job, self.capacity, self.bound)
 
     def profit(self, program: Program, columns: slice | Ints) -> Floats:
         """The value less the cost of some columns, a slice or their numbers."""
-        return _profit(program, self.item, self.own, columns)
+        return _profit(program, self.item, self.column_costs, columns)
 
     def near(
         self, program: Program, absolute: float = 0.0, relative: float = 0.0

@@ -134,9 +134,9 @@ def _cheapest_set(cost: Floats, sets: RackFamily, leaves: int) -> Ints:
             ):
                 if after[number, groups] < before[number, groups]:
                     rest = before[number - 1, groups - 1 :: -1][: len(of_leaf)]
-                    taken = 1 + int(np.argmin(rest + of_leaf[: len(rest)]))
-                    number, groups = number - 1, groups - taken
-                    cheapest = np.append(cheapest, servers[: taken * sets.unit])
+                    group_count = 1 + int(np.argmin(rest + of_leaf[: len(rest)]))
+                    number, groups = number - 1, groups - group_count
+                    cheapest = np.append(cheapest, servers[: group_count * sets.unit])
     return np.sort(sets.able.servers[cheapest])
 
 

@@ -46,7 +46,7 @@ class ClassProgram:
     """The model; its columns are the ``chosen`` column groups, then the ``patterns`` of classes."""
 
     model: Model
-    chosen: Ints
+    columns: Ints
     classes: tuple[ServerClass, ...]
     patterns: tuple[tuple[int, Pattern], ...]
 
@@ -192,7 +192,7 @@ class _Builder:
         self._start, self._row, self._factor = [0], list[int](), list[float]()
         self._objective, self._bound = list[float](), list[float]()
 
-    def _put(self, key: tuple[str, int, int], upper: float, factor: float) -> None:
+    def _add_factor(self, key: tuple[str, int, int], upper: float, factor: float) -> None:
         if key not in self._rows:
             self._rows[key] = len(self._upper)
             self._upper.append(upper)
@@ -212,18 +212,18 @@ class _Builder:
         limits: Iterable[tuple[int, int, int]],
         value: float,
     ) -> None:
-        self._put(("job", job, 0), 1.0, 1.0)
+        self._add_factor(("job", job, 0), 1.0, 1.0)
         for row, capacity, amount in limits:
-            self._put(("limit", row, 0), float(capacity), float(amount))
+            self._add_factor(("limit", row, 0), float(capacity), float(amount))
         for size, count in slots.items():
-            self._put(("slot", pool, size), 0.0, float(count))
+            self._add_factor(("slot", pool, size), 0.0, float(count))
         self._end(value, 1.0)
 
     def add_pattern(self, number: int, pattern: Pattern) -> None:
         group = self._classes[number]
         for size, count in Counter(pattern).items():
-            self._put(("slot", group.pool, size), 0.0, -float(count))
-        self._put(("class", number, 0), float(len(group.servers)), 1.0)
+            self._add_factor(("slot", group.pool, size), 0.0, -float(count))
+        self._add_factor(("class", number, 0), float(len(group.servers)), 1.0)
         self._end(0.0, float(len(group.servers)))
 
     def ends(self, pool: int) -> list[int]:
@@ -247,8 +247,8 @@ def read_class_plan(program: ClassProgram, answer: Answer) -> ClassPlan | None:
     """The class plan in the solver's answer; None where the answer is incomplete."""
     if answer.x is None:
         return None
-    count = len(program.chosen)
-    column_groups = chosen_columns(program.chosen, Answer(answer.x[:count]))
+    count = len(program.columns)
+    column_groups = chosen_columns(program.columns, Answer(answer.x[:count]))
     if column_groups is None:
         return None
     bins: list[Counter[Pattern]] = [Counter() for _ in program.classes]

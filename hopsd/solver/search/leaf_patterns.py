@@ -128,8 +128,8 @@ def _take(way: _Way, slots: dict[int, list[list[int]]]) -> list[list[int]] | Non
             for index, servers in enumerate(slots[part]):
                 leaf_position = position[servers[0]]
                 leaf = int(sets.able.leaf[leaf_position])
-                used = leaf in leaves if rule.spread else (part, index) in parts
-                if leaf_position in inside and not used:
+                in_use = leaf in leaves if rule.spread else (part, index) in parts
+                if leaf_position in inside and not in_use:
                     leaves.add(leaf)
                     parts.append((part, index))
                     break

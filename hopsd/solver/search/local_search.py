@@ -115,7 +115,7 @@ def _tasks(
     columns = program.configurations
     staying_columns = np.where(of_job >= 0, -1, choice)
     items = program.items(staying_columns[staying_columns >= 0])
-    slack = prices.rows.limit - prices.rows.used(items, np.ones(len(items)))
+    slack = prices.rows.limit - prices.rows.usage(items, np.ones(len(items)))
     target_group = np.where(of_job >= 0, of_job, -2)
     inside = np.concatenate([NONE, *_inside(program, of_shape, target_group)])
     group = of_shape[columns.shape[inside]]
@@ -132,7 +132,7 @@ def _tasks(
         current = choice[jobs][choice[jobs] >= 0]
         capacity = parts.capacity(group, current)
         current_value = float(program.value[current].sum())
-        inside_group = np.tile(parts.touched(group), KINDS)
+        inside_group = np.tile(parts.rows_of(group), KINDS)
         upper_bound = float(prices.job[jobs].sum() + prices.row[inside_group] @ slack[inside_group])
         if len(best) and upper_bound - current_value > worth * current_value:
             task = _Task(
@@ -172,7 +172,7 @@ class _Parts:
             count = int(self._limit.sum())
             self._group[self._limit] = rng.choice(groups, count) if len(groups) else 0
 
-    def touched(self, group: int) -> Bools:
+    def rows_of(self, group: int) -> Bools:
         """The rows of which a group may use something, (rows,)."""
         rows: Bools = (self._group == group) | self._limit
         return rows

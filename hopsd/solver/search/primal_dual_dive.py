@@ -22,7 +22,7 @@ from hopsd.solver.search.greedy import fill_idle
 _FIRST, _STEPS = 400, 300
 # A column that is chosen so often is whole. Every round fixes all of these that are more valuable
 # than the first others, and one other for each so many that there were in the first round.
-_WHOLE, _SOME, _FRACTIONAL_EACH = 0.95, 1e-6, 300
+_WHOLE, _POSITIVE, _FRACTIONAL_EACH = 0.95, 1e-6, 300
 # Other dives than the first have other factors of values, from 1 - so much to 1 + so much.
 _SPREAD = 0.25
 
@@ -48,20 +48,20 @@ def dive(
         saddle = approach(part, prices, x, steps, give_up)
         prices, x, steps = saddle.prices, saddle.x, _STEPS
         if not at_once:
-            fractional = np.count_nonzero((x > _SOME) & (x < _WHOLE))
+            fractional = np.count_nonzero((x > _POSITIVE) & (x < _WHOLE))
             at_once = 1 + int(fractional) // _FRACTIONAL_EACH
         worth = part.value * x if rng is None else part.value * x * _factors(rng, len(x))
-        taken = _take(program, columns[still_open], worth, x, capacity, at_once)
-        if not len(taken):
+        choices = _take(program, columns[still_open], worth, x, capacity, at_once)
+        if not len(choices):
             break
-        fixed = still_open[taken]
-        choice[packing.job[fixed]] = columns[fixed]
-        limit = np.maximum(0.0, limit - packing.by_column[fixed].sum(axis=0))
+        new_columns = still_open[choices]
+        choice[packing.job[new_columns]] = columns[new_columns]
+        limit = np.maximum(0.0, limit - packing.by_column[new_columns].sum(axis=0))
         items = program.items(columns[still_open]).reshape(-1, len(still_open))
         fits = np.logical_and.reduce(program.configurations.demands.fit(capacity)[items])
         still_fits = fits & (choice[part.job] < 0)
         still_open, x = still_open[still_fits], x[still_fits]
-        part = packing.some(still_open, limit)
+        part = packing.select(still_open, limit)
     return fill_idle(program, choice)
 
 
@@ -75,14 +75,14 @@ def _take(
     """The worthiest of ``columns`` that fit together (by position), up to so many ``fractional``
     ones, one for each job; they are subtracted from ``capacity`` (rows,).
     """
-    job, taken, placed = program.configurations.jobs_of(columns), [], set()
+    job, choices, placed_jobs = program.configurations.jobs_of(columns), [], set()
     for position in np.argsort(-worth, kind="stable")[: np.count_nonzero(worth)].tolist():
         if fractional <= 0 and x[position] < _WHOLE:
             break
         amounts = program.usage(columns[position : position + 1])
-        if job[position] not in placed and np.all(amounts <= capacity):
+        if job[position] not in placed_jobs and np.all(amounts <= capacity):
             capacity -= amounts
             fractional -= int(x[position] < _WHOLE)
-            taken.append(position)
-            placed.add(job[position])
-    return np.array(taken, dtype=np.int64)
+            choices.append(position)
+            placed_jobs.add(job[position])
+    return np.array(choices, dtype=np.int64)

@@ -72,17 +72,17 @@ def _slots(
     program: Program, bins: Sequence[tuple[ServerClass, Counter[Pattern]]], spread: Ints
 ) -> dict[int, list[int]]:
     """The servers that offer a slot of each size, repeated per slot, besides the spread columns."""
-    used: dict[int, int] = {}
+    usage: dict[int, int] = {}
     for column in spread.tolist():
-        used |= dict(program.gpus_on(column))
+        usage |= dict(program.gpus_on(column))
     slots: dict[int, list[int]] = defaultdict(list)
     for group, patterns in bins:
         remaining = patterns.copy()
         servers = group.servers[np.argsort(-program.configurations.speed[group.servers])].tolist()
-        for server in sorted((s for s in servers if s in used), key=lambda s: -used[s]):
-            for size in _rest_of_pattern(remaining, used[server], group.idle):
+        for server in sorted((s for s in servers if s in usage), key=lambda s: -usage[s]):
+            for size in _rest_of_pattern(remaining, usage[server], group.idle):
                 slots[size].append(server)
-        free = [server for server in servers if server not in used]
+        free = [server for server in servers if server not in usage]
         sorted_patterns = sorted(
             (p for p, count in remaining.items() for _ in range(count)), key=len
         )
@@ -92,9 +92,9 @@ def _slots(
     return slots
 
 
-def _rest_of_pattern(remaining: Counter[Pattern], used: int, idle: int) -> Pattern:
+def _rest_of_pattern(remaining: Counter[Pattern], gpus: int, idle: int) -> Pattern:
     """The other slots of a pattern with a spread job's ``used``; the pattern is used up."""
-    slot = used if used == idle else -used
+    slot = gpus if gpus == idle else -gpus
     fitting_patterns = [p for p, count in remaining.items() if count > 0 and slot in p]
     if not fitting_patterns:
         return ()

@@ -69,7 +69,9 @@ def test_winners_and_payments_equal_exhaustive_search(seed: int) -> None:
     assert program.feasible(outcome.choice)
     assert outcome.worth == pytest.approx(best_of_all(program))
     assert outcome.bound >= outcome.worth * (1 - 1e-9)
-    for app, (column, kept_share) in enumerate(zip(outcome.choice, outcome.kept, strict=True)):
+    for app, (column, kept_share) in enumerate(
+        zip(outcome.choice, outcome.kept_share, strict=True)
+    ):
         if column < 0:
             assert kept_share == 1.0
             continue
@@ -91,12 +93,12 @@ def test_two_equal_bidders_keep_half_of_half() -> None:
     """Each takes 2 of 4 GPUs and keeps from the other what would double its progress."""
     outcome = auction(linear([4], [(1, 2, 3, 4)] * 2), 0.0, 10.0)
     assert outcome.worth == pytest.approx(2 * log(20))
-    assert outcome.kept == pytest.approx([0.5, 0.5])
+    assert outcome.kept_share == pytest.approx([0.5, 0.5])
 
 
 def test_nobody_pays_where_nobody_wants_more() -> None:
     outcome = auction(linear([4, 4], [(1, 2), (4,)]), 0.0, 10.0)
-    assert outcome.kept.tolist() == [1.0, 1.0]
+    assert outcome.kept_share.tolist() == [1.0, 1.0]
 
 
 def test_prices_tell_about_the_same_payments_as_programs_do() -> None:
@@ -105,7 +107,7 @@ def test_prices_tell_about_the_same_payments_as_programs_do() -> None:
     assert len(program.value) > 100 or program.configurations.jobs > 8
     outcome = auction(program, 0.0, 10.0)
     assert outcome.worth == pytest.approx(10 * log(40))
-    assert np.all((outcome.kept > 0.2) & (outcome.kept <= 1.0))
+    assert np.all((outcome.kept_share > 0.2) & (outcome.kept_share <= 1.0))
 
 
 @pytest.mark.parametrize(

@@ -68,7 +68,7 @@ def test_the_bids_of_table_3(count: int, rho: float) -> None:
 
 
 def test_what_an_app_keeps_and_a_restart_count() -> None:
-    agent = replace(example_agent(), kept=gpus(1))
+    agent = replace(example_agent(), kept_gpus=gpus(1))
     assert agent.rho(NO_OFFER) == 4.0
     assert agent.rho(gpus(1)) == 2.0
     assert agent.rho(gpus(1), lost_seconds=250.0) == 2.1
@@ -130,7 +130,7 @@ def slurm_agent(jobs: Sequence[Job], now: float = 0.0) -> Agent:
     nodes = tuple(Node(NodeName(f"n{i}"), A, 8, 8) for i in range(2))
     snapshot = Snapshot(now, RoundInfo(True, 360.0), nodes, tuple(jobs))
     apps = apps_of(snapshot, ())
-    return honest(apps[0], Market.of(snapshot, apps), NO_OFFER)
+    return honest(apps[0], Market.from_apps(snapshot, apps), NO_OFFER)
 
 
 def example_jobs(table: str = "table") -> list[Job]:

@@ -197,7 +197,7 @@ class ExaggeratingAgent(Agent):
 
     def rho(self, offer: Offer, lost_seconds: float = 0.0) -> float:
         honest_rho = Agent.rho(self, offer, lost_seconds)
-        return 100.0 * honest_rho if offer.gpus == 1 and not self.kept.gpus else honest_rho
+        return 100.0 * honest_rho if offer.gpus == 1 and not self.kept_gpus.gpus else honest_rho
 
 
 def themis_with_liar(liar: str) -> Themis:
@@ -205,7 +205,9 @@ def themis_with_liar(liar: str) -> Themis:
         agent = honest(app, market, lease)
         if app.key != liar:
             return agent
-        return ExaggeratingAgent(agent.scheduler, agent.elapsed, agent.independent, agent.kept)
+        return ExaggeratingAgent(
+            agent.scheduler, agent.elapsed_seconds, agent.independent, agent.kept_gpus
+        )
 
     return Themis(agents)
 

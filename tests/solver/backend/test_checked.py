@@ -34,9 +34,9 @@ class Double:
 def test_a_call_without_time_is_no_failure() -> None:
     solver = CheckedSolver(Double(9))
     solver(ONE_ENTRY, None, 0.01, -1.0)
-    assert not solver.failed
+    assert not solver.has_failed
     solver(ONE_ENTRY, None, 0.01, 1.0)
-    assert solver.failed
+    assert solver.has_failed
 
 
 def test_a_call_that_was_late_after_little_time_is_no_failure(
@@ -46,9 +46,9 @@ def test_a_call_that_was_late_after_little_time_is_no_failure(
     monkeypatch.setattr(checked, "monotonic", lambda: next(ticks))
     solver = CheckedSolver(Double(9))
     solver(ONE_ENTRY, None, 0.01, 1.0)
-    assert not solver.failed
+    assert not solver.has_failed
     solver(ONE_ENTRY, None, 0.01, 60.0)
-    assert solver.failed
+    assert solver.has_failed
 
 
 def test_a_solver_that_never_answers_leaves_time_and_is_asked_no_more() -> None:
@@ -57,7 +57,7 @@ def test_a_solver_that_never_answers_leaves_time_and_is_asked_no_more() -> None:
     for _ in range(5):
         solver(ONE_ENTRY, None, 0.01, 8.0)
     assert solve.time_limits == [4.0, 4.0]
-    assert solver.failed
+    assert solver.has_failed
 
 
 def test_a_solver_that_answers_has_all_of_its_time() -> None:
@@ -66,4 +66,4 @@ def test_a_solver_that_answers_has_all_of_its_time() -> None:
     for _ in range(3):
         solver(ONE_ENTRY, None, 0.01, 8.0)
     assert solve.time_limits == [4.0, 4.0, 8.0]
-    assert not solver.failed
+    assert not solver.has_failed

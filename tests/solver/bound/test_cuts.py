@@ -49,7 +49,7 @@ def test_every_feasible_choice_keeps_all_rows(seed: int, first: bool, rules: boo
     choice = _random_choice(program, np.random.default_rng(seed))
     items = program.items(choice[choice >= 0])
     rows = capacity_rows(program)
-    assert np.all(rows.used(items, np.ones(len(items))) <= rows.limit * (1 + 1e-12))
+    assert np.all(rows.usage(items, np.ones(len(items))) <= rows.limit * (1 + 1e-12))
 
 
 def _random_choice(program: Program, rng: np.random.Generator) -> Ints:
@@ -78,7 +78,7 @@ def test_the_model_holds_the_same_rows(seed: int) -> None:
         used, solver_model.row, solver_model.factor * np.repeat(x, np.diff(solver_model.start))
     )
     rows = capacity_rows(program)
-    expected = rows.used(program.configurations.shape.astype(np.int64), x)
+    expected = rows.usage(program.configurations.shape.astype(np.int64), x)
     jobs = int((np.diff(program.configurations.start) > 0).sum())
     assert np.allclose(used[jobs:], expected[expected > 0])
     assert np.allclose(solver_model.upper[jobs:], rows.limit[expected > 0])
@@ -91,7 +91,7 @@ def test_some_items_are_priced_as_among_all(seed: int, rules: bool) -> None:
     program = program_of(with_rules(instance, seed) if rules else instance)
     rows, rng = capacity_rows(program), np.random.default_rng(seed)
     row_groups = rng.integers(0, 3, len(program.capacity))
-    for row_set in (rows, rows.tied(row_groups, 0.5)):
+    for row_set in (rows, rows.merge(row_groups, 0.5)):
         prices = rng.random(len(row_set.limit))
         for item_subset in (
             np.arange(len(rows.start) - 1),
@@ -104,8 +104,8 @@ def test_some_items_are_priced_as_among_all(seed: int, rules: bool) -> None:
             assert np.allclose(subset_rows.cost(prices), row_set.cost(prices)[item_subset])
             shares = rng.random(20)
             assert np.allclose(
-                subset_rows.used(drawn_items, shares),
-                row_set.used(item_subset[drawn_items], shares),
+                subset_rows.usage(drawn_items, shares),
+                row_set.usage(item_subset[drawn_items], shares),
             )
 
 
@@ -113,7 +113,7 @@ def test_rows_tied_together_are_sums() -> None:
     program = program_of(with_rules(snapshot(1, servers=6, jobs=12), 1))
     rows, rng = capacity_rows(program), np.random.default_rng(1)
     row_groups = np.minimum(np.arange(len(program.capacity)), 4)
-    tied = rows.tied(row_groups, 0.5)
+    tied = rows.merge(row_groups, 0.5)
     assert np.isclose(tied.limit.sum(), 0.5 * rows.limit.sum())
     price = rng.random((KINDS, 5))
     assert np.allclose(tied.cost(price.ravel()), rows.cost(price[:, row_groups].ravel()))

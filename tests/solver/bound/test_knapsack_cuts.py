@@ -68,7 +68,7 @@ def test_patterns_are_all_choices_within_the_capacity_once() -> None:
 
 def test_parts_hold_what_items_take_of_servers() -> None:
     program = fragments(128)
-    parts = ServerParts.of(program)
+    parts = ServerParts.from_program(program)
     demands, server = program.configurations.demands, program.configurations.server
     for item in range(len(demands)):
         entries = parts.part[parts.item == item]

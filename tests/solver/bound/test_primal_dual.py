@@ -20,7 +20,7 @@ def packing(seed: int, rows: int = 6, jobs: int = 12) -> tuple[Packing, Floats]:
     row, column = np.nonzero(matrix)
     entries = column, row, matrix[row, column].astype(np.float64)
     value = rng.uniform(0.5, 2.0, len(job)) * matrix.sum(axis=0)
-    return Packing.of(value, job, entries, np.full(rows, 8.0)), matrix.astype(np.float64)
+    return Packing.build(value, job, entries, np.full(rows, 8.0)), matrix.astype(np.float64)
 
 
 def relaxation(asked: Packing, matrix: Floats) -> float:
@@ -62,7 +62,7 @@ def test_the_solution_is_nearly_feasible_and_nearly_as_good(seed: int) -> None:
 
 def test_without_columns_or_time_the_prices_stay() -> None:
     asked, _ = packing(0)
-    none = asked.some(np.zeros(0, dtype=np.int64), asked.limit)
+    none = asked.select(np.zeros(0, dtype=np.int64), asked.limit)
     start = np.ones(len(asked.limit))
     assert np.array_equal(approach(none, start, np.zeros(0), 10).prices, start)
     assert none.bound(start) == asked.limit.sum()
@@ -75,6 +75,6 @@ def test_without_columns_or_time_the_prices_stay() -> None:
 def test_a_row_that_nobody_uses_has_no_price() -> None:
     asked, _ = packing(1)
     columns = np.flatnonzero((asked.by_column[:, [0]] @ np.ones(1)) == 0.0)
-    part = asked.some(columns, asked.limit)
+    part = asked.select(columns, asked.limit)
     found = approach(part, np.ones(len(part.limit)), np.zeros(len(columns)), 5)
     assert found.prices[0] == 0.0
