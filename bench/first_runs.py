@@ -59,9 +59,9 @@ class LearningSimulation(Simulation):
         for report in self.port.reports():
             fit = self._theory.pop((report.workload, report.gpu_type), None)
             if fit is not None:
-                knowledge = self._store.known
+                knowledge = self._store.known_tables
                 fit = replace(fit, at=self.port.now)
-                self._store.known = replace(knowledge, theory=(*knowledge.theory, fit))
+                self._store.known_tables = replace(knowledge, theory=(*knowledge.theory, fit))
 
 
 @dataclass(frozen=True, slots=True)

@@ -158,15 +158,20 @@ def play(jobs: list[WorkloadJob], options: argparse.Namespace, reserve: int) -> 
         gpu_seconds[job] += (end - start_time) * gpus
     samples = port.samples_done()
     of_sessions = sum(
-        samples.get(job, spec.samples if job in port.begun and job not in port.unfinished else 0.0)
+        samples.get(
+            job,
+            spec.samples if job in port.start_times and job not in port.unfinished_jobs else 0.0,
+        )
         for job, spec in session_jobs.items()
     )
-    waits = tuple(port.begun.get(job, end) - spec.submit for job, spec in session_jobs.items())
+    waits = tuple(
+        port.start_times.get(job, end) - spec.submit for job, spec in session_jobs.items()
+    )
     return Day(
-        port.trained - of_sessions,
+        port.trained_samples - of_sessions,
         sum(gpu_seconds[job] for job in session_jobs),
         waits,
-        len(session_jobs.keys() - port.begun.keys()),
+        len(session_jobs.keys() - port.start_times.keys()),
         moves,
     )
 

@@ -33,7 +33,7 @@ from hopsd.model.scenario import Cluster, Server, Workload, WorkloadJob
 from hopsd.policies.placing import Servers
 from hopsd.policies.protocol import Policy
 from hopsd.policies.registry import complete, get, names
-from hopsd.sim.admission import admitted, horizon
+from hopsd.sim.admission import admit_jobs, horizon
 from hopsd.sim.cluster import ClusterSettings, Failure
 from hopsd.sim.engine import Progress, SimulationSettings
 from hopsd.sim.metrics import JobOutcome, RoundState, Summary
@@ -144,11 +144,11 @@ def simulate(
     settings = settings or SimulationSettings()
     check_workload(workload)
     label = name or (policy if isinstance(policy, str) else _name_of(policy))
-    playable, refused = admitted(cluster, workload, settings.round_seconds)
-    if refused:
+    playable, rejected_jobs = admit_jobs(cluster, workload, settings.round_seconds)
+    if rejected_jobs:
         raise InputError(
-            f"job {refused[0]} fits nowhere, even on an idle cluster"
-            + (f", nor do {len(refused) - 1} more" if refused[1:] else "")
+            f"job {rejected_jobs[0]} fits nowhere, even on an idle cluster"
+            + (f", nor do {len(rejected_jobs) - 1} more" if rejected_jobs[1:] else "")
         )
     settings = replace(
         settings,

@@ -176,7 +176,7 @@ def health_json(health: Health) -> dict[str, Any]:
         ],
         "shared": [
             {"node": node.node, "factor": round(node.factor, 5), "since": node.since}
-            for node in health.shared
+            for node in health.shared_nodes
         ],
     }
 

@@ -76,7 +76,7 @@ def find_suspects(
         rivals = (gain > gain[best] - AMBIGUOUS) & (after < AMBIGUOUS)
         rivals[best] = False
         if rivals.any():
-            jobs.ignored |= {best, *np.flatnonzero(rivals).tolist()}
+            jobs.ignored_jobs |= {best, *np.flatnonzero(rivals).tolist()}
             continue
         suspects[best] = float(slowness[best])
     return suspects
@@ -99,7 +99,7 @@ class _Jobs:
         rows = np.repeat(np.arange(count), [len(members) for members in lists])
         columns = np.array([n for members in lists for n in members], np.int64)
         self.members = csr_array((np.ones(len(rows)), (rows, columns)), shape=(count, nodes))
-        self.ignored: set[int] = set()
+        self.ignored_jobs: set[int] = set()
 
     def gains(self, suspects: Mapping[int, float]) -> tuple[Floats, Floats]:
         """Every node's slowness if it is the next suspect, and what that explains (nodes,)."""
@@ -128,7 +128,7 @@ class _Jobs:
         usable = norm > 1e-6 * self.weight.min()
         slowness = np.where(usable, product / np.where(usable, norm, 1.0), 0.0)
         gain = np.where(slowness > 0.0, slowness * product, 0.0)
-        gain[[*picks, *self.ignored]] = 0.0
+        gain[[*picks, *self.ignored_jobs]] = 0.0
         return slowness, gain
 
     def _within_cells(self, values: Floats) -> Floats:

@@ -53,9 +53,9 @@ def find_slow_gpus(records: HealthRecords, past: Past | None = None) -> tuple[Sl
 
 def _singles(past: Past) -> Iterator[SpeedRecord]:
     """What single GPUs reported. Beside others, a workload is another one."""
-    for record, beside in zip(past.records, past.beside, strict=True):
+    for record, neighbours in zip(past.records, past.neighbours, strict=True):
         if record.gpu is not None:
-            name = f"{record.workload}{' beside others' * (beside > 0)}"
+            name = f"{record.workload}{' beside others' * (neighbours > 0)}"
             yield replace(record, workload=WorkloadName(name))
 
 

@@ -50,18 +50,18 @@ class IdleJob:
 
 
 @dataclass(frozen=True, slots=True)
-class PartlyUsed:
+class PartialUse:
     """A job whose trainings use ``used`` of the ``held`` GPUs. ``agreed_seconds``: for so long the
     driver has seen no process on the others, either; 0: it does not say so.
     """
 
-    used: int
-    held: int
+    gpus_in_use: int
+    gpus_held: int
     agreed_seconds: float
 
     @property
     def text(self) -> str:
-        text = f"its trainings use {self.used} of the {self.held} GPUs that it holds"
+        text = f"its trainings use {self.gpus_in_use} of the {self.gpus_held} GPUs that it holds"
         if not self.agreed_seconds:
             return text
         minutes = f"{self.agreed_seconds / 60:.0f} min"

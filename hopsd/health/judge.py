@@ -12,5 +12,5 @@ from hopsd.health.slow import judge_nodes
 def judge(records: HealthRecords) -> Health:
     """What is certain at ``records.now``, from what happened before."""
     past = read_past(records)
-    slow, shared = judge_nodes(records, past)
-    return Health((*slow, *find_slow_gpus(records, past)), find_lemons(records), shared)
+    slow, shared_nodes = judge_nodes(records, past)
+    return Health((*slow, *find_slow_gpus(records, past)), find_lemons(records), shared_nodes)

@@ -122,7 +122,7 @@ class Columns:
     kind: Ints
     target: Ints
     job_run: Ints
-    beside: Ints
+    neighbours: Ints
     width: Ints
     full: Ints
     targets: tuple[tuple[int, ...], ...]
@@ -140,7 +140,7 @@ class Columns:
 
 
 _REALS = ("at", "age", "value", "common", "warm_up")
-_INTEGERS = ("run", "cell", "workload", "kind", "target", "job_run", "beside", "width", "full")
+_INTEGERS = ("run", "cell", "workload", "kind", "target", "job_run", "neighbours", "width", "full")
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +155,7 @@ class Past:
     records: Sequence[SpeedRecord]
     runs: Sequence[int]
     begins: Sequence[float]
-    beside: Sequence[int]
+    neighbours: Sequence[int]
 
 
 def read_past(records: HealthRecords) -> Past:
@@ -175,9 +175,14 @@ def read_columns(records: HealthRecords, past: Past | None = None) -> Columns:
     return columns
 
 
-def _columns(records: HealthRecords, known: Past) -> Columns:
+def _columns(records: HealthRecords, history: Past) -> Columns:
     index = {node.name: i for i, node in enumerate(records.nodes)}
-    past, runs, begins, neighbour_counts = known.records, known.runs, known.begins, known.beside
+    past, runs, begins, neighbour_counts = (
+        history.records,
+        history.runs,
+        history.begins,
+        history.neighbours,
+    )
     number_cell: _Index[Hashable] = _Index()
     number_target: _Index[tuple[int, ...]] = _Index()
     number_workload: _Index[str] = _Index()
@@ -207,10 +212,10 @@ def _columns(records: HealthRecords, known: Past) -> Columns:
                     key = (run, cell, workload, RANKS, target, whole_run, neighbours)
                     rows.append((*head, value - mean, mean, 0.0, *key, len(values), full))
         elif len({node.gpu_type for node in nodes}) == 1:
-            what = workload, _shape(record), nodes[0].gpu_type
-            cell = number_cell((*what, is_shared))
+            subject = workload, _shape(record), nodes[0].gpu_type
+            cell = number_cell((*subject, is_shared))
             if is_shared:
-                alone[cell] = number_cell((*what, False))
+                alone[cell] = number_cell((*subject, False))
             value = float(np.log(record.seconds_per_iteration))
             kind = IN_COMPANY if is_shared else ALONE
             key = (run, cell, workload, kind, target, whole_run, neighbours)
@@ -403,8 +408,8 @@ class _Ages:
 
 def join_blocks(columns: Columns, now: float) -> Units:
     """Each run's records on each target in each cell and block of time, joined."""
-    ago = now - columns.at
-    level = np.searchsorted([limit for limit, _ in LEVELS], ago, "right")
+    age = now - columns.at
+    level = np.searchsorted([limit for limit, _ in LEVELS], age, "right")
     width = np.array([seconds for _, seconds in LEVELS])[level]
     block = group(columns.run, columns.cell, columns.target, level, np.floor(columns.at / width))
     count = int(block.max()) + 1 if len(block) else 0

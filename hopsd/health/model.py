@@ -78,7 +78,7 @@ class Estimate:
     slowness: float
     error: float
     deviations: Floats
-    controlled: bool
+    has_controls: bool
     kind: int
 
 
@@ -158,7 +158,7 @@ class Fit:
             slowness=mean,
             error=float(np.sqrt(variance)),
             deviations=by_run(self.summaries.value[rows] - level, self.summaries.run[rows]),
-            controlled=bool((self.summaries.effect[rows] >= 0).any()),
+            has_controls=bool((self.summaries.effect[rows] >= 0).any()),
             kind=int(self.summaries.kind[rows][0]) if rows.any() else ALONE,
         )
 
@@ -243,27 +243,27 @@ def common_course(
     last. What the times' differences do not tell from chance is left out.
     """
     course = np.zeros(len(units))
-    compared = np.flatnonzero(groups >= 0)
+    compared_units = np.flatnonzero(groups >= 0)
     row = np.flatnonzero(groups[rows.unit] >= 0)
     if not len(row):
         return course
     time = np.floor(units.middle / width)
     period = np.full(len(units), -1)
-    period[compared] = group(groups[compared], time[compared])
+    period[compared_units] = group(groups[compared_units], time[compared_units])
     count = int(period.max()) + 1
     unit, share = rows.unit[row], rows.share[row]
     pair = group(period[unit], rows.node[row])
     pairs = int(pair.max()) + 1
     weights = share / units.variance[unit]
     means = group_means(residuals[row], weights, pair, pairs)
-    between = group_means(run_variance[units.kind[unit]] / share, weights, pair, pairs)
-    variance = 1.0 / np.bincount(pair, weights, pairs) + between
+    run_part = group_means(run_variance[units.kind[unit]] / share, weights, pair, pairs)
+    variance = 1.0 / np.bincount(pair, weights, pairs) + run_part
     period_of = np.zeros(pairs, np.int64)
     period_of[pair] = period[unit]
     usual, error2 = _robust_means(means, variance, period_of, count)
     nodes = np.bincount(period_of, minlength=count)
     first = np.zeros(count, np.int64)
-    first[period[compared]] = compared
+    first[period[compared_units]] = compared_units
     value = np.zeros(count)
     for number in np.unique(groups[first]):
         members = np.flatnonzero(groups[first] == number)
@@ -271,7 +271,7 @@ def common_course(
             continue
         times, alike = time[first[members]], nodes[members]
         value[members] = _course(usual[members], error2[members], times, alike, scales)
-    course[compared] = value[period[compared]]
+    course[compared_units] = value[period[compared_units]]
     return course
 
 
@@ -284,8 +284,8 @@ def _robust_means(
     middle = np.nan_to_num(group_medians(values, groups, count))
     deviation = COURSE_CLIP * np.sqrt(variances)
     for _ in range(3):
-        away = np.clip(values - middle[groups], -deviation, deviation)
-        middle = middle + group_means(away, 1.0 / variances, groups, count)
+        deviations = np.clip(values - middle[groups], -deviation, deviation)
+        middle = middle + group_means(deviations, 1.0 / variances, groups, count)
     return middle, 1.0 / np.maximum(np.bincount(groups, 1.0 / variances, count), 1e-300)
 
 
@@ -296,33 +296,35 @@ def _course(
     ``error2``: the likeliest Gaussian process, and what times with enough nodes have of their own.
     """
     course = np.zeros(len(usual))
-    known, enough = nodes > 1, nodes >= COURSE_NODES
-    mean, error = usual[known], error2[known]
+    has_mean, enough = nodes > 1, nodes >= COURSE_NODES
+    mean, error = usual[has_mean], error2[has_mean]
     varies = extra_variance(usual[enough], error2[enough], float(enough.sum()))
     limit = 3.0 * np.sqrt(varies + error)
-    clipped = np.clip(mean, -limit, limit)
-    likeliest = -0.5 * float((clipped**2 / error + np.log(error)).sum())
-    apart = np.abs(times[:, None] - times[known])
+    clipped_mean = np.clip(mean, -limit, limit)
+    likeliest = -0.5 * float((clipped_mean**2 / error + np.log(error)).sum())
+    distance = np.abs(times[:, None] - times[has_mean])
     for scale in scales:
         for deviation in COURSE_DEVIATIONS:
-            likelihood, fitted = _process(deviation**2, apart / scale, clipped, error, known)
+            likelihood, fitted_course = _process(
+                deviation**2, distance / scale, clipped_mean, error, has_mean
+            )
             if likelihood > likeliest:
-                likeliest, course = likelihood, fitted
+                likeliest, course = likelihood, fitted_course
     rest, error = (usual - course)[enough], error2[enough]
-    own = np.maximum(extra_variance(rest, error, float(len(rest))), rest**2 - 4.0 * error)
-    course[enough] += rest * own / (own + error)
+    own_variance = np.maximum(extra_variance(rest, error, float(len(rest))), rest**2 - 4.0 * error)
+    course[enough] += rest * own_variance / (own_variance + error)
     return course
 
 
 def _process(
-    variance: float, apart: Floats, mean: Floats, error2: Floats, known: NDArray[np.bool_]
+    variance: float, distance: Floats, mean: Floats, error2: Floats, has_mean: NDArray[np.bool_]
 ) -> tuple[float, Floats]:
     """Logarithm of the likelihood, and the course, of a Matern process of order 3/2."""
-    covariance = variance * (1.0 + np.sqrt(3.0) * apart) * np.exp(-np.sqrt(3.0) * apart)
-    factor = cho_factor(covariance[known] + np.diag(error2), lower=True)
-    solved = cho_solve(factor, mean)
-    likelihood = -0.5 * float(mean @ solved) - float(np.log(np.diag(factor[0])).sum())
-    return likelihood, covariance @ solved
+    covariance = variance * (1.0 + np.sqrt(3.0) * distance) * np.exp(-np.sqrt(3.0) * distance)
+    factor = cho_factor(covariance[has_mean] + np.diag(error2), lower=True)
+    weights = cho_solve(factor, mean)
+    likelihood = -0.5 * float(mean @ weights) - float(np.log(np.diag(factor[0])).sum())
+    return likelihood, covariance @ weights
 
 
 def summarize(units: Units, rows: Rows, values: Floats, epoch: Ints, epochs: int) -> Summaries:
@@ -389,11 +391,11 @@ def fit(summaries: Summaries, cells: int) -> Fit:
         usual = min(spread, MAX_SPREAD**2)
         precision = (FREEDOM_NODE + 1.0) / (FREEDOM_NODE * usual + slowness**2)
         precision = np.minimum(precision, 1.0 / usual)
-    assumed_precision, fitted = (
+    assumed_precision, results = (
         assumed_precision[:epochs],
         (summaries, strange, run_variance, all_freedom, spread),
     )
-    return Fit(level, slowness, assumed_precision, inner, *fitted)
+    return Fit(level, slowness, assumed_precision, inner, *results)
 
 
 def _strangeness(summaries: Summaries, deviations: Floats) -> Floats:

@@ -56,8 +56,8 @@ def onsets(
     np.minimum.at(time, number, units.time[rows.unit])
     node, cell, kind = rows.node[first], cell[first], units.kind[rows.unit[first]]
     # Neighbours, and hours of a run's ranks, are in different cells and yet deviate together.
-    together = group(run[first], node)
-    repeats = np.where(kind == ALONE, 1.0, np.bincount(together, minlength=1)[together])
+    run_of_node = group(run[first], node)
+    repeats = np.where(kind == ALONE, 1.0, np.bincount(run_of_node, minlength=1)[run_of_node])
     variance = (
         1.0 / np.bincount(number, weight, count) + run_variance[kind] * repeats / rows.share[first]
     )
@@ -65,13 +65,13 @@ def onsets(
     order = np.lexsort((time, node))
     bounds = np.searchsorted(node[order], np.arange(nodes + 1))
     begins = {}
-    for each in range(nodes):
-        runs = order[bounds[each] : bounds[each + 1]][-MOST_RUNS:]
+    for number_of_node in range(nodes):
+        runs = order[bounds[number_of_node] : bounds[number_of_node + 1]][-MOST_RUNS:]
         place = slower_from(
             (value - level)[runs], variance[runs], cell[runs], uncertain[runs], spread
         )
         if place:
-            begins[each] = float(time[runs[place]])
+            begins[number_of_node] = float(time[runs[place]])
     return begins
 
 
@@ -99,15 +99,21 @@ def slower_from(
 
 def _elsewhere(values: Floats, weights: Floats, nodes: Ints, cells: Ints) -> tuple[Floats, Floats]:
     """What each one's cell takes on other nodes, and the variance of that (n,)."""
-    here = group(nodes, cells)
-    counts = int(here.max(initial=-1)) + 1, int(cells.max(initial=-1)) + 1
+    cell_of_node = group(nodes, cells)
+    counts = int(cell_of_node.max(initial=-1)) + 1, int(cells.max(initial=-1)) + 1
 
-    def others(amounts: Floats) -> Floats:
+    def sum_elsewhere(amounts: Floats) -> Floats:
         everywhere = np.bincount(cells, amounts, counts[1])[cells]
-        return (everywhere - np.bincount(here, amounts, counts[0])[here]).astype(np.float64)
+        return (everywhere - np.bincount(cell_of_node, amounts, counts[0])[cell_of_node]).astype(
+            np.float64
+        )
 
-    weight = others(weights)
-    known = weight > 1.0 / UNKNOWN
-    level = np.where(known, others(weights * values) / np.where(known, weight, 1.0), 0.0)
-    own = group_means(values, weights, cells, counts[1])[cells]
-    return np.where(known, level, own), np.where(known, 1.0 / np.where(known, weight, 1.0), UNKNOWN)
+    weight = sum_elsewhere(weights)
+    has_weight = weight > 1.0 / UNKNOWN
+    level = np.where(
+        has_weight, sum_elsewhere(weights * values) / np.where(has_weight, weight, 1.0), 0.0
+    )
+    cell_means = group_means(values, weights, cells, counts[1])[cells]
+    return np.where(has_weight, level, cell_means), np.where(
+        has_weight, 1.0 / np.where(has_weight, weight, 1.0), UNKNOWN
+    )

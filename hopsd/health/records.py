@@ -129,4 +129,4 @@ class Lemon:
 class Health:
     slow: tuple[SlowNode, ...]
     lemons: tuple[Lemon, ...]
-    shared: tuple[SharedNode, ...] = ()
+    shared_nodes: tuple[SharedNode, ...] = ()

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from hopsd.health.hung import HungTraining
-from hopsd.health.idle import IdleJob, PartlyUsed
+from hopsd.health.idle import IdleJob, PartialUse
 from hopsd.model.ids import JobId
 
 NOTICE_SECONDS = 600.0
@@ -71,7 +71,7 @@ def remedies(
 
 
 def shrinks(
-    reqs: Mapping[JobId, Sequence[int]], partly: Mapping[JobId, PartlyUsed], delay: float
+    reqs: Mapping[JobId, Sequence[int]], partly: Mapping[JobId, PartialUse], delay: float
 ) -> tuple[Remedy, ...]:
     """The remedies for jobs that hold GPUs for nothing and can do with fewer, due or announced.
 
@@ -82,7 +82,7 @@ def shrinks(
         use = partly.get(job)
         if use is None or not delay or not use.agreed_seconds:
             continue
-        smaller = [count for count in counts if use.used <= count < use.held]
+        smaller = [count for count in counts if use.gpus_in_use <= count < use.gpus_held]
         remaining = delay - use.agreed_seconds
         if smaller and remaining <= NOTICE_SECONDS:
             planned_remedies.append(Remedy(job, max(0.0, remaining), use.text, min(smaller)))

@@ -50,8 +50,8 @@ def find_shared(
         cells, cell = np.unique(alone[comparable], return_inverse=True)
         weight = 1.0 / units.variance[comparable]
         losses = group_means(values[comparable], weight, cell, len(cells)) - fit.cells[cells]
-        between = fit.run_variance[ALONE] * (1.0 + 1.0 / runs[cells])
-        precision = 1.0 / (between + 1.0 / np.bincount(cell, weight))
+        run_variance = fit.run_variance[ALONE] * (1.0 + 1.0 / runs[cells])
+        precision = 1.0 / (run_variance + 1.0 / np.bincount(cell, weight))
         loss = float((precision * losses).sum() / precision.sum()) - float(slowness[number])
         if loss > max(MIN_LOSS, least / np.sqrt(precision.sum())):
             since = float(units.time[unit].min())
@@ -63,10 +63,10 @@ def _beside_now(units: Units, nodes: int, now: float) -> Iterator[tuple[int, Int
     width = units.widths
     unit = np.repeat(np.arange(len(units)), width)
     node = np.array([n for t in units.target.tolist() for n in units.targets[t]], np.int64)
-    shared = units.kind[unit] == IN_COMPANY
-    without = np.full(nodes, -np.inf)
-    np.maximum.at(without, node[~shared], units.time[unit[~shared]])
-    since = np.flatnonzero(shared & (units.time[unit] > without[node]))
+    in_company = units.kind[unit] == IN_COMPANY
+    last_alone = np.full(nodes, -np.inf)
+    np.maximum.at(last_alone, node[~in_company], units.time[unit[~in_company]])
+    since = np.flatnonzero(in_company & (units.time[unit] > last_alone[node]))
     last = np.full(nodes, -np.inf)
     np.maximum.at(last, node[since], units.middle[unit[since]])
     since = since[last[node[since]] > now - PRESENT_SECONDS]

@@ -95,9 +95,13 @@ def judge_nodes(
         elif (change := changes.get(node)) is not None:
             slow_nodes.append(slow_node(details.name, change.slowness, change.error, change.since))
     slow = tuple(sorted(slow_nodes, key=lambda slow: (slow.factor, slow.node)))
-    named = {each.node for each in slow}
-    shared = find_shared(records.nodes, units, course.values, course.fit, course.last, records.now)
-    return slow, tuple(sorted((each for each in shared if each.node not in named), key=_by_factor))
+    slow_names = {entry.node for entry in slow}
+    shared_nodes = find_shared(
+        records.nodes, units, course.values, course.fit, course.last, records.now
+    )
+    return slow, tuple(
+        sorted((entry for entry in shared_nodes if entry.node not in slow_names), key=_by_factor)
+    )
 
 
 def _by_factor(node: SharedNode) -> tuple[float, NodeName]:
@@ -274,7 +278,7 @@ def _sure(estimate: Estimate, result: Fit) -> bool:
     deviations = estimate.deviations
     if estimate.slowness - MARGIN < 1.96 * INTERVAL * estimate.error or not len(deviations):
         return False
-    alone = len(deviations) == 1 and not estimate.controlled
+    alone = len(deviations) == 1 and not estimate.has_controls
     spread = result.spread if alone else min(result.spread, MAX_SPREAD**2)
     least = stdtrit(result.freedom[estimate.kind], 1.0 - CHANCE)
     if estimate.slowness < least * np.sqrt(estimate.error**2 + spread):

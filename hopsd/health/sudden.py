@@ -100,9 +100,9 @@ class RunSeries:
             & (columns.age > YOUNG_SECONDS)
             & (columns.warm_up <= WARM_UP)
             & (widths[columns.target] == 1)
-            & ((columns.kind != RANKS) | (columns.beside == 0))
+            & ((columns.kind != RANKS) | (columns.neighbours == 0))
         )
-        series = group(columns.target[rows], columns.beside[rows], columns.job_run[rows])
+        series = group(columns.target[rows], columns.neighbours[rows], columns.job_run[rows])
         order = np.lexsort((columns.at[rows], series))
         self._rows, self._series = rows[order], series[order]
         self._columns, self._types = columns, types
@@ -227,7 +227,7 @@ class RunSeries:
     def _beside_each_other(self, series: Ints) -> list[Ints]:
         """Indices into ``series`` of those that ran on a node at the same time."""
         head = self._head[series]
-        numbers = group(self._node[series], self._columns.beside[head])
+        numbers = group(self._node[series], self._columns.neighbours[head])
         order = np.argsort(numbers, kind="stable")
         return np.split(order, np.flatnonzero(np.diff(numbers[order])) + 1)
 

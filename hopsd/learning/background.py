@@ -29,7 +29,7 @@ class _Scan:
 
     reading: Reading
     results: Future[Collection]
-    begun: float = field(default_factory=time.monotonic)
+    start: float = field(default_factory=time.monotonic)
 
 
 class BackgroundReader:
@@ -53,7 +53,7 @@ class BackgroundReader:
         finished, _ = wait((scan.results,), seconds)
         if not finished:
             self._scan = scan
-            silent = time.monotonic() - scan.begun
+            silent = time.monotonic() - scan.start
             return reading, Collection(unread=f"{self._folder} has not answered for {silent:.0f} s")
         self._scan = None
         return scan.reading, scan.results.result()
@@ -69,9 +69,9 @@ class BackgroundReader:
 
         return _Scan(reading, call_in_background(collect, "reports"))
 
-    def accepted(self, prefix: str) -> list[str]:
+    def accepted_names(self, prefix: str) -> list[str]:
         """As :meth:`ReportReader.accepted`."""
-        return self._reader.accepted(prefix)
+        return self._reader.accepted_names(prefix)
 
     def settle(self) -> None:
         """As :meth:`ReportReader.settle`, in the background: files are removed. Nothing during a

@@ -69,10 +69,10 @@ class Fits:
 
     def _in_turn(self, pairs: Iterable[Pair]) -> list[Pair]:
         """The first of each user, then the second of each, and so on."""
-        seen: Counter[UserName] = Counter()
+        counts: Counter[UserName] = Counter()
         turns: dict[Pair, int] = {}
         for pair in pairs:
             user = self._stale[pair]
-            turns[pair] = seen[user]
-            seen[user] += 1
+            turns[pair] = counts[user]
+            counts[user] += 1
         return sorted(turns, key=lambda pair: turns[pair])

@@ -11,7 +11,7 @@ from hopsd.core.report.rank import Rank
 from hopsd.core.submission.workload import workload_of
 from hopsd.learning.background import BackgroundReader
 from hopsd.learning.fits import Fits
-from hopsd.learning.reader import Collection, Refused
+from hopsd.learning.reader import Collection, Refusal
 from hopsd.model.ids import JobId
 from hopsd.model.isolation import describe_error, find_failing_items
 from hopsd.model.journal import HOUR
@@ -36,7 +36,7 @@ class Learner:
         self._fits = Fits(store)
         self._reports = BackgroundReader(folder)
         self._event_times: deque[float] = deque(maxlen=MAX_EVENTS_PER_HOUR)
-        self.refused = 0
+        self.refusal_count = 0
         self.ranks: tuple[Rank, ...] = ()
         self.steps: Mapping[JobId, int] = {}
         self.gpus_used: Mapping[JobId, int] = {}
@@ -49,7 +49,7 @@ class Learner:
 
     def accepted_reports(self, prefix: str) -> list[str]:
         """As :meth:`hopsd.learning.reader.ReportReader.accepted`."""
-        return self._reports.accepted(prefix)
+        return self._reports.accepted_names(prefix)
 
     def learn(self, reading: Reading, half_life_seconds: float) -> str:
         """Learn speeds, phases of iterations and progress of the jobs in ``reading``.
@@ -74,7 +74,7 @@ class Learner:
             tuple(results.samples_done),
             lambda jobs: self._save_progress(jobs, results, reading),
         )
-        self._record_refusals(results.refused, reading.now)
+        self._record_refusals(results.refusals, reading.now)
         self._record_failures(
             [
                 *((record.workload, error) for record, error in speeds),
@@ -118,9 +118,9 @@ class Learner:
         texts = [f"{item}: {describe_error(error)}" for item, error in failures[:MAX_EVENTS]]
         self._record("report_left_out", texts, now)
 
-    def _record_refusals(self, refusals: Sequence[Refused], now: float) -> None:
+    def _record_refusals(self, refusals: Sequence[Refusal], now: float) -> None:
         """Count all refusals; only the first MAX_EVENTS become events."""
-        self.refused += len(refusals)
+        self.refusal_count += len(refusals)
         texts = [*map(str, refusals[:MAX_EVENTS])]
         if len(refusals) > MAX_EVENTS:
             texts.append(f"and {len(refusals) - MAX_EVENTS} more at the same look")

@@ -97,10 +97,10 @@ def _unique_match(names: Sequence[WorkloadName], prefix: WorkloadName) -> Worklo
 def _shapes(
     gpu_type: GpuType, table: ThroughputTable, theory_table: ThroughputTable, layers: Layers
 ) -> list[Document]:
-    measured = layers.type.get(gpu_type, Tables())
+    type_tables = layers.type.get(gpu_type, Tables())
     by_node = {node: layers.entity[node] for node, kind in layers.types.items() if kind == gpu_type}
     aggregated_rows = [
-        _shape("gpus", n, rate, table.source_of(n, 1), measured.aggregated.get(n))
+        _shape("gpus", n, rate, table.source_of(n, 1), type_tables.aggregated.get(n))
         | {
             "theory": _theory(theory_table.aggregated.get(n), theory_table.source_of(n, 1)),
             "entity": _entity({node: tables.aggregated for node, tables in by_node.items()}, n),
@@ -108,9 +108,9 @@ def _shapes(
         for n, rate in table.aggregated.items()
     ]
     if table.by_shape is None:
-        return aggregated_rows + _spread_by_count(table, theory_table, measured, by_node)
+        return aggregated_rows + _spread_by_count(table, theory_table, type_tables, by_node)
     spread = []
-    for gpus, nodes in sorted({(2, 2), *measured.spread}, key=lambda s: (s[1], s[0])):
+    for gpus, nodes in sorted({(2, 2), *type_tables.spread}, key=lambda s: (s[1], s[0])):
         low, high = table.by_shape.interval(gpus, nodes)
         theory = per_gpu(theory_table, gpus, nodes)
         spread.append(
@@ -119,7 +119,7 @@ def _shapes(
                 nodes,
                 per_gpu(table, gpus, nodes),
                 table.source_of(gpus, nodes),
-                measured.spread.get((gpus, nodes)),
+                type_tables.spread.get((gpus, nodes)),
             )
             | {
                 "gpus": gpus,
@@ -140,12 +140,12 @@ def _shapes(
 def _spread_by_count(
     table: ThroughputTable,
     theory_table: ThroughputTable,
-    measured: Tables,
+    type_tables: Tables,
     by_node: Mapping[NodeName, Tables],
 ) -> list[Document]:
     """The distributed table as in the paper, or the operator's."""
     return [
-        _shape("servers", n, rate, table.source_of(n, n), measured.distributed.get(n))
+        _shape("servers", n, rate, table.source_of(n, n), type_tables.distributed.get(n))
         | {
             "theory": _theory(theory_table.distributed.get(n), theory_table.source_of(n, n)),
             "entity": _entity({node: tables.distributed for node, tables in by_node.items()}, n),
@@ -155,14 +155,14 @@ def _spread_by_count(
 
 
 def _shape(
-    kind: str, count: int, rate: float, source: str, measured: MeasuredSpeed | None
+    kind: str, count: int, rate: float, source: str, speed: MeasuredSpeed | None
 ) -> Document:
     return {
         "kind": kind,
         "count": count,
         "per_gpu": rate,
         "source": source,
-        "type": _speed_document(measured) if measured else None,
+        "type": _speed_document(speed) if speed else None,
     }
 
 
@@ -194,9 +194,9 @@ def _servers(answer: Estimate, layers: Layers) -> list[Document]:
             "gpu_type": gpu_type,
             "factor": answer.server_factor.get(node),
             "records": sum(
-                measured.records
+                speed.records
                 for table in (layers.entity[node].aggregated, layers.entity[node].distributed)
-                for measured in table.values()
+                for speed in table.values()
             ),
         }
         for node, gpu_type in sorted(layers.types.items())

@@ -54,7 +54,7 @@ Stamp = tuple[int, int, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class Refusal:
     """A report file that was refused."""
 
     file: str
@@ -85,7 +85,7 @@ class Collection:
     records: tuple[ThroughputRecord, ...] = ()
     samples_done: Mapping[JobId, float] = field(default_factory=dict)
     restart_seconds: Mapping[JobId, float] = field(default_factory=dict)
-    refused: tuple[Refused, ...] = ()
+    refusals: tuple[Refusal, ...] = ()
     phases: tuple[PhaseRecord, ...] = ()
     programs: Mapping[JobId, str] = field(default_factory=dict)
     saved: Mapping[JobId, bool] = field(default_factory=dict)
@@ -156,14 +156,14 @@ class ReportReader:
         self._fresh.clear()
         files = {JobId(job.number or job.id): job for job in reading.jobs if job.rest is None}
         names, orphans, unread = self._spool.look(files, reading.now)
-        refused = [Refused(name[:300], "nobody's, and cannot be removed") for name in orphans]
+        refusals = [Refusal(name[:300], "nobody's, and cannot be removed") for name in orphans]
         by_job: dict[JobId, dict[str, Report]] = defaultdict(dict)
-        for name, job, report in self._valid_reports(names, files, reading.now, refused):
+        for name, job, report in self._valid_reports(names, files, reading.now, refusals):
             by_job[job][name] = report
         by_job_results = [
             result
             for job, reports in by_job.items()
-            if (result := self._results_of_job(jobs[job], reports, reading, refused)) is not None
+            if (result := self._results_of_job(jobs[job], reports, reading, refusals)) is not None
         ]
         self._reports_read = {
             name: self._reports_read[name] for result in by_job.values() for name in result
@@ -174,7 +174,7 @@ class ReportReader:
         self._finished_files = [
             name for job, reports in by_job.items() if jobs[job].state.finished for name in reports
         ]
-        return _merge(by_job_results, refused, unread)
+        return _merge(by_job_results, refusals, unread)
 
     def settle(self) -> None:
         """Confirm that the last scan's results are stored; remove reports of finished jobs."""
@@ -186,7 +186,7 @@ class ReportReader:
             self._reports_read[name] = stamp, _without_histograms(report)
         self._settled_state = (self._reports_read, self._counters)
 
-    def accepted(self, prefix: str) -> list[str]:
+    def accepted_names(self, prefix: str) -> list[str]:
         """The names with this prefix of reports that the last settled scan accepted; also for
         another thread than the scan's.
         """
@@ -228,7 +228,7 @@ class ReportReader:
         names: Iterable[str],
         jobs: Mapping[JobId, JobReading],
         now: float,
-        refused: list[Refused],
+        refusals: list[Refusal],
     ) -> Iterator[tuple[str, JobId, Report]]:
         """The acceptable reports of ``jobs``, which are keyed by Slurm's job number. Others are
         appended to ``refused``.
@@ -244,7 +244,7 @@ class ReportReader:
             except FileNotFoundError:  # replaced or removed meanwhile
                 self._spool.forget(name)
             except Exception as error:  # any error that this file causes
-                self._refuse(name, error, refused)
+                self._refuse(name, error, refusals)
             else:
                 if report is not None:
                     yield name, job.id, report
@@ -316,23 +316,23 @@ class ReportReader:
         job: JobReading,
         reports: Mapping[str, Report],
         reading: Reading,
-        refused: list[Refused],
+        refusals: list[Refusal],
     ) -> Collection | None:
         """The results of one job's reports; None, with the reports refused, if a step raises."""
         try:
             return self._of_job(job, reports, reading)
         except Exception as error:
             for name in reports:
-                self._refuse(name, error, refused)
+                self._refuse(name, error, refusals)
             return None
 
-    def _refuse(self, name: str, error: Exception, refused: list[Refused]) -> None:
+    def _refuse(self, name: str, error: Exception, refusals: list[Refusal]) -> None:
         """Report a file once and remove it; one that cannot be removed is not reported again."""
         if not self._spool.stuck(name):
             self._spool.remove(name)
             is_known_error = isinstance(error, OSError | InputError)
-            refused.append(
-                Refused(name[:300], str(error) if is_known_error else describe_error(error))
+            refusals.append(
+                Refusal(name[:300], str(error) if is_known_error else describe_error(error))
             )
 
     def _of_job(
@@ -456,14 +456,14 @@ class ReportReader:
                     )
 
 
-def _merge(results: Iterable[Collection], refused: Iterable[Refused], unread: str) -> Collection:
+def _merge(results: Iterable[Collection], refusals: Iterable[Refusal], unread: str) -> Collection:
     """The merged results of all jobs."""
     parts = tuple(results)
     return Collection(
         tuple(record for part in parts for record in part.records),
         {job: samples for part in parts for job, samples in part.samples_done.items()},
         {job: s for part in parts for job, s in part.restart_seconds.items()},
-        tuple(refused),
+        tuple(refusals),
         tuple(record for part in parts for record in part.phases),
         {job: program for part in parts for job, program in part.programs.items()},
         {job: has_saved for part in parts for job, has_saved in part.saved.items()},

@@ -56,8 +56,12 @@ NO_CHANGE = Capacity()
 
 def capacity_of(reading: Reading) -> Capacity:
     """The capacity according to a reading."""
-    used = frozenset(name for job in reading.jobs for name in job.reservation.split(",") if name)
-    changes = [change for node in reading.nodes for change in _changes(node, reading.now, used)]
+    reservations = frozenset(
+        name for job in reading.jobs for name in job.reservation.split(",") if name
+    )
+    changes = [
+        change for node in reading.nodes for change in _changes(node, reading.now, reservations)
+    ]
     foreign_gpus = {node.name: node.foreign_gpus for node in reading.nodes if node.usable}
     remaining = sum(foreign_gpus.values())
     plain = []
@@ -70,11 +74,13 @@ def capacity_of(reading: Reading) -> Capacity:
     return Capacity(tuple(sorted(changes)), tuple(plain))
 
 
-def _changes(node: NodeReading, now: float, used: frozenset[str]) -> Iterator[tuple[float, int]]:
+def _changes(
+    node: NodeReading, now: float, reservations: frozenset[str]
+) -> Iterator[tuple[float, int]]:
     """Of one node. ``used``: reservations that jobs of hops ask for: these have its GPUs."""
     until = node.reserved_until
     gpus = node.gpus - node.foreign_gpus
-    if node.reservation and used.isdisjoint(node.reservation.split(",")):
+    if node.reservation and reservations.isdisjoint(node.reservation.split(",")):
         if node.usable:
             yield 0.0, -gpus
         if until is not None:

@@ -112,13 +112,13 @@ class Playout:
         self._gpus = np.where(new, 0.0, situation.gpus_held[source])
         self._rate = np.where(new, 0.0, situation.rate[source])
         self._has_started = np.where(new, False, situation.started[source])
-        self._wait_seconds = np.where(new, 0.0, situation.waited[source])
+        self._wait_seconds = np.where(new, 0.0, situation.waiting_time[source])
         self._age = situation.age[source]
         self._ran = np.where(new, 0.0, situation.ran[source])
-        self._attained_service = np.where(new, 0.0, situation.attained[source])
+        self._attained_service = np.where(new, 0.0, situation.attained_service[source])
         self._submit = np.where(new, self._arrives, situation.submit[source])
         self._allotment = situation.allotment[source]
-        self._is_pinned = situation.pinned[source] & ~new
+        self._is_pinned = situation.is_pinned[source] & ~new
         self._competes = situation.competes[source]
         self._overhead = np.zeros(source.shape)
         self._change_times, self._change_gpus = draw.change_times, draw.change_gpus
@@ -161,20 +161,20 @@ class Playout:
                 increment[:, m] > 0.0, np.minimum(density[:, m], last * 0.999999), -1.0
             )
             last = np.where(increment[:, m] > 0.0, density[:, m], last)
-        used = int(np.flatnonzero((increment > 0.0).any(axis=0)).max(initial=0)) + 1
-        self._cost = increment[self._source, :used]
-        self._density = density[self._source, :used]
+        count = int(np.flatnonzero((increment > 0.0).any(axis=0)).max(initial=0)) + 1
+        self._cost = increment[self._source, :count]
+        self._density = density[self._source, :count]
 
-    def run(self, asked: Sequence[int] | None = None) -> Timeline:
+    def run(self, wanted_jobs: Sequence[int] | None = None) -> Timeline:
         """``asked``: stop once these have started or, where they run now, ended; None: once all
         jobs have ended. What has not happened by then is infinity.
         """
         runs = self._situation.gpus_held > 0.0
-        columns = list(range(self._jobs)) if asked is None else asked
+        columns = list(range(self._jobs)) if wanted_jobs is None else wanted_jobs
         self._plan(np.zeros(len(self._clock), dtype=bool))
         for _ in range(STEPS_MAX):
             moments = self._end[:, columns]
-            if asked is not None:
+            if wanted_jobs is not None:
                 moments = np.where(runs[columns], moments, self._start[:, columns])
             if not (~np.isfinite(moments) & self._competes[:, columns]).any() or not self._step():
                 break
@@ -211,11 +211,13 @@ class Playout:
         coarse = COARSENESS * self._clock
         coarse = np.where(coarse < length, np.minimum(coarse, boundary), coarse)
         self._advance(np.where(alive, np.maximum(event, coarse), 0.0), ends)
-        passed = alive & self._traits.preempts & (self._clock >= self._boundary - 1e-6)
+        ends_round = alive & self._traits.preempts & (self._clock >= self._boundary - 1e-6)
         overdue_rounds = np.ceil((self._clock - self._boundary + 1e-6) / length).clip(0)
-        self._boundary = np.where(passed, self._boundary + overdue_rounds * length, self._boundary)
-        self._round_start = np.where(passed, self._boundary - length, self._round_start)
-        at_boundary = passed & ~calm
+        self._boundary = np.where(
+            ends_round, self._boundary + overdue_rounds * length, self._boundary
+        )
+        self._round_start = np.where(ends_round, self._boundary - length, self._round_start)
+        at_boundary = ends_round & ~calm
         if self._traits.ends_early:
             min_length = max(MIN_ROUND[0], MIN_ROUND[1] * self._situation.round_seconds)
             at_boundary |= alive & (self._clock - self._round_start >= min_length)

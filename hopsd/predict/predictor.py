@@ -178,8 +178,8 @@ class Predictor:
         draw = draw_sample(situation, self.playouts, times, likeness, rng, self.limits)
         if (table := self._timetable(situation, draw)) is not None:
             return table.starts, table.ends
-        asked = range(len(situation.ids)) if only_start is None else (only_start,)
-        timeline = Playout(situation, self.traits, draw).run(list(asked))
+        jobs = range(len(situation.ids)) if only_start is None else (only_start,)
+        timeline = Playout(situation, self.traits, draw).run(list(jobs))
         return timeline.starts, timeline.ends
 
     def _timetable(self, situation: Situation, draw: Draw) -> Timeline | None:
@@ -206,7 +206,7 @@ class Predictor:
         if kind is Kind.START:
             wide = situation.counts[index, 0] > max(node.gpus for node in situation.nodes)
             sort = sort_of(
-                wide=wide, wait_seconds=float(situation.waited[index]), seconds_ahead=mid
+                wide=wide, wait_seconds=float(situation.waiting_time[index]), seconds_ahead=mid
             )
         key = class_of(
             kind,

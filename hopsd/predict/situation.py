@@ -70,14 +70,14 @@ class Situation:
     gpus_held: Floats
     rate: Floats
     age: Floats
-    waited: Floats
+    waiting_time: Floats
     ran: Floats
-    attained: Floats
+    attained_service: Floats
     submit: Floats
     restart: Floats
     started: Bools
     competes: Bools
-    pinned: Bools
+    is_pinned: Bools
     fits_now: Bools
     sources: tuple[Source, ...]
     progress: tuple[float | None, ...]
@@ -146,9 +146,9 @@ def situation_of(
         rate=column(6),
         gpus_held=np.array([job.running.gpus for job in jobs], dtype=np.float64),
         age=np.array([age[job.id] for job in jobs], dtype=np.float64),
-        waited=np.array([job.wait_seconds for job in jobs], dtype=np.float64),
+        waiting_time=np.array([job.wait_seconds for job in jobs], dtype=np.float64),
         ran=np.array([job.run_seconds for job in jobs], dtype=np.float64),
-        attained=np.array([job.attained_gpu_seconds for job in jobs], dtype=np.float64),
+        attained_service=np.array([job.attained_gpu_seconds for job in jobs], dtype=np.float64),
         submit=np.array([job.submit - snapshot.now for job in jobs], dtype=np.float64),
         restart=np.array([job.restart_seconds for job in jobs], dtype=np.float64),
         started=np.array([bool(job.running) or job.run_seconds > 0.0 for job in jobs], dtype=bool),
@@ -159,7 +159,7 @@ def situation_of(
             ],
             dtype=bool,
         ),
-        pinned=np.array([not job.preemptible for job in jobs], dtype=bool),
+        is_pinned=np.array([not job.preemptible for job in jobs], dtype=bool),
         fits_now=np.array(
             [idle.holds(job, row.counts[0]) for job, row in zip(jobs, rows, strict=True)],
             dtype=bool,

@@ -536,7 +536,7 @@ class Controller:
             port_reason=self._port_reason,
             sentence=sentence,
             ticks=self._ticks,
-            reports_refused=self._learner.refused,
+            reports_refused=self._learner.refusal_count,
             raqlr=self._raqlr() if error is None and mode != "standby" else None,
             error=error,
             needless_restarts=self._needless,

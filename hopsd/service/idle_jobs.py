@@ -8,7 +8,7 @@ from typing import Any
 import structlog
 
 from hopsd.errors import HopsError
-from hopsd.health.idle import IdleJob, IdleWatch, PartlyUsed, Use, update_watches
+from hopsd.health.idle import IdleJob, IdleWatch, PartialUse, Use, update_watches
 from hopsd.model.ids import JobId
 from hopsd.model.reading import JobReading, SlurmState
 from hopsd.service.background import in_thread
@@ -39,7 +39,7 @@ class IdleJobs:
         self._steps: dict[tuple[JobId, int], int] = {}
         self._idle: dict[JobId, IdleJob] = {}
         self._hung: frozenset[JobId] = frozenset()
-        self._partly: dict[JobId, PartlyUsed] = {}
+        self._partly: dict[JobId, PartialUse] = {}
         self._agreements: dict[tuple[JobId, int], tuple[int, float]] = {}
         self._uses: dict[JobId, int] = {}
         self._told: dict[tuple[JobId, int], float] = {}
@@ -85,7 +85,7 @@ class IdleJobs:
             self._begin(lambda: self._ask(stepless_runs, dict(self._steps), now))
 
     @property
-    def partly(self) -> Mapping[JobId, PartlyUsed]:
+    def partly(self) -> Mapping[JobId, PartialUse]:
         """The jobs that use some of their GPUs."""
         return self._partly
 
@@ -113,7 +113,7 @@ class IdleJobs:
                 before = self._agreements.get(run, (gpus, now))
                 agreements[run] = before if before[0] == gpus else (gpus, now)
                 seconds = max(0.0, now - agreements[run][1])
-            partly[job.id] = PartlyUsed(gpus, held_gpus, seconds)
+            partly[job.id] = PartialUse(gpus, held_gpus, seconds)
         self._told = {run: at for run, at in self._told.items() if 0.0 <= now - at < AGAIN_SECONDS}
         for job_id, use in partly.items():
             if job_id not in self._partly and runs[job_id] not in self._told:
@@ -130,7 +130,7 @@ class IdleJobs:
             if job not in self._hung
         }
         partly = {
-            job: {"text": use.text, "gpus": use.held - use.used}
+            job: {"text": use.text, "gpus": use.gpus_held - use.gpus_in_use}
             for job, use in self._partly.items()
         }
         return partly | idle

@@ -20,7 +20,7 @@ ROUNDS_MAX = 1_000_000
 """Rounds in such a span: each is kept in memory, and ten years have this many by default."""
 
 
-def admitted(
+def admit_jobs(
     cluster: Cluster, workload: Workload, round_seconds: float
 ) -> tuple[Workload, list[JobId]]:
     """The workload without the jobs that fit nowhere even on an idle cluster, and those.
@@ -36,15 +36,15 @@ def admitted(
         if unknown:
             raise InputError(f"server_factor.{name}: the cluster has no node {unknown[0]!r}")
     _check_comments(cluster, workload)
-    refused = unplaceable(cluster, workload)
-    refused_ids = set(refused)
+    rejected_jobs = unplaceable(cluster, workload)
+    refused_ids = set(rejected_jobs)
     admitted_workload = replace(
         workload, jobs=tuple(job for job in workload.jobs if job.id not in refused_ids)
     )
     if not admitted_workload.jobs:
         raise InputError("the workload has no job" + " that fits the cluster" * bool(refused_ids))
     _check_times(cluster, admitted_workload, _span(round_seconds))
-    return admitted_workload, refused
+    return admitted_workload, rejected_jobs
 
 
 def horizon(workload: Workload, round_seconds: float) -> float:

@@ -106,13 +106,13 @@ class _VirtualJob:
     version: int = 0
     before: _Before | None = None
 
-    def trained(self, now: float) -> float:
+    def samples(self, now: float) -> float:
         """Samples of the present run until ``now``."""
         return min(self.remaining, self.rate * max(0.0, now - self.trains_from))
 
     def samples_at(self, now: float) -> float:
         """Samples of all its runs until ``now``."""
-        return self.spec.samples - self.remaining + self.trained(now)
+        return self.spec.samples - self.remaining + self.samples(now)
 
 
 _Event = tuple[float, int, int, JobId | None, int]
@@ -135,13 +135,13 @@ class VirtualCluster(InstantPort):
     settings: ClusterSettings = field(default_factory=ClusterSettings)
     failures: Sequence[Failure] = ()
     claims: Mapping[JobId, WorkloadJob] = field(default_factory=dict)
-    reported: Mapping[JobId, ProgressReport] = field(default_factory=dict)
-    declared: bool = True
+    progress_reports: Mapping[JobId, ProgressReport] = field(default_factory=dict)
+    declares: bool = True
     time_limits: Mapping[JobId, float] = field(default_factory=dict)
     now: float = 0.0
     shares: Mapping[UserName, float] = field(default_factory=dict)
     changes: list[Change] = field(default_factory=list)
-    begun: dict[JobId, float] = field(default_factory=dict)
+    start_times: dict[JobId, float] = field(default_factory=dict)
     finished: int = 0
     planning_seconds: float = 0.0
     _ended_samples: float = 0.0
@@ -212,12 +212,12 @@ class VirtualCluster(InstantPort):
         ]
 
     @property
-    def trained(self) -> float:
+    def trained_samples(self) -> float:
         """Samples of all jobs until now, without those lost by failures."""
         return self._ended_samples + sum(job.samples_at(self.now) for job in self._jobs.values())
 
     @property
-    def unfinished(self) -> frozenset[JobId]:
+    def unfinished_jobs(self) -> frozenset[JobId]:
         """Jobs submitted and not ended."""
         return frozenset(self._jobs)
 
@@ -240,7 +240,7 @@ class VirtualCluster(InstantPort):
         }
         samples = self._final | running
         return samples | {
-            job: say(samples[job]) for job, say in self.reported.items() if job in samples
+            job: say(samples[job]) for job, say in self.progress_reports.items() if job in samples
         }
 
     def reports(self) -> list[ThroughputRecord]:
@@ -325,7 +325,7 @@ class VirtualCluster(InstantPort):
             comment=comment_of(
                 self.claims.get(spec.id, spec),
                 self._speeds.safe_name(spec.workload),
-                with_samples=self.declared,
+                with_samples=self.declares,
             ),
             time_limit_seconds=self.time_limits.get(spec.id),
             partition="virtual",
@@ -366,7 +366,7 @@ class VirtualCluster(InstantPort):
         settings = self.settings
         overhead = settings.restart_of(job.spec) if previous.started else settings.profiling_seconds
         arrives = self.now + self.planning_seconds + self._leaving_seconds(target)
-        self.begun.setdefault(job.spec.id, arrives)
+        self.start_times.setdefault(job.spec.id, arrives)
         job.trains_from = arrives + overhead
         job.started = True
         job.reading = replace(
@@ -417,7 +417,7 @@ class VirtualCluster(InstantPort):
         job.started = previous.started
 
     def _vacate(self, job: _VirtualJob, lost_seconds: float = 0.0) -> None:
-        job.remaining = min(job.spec.samples, job.remaining - job.trained(self.now) + lost_seconds)
+        job.remaining = min(job.spec.samples, job.remaining - job.samples(self.now) + lost_seconds)
         for node, gpus in job.reading.allocation:
             self._idle[node] += gpus
         job.rate = 0.0
@@ -456,7 +456,7 @@ class VirtualCluster(InstantPort):
                 trained_seconds = max(0.0, self.now - job.trains_from)
                 unsaved_seconds = trained_seconds % self.settings.checkpoint_seconds
                 self._vacate(
-                    job, lost_seconds=min(job.rate * unsaved_seconds, job.trained(self.now))
+                    job, lost_seconds=min(job.rate * unsaved_seconds, job.samples(self.now))
                 )
                 job.before = None
                 self._note(job.spec.id, Allocation())

@@ -148,7 +148,7 @@ class Simulation:
             failures,
             {job.id: job for job in knowledge.workload.jobs},
             progress_reports,
-            knowledge.declared,
+            knowledge.declares,
             knowledge.time_limits,
             shares=shares,
         )
@@ -194,7 +194,7 @@ class Simulation:
             self._rounds.append(start)
             self._play_round(RoundWindow(start, end), news=news)
             stuck = 0 if self._alive(changes, trained_samples) else stuck + 1
-            trained_samples = self.port.trained
+            trained_samples = self.port.trained_samples
             if self._progress is not None:
                 self._progress(self.port.now, self.port.finished, len(self._workload.jobs))
             index += 1
@@ -203,7 +203,7 @@ class Simulation:
             tuple(self._rounds),
             tuple(self._plans),
             self.port.finished,
-            self.port.unfinished,
+            self.port.unfinished_jobs,
             perf_counter() - began,
             self._needless,
         )
@@ -227,7 +227,7 @@ class Simulation:
         """
         any_change = len(self.port.changes) > changes
         to_come = self.port.news_to_come if any_change else self.port.next_event is not None
-        return to_come or self.port.trained > trained_samples
+        return to_come or self.port.trained_samples > trained_samples
 
     @property
     def _patience(self) -> int:
@@ -316,7 +316,8 @@ class Simulation:
     def _learn(self) -> None:
         """The speeds that jobs have reported since their last start, each shape's once a node."""
         measured_shapes = {
-            (r.workload, r.gpu_type, r.node, r.gpus, r.nodes) for r in self._store.known.records
+            (r.workload, r.gpu_type, r.node, r.gpus, r.nodes)
+            for r in self._store.known_tables.records
         }
         min_records = self._round.snapshot.estimator.min_records
         for record in self.port.reports():

@@ -118,7 +118,7 @@ def _placements(snapshot: Snapshot, changes: dict[str, dict[str, int]]) -> dict[
 
 
 @contextmanager
-def journaled(policy: Policy, path: Path, run: str, *, resume: bool) -> Iterator[Policy]:
+def journal_policy(policy: Policy, path: Path, run: str, *, resume: bool) -> Iterator[Policy]:
     """``policy`` with a journal at ``path`` for the run whose inputs are named ``run``.
 
     Raises:

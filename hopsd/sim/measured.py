@@ -59,7 +59,7 @@ def all_tables_of(document: str) -> tuple[Tables, dict[WorkloadName, int]]:
                 table = rates.setdefault(name, {}).setdefault(gpu_type, {})
                 table.setdefault(kind, {})[gpus] = steps * batch / gpus
     tables = {
-        name: {t: _table(measured) for t, measured in by_type.items() if "together" in measured}
+        name: {t: _table(speeds) for t, speeds in by_type.items() if "together" in speeds}
         for name, by_type in rates.items()
     }
     return tables, batches
@@ -111,8 +111,6 @@ def _alone(entry: Item) -> float:
     raise FormatError(f"{entry.path}.null: missing")
 
 
-def _table(measured: Mapping[str, Mapping[int, float]]) -> ThroughputTable:
-    distributed_rates = {n: rate for n, rate in measured.get("apart", {}).items() if n > 1}
-    return ThroughputTable(
-        dict(sorted(measured["together"].items())), distributed_rates, "measured"
-    )
+def _table(speeds: Mapping[str, Mapping[int, float]]) -> ThroughputTable:
+    distributed_rates = {n: rate for n, rate in speeds.get("apart", {}).items() if n > 1}
+    return ThroughputTable(dict(sorted(speeds["together"].items())), distributed_rates, "measured")

@@ -20,7 +20,7 @@ class MemoryStore:
     show them.
     """
 
-    known: Knowledge
+    known_tables: Knowledge
     restart_seconds: Mapping[JobId, float] = field(default_factory=dict)
     past_runs: bool = False
     _ended_records: list[JobRecord] = field(default_factory=list)
@@ -59,11 +59,15 @@ class MemoryStore:
 
     def knowledge(self) -> Knowledge:
         if not self.past_runs:
-            return self.known
-        return replace(self.known, runs=select_runs(self._ended_records, self._jobs.values()))
+            return self.known_tables
+        return replace(
+            self.known_tables, runs=select_runs(self._ended_records, self._jobs.values())
+        )
 
     def add_throughput(self, records: Sequence[ThroughputRecord]) -> None:
-        self.known = replace(self.known, records=(*self.known.records, *records))
+        self.known_tables = replace(
+            self.known_tables, records=(*self.known_tables.records, *records)
+        )
 
     def profile_runs(self, since: float) -> tuple[ProfileRun, ...]:  # noqa: ARG002
         """Empty: the speeds of virtual jobs are known."""

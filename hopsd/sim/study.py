@@ -78,7 +78,7 @@ def play(
     watcher = watcher_of(name, settings) if predict else None
     run = Simulation(cluster, workload, policy, settings, failures, progress, watcher=watcher).run()
     result = result_of(name, run, cluster, workload, failures)
-    return result if watcher is None else replace(result, predictions=tuple(watcher.said))
+    return result if watcher is None else replace(result, predictions=tuple(watcher.predictions))
 
 
 def watcher_of(name: str, settings: SimulationSettings) -> Watcher:

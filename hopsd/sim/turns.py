@@ -57,7 +57,7 @@ class _Training:
     scale: int
     speeds: Floats
     remaining: float
-    synced: float
+    sync_time: float
     gpus_used: set[_Gpu] = field(default_factory=set)
     holds: list[tuple[float, float, NodeName]] = field(default_factory=list)
 
@@ -191,7 +191,7 @@ class LaneSimulation:
         with np.errstate(divide="ignore"):
             train = (remaining / (scale * rounds))[:, None] / speeds
         return Instance(
-            arrival=np.array([max(0.0, j.synced - now) for j in jobs]),
+            arrival=np.array([max(0.0, j.sync_time - now) for j in jobs]),
             weight=np.ones(len(jobs)),
             rounds=rounds,
             scale=scale,
@@ -223,12 +223,12 @@ class LaneSimulation:
             if n in stopped_jobs:
                 continue
             if n not in current or r != current[n].number:
-                if max(now, job.synced, gpu.free) >= until:
+                if max(now, job.sync_time, gpu.free) >= until:
                     stopped_jobs.add(n)
                     continue
                 round_tasks = place[first[n] + r * scale[n] : first[n] + (r + 1) * scale[n]]
                 servers = len({self._gpus[m].server.name for m in round_tasks})
-                current[n] = _Round(r, piece[n], servers, job.synced, self._start_seconds(job))
+                current[n] = _Round(r, piece[n], servers, job.sync_time, self._start_seconds(job))
                 last = r + 1 == rounds[n]
                 job.remaining = 0.0 if last else job.remaining - piece[n] * scale[n]
                 begun_tasks += 1
@@ -249,7 +249,7 @@ class LaneSimulation:
         speed = self._speed(job.spec, gpu.server.gpu_type, job.scale, task.servers)
         end = held_from + change + task.samples / (speed * factors.get(name, 1.0))
         job.holds.append((held_from, end, name))
-        job.synced = max(job.synced, end)
+        job.sync_time = max(job.sync_time, end)
         gpu.free, gpu.last = end, job
 
     def _start_seconds(self, job: _Training) -> float:

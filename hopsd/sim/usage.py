@@ -23,23 +23,23 @@ class Usage:
     def __init__(self, shares: Mapping[UserName, float]) -> None:
         total = sum(shares.values()) or 1.0
         self._shares = {user: share / total for user, share in shares.items()}
-        self._used: dict[UserName, float] = defaultdict(float)
-        self._held: dict[JobId, tuple[UserName, int]] = {}
+        self._seconds: dict[UserName, float] = defaultdict(float)
+        self._holdings: dict[JobId, tuple[UserName, int]] = {}
         self._at = 0.0
 
     def holds(self, now: float, job: JobId, user: UserName, gpus: int) -> None:
         """Record how many GPUs the job holds from now on."""
         self._count(now)
-        self._held[job] = user, gpus
+        self._holdings[job] = user, gpus
         if not gpus:
-            del self._held[job]
+            del self._holdings[job]
 
     def factors(self, now: float) -> dict[UserName, float]:
         """The factor of every user with a share: 1 for no use, 1/2 for using exactly the share."""
         self._count(now)
-        total = sum(self._used.values())
+        total = sum(self._seconds.values())
         return {
-            user: 2.0 ** (-self._used[user] / total / share) if total else 1.0
+            user: 2.0 ** (-self._seconds[user] / total / share) if total else 1.0
             for user, share in self._shares.items()
         }
 
@@ -57,10 +57,10 @@ class Usage:
         seconds, self._at = now - self._at, now
         if seconds <= 0:
             return
-        for user in self._used:
-            self._used[user] *= 0.5 ** (seconds / HALF_LIFE_SECONDS)
-        for user, gpus in self._held.values():
-            self._used[user] += gpus * seconds
+        for user in self._seconds:
+            self._seconds[user] *= 0.5 ** (seconds / HALF_LIFE_SECONDS)
+        for user, gpus in self._holdings.values():
+            self._seconds[user] += gpus * seconds
 
 
 def gpu_seconds(
@@ -84,11 +84,11 @@ def gpu_seconds(
 
 
 def unmet(
-    received: Mapping[UserName, float], shares: Mapping[UserName, float]
+    usage: Mapping[UserName, float], shares: Mapping[UserName, float]
 ) -> dict[UserName, float]:
     """How far each user's part of all use is from its share, relative to that share."""
-    total, share_total = sum(received.values()), sum(shares.values())
+    total, share_total = sum(usage.values()), sum(shares.values())
     return {
-        user: (received.get(user, 0.0) / total) / (share / share_total) - 1.0 if total else -1.0
+        user: (usage.get(user, 0.0) / total) / (share / share_total) - 1.0 if total else -1.0
         for user, share in shares.items()
     }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hopsd.health.hung import HungTraining
-from hopsd.health.idle import IdleJob, PartlyUsed
+from hopsd.health.idle import IdleJob, PartialUse
 from hopsd.health.remedy import NOTICE_SECONDS, RemedyDelays, remedies, shrinks
 from hopsd.model.ids import JobId
 
@@ -54,7 +54,7 @@ def test_other_jobs_are_left_alone() -> None:
 def shrunk(
     reqs: tuple[int, ...], used: int = 2, idle_seconds: float = 3600.0, delay: float = 3600.0
 ) -> list[tuple[float, int | None]]:
-    remedies = shrinks({JOB: reqs}, {JOB: PartlyUsed(used, 8, idle_seconds)}, delay)
+    remedies = shrinks({JOB: reqs}, {JOB: PartialUse(used, 8, idle_seconds)}, delay)
     return [(remedy.due_in, remedy.gpus) for remedy in remedies]
 
 
@@ -73,4 +73,4 @@ def test_no_job_is_shrunk_by_one_witness_or_where_that_is_off() -> None:
     assert shrunk((2, 8), idle_seconds=0.0, delay=1.0) == []
     assert shrunk((2, 8), delay=0.0) == []
     assert shrunk((2, 8), idle_seconds=3600.0 - NOTICE_SECONDS - 1.0) == []
-    assert shrinks({}, {JOB: PartlyUsed(2, 8, 9e9)}, 3600.0) == ()
+    assert shrinks({}, {JOB: PartialUse(2, 8, 9e9)}, 3600.0) == ()

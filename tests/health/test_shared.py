@@ -39,7 +39,7 @@ def site(*runs: list[SpeedRecord], now: float = NOW) -> HealthRecords:
 def test_a_node_slower_only_since_others_came_is_shared_and_not_slow() -> None:
     health = judge(site(run(0, "a", 0.0, NOW, 0.08, COMES), run(0, "b", COMES, NOW, 0.08), now=NOW))
     assert health.slow == ()
-    (shared,) = health.shared
+    (shared,) = health.shared_nodes
     assert shared.node == "n0"
     assert abs(shared.factor - 0.92) < 0.015
     assert abs(shared.since - COMES) < 600.0
@@ -48,14 +48,14 @@ def test_a_node_slower_only_since_others_came_is_shared_and_not_slow() -> None:
 def test_once_the_neighbour_is_gone_it_is_not_shared() -> None:
     leaves = 5.0 * HOUR
     alone = run(0, "a", 0.0, leaves, 0.08, COMES) + run(0, "c", leaves + 600.0, NOW)
-    assert judge(site(alone, run(0, "b", COMES, leaves, 0.08))).shared == ()
+    assert judge(site(alone, run(0, "b", COMES, leaves, 0.08))).shared_nodes == ()
 
 
 def test_neighbours_that_cost_nothing_are_not_mentioned() -> None:
-    assert judge(site(run(0, "a", 0.0, NOW), run(0, "b", COMES, NOW))).shared == ()
+    assert judge(site(run(0, "a", 0.0, NOW), run(0, "b", COMES, NOW))).shared_nodes == ()
 
 
 def test_a_slow_node_is_not_listed_as_shared() -> None:
     """Its jobs were as slow before the neighbour came."""
     health = judge(site(run(0, "a", 0.0, NOW, 0.1), run(0, "b", COMES, NOW, 0.1)))
-    assert health.shared == ()
+    assert health.shared_nodes == ()

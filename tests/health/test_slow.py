@@ -236,7 +236,7 @@ def test_neighbours_whose_records_are_gone_were_there() -> None:
         Stay(JobId("2"), (node.name,), 50.0, 150.0),
     ]
     alone = HealthRecords(1e3, (node,), (record, replace(record, at=500.0)), (), tuple(stays[:1]))
-    assert read_past(alone).beside == [0, 0]
-    first, second = read_past(replace(alone, stays=tuple(stays))).beside
+    assert read_past(alone).neighbours == [0, 0]
+    first, second = read_past(replace(alone, stays=tuple(stays))).neighbours
     assert first > 0
     assert second == 0

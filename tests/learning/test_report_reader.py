@@ -28,7 +28,7 @@ def test_a_task_of_an_array_reports_by_its_number(tmp_path: Path) -> None:
     pending_tasks = job(rest=Tasks.parse("1-8"), state=SlurmState.PENDING, allocation=Allocation())
     collection = look(ReportReader(tmp_path), reading(first, pending_tasks, last))
     assert collection.samples_done == {"17_0": 3296.0, "17_9": 3296.0}
-    assert collection.refused == ()
+    assert collection.refusals == ()
 
 
 @pytest.mark.parametrize(
@@ -180,7 +180,7 @@ def test_one_process_gives_a_record_progress_and_its_start_cost(tmp_path: Path) 
     assert record.batch == 32.0
     assert collection.samples_done == {"17": 3296}
     assert collection.restart_seconds == {"17": 20.0}
-    assert collection.refused == ()
+    assert collection.refusals == ()
 
 
 def test_a_spread_job_gives_a_record_for_each_node_once_all_ranks_reported(tmp_path: Path) -> None:
@@ -244,7 +244,7 @@ def test_a_report_before_any_timed_iteration_has_no_parts(tmp_path: Path) -> Non
     early_fields = {"timed": {"iterations": 0, "samples": 0, "seconds": 0.0}, "basics": None}
     put_report(tmp_path, report(iterations=1, samples=32, **early_fields))
     collection = look(ReportReader(tmp_path), reading(job()))
-    assert (collection.phases, collection.refused) == ((), ())
+    assert (collection.phases, collection.refusals) == ((), ())
     assert collection.samples_done == {"17": 32}
 
 
@@ -275,8 +275,8 @@ def test_a_job_or_run_that_the_reading_is_too_old_to_know_is_left_for_later(tmp_
     path = put_report(tmp_path, report(run=1))
     os.utime(path, (NOW, NOW))
     collection = look(ReportReader(tmp_path), reading(job()))
-    assert (collection.records, collection.samples_done, collection.refused) == ((), {}, ())
-    assert look(ReportReader(tmp_path), reading()).refused == ()
+    assert (collection.records, collection.samples_done, collection.refusals) == ((), {}, ())
+    assert look(ReportReader(tmp_path), reading()).refusals == ()
     assert path.exists()
 
 
@@ -285,7 +285,7 @@ def test_what_nobody_ever_claims_is_removed_after_an_hour(tmp_path: Path) -> Non
     for path, age in ((old, 4000), (new, 10)):
         path.touch()
         os.utime(path, (NOW - age, NOW - age))
-    assert look(ReportReader(tmp_path), reading()).refused == ()
+    assert look(ReportReader(tmp_path), reading()).refusals == ()
     assert not old.exists()
     assert new.exists()
 
@@ -299,9 +299,9 @@ def test_a_missing_folder_holds_no_reports(tmp_path: Path) -> None:
 def refusal(folder: Path, *jobs: JobReading) -> str:
     """The one refusal's reason; the file is gone, and is not named again."""
     reader = ReportReader(folder)
-    (refused,) = look(reader, reading(*jobs)).refused
+    (refused,) = look(reader, reading(*jobs)).refusals
     assert list(folder.iterdir()) == []
-    assert look(reader, reading(*jobs)).refused == ()
+    assert look(reader, reading(*jobs)).refusals == ()
     return refused.reason
 
 
@@ -372,7 +372,7 @@ def test_a_flood_of_reports_is_refused_beyond_a_limit(
     monkeypatch.setattr("hopsd.learning.reader.MAX_FILES_PER_JOB", 5)
     for pid in range(1, 9):
         put_report(tmp_path, report(pid=pid))
-    assert len(look(ReportReader(tmp_path), reading(job())).refused) == 3
+    assert len(look(ReportReader(tmp_path), reading(job())).refusals) == 3
     assert len(list(tmp_path.iterdir())) == 5
 
 
@@ -409,7 +409,7 @@ def test_memory_was_too_small_if_the_run_did_not_complete(
     collection = look(reader, reading(running if state is SlurmState.RUNNING else ended_job))
     expected_rows = [("alice", "resnet", "v100", 2, NOW)] if is_kept else []
     shortage_rows = [(s.user, s.workload, s.gpu_type, s.gpus, s.at) for s in collection.shortages]
-    assert (shortage_rows, collection.refused, collection.saved, collection.records) == (
+    assert (shortage_rows, collection.refusals, collection.saved, collection.records) == (
         expected_rows,
         (),
         {},
@@ -422,7 +422,7 @@ def test_what_an_earlier_job_of_the_same_number_left_is_refused(tmp_path: Path) 
     path = put_report(tmp_path, report())
     later = job(submit=NOW + 3000, start=NOW + 3600)
     collection = look(ReportReader(tmp_path), reading(later, now=NOW + 3700))
-    assert [refusal.reason for refusal in collection.refused] == [
+    assert [refusal.reason for refusal in collection.refusals] == [
         "at: before the job's start; it is of an earlier job of this number"
     ]
     assert not collection.samples_done
@@ -437,7 +437,7 @@ def test_a_number_given_again_starts_with_nothing_of_the_earlier_job(tmp_path: P
     successor = job(submit=NOW + 10, start=NOW + 20, allocation=Allocation.of({"n1": 1}))
     (tmp_path / "17.0.n0.0.4242.json").unlink()
     collection = look(reader, reading(successor, now=NOW + 60))
-    assert (collection.refused, collection.samples_done) == ((), {"17": 3296})
+    assert (collection.refusals, collection.samples_done) == ((), {"17": 3296})
 
 
 STANDS_STILL = {
@@ -482,7 +482,7 @@ def test_the_last_words_of_a_training_that_stands_still_are_read(tmp_path: Path)
 )
 def test_nonsense_about_a_pause_is_refused(tmp_path: Path, wrong: dict[str, object]) -> None:
     put_report(tmp_path, report(stall=STANDS_STILL | wrong))
-    (refused,) = look(ReportReader(tmp_path), reading(job())).refused
+    (refused,) = look(ReportReader(tmp_path), reading(job())).refusals
     assert f"{next(iter(wrong))}: give" in refused.reason
 
 
@@ -548,11 +548,11 @@ def test_a_run_that_has_not_begun_reports_nothing(tmp_path: Path) -> None:
     reader = ReportReader(tmp_path)
     waits: dict[str, Any] = {"state": SlurmState.PENDING, "allocation": Allocation()}
     collection = look(reader, reading(job(**waits)))
-    assert (collection.phases, collection.samples_done, collection.refused) == ((), {}, ())
+    assert (collection.phases, collection.samples_done, collection.refusals) == ((), {}, ())
     put_report(tmp_path, report())
     collection = look(reader, reading(job()))
     assert collection.samples_done == {"17": 3296}
-    assert [refused.file for refused in collection.refused] == ["17.0.n4.0.4242.json"]
+    assert [refused.file for refused in collection.refusals] == ["17.0.n4.0.4242.json"]
     assert look(reader, reading(job(restarts=1, **waits))).samples_done == {"17": 3296}
 
 
@@ -564,7 +564,7 @@ def test_a_user_has_so_many_reports_at_a_time(
     for number in ("17", "18"):
         for pid in (1, 2):
             put_report(tmp_path, report(job=number, pid=pid))
-    (refused,) = look(ReportReader(tmp_path), reading(job(), job(id=JobId("18")))).refused
+    (refused,) = look(ReportReader(tmp_path), reading(job(), job(id=JobId("18")))).refusals
     assert "more than 3 reports of one user" in refused.reason
 
 

@@ -47,7 +47,7 @@ def test_names_of_other_users_hide_no_save_that_a_scan_has_seen(
     look(reports, reading(job()))
     for pid in range(2 * MAX_RANKS):
         (tmp_path / f"17.0.n0.0.{pid}.json").write_text("another's")
-    saves = SaveReader(lambda: tmp_path, lambda: NOW, reports.accepted)
+    saves = SaveReader(lambda: tmp_path, lambda: NOW, reports.accepted_names)
     assert saves(job()) == SaveTimes(at=NOW - 5, interval=10.0)
     monkeypatch.setattr("hopsd.learning.save_reader.MAX_LISTED", 0)
     assert saves(job()) == SaveTimes(at=NOW - 5, interval=10.0)

@@ -50,10 +50,10 @@ def test_junk_that_cannot_be_removed_is_named_once(tmp_path: Path) -> None:
     (full / "x").touch()
     os.utime(full, (1.0, 1.0))
     reader = ReportReader(tmp_path)
-    assert [str(r) for r in look(reader, reading()).refused] == [
+    assert [str(r) for r in look(reader, reading()).refusals] == [
         "folder: nobody's, and cannot be removed"
     ]
-    assert look(reader, reading()).refused == ()
+    assert look(reader, reading()).refusals == ()
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="gives files to another user")
@@ -66,7 +66,7 @@ def test_only_files_of_the_jobs_own_user_count_against_it(
     put_report(tmp_path, report(pid=9))
     collection = look(ReportReader(tmp_path), reading(job()))
     assert collection.samples_done == {"17": 3296}
-    assert len(collection.refused) == 5
+    assert len(collection.refusals) == 5
 
 
 def test_of_many_reports_a_users_rest_has_its_turn_at_the_next_look(

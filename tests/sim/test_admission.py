@@ -14,7 +14,7 @@ from hopsd.errors import InputError
 from hopsd.model.ids import NodeName, WorkloadName
 from hopsd.model.scenario import Workload, WorkloadJob
 from hopsd.policies.registry import get
-from hopsd.sim.admission import admitted, horizon
+from hopsd.sim.admission import admit_jobs, horizon
 from hopsd.sim.engine import SimulationSettings
 from hopsd.sim.speed import Speeds
 from hopsd.sim.study import play
@@ -25,7 +25,7 @@ CLUSTER = cluster(n0=4, n1=4)
 def test_a_job_that_fits_nowhere_is_left_out_of_every_figure() -> None:
     """9 GPUs of 8, or 5 of servers with 4 where nothing can be spread."""
     load = workload([job(1, 900.0, 9), job(2, 4000.0, 4), job(3, 100.0, 5)], spread=None)
-    admitted_load, refused = admitted(CLUSTER, load, 360.0)
+    admitted_load, refused = admit_jobs(CLUSTER, load, 360.0)
     assert refused == ["1", "3"]
     assert [j.id for j in admitted_load.jobs] == ["2"]
     summary = play("fifo", get("fifo"), CLUSTER, admitted_load, SimulationSettings(100.0)).summary
@@ -46,24 +46,24 @@ def test_a_job_that_nobody_could_submit_or_wait_for_is_refused(
     wrong: WorkloadJob, message: str
 ) -> None:
     with pytest.raises(InputError, match=message):
-        admitted(CLUSTER, workload([job(0, 10.0, 1), wrong]), 360.0)
+        admit_jobs(CLUSTER, workload([job(0, 10.0, 1), wrong]), 360.0)
 
 
 def test_a_run_of_too_many_rounds_is_refused() -> None:
     later = workload([job(0, 10.0, 1), job(1, 10.0, 1, submit=1e6 + 1.0)])
-    assert admitted(CLUSTER, later, 2.0) == (later, [])
+    assert admit_jobs(CLUSTER, later, 2.0) == (later, [])
     with pytest.raises(InputError, match=r"job '1': .* within 12 days .* 1000000 rounds"):
-        admitted(CLUSTER, later, 1.0)
+        admit_jobs(CLUSTER, later, 1.0)
 
 
 def test_a_workload_without_jobs_or_with_factors_of_unknown_servers_is_refused() -> None:
     with pytest.raises(InputError, match=r"no job$"):
-        admitted(CLUSTER, workload([]), 360.0)
+        admit_jobs(CLUSTER, workload([]), 360.0)
     with pytest.raises(InputError, match="no job that fits"):
-        admitted(CLUSTER, workload([job(1, 10.0, 99)]), 360.0)
+        admit_jobs(CLUSTER, workload([job(1, 10.0, 99)]), 360.0)
     load = replace(workload([job(1, 10.0)]), server_factor={NET: {NodeName("n9"): 1.0}})
     with pytest.raises(InputError, match="the cluster has no node 'n9'"):
-        admitted(CLUSTER, load, 360.0)
+        admit_jobs(CLUSTER, load, 360.0)
 
 
 @given(st.lists(st.sampled_from(["workload-0", "workload-1", "workload-2", "a b", "ü", "net"]),

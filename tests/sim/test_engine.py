@@ -403,5 +403,5 @@ def test_a_simulation_learns_the_speeds_that_jobs_report() -> None:
     settings = SimulationSettings(100.0)
     simulation = Simulation(cluster(n0=4), load, get("hops"), settings, learns=Knowledge())
     assert simulation.run().finished == 2
-    records = simulation._store.known.records
+    records = simulation._store.known_tables.records
     assert {(r.gpus, r.nodes, r.per_gpu) for r in records} == {(2, 1, 1.0), (1, 1, 1.0)}

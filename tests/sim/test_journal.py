@@ -16,7 +16,7 @@ from sim_cases import cluster, job, workload
 from hopsd.errors import InputError
 from hopsd.policies.registry import get
 from hopsd.sim.engine import SimulationSettings
-from hopsd.sim.journal import alone, journaled
+from hopsd.sim.journal import alone, journal_policy
 from hopsd.sim.metrics import Change
 from hopsd.sim.study import play
 
@@ -30,13 +30,13 @@ TRAITS = ("only_first", "every_first", "settles", "steady")
 def test_a_journaled_policy_is_asked_as_the_policy_is(
     name: str, traits: list[str], tmp_path: Path
 ) -> None:
-    with journaled(get(name), tmp_path / "j.jsonl", "run", resume=False) as policy:
+    with journal_policy(get(name), tmp_path / "j.jsonl", "run", resume=False) as policy:
         assert [t for t in TRAITS if getattr(policy, t, False)] == traits
 
 
 def run(path: Path, *, resume: bool) -> tuple[Change, ...]:
     load = workload([job(i, 100.0 * (1 + i % 3), 1, 2, submit=20.0 * i) for i in range(8)])
-    with journaled(get("srtf"), path, "run", resume=resume) as policy:
+    with journal_policy(get("srtf"), path, "run", resume=resume) as policy:
         result = play("srtf", policy, cluster(n0=2, n1=1), load, SimulationSettings(50.0))
     return result.changes
 

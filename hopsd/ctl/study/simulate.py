@@ -25,12 +25,12 @@ from hopsd.model.reason import count_of
 from hopsd.model.scenario import Cluster, Workload
 from hopsd.policies.hare.schedulers import SCHEDULERS
 from hopsd.policies.registry import get
-from hopsd.sim.admission import SPAN_MAX, admitted, horizon
+from hopsd.sim.admission import SPAN_MAX, admit_jobs, horizon
 from hopsd.sim.cluster import ClusterSettings, Failure
 from hopsd.sim.engine import PLAN_SECONDS_MAX, Progress, SimulationSettings
 from hopsd.sim.failures import read_failures
 from hopsd.sim.information.knowledge import KnowledgeSettings, Knows
-from hopsd.sim.journal import alone, fingerprint, journaled
+from hopsd.sim.journal import alone, fingerprint, journal_policy
 from hopsd.sim.report import write_report
 from hopsd.sim.sources import cluster_from, read_file, workload_from
 from hopsd.sim.study import Result, figures, play, result_of, write
@@ -213,7 +213,7 @@ def simulate(
 
 def _knowledge_document(knows: KnowledgeSettings) -> dict[str, Any]:
     return {
-        "of": knows.of.value,
+        "of": knows.source.value,
         "speed_error": knows.speed_sigma,
         "time_error": knows.time_error or 0.0,
         "text": str(knows),
@@ -266,7 +266,7 @@ def _leave(results: Sequence[Result], folder: Path, *, resumable: bool) -> NoRet
 
 def admit(cluster: Cluster, workload: Workload, round_seconds: float) -> Workload:
     """The workload without the jobs that fit nowhere, which are named on stderr."""
-    playable, refused = admitted(cluster, workload, round_seconds)
+    playable, refused = admit_jobs(cluster, workload, round_seconds)
     for job in refused[:SHOWN_MAX]:
         complain(f"job {job} fits nowhere, even on an idle cluster: left out")
     if len(refused) > SHOWN_MAX:
@@ -289,7 +289,7 @@ def play_one(
     settings = replace(settings, plan=replace(settings.plan, policy=name))
     run = fingerprint(__version__, name, cluster, workload, settings, failures)
     path = folder / "journal" / f"{name}.jsonl"
-    with journaled(get(name), path, run, resume=resume) as policy, _progress(name) as progress:
+    with journal_policy(get(name), path, run, resume=resume) as policy, _progress(name) as progress:
         return play(name, policy, cluster, workload, settings, failures, progress, predict=predict)
 
 

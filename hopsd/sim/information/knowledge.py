@@ -47,34 +47,34 @@ class KnowledgeSettings:
         InputError: an error of what is not told at all.
     """
 
-    of: Knows = Knows.PERFECT
+    source: Knows = Knows.PERFECT
     speed_error: float | None = None
     time_error: float | None = None
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if self.time_error is not None and self.of is not Knows.PERFECT:
-            raise InputError(f"--time-error: nobody tells run times with --knowledge {self.of}")
-        if self.speed_error is not None and self.of is Knows.NONE:
+        if self.time_error is not None and self.source is not Knows.PERFECT:
+            raise InputError(f"--time-error: nobody tells run times with --knowledge {self.source}")
+        if self.speed_error is not None and self.source is Knows.NONE:
             raise InputError("--speed-error: no speeds are known with --knowledge none")
 
     @property
     def speed_sigma(self) -> float:
         if self.speed_error is not None:
             return self.speed_error
-        return MEASURED_SPEED_ERROR if self.of is Knows.MEASURED else 0.0
+        return MEASURED_SPEED_ERROR if self.source is Knows.MEASURED else 0.0
 
     @property
     def differs(self) -> bool:
         """From true speeds and samples."""
-        return self.of is not Knows.PERFECT or bool(self.speed_sigma or self.time_error)
+        return self.source is not Knows.PERFECT or bool(self.speed_sigma or self.time_error)
 
     def __str__(self) -> str:
         """What the policies knew, in a sentence."""
-        if self.of is Knows.NONE:
+        if self.source is Knows.NONE:
             return "time limits alone; every GPU is taken for as fast as any other"
         speeds = f"speeds within {self.speed_sigma:.0%}" if self.speed_sigma else "true speeds"
-        if self.of is Knows.MEASURED:
+        if self.source is Knows.MEASURED:
             return f"{speeds}; run times by past runs, before those by time limits"
         times = f"samples within {self.time_error:.0%}" if self.time_error else "true samples"
         return f"{speeds}, {times}"
@@ -87,7 +87,7 @@ class PublicKnowledge:
     """
 
     workload: Workload
-    declared: bool = True
+    declares: bool = True
     past_runs: bool = False
     time_limits: Mapping[JobId, float] = field(default_factory=dict)
 
@@ -97,14 +97,14 @@ def public_knowledge(
 ) -> PublicKnowledge:
     """What the scheduler knows of ``truth``; the same for every policy."""
     rng = random.Random(settings.seed)  # noqa: S311  # a simulation, not a secret
-    if settings.of is Knows.PERFECT:
+    if settings.source is Knows.PERFECT:
         jobs = _with_time_errors(truth.jobs, settings.time_error or 0.0, rng)
         return PublicKnowledge(_with_speeds(replace(truth, jobs=jobs), settings.speed_sigma, rng))
     limits = _time_limits(cluster, truth, rng)
-    if settings.of is Knows.NONE:
-        return PublicKnowledge(_flat(truth), declared=False, time_limits=limits)
+    if settings.source is Knows.NONE:
+        return PublicKnowledge(_flat(truth), declares=False, time_limits=limits)
     public = replace(_with_speeds(truth, settings.speed_sigma, rng), server_factor={})
-    return PublicKnowledge(public, declared=False, past_runs=True, time_limits=limits)
+    return PublicKnowledge(public, declares=False, past_runs=True, time_limits=limits)
 
 
 def _with_time_errors(

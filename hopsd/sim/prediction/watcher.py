@@ -32,7 +32,7 @@ class Watcher:
     """
 
     predictor: Predictor
-    said: list[Prediction] = field(default_factory=list)
+    predictions: list[Prediction] = field(default_factory=list)
     _read_count: int = 0
     _known_jobs: set[JobId] = field(default_factory=set)
     _running_jobs: set[JobId] = field(default_factory=set)
@@ -73,11 +73,11 @@ class Watcher:
         )
 
     def _add(self, predictions: Iterable[Prediction | None]) -> None:
-        self.said += [p for p in predictions if p is not None]
+        self.predictions += [p for p in predictions if p is not None]
 
     def _learn(self, port: VirtualCluster) -> None:
         """What has happened since the last call, but for this very moment: that may change."""
-        unfinished_jobs = port.unfinished
+        unfinished_jobs = port.unfinished_jobs
         while (
             self._read_count < len(port.changes) and port.changes[self._read_count].time < port.now
         ):
@@ -121,12 +121,21 @@ def rows(
     policy: str, predictions: Sequence[Prediction], outcomes: Sequence[JobOutcome]
 ) -> list[tuple[object, ...]]:
     """Rows of :data:`COLUMNS`; ``actual`` None: it never came."""
-    came: Mapping[tuple[JobId, Kind], float | None] = {
+    actual_times: Mapping[tuple[JobId, Kind], float | None] = {
         (o.id, kind): time
         for o in outcomes
         for kind, time in ((Kind.START, o.first_start), (Kind.END, o.end))
     }
     return [
-        (policy, p.at, p.job, p.kind.value, p.expected, p.low, p.high, came.get((p.job, p.kind)))
+        (
+            policy,
+            p.at,
+            p.job,
+            p.kind.value,
+            p.expected,
+            p.low,
+            p.high,
+            actual_times.get((p.job, p.kind)),
+        )
         for p in predictions
     ]
