@@ -91,7 +91,7 @@ class LastAnswers(Generic[K, T]):
 
     def __init__(self, seconds: float, in_all: float, share: float = 0.1) -> None:
         self._seconds, self._in_all, self._share = seconds, in_all, share
-        self._known: dict[K, T] = {}
+        self._answers_by_key: dict[K, T] = {}
         self._call: Future[T] | None = None
         self._allowance, self._last = in_all, time.monotonic()
 
@@ -102,12 +102,12 @@ class LastAnswers(Generic[K, T]):
             Exception: what ``ask`` raised in time.
         """
         if self._call is not None and not self._call.done():
-            return self._known.get(key)
-        if len(self._known) >= MAX_KNOWN:
-            self._known.clear()
+            return self._answers_by_key.get(key)
+        if len(self._answers_by_key) >= MAX_KNOWN:
+            self._answers_by_key.clear()
 
         def work() -> T:
-            answer = self._known[key] = ask()
+            answer = self._answers_by_key[key] = ask()
             return answer
 
         begin = time.monotonic()
@@ -116,4 +116,4 @@ class LastAnswers(Generic[K, T]):
         finished, _ = wait((self._call,), min(self._seconds, self._allowance))
         self._last = time.monotonic()
         self._allowance = max(0.0, self._allowance - (self._last - begin))
-        return self._call.result() if finished else self._known.get(key)
+        return self._call.result() if finished else self._answers_by_key.get(key)

@@ -143,7 +143,7 @@ class FakeSlurm:
         assert comment.endswith(" #hops-released")
         self.asked("unpin begin" if begin_now else "unpin", job)
 
-    def together(self) -> AbstractContextManager[None]:
+    def batch(self) -> AbstractContextManager[None]:
         return nullcontext()
 
     def writes(self) -> list[str]:

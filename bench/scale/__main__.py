@@ -217,7 +217,7 @@ def _result(controller: Controller) -> str:
     result = controller.result
     if result is None:
         return "no round"
-    gpus_in_use = sum(job.allocation.gpus for job in result.seen.reading.jobs)
+    gpus_in_use = sum(job.allocation.gpus for job in result.observation.reading.jobs)
     gpus_gained = sum(o.actual.gpus - o.step.current.gpus for o in result.outcomes if o.actual)
     counts = Counter(outcome.status.value for outcome in result.outcomes)
     summary = ", ".join(f"{count} {status}" for status, count in sorted(counts.items()))

@@ -69,7 +69,7 @@ def _submit(pyslurm: Any, number: int, script: str) -> None:
 
 def _measure_reading(adapter: Adapter, clock: Clock, jobs: int) -> Cost:
     """Read without batch scripts, as hopsd does while it applies steps."""
-    with adapter.together():
+    with adapter.batch():
         while True:
             clock.take()
             try:

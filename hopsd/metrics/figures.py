@@ -301,17 +301,17 @@ def jobs_that_fit(document: Mapping[str, Any], result: RoundResult) -> int:
             cores=node.cores if node.idle_cores is None else node.idle_cores,
             memory_mb=node.memory_mb if node.idle_memory_mb is None else node.idle_memory_mb,
         )
-        for node in result.built.snapshot.nodes
+        for node in result.build.snapshot.nodes
         if idle.get(node.name, 0) > 0
     ]
     if not nodes or not waiting:
         return 0
-    idle_nodes = {node.name for node in result.built.snapshot.nodes if node.gpus == node.idle}
+    idle_nodes = {node.name for node in result.build.snapshot.nodes if node.gpus == node.idle}
     pools = pools_of(nodes)
     alone = pools_of(node for node in nodes if node.name in idle_nodes)
     return sum(
         could_run(job, alone if job.rules.exclusive else pools)
-        for job in result.built.snapshot.jobs
+        for job in result.build.snapshot.jobs
         if job.id in waiting
     )
 

@@ -13,7 +13,7 @@ from email.message import EmailMessage
 from email.utils import formatdate, make_msgid
 
 from hopsd.config import MailRoute
-from hopsd.notify.webhook import SHOWN
+from hopsd.notify.webhook import MAX_LINES
 
 SECONDS = 30.0
 """For one mail to be taken."""
@@ -24,7 +24,7 @@ HOUR = 3600.0
 class Mail:
     """``to``: one address. ``subject`` and ``text`` are plain; what is no character is replaced."""
 
-    to: str
+    recipient: str
     subject: str
     text: str
 
@@ -42,7 +42,7 @@ def deliver(mail: Mail, route: MailRoute, sender: str) -> None:
     try:
         if route.server is None:
             subprocess.run(
-                [route, "-s", mail.subject, mail.to],
+                [route, "-s", mail.subject, mail.recipient],
                 input=mail.text.encode(),
                 check=True,
                 capture_output=True,
@@ -50,7 +50,7 @@ def deliver(mail: Mail, route: MailRoute, sender: str) -> None:
             )
             return
         message = EmailMessage()
-        message["From"], message["To"], message["Subject"] = sender, mail.to, mail.subject
+        message["From"], message["To"], message["Subject"] = sender, mail.recipient, mail.subject
         message["Date"], message["Message-ID"] = formatdate(), make_msgid(domain="hops")
         message["Auto-Submitted"] = "auto-generated"  # RFC 3834: no out-of-office answers
         message.set_content(mail.text)
@@ -65,7 +65,7 @@ def deliver(mail: Mail, route: MailRoute, sender: str) -> None:
 
 @dataclass(slots=True)
 class _Mailbox:
-    sent: deque[float] = field(default_factory=deque)
+    send_times: deque[float] = field(default_factory=deque)
     waiting: list[str] = field(default_factory=list)
     more: int = 0
 
@@ -81,7 +81,7 @@ class Allowance:
 
     def add(self, address: str, paragraphs: Sequence[str]) -> None:
         box = self._boxes.setdefault(address, _Mailbox())
-        room = max(0, SHOWN - len(box.waiting))
+        room = max(0, MAX_LINES - len(box.waiting))
         box.waiting += paragraphs[:room]
         box.more += len(paragraphs[room:])
 
@@ -90,12 +90,12 @@ class Allowance:
         mail that may go now.
         """
         for address, box in list(self._boxes.items()):
-            while box.sent and box.sent[0] <= now - HOUR:
-                box.sent.popleft()
-            if box.waiting and len(box.sent) < self._per_hour:
+            while box.send_times and box.send_times[0] <= now - HOUR:
+                box.send_times.popleft()
+            if box.waiting and len(box.send_times) < self._per_hour:
                 paragraphs, omitted_count = box.waiting, box.more
                 box.waiting, box.more = [], 0
-                box.sent.append(now)
+                box.send_times.append(now)
                 send(address, paragraphs, omitted_count)
-            if not box.waiting and not box.sent:
+            if not box.waiting and not box.send_times:
                 del self._boxes[address]

@@ -16,7 +16,7 @@ import structlog
 from hopsd.model.isolation import describe_error
 from hopsd.notify.news import News, one_line
 
-SHOWN = 20
+MAX_LINES = 20
 """Of a message; the rest is counted."""
 WAITING_MAX = 100
 """Messages; while the chat is away for long, later ones are dropped, and the log says so."""
@@ -42,8 +42,8 @@ def matrix(lines: Sequence[str]) -> dict[str, str]:
 
 def lines_of(news: Sequence[News]) -> list[str]:
     """A line each, without control characters."""
-    lines = [f"job {item.job} of {item.user}: {item.text}" for item in news[:SHOWN]]
-    suffix = [f"and {len(news) - SHOWN} more"] if len(news) > SHOWN else []
+    lines = [f"job {item.job} of {item.user}: {item.text}" for item in news[:MAX_LINES]]
+    suffix = [f"and {len(news) - MAX_LINES} more"] if len(news) > MAX_LINES else []
     return list(map(one_line, (*lines, *suffix)))
 
 

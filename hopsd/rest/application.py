@@ -55,7 +55,7 @@ def application(handler: Handler, munge: Munge, turns: RequestSlots) -> Flask:
     app.before_request(gate.admit)
     app.after_request(gate.sign)
     app.register_error_handler(HTTPException, _not_accepted)
-    app.register_error_handler(HopsError, _refused)
+    app.register_error_handler(HopsError, _error_response)
     app.register_error_handler(Exception, _defect)
     app.add_url_rule(PUBLIC, PUBLIC, lambda: _answer(json.loads(SPECIFICATION.read_text())))
     for operation in operations().values():
@@ -141,7 +141,7 @@ def _answer(document: Any, status: int = 200) -> Response:
     return response
 
 
-def _refused(error: HopsError) -> Response:
+def _error_response(error: HopsError) -> Response:
     status = next(status for kind, status in _STATUS if isinstance(error, kind))
     return _answer({"error": str(error)}, status)
 

@@ -20,8 +20,8 @@ def carry_out(
     A shadow's steps are never recorded: none is ever done, and the same ones come at every look.
     Returns the outcomes of the steps, and the profile runs that changed.
     """
-    now, changed_runs = decision.seen.reading.now, decision.profiles.updates
-    store.save_jobs(with_ages(decision.seen.records, decision.ages))
+    now, changed_runs = decision.observation.reading.now, decision.profiles.updates
+    store.save_jobs(with_ages(decision.observation.records, decision.ages))
     store.save_profile_runs(changed_runs)
     if not decision.steps and not first:
         return (), changed_runs

@@ -29,8 +29,8 @@ from hopsd.store.port import Store
 class Decision:
     """What a round wants, computed from what it saw; none of it is done yet."""
 
-    seen: Observation
-    built: SnapshotBuild
+    observation: Observation
+    build: SnapshotBuild
     ages: Mapping[JobId, float]
     profiles: Profiling
     plan: Plan

@@ -37,7 +37,7 @@ class Observation:
         """A copy with the steps under way; their jobs are not planned, for these ``reasons``."""
         if not transitions:
             return self
-        return replace(self.without(reasons), under_way=tuple(transitions))
+        return replace(self.exclude(reasons), under_way=tuple(transitions))
 
     def only(self, jobs: Iterable[JobId]) -> Observation:
         """The same, but planned for no jobs other than ``jobs``."""
@@ -59,7 +59,7 @@ class Observation:
         )
         return replace(self, reading=replace(self.reading, jobs=jobs))
 
-    def without(self, asides: Mapping[JobId, Reason]) -> Observation:
+    def exclude(self, asides: Mapping[JobId, Reason]) -> Observation:
         """The same, but no plan is made for the jobs in ``asides``."""
         comments = {job: c for job, c in self.comments.items() if job not in asides}
         reasons = {job: reason for job, reason in asides.items() if job in self.comments}

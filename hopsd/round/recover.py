@@ -101,10 +101,10 @@ def read_cluster(port: Port, store: Store) -> tuple[Reading, tuple[StepOutcome, 
     and would be recorded so: where one was put back, Slurm is read once more.
     """
     reading, outcomes = read_settled(port, store)
-    died = [job.id for job in reading.jobs if job.was_killed]
+    killed_jobs = [job.id for job in reading.jobs if job.was_killed]
     given_up = [
         job
-        for job, outcome in (store.last_outcomes(died) if died else {}).items()
+        for job, outcome in (store.last_outcomes(killed_jobs) if killed_jobs else {}).items()
         if outcome.status in _GIVEN_UP and vacates(outcome.step)
     ]
     if not given_up:

@@ -24,20 +24,20 @@ class RoundResult:
 
     window: RoundWindow
     first: bool
-    seen: Observation
-    built: SnapshotBuild
+    observation: Observation
+    build: SnapshotBuild
     plan: Plan
     outcomes: tuple[StepOutcome, ...]
-    profiled: tuple[ProfileRun, ...] = ()
+    profile_runs: tuple[ProfileRun, ...] = ()
     defects: Mapping[JobId, str] = field(default_factory=dict)
 
     @property
     def never_runnable(self) -> frozenset[JobId]:
         """Waiting jobs that not even an idle cluster, as it is now, could run."""
-        snapshot = self.built.snapshot
+        snapshot = self.build.snapshot
         could_run = RunnableFilter(pools_of(snapshot.nodes), cache=job_cache(snapshot.nodes))
         candidates = (job.id for job in snapshot.jobs if not job.running and not could_run(job))
-        return frozenset(candidates) | self.built.refusals.keys()
+        return frozenset(candidates) | self.build.refusals.keys()
 
     @property
     def put_off(self) -> frozenset[JobId]:

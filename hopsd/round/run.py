@@ -55,7 +55,7 @@ def run_round(
     observation = observe(port, store, settings.requirements_max, reading)
     observation = observation.carrying_on(port.under_way, reasons(port.under_way))
     now = observation.reading.now
-    observation = observation.without(backing_off(backoffs, now))
+    observation = observation.exclude(backing_off(backoffs, now))
     observation = observation.avoiding(avoided_nodes(backoffs, now))
     nodes_to_avoid = shunned_nodes(observation.reading.jobs, unreliable)
     observation = observation.avoiding(nodes_to_avoid)
@@ -78,8 +78,8 @@ def run_round(
     return RoundResult(
         window,
         first,
-        decision.seen,
-        decision.built,
+        decision.observation,
+        decision.build,
         decision.plan,
         (*results, *late_outcomes, *outcomes),
         profile_runs,

@@ -72,9 +72,9 @@ def _with_reasons(
         job: Reason(ReasonCode.ERROR, f"{SET_ASIDE}: {text}") for job, text in defects.items()
     }
     observation = replace(
-        decision.seen,
+        decision.observation,
         reading=replace(reading, nodes=nodes),
-        errors={**decision.seen.errors, **reasons},
+        errors={**decision.observation.errors, **reasons},
     )
     plan = replace(decision.plan, waiting={**decision.plan.waiting, **reasons})
-    return replace(decision, seen=observation, plan=plan, defects=defects)
+    return replace(decision, observation=observation, plan=plan, defects=defects)

@@ -170,7 +170,7 @@ def planning_reading(
     for job in jobs:
         if job.state in OCCUPYING_STATES:
             gpus_in_use.update(dict(job.allocation))
-    nodes = tuple(use.of(node, gpus_in_use[node.name]) for node in reading.nodes)
+    nodes = tuple(use.apply_to(node, gpus_in_use[node.name]) for node in reading.nodes)
     return replace(reading, nodes=nodes, jobs=tuple(jobs))
 
 
@@ -194,7 +194,7 @@ class _Use:
             self.cores[node] += ceil(gpus * cores)
             self.memory_mb[node] += ceil(gpus * memory)
 
-    def of(self, node: NodeReading, gpus: int) -> NodeReading:
+    def apply_to(self, node: NodeReading, gpus: int) -> NodeReading:
         """``node`` without what they are to get; ``gpus``: GPUs that hops jobs count with there."""
         foreign = node.foreign_gpus + self.foreign[node.name]
         if node.completing_seconds > COMPLETING_SECONDS:

@@ -23,7 +23,7 @@ class RecentStart:
     step: Step
     allocation: Allocation
     start: float
-    told: bool
+    is_reported: bool
 
 
 def unseen_runs(
@@ -64,10 +64,12 @@ def _recent_starts(store: Store, jobs: Collection[JobId]) -> list[RecentStart]:
     for outcome in store.last_outcomes(jobs).values():
         if outcome.started:
             allocation = outcome.ran or outcome.actual or outcome.step.target
-            starts.append(RecentStart(outcome.step, allocation, outcome.started, told=True))
+            starts.append(RecentStart(outcome.step, allocation, outcome.started, is_reported=True))
     if interruption is not None:
         record = interruption[1]
-        starts += [RecentStart(step, step.target, record.made, told=True) for step in record.steps]
+        starts += [
+            RecentStart(step, step.target, record.made, is_reported=True) for step in record.steps
+        ]
     return [run for run in starts if run.step.target]
 
 
@@ -101,7 +103,7 @@ def _matches_run(job: JobReading, old: JobRecord, run: RecentStart) -> bool:
         return job.start >= int(run.start) and hosts == run_hosts
     if _is_completing(job):  # Slurm names only the nodes that are not done yet
         return job.start >= int(run.start) and bool(hosts) and hosts <= run_hosts
-    return run.told and run.start >= int(old.seen)
+    return run.is_reported and run.start >= int(old.seen)
 
 
 def _record_at_start(

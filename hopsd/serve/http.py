@@ -181,8 +181,8 @@ class _Handler(WSGIRequestHandler):
         environ = super().get_environ()
         # Raw bytes, which no client of HTTP sends, would be no text of an application's.
         query = quote(environ["QUERY_STRING"], safe=punctuation, encoding="latin-1")
-        own = {CALLER: caller, TARGET: self.path, UNTIL_SENT: self._until_sent}
-        return {**environ, "QUERY_STRING": query, **own}
+        own_values = {CALLER: caller, TARGET: self.path, UNTIL_SENT: self._until_sent}
+        return {**environ, "QUERY_STRING": query, **own_values}
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - its name there
         """A request every some seconds is no news."""

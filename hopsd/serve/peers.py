@@ -195,10 +195,10 @@ class RequestSlots:
             BusyError: the caller's unread answers, or all callers', are too large already.
         """
         with self._lock:
-            own = slot.unread_bytes
-            if size > SMALL_ANSWER and own and own + size > UNREAD_BYTES_PER_USER:
+            own_bytes = slot.unread_bytes
+            if size > SMALL_ANSWER and own_bytes and own_bytes + size > UNREAD_BYTES_PER_USER:
                 raise BusyError(
-                    f"you have {own >> 20} MiB of answers to read: read them, then ask again"
+                    f"you have {own_bytes >> 20} MiB of answers to read: read them, then ask again"
                 )
             if size > SMALL_ANSWER and not at_once and self._unread_bytes + size > UNREAD_BYTES:
                 raise BusyError("too much that others asked for is still unread: ask again later")

@@ -118,13 +118,13 @@ class _Connection(socketserver.BaseRequestHandler):
             try:
                 answer = self._answer(until_sent)
             except HopsError as error:
-                answer = _encoded({"error": str(error), "input": isinstance(error, InputError)})
+                answer = _encode({"error": str(error), "input": isinstance(error, InputError)})
             except OSError:
                 raise
             except Exception as defect:  # the caller gets the error, and the log says where
                 _log_defect()
                 text = f"a defect of hops, {type(defect).__name__}: {defect}"
-                answer = _encoded({"error": text})
+                answer = _encode({"error": text})
             self.request.settimeout(REQUEST_SECONDS)
             self.request.sendall(answer)
 
@@ -135,12 +135,12 @@ class _Connection(socketserver.BaseRequestHandler):
             self.server.turns.question(uid, waiting=CONNECTIONS_PER_USER, at_once=is_trusted(uid))
         )
         with question.turn():
-            answer = _encoded({"data": self.server.handler(Request(command, arguments, uid))})
+            answer = _encode({"data": self.server.handler(Request(command, arguments, uid))})
         question.keep(len(answer))
         return answer
 
 
-def _encoded(document: Mapping[str, Any]) -> bytes:
+def _encode(document: Mapping[str, Any]) -> bytes:
     return json.dumps(document).encode() + b"\n"
 
 

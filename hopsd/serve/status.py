@@ -92,7 +92,7 @@ def document(
         "waiting": [],
     }
     if observation is not None:
-        plans = {job.id: job for job in result.built.snapshot.jobs} if result else {}
+        plans = {job.id: job for job in result.build.snapshot.jobs} if result else {}
         undone = _not_done(result.outcomes) if result else {}
         for job in sorted(observation.reading.jobs, key=lambda j: job_order(j.id)):
             if job.state.finished:
@@ -283,7 +283,7 @@ def _figures(numbers: JobNumbers | None) -> Document:
 
 def _expected(record: JobRecord, result: RoundResult | None) -> Document | None:
     """A run time that the user did not tell, its 80 % interval, and its source; None: he did."""
-    expectation = result.built.expected.get(record.id) if result else None
+    expectation = result.build.expected.get(record.id) if result else None
     age = (expectation.seconds or record.age_seconds) if expectation else None
     if expectation is None or age is None:
         return None
@@ -302,7 +302,7 @@ def _notice(job: JobReading, observation: Observation, result: RoundResult | Non
     """What its user should know although it does not keep the job waiting."""
     if job.state is not SlurmState.PENDING and job.id in observation.errors:
         return observation.errors[job.id].text
-    return result.built.notes.get(job.id) if result else None
+    return result.build.notes.get(job.id) if result else None
 
 
 def _reason(

@@ -312,7 +312,7 @@ class Controller:
             cpu_demand=any(comment.cpu for comment in waiting),
             rack_fragments={}
             if self._result is None
-            else rack_fragments_by_type(self._result.built.snapshot, self._result.plan),
+            else rack_fragments_by_type(self._result.build.snapshot, self._result.plan),
             longest=max(UNSEEN_SECONDS, 4.0 * self._config.daemon.refresh_seconds),
         )
         self._store.add_gpu_use(use)
@@ -340,22 +340,22 @@ class Controller:
             return str(error)
         before = self._observation.reading.now if self._observation is not None else -inf
         self._window, self._result = result.window, result
-        present = {job.id for job in result.seen.reading.jobs}
+        present = {job.id for job in result.observation.reading.jobs}
         figures = {**self._numbers, **result.plan.jobs}
         self._numbers = {job: n for job, n in figures.items() if job in present}
         shadow = self._config.slurm.port is PortName.SHADOW
         has_acted = bool(result.outcomes) and not shadow
         if has_acted:
-            self._needless += len(needless_restarts(result.built.snapshot, result.plan))
-        now = result.seen.reading.now
+            self._needless += len(needless_restarts(result.build.snapshot, result.plan))
+        now = result.observation.reading.now
         # If the clock is set back, no job waits longer for it.
         backoffs = self._backoffs if now >= before else {}
         self._backoffs = after_defects(
             after_outcomes(backoffs, result.outcomes, now), result.defects, now
         )
-        self._observation = self._observe() if has_acted else result.seen
+        self._observation = self._observe() if has_acted else result.observation
         self._whatever_happens(lambda: self._note_steps(result.outcomes))
-        self._whatever_happens(lambda: self._note_profiles(result.profiled))
+        self._whatever_happens(lambda: self._note_profiles(result.profile_runs))
         self._whatever_happens(lambda: self._note_asides(result))
         if shadow:
             self._whatever_happens(lambda: self._diary.note(result))
@@ -366,9 +366,11 @@ class Controller:
     def _predict(self, result: RoundResult) -> None:
         """Have starts and ends predicted from what the round left, in the background."""
         records = (
-            self._observation.records if self._observation is not None else result.seen.records
+            self._observation.records
+            if self._observation is not None
+            else result.observation.records
         )
-        build, end = result.built, result.window.end
+        build, end = result.build, result.window.end
         self.outlook.offer(
             RoundReport(
                 build.snapshot,
@@ -377,7 +379,7 @@ class Controller:
                 records,
                 end,
                 self._settings.seconds,
-                capacity_of(result.seen.reading),
+                capacity_of(result.observation.reading),
             )
         )
 
@@ -414,8 +416,8 @@ class Controller:
             self._hung_jobs.look(self._learner.ranks, reading.jobs, reading.now)
             hung = self._hung_jobs.hung
             self._idle_jobs.look(reading.jobs, self._learner.steps, reading.now, hung)
-            used, gpus_by_driver = self._learner.gpus_used, self._learner.gpus_taken
-            self._idle_jobs.note_used(reading.jobs, used, gpus_by_driver, reading.now)
+            gpus_by_report, gpus_by_driver = self._learner.gpus_used, self._learner.gpus_taken
+            self._idle_jobs.note_used(reading.jobs, gpus_by_report, gpus_by_driver, reading.now)
             return unread
         except PASS_THROUGH_ERRORS:
             raise
@@ -510,8 +512,12 @@ class Controller:
     def _note_asides(self, result: RoundResult) -> None:
         """Who is newly set aside, as an event and in the log."""
         asides = {
-            **{f"job {job}": reason.text for job, reason in result.seen.errors.items()},
-            **{f"node {n.name}": n.state_text for n in result.seen.reading.nodes if not n.usable},
+            **{f"job {job}": reason.text for job, reason in result.observation.errors.items()},
+            **{
+                f"node {n.name}": n.state_text
+                for n in result.observation.reading.nodes
+                if not n.usable
+            },
         }
         asides = {culprit: text for culprit, text in asides.items() if SET_ASIDE in text}
         for culprit, text in asides.items():

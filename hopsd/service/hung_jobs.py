@@ -74,7 +74,7 @@ class HungJobs:
                         "waits_in": place.waits_in,
                         "stacks": place.stacks,
                     }
-                    for place in _told(training)
+                    for place in _reported_ranks(training)
                 ],
             }
             for job, training in self._hung.items()
@@ -85,6 +85,6 @@ class HungJobs:
         self._store.add_event(kind, text, job=job)
 
 
-def _told(training: HungTraining) -> list[RankPlace]:
+def _reported_ranks(training: HungTraining) -> list[RankPlace]:
     places = dict.fromkeys((*training.culprits, *training.ranks))
     return sorted([*places][:MAX_RANKS], key=lambda place: place.rank)

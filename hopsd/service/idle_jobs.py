@@ -42,7 +42,7 @@ class IdleJobs:
         self._partly: dict[JobId, PartialUse] = {}
         self._agreements: dict[tuple[JobId, int], tuple[int, float]] = {}
         self._uses: dict[JobId, int] = {}
-        self._told: dict[tuple[JobId, int], float] = {}
+        self._notice_times: dict[tuple[JobId, int], float] = {}
         self._last_request = float("-inf")
         self._next = 0
         self._is_asking = False
@@ -92,7 +92,7 @@ class IdleJobs:
     def note_used(
         self,
         jobs: Iterable[JobReading],
-        used: Mapping[JobId, int],
+        gpus_by_report: Mapping[JobId, int],
         gpus_by_driver: Mapping[JobId, int],
         now: float,
     ) -> None:
@@ -102,7 +102,7 @@ class IdleJobs:
         partly, runs = {}, {}
         agreements: dict[tuple[JobId, int], tuple[int, float]] = {}
         for job in jobs:
-            gpus, held_gpus = used.get(job.id, 0), job.allocation.gpus
+            gpus, held_gpus = gpus_by_report.get(job.id, 0), job.allocation.gpus
             if not 0 < gpus < held_gpus:
                 continue
             run, seconds = (job.id, job.restarts), 0.0
@@ -114,10 +114,12 @@ class IdleJobs:
                 agreements[run] = before if before[0] == gpus else (gpus, now)
                 seconds = max(0.0, now - agreements[run][1])
             partly[job.id] = PartialUse(gpus, held_gpus, seconds)
-        self._told = {run: at for run, at in self._told.items() if 0.0 <= now - at < AGAIN_SECONDS}
+        self._notice_times = {
+            run: at for run, at in self._notice_times.items() if 0.0 <= now - at < AGAIN_SECONDS
+        }
         for job_id, use in partly.items():
-            if job_id not in self._partly and runs[job_id] not in self._told:
-                self._told[runs[job_id]] = now
+            if job_id not in self._partly and runs[job_id] not in self._notice_times:
+                self._notice_times[runs[job_id]] = now
                 log.warning("gpus_unused", job=job_id, reason=use.text)
                 self._store.add_event("gpus_unused", use.text, job=job_id)
         self._partly, self._agreements = partly, agreements

@@ -75,7 +75,7 @@ class Remedies:
                 continue
             kind = REQUEUE_EVENT if remedy.gpus is None else SHRUNK
             log.warning(kind, job=remedy.job, reason=remedy.evidence)
-            text = f"hops requeues it{_for(remedy)}: {remedy.evidence}"
+            text = f"hops requeues it{_cap(remedy)}: {remedy.evidence}"
             self._store.add_event(kind, text, job=remedy.job)
             current = by_id[remedy.job].allocation
             steps.append(Step(remedy.job, StepKind.PREEMPT, current=current))
@@ -87,7 +87,7 @@ class Remedies:
             return
         minutes = ceil(remedy.due_in / 60.0)
         unless = "it goes on" if remedy.gpus is None else "it uses them"
-        text = f"hops requeues it{_for(remedy)} in {minutes} min unless {unless}: {remedy.evidence}"
+        text = f"hops requeues it{_cap(remedy)} in {minutes} min unless {unless}: {remedy.evidence}"
         log.warning(ANNOUNCEMENT_EVENT, job=remedy.job, reason=text)
         self._store.add_event(ANNOUNCEMENT_EVENT, text, job=remedy.job)
 
@@ -96,5 +96,5 @@ class Remedies:
         return sum(event.kind in (REQUEUE_EVENT, SHRUNK, _REQUEUED_BEFORE) for event in events)
 
 
-def _for(remedy: Remedy) -> str:
+def _cap(remedy: Remedy) -> str:
     return "" if remedy.gpus is None else f" for at most {remedy.gpus} GPUs"

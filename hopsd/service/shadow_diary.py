@@ -24,7 +24,7 @@ class Diary:
         """Note jobs that are new, and those that this plan is the first to place."""
         entries = list(self._entries(result))
         self.store.save_diary(entries)
-        present = {(job, record.submit) for job, record in result.seen.records.items()}
+        present = {(job, record.submit) for job, record in result.observation.records.items()}
         self._completeness = {
             key: complete for key, complete in self._completeness.items() if key in present
         }
@@ -36,8 +36,11 @@ class Diary:
             for outcome in result.outcomes
             if outcome.step.kind is StepKind.START
         }
-        for job in result.seen.reading.jobs:
-            comment, record = result.seen.comments.get(job.id), result.seen.records.get(job.id)
+        for job in result.observation.reading.jobs:
+            comment, record = (
+                result.observation.comments.get(job.id),
+                result.observation.records.get(job.id),
+            )
             if comment is None or record is None:
                 continue
             key, target = (job.id, record.submit), allocations.get(job.id)
@@ -49,6 +52,6 @@ class Diary:
                 min(comment.reqs),
                 job.options.gpu_type or "",
                 job.time_limit_seconds,
-                None if target is None else result.seen.reading.now,
+                None if target is None else result.observation.reading.now,
                 target or Allocation(),
             )

@@ -64,11 +64,14 @@ class Waker:
         if last is None or activity is None:
             return False
         known_submissions, self._known_submissions = self._known_submissions, activity.submitted
-        came, went = activity.submitted != last.submitted, activity.ended != last.ended
+        has_arrivals, has_departures = (
+            activity.submitted != last.submitted,
+            activity.ended != last.ended,
+        )
         idle = any(node["idle"] and node["usable"] for node in document["nodes"])
         if self.pausing:
             self._last = last  # what comes in a pause counts at its end
-        elif (came and idle) or (went and document["waiting"]):
+        elif (has_arrivals and idle) or (has_departures and document["waiting"]):
             return True
         return activity.submitted != known_submissions and self._session_came(document)
 

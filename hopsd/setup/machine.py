@@ -46,14 +46,14 @@ class Machine:
             return None
 
     @property
-    def loaded(self) -> Config | None:
+    def configuration(self) -> Config | None:
         """The configuration in hopsd.toml; None if there is none yet."""
         return load(self.config) if self.config.exists() else None
 
     @property
     def database(self) -> str | None:
         """The database's name in this machine's PostgreSQL; None if it is on another host."""
-        config = self.loaded
+        config = self.configuration
         return local_database(config.database.dsn if config else "dbname=hops", self.account)
 
 
@@ -61,7 +61,7 @@ def hopsctl() -> str:
     return str(Path(sys.prefix) / "bin" / "hopsctl")
 
 
-def shipped(folder: str) -> Path:
+def release_folder(folder: str) -> Path:
     """``conf``, ``slurm_plugin`` or ``systemd``: in a checkout beside the package, else as
     installed.
     """
@@ -71,7 +71,7 @@ def shipped(folder: str) -> Path:
 
 def plugin_folder() -> Path:
     """The submit plugin's folder: its package's, or where pip put it."""
-    return PACKAGE_FOLDER if PACKAGE_FOLDER.is_dir() else shipped("slurm_plugin")
+    return PACKAGE_FOLDER if PACKAGE_FOLDER.is_dir() else release_folder("slurm_plugin")
 
 
 def read_machine(config: Path = DEFAULT_PATH) -> Machine:

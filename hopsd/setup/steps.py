@@ -12,7 +12,7 @@ from pathlib import Path
 
 from hopsd.setup import site_script, slurm_conf
 from hopsd.setup.change import BACKUP, Change, Link, Remove, Run, SetupError, Wait, Write, output
-from hopsd.setup.machine import ACCOUNT, Machine, hopsctl, plugin_folder, shipped
+from hopsd.setup.machine import ACCOUNT, Machine, hopsctl, plugin_folder, release_folder
 from hopsd.setup.site_lua import with_operator
 from hopsd.slurm.accounting.rights import is_operator
 from hopsd.slurm.ask import slurm_conf as ask_slurm_conf
@@ -38,11 +38,11 @@ class Step:
 
 
 def configuration(machine: Machine) -> Changes:
-    if refused := slurm_conf.refusal(machine.running):
-        raise SetupError(refused)
+    if refusal := slurm_conf.refusal(machine.running):
+        raise SetupError(refusal)
     if machine.config.exists():
         return []
-    return [Write(machine.config, (shipped("conf") / "hopsd.toml").read_text())]
+    return [Write(machine.config, (release_folder("conf") / "hopsd.toml").read_text())]
 
 
 def no_changes(_: Machine) -> Changes:
@@ -56,7 +56,7 @@ def account(machine: Machine) -> Changes:
         return []
     user = machine.account
     unit = f"[Service]\nUser={user}\nGroup={user}\n"
-    folders = (shipped("systemd") / "hops.tmpfiles.conf").read_text()
+    folders = (release_folder("systemd") / "hops.tmpfiles.conf").read_text()
     folders = folders.replace(f"{ACCOUNT} {ACCOUNT} -", f"{user} {user} -")
     return [
         *_write_if_changed(DROP_IN, unit, Run(("systemctl", "daemon-reload"))),

@@ -341,7 +341,7 @@ class Simulation:
             self._note_window(result.window)
         for job, defect in result.defects.items():
             raise BrokenPlanError(f"no plan can be made with job {job}: {defect}")
-        self._needless += len(needless_restarts(result.built.snapshot, result.plan))
+        self._needless += len(needless_restarts(result.build.snapshot, result.plan))
         step_count = len(result.outcomes)
         seconds = result.plan.seconds.get("total", perf_counter() - began)
         self._plans.append(PlanMade(self.port.now, seconds, result.plan.gap, step_count))

@@ -139,5 +139,5 @@ class Adapter(Protocol):
         ``partition`` replaces the job's; "" leaves it.
         """
 
-    def together(self) -> AbstractContextManager[None]:
+    def batch(self) -> AbstractContextManager[None]:
         """Within it, requests may share what each would need for itself, such as a process."""

@@ -62,7 +62,7 @@ class SlurmPort:
         self._evacuation = Evacuation(adapter, self._watch, self._settings, self._requeues, saves)
         self._placer = Placer(adapter, self._watch, self._settings, self._not_ready, self._requeues)
         self._steps: dict[JobId, Step] = {}
-        self._begun: dict[JobId, float] = {}
+        self._begin_times: dict[JobId, float] = {}
         self._stop_times: dict[JobId, float] = {}
         self._completing_since: dict[NodeName, float] = {}
         self._begun_as: dict[JobId, JobReading] = {}
@@ -97,7 +97,7 @@ class SlurmPort:
     def apply(self, steps: Sequence[Step]) -> Sequence[StepOutcome]:
         if not steps:
             return []
-        with self._adapter.together():
+        with self._adapter.batch():
             return self._apply(steps)
 
     def carry_on(self) -> Sequence[StepOutcome]:
@@ -106,7 +106,7 @@ class SlurmPort:
             return []
         if ticks < self._next_look() and not (active_jobs and self._has_changes(active_jobs)):
             return []
-        with self._adapter.together():
+        with self._adapter.batch():
             stop = ticks + self._settings.patience_seconds
             return self._outcomes(self._carry_on(self._watch.jobs(), None, stop))
 
@@ -132,7 +132,7 @@ class SlurmPort:
         )
         ticks = self._watch.ticks()
         self._steps = {transition.step.job: transition.step for transition in transitions}
-        self._begun = dict.fromkeys(self._steps, ticks)
+        self._begin_times = dict.fromkeys(self._steps, ticks)
         self._begun_as = {job: jobs[job] for job in self._steps if job in jobs}
         self._stop_times = {t.step.job: t.vacated for t in transitions if t.vacated is not None}
 
@@ -153,7 +153,7 @@ class SlurmPort:
                 results[step.job] = result
         todo = [step for step in fresh if step.job not in results]
         self._steps |= {step.job: step for step in todo}
-        self._begun |= {step.job: ticks for step in fresh}
+        self._begin_times |= {step.job: ticks for step in fresh}
         self._begun_as |= {step.job: jobs[step.job] for step in todo}
         for step in fresh:
             self._stop_times.pop(step.job, None)
@@ -233,7 +233,7 @@ class SlurmPort:
         if self._evacuation.jobs:
             departures = self._evacuation.carry_on(jobs)
             results |= departures.results
-            results |= self._after_vacating(departures.vacated, jobs)
+            results |= self._after_vacating(departures.vacated_steps, jobs)
             if departures.nodes or results:
                 last = not self._evacuation.jobs
                 self._placer.after_vacating(departures.nodes, VACATED_SECONDS, last=last)
@@ -281,10 +281,10 @@ class SlurmPort:
             step = (steps or {}).get(job) or self._steps[job]
             if step.target and result.status is OutcomeStatus.FAILED and _passes(result.error):
                 result = put_off(step.target, result.error)
-            seconds = ticks - self._begun.get(job, ticks)
+            seconds = ticks - self._begin_times.get(job, ticks)
             outcomes.append(_outcome(step, result, seconds, self._stop_times.get(job)))
             if result.status is not OutcomeStatus.UNDER_WAY:
-                for table in (self._steps, self._begun, self._begun_as, self._stop_times):
+                for table in (self._steps, self._begin_times, self._begun_as, self._stop_times):
                     table.pop(job, None)
         return outcomes
 

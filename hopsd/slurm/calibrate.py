@@ -103,11 +103,11 @@ def measure(
         str(random.choice(PORTS)),  # noqa: S311 - no secret
         *map(str, sizes),
     )
-    measured = [
+    transfers = [
         Transfer(float(params), gpus, len(nodes), float(seconds))
         for params, seconds in answer["measured"]
     ]
-    return str(answer["backend"]), measured
+    return str(answer["backend"]), transfers
 
 
 def single_gpu(reading: Reading, gpu_type: GpuType) -> Allocation | None:

@@ -96,7 +96,7 @@ class SlurmCommands:
     timeout_seconds: float = 30.0
     environment: Mapping[str, str] = field(default_factory=dict)
 
-    def within(self, seconds: float) -> SlurmCommands:
+    def with_time_out(self, seconds: float) -> SlurmCommands:
         """The same, with a time-out of at most ``seconds``."""
         return replace(self, timeout_seconds=min(self.timeout_seconds, seconds))
 
@@ -224,7 +224,7 @@ class ScontrolSession:
             SlurmUnavailableError, SlurmError: as for :meth:`SlurmCommands.run`.
         """
         line = " ".join(words)
-        commands = self._commands.within(seconds)
+        commands = self._commands.with_time_out(seconds)
         if len(words) > _WORDS_MAX or len(line) > _LINE_MAX or not all(map(_is_plain, words)):
             commands.run(*self._program, *words)
             return

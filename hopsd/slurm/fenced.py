@@ -92,8 +92,8 @@ class FencedAdapter:
             partition=partition,
         )
 
-    def together(self) -> AbstractContextManager[None]:
-        return self._adapter.together()
+    def batch(self) -> AbstractContextManager[None]:
+        return self._adapter.batch()
 
     def _assure(self) -> None:
         self._note_answer()  # the request before this one

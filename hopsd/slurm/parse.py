@@ -41,7 +41,7 @@ from hopsd.model.reading import (
 from hopsd.model.site import Holder, Kind, kind_of_type
 from hopsd.slurm.mixed import parts
 from hopsd.slurm.ordering.arrays import as_task, task_id
-from hopsd.slurm.ordering.dependency import KnownJob, KnownJobs, dependency_text, stranded, unmet
+from hopsd.slurm.ordering.dependency import KnownJob, KnownJobs, dependency_text, is_stranded, unmet
 
 UNTYPED_GPU = "gpu"
 
@@ -237,7 +237,7 @@ def _known_job(job: Mapping[str, Any]) -> KnownJob:
         user=user,
         name=job.get("name") or "",
         state=state,
-        wanted=None if is_hops else job.get("dependency"),
+        dependency=None if is_hops else job.get("dependency"),
         array=int(array or 0),
         task=task,
         rest=remaining or NO_TASKS,
@@ -278,7 +278,7 @@ def job_reading(
         submit=number(job.get("submit_time")) or 0.0,
         hold=_hold(job, state),
         dependency=unmet(job.get("dependency"), known_job, known_jobs),
-        is_stranded=stranded(job.get("dependency"), known_job, known_jobs),
+        is_stranded=is_stranded(job.get("dependency"), known_job, known_jobs),
         waits_for=dependency_text(job.get("dependency")),
         begin=_begin(job, state),
         requeued_held=_requeued_held(job, words),
@@ -397,7 +397,7 @@ def task_reading(record: JobReading, task: int, known_jobs: KnownJobs) -> JobRea
     return replace(
         job,
         dependency=unmet(dependency, known_job, known_jobs),
-        is_stranded=stranded(dependency, known_job, known_jobs),
+        is_stranded=is_stranded(dependency, known_job, known_jobs),
     )
 
 
@@ -509,7 +509,7 @@ def closed_partitions(records: Iterable[Mapping[str, str]]) -> dict[str, str]:
     }
 
 
-def barred(partition: str, closed_partitions: Mapping[str, str]) -> str:
+def bar_reason(partition: str, closed_partitions: Mapping[str, str]) -> str:
     """Why Slurm starts no job that asks for ``partition``, such as ``a,b``; empty if it may."""
     partitions = partition.split(",")
     if not all(name in closed_partitions for name in partitions):
@@ -611,8 +611,8 @@ def _digits(text: str | None) -> int | None:
     return int(text) if text and text.isdigit() else None
 
 
-def _difference(total: str | None, used: str | None) -> int | None:
-    total_digits, part = _digits(total), _digits(used)
+def _difference(total: str | None, in_use: str | None) -> int | None:
+    total_digits, part = _digits(total), _digits(in_use)
     return None if total_digits is None or part is None else max(0, total_digits - part)
 
 

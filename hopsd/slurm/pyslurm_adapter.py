@@ -86,7 +86,7 @@ class PyslurmAdapter(ScontrolAdapter):
         )
 
     def release(self, jobs: Sequence[JobId]) -> None:
-        refused: list[SlurmError] = []
+        errors: list[SlurmError] = []
         for job in jobs:
             try:
                 if self._of_array(job):
@@ -97,9 +97,9 @@ class PyslurmAdapter(ScontrolAdapter):
             except SlurmUnavailableError:
                 raise
             except SlurmError as error:
-                refused.append(error)
-        if refused:
-            raise SlurmError("; ".join(map(str, refused)))
+                errors.append(error)
+        if errors:
+            raise SlurmError("; ".join(map(str, errors)))
 
     def signal(self, job: JobId, signal: str, scope: SignalScope) -> None:
         if self._of_array(job):
@@ -233,8 +233,10 @@ def _slurm_errors(request: str) -> Iterator[None]:
     except Exception as error:
         if type(error).__name__ != "RPCError":
             raise
-        refused = getattr(error, "errno", None) in _REFUSALS
-        raise (SlurmError if refused else SlurmUnavailableError)(f"{request}: {error}") from error
+        is_refusal = getattr(error, "errno", None) in _REFUSALS
+        raise (SlurmError if is_refusal else SlurmUnavailableError)(
+            f"{request}: {error}"
+        ) from error
 
 
 def load_pyslurm(commands: SlurmCommands) -> Any:

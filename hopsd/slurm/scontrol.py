@@ -29,7 +29,7 @@ from hopsd.slurm.ordering.dependency import awaited_jobs
 from hopsd.slurm.parse import (
     GLANCE,
     UNREGISTERED_TEXT,
-    barred,
+    bar_reason,
     closed_partitions,
     glance_readings,
     holder,
@@ -221,7 +221,7 @@ class ScontrolAdapter:
         self._commands.run("scontrol", "requeuehold", *words, job)
 
     @contextmanager
-    def together(self) -> Iterator[None]:
+    def batch(self) -> Iterator[None]:
         with closing(ScontrolSession(self._commands)) as session:
             self._session = session
             try:
@@ -278,7 +278,7 @@ class ScontrolAdapter:
         words = ("update", f"jobid={self._printed_name(job)}", *words)
         commands = self._commands
         if self._has_slurmdbd() and self._unrecorded.may_wait(self._submitted.get(job, inf)):
-            commands = commands.within(UPDATE_SECONDS)
+            commands = commands.with_time_out(UPDATE_SECONDS)
         with self._updating(job):
             if self._session is None:
                 commands.run("scontrol", *words)
@@ -347,7 +347,7 @@ class ScontrolAdapter:
         self._rests = {job.id: job.rest for job in readings if job.rest is not None}
         self._submitted = {job.id: job.submit for job in readings}
         self._unrecorded.keep(self._submitted.keys())
-        readings = self._lines.applied(readings, submit_lines(answer["jobs"]))
+        readings = self._lines.apply(readings, submit_lines(answer["jobs"]))
         scripts, waited_for = (
             self._scripts.for_jobs(readings, learn=learn),
             awaited_jobs(known_jobs_now.jobs),
@@ -358,7 +358,7 @@ class ScontrolAdapter:
                 script=scripts.get(job.id, ""),
                 is_awaited=not waited_for.isdisjoint((job.id, job.number, job.array)),
                 bar=job.bar
-                or barred(job.partition, self._closed_partitions)
+                or bar_reason(job.partition, self._closed_partitions)
                 or self._closed_to(job),
             )
             for job in readings

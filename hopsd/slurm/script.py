@@ -75,13 +75,13 @@ def _in_turn(jobs: Mapping[_Key, JobReading]) -> list[tuple[_Key, JobReading]]:
     """The first job of each user, then the second of each, and so on: others do not wait for the
     thousands that somebody submits, and perhaps cancels.
     """
-    ordered = sorted(jobs.items(), key=lambda item: _turn(item[1]))
-    seen: Counter[UserName] = Counter()
+    sorted_jobs = sorted(jobs.items(), key=lambda item: _turn(item[1]))
+    counts: Counter[UserName] = Counter()
     place: dict[_Key, int] = {}
-    for key, job in ordered:
-        place[key] = seen[job.user]
-        seen[job.user] += 1
-    return sorted(ordered, key=lambda item: place[item[0]])
+    for key, job in sorted_jobs:
+        place[key] = counts[job.user]
+        counts[job.user] += 1
+    return sorted(sorted_jobs, key=lambda item: place[item[0]])
 
 
 def _turn(job: JobReading) -> int:

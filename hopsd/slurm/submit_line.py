@@ -126,23 +126,23 @@ class SubmitLines:
     def __init__(
         self,
         commands: Runner,
-        used: Callable[[], bool],
+        needs_lines: Callable[[], bool],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._commands = commands
-        self._used = used
+        self._needs_lines = needs_lines
         self._clock = clock
         self._lines: dict[_Key, str] = {}
         self._question: tuple[dict[JobId, _Key], str] | None = None
         self._not_before: dict[_Key, float] = {}
 
-    def applied(self, jobs: Sequence[JobReading], lines: Mapping[JobId, str]) -> list[JobReading]:
+    def apply(self, jobs: Sequence[JobReading], lines: Mapping[JobId, str]) -> list[JobReading]:
         """The jobs with the signals of their lines. ``lines``: lines that Slurm told of."""
         missing = [job for job in jobs if _number(job) not in lines and job.state in _ON_NODES]
         keys = {_key(job) for job in missing}
         self._lines = {key: line for key, line in self._lines.items() if key in keys}
         self._not_before = {key: time for key, time in self._not_before.items() if key in keys}
-        if missing and self._used():
+        if missing and self._needs_lines():
             self._ask(missing)
         return [
             _with_line(job, lines.get(_number(job)) or self._lines.get(_key(job), ""))
@@ -173,8 +173,8 @@ class SubmitLines:
             return
         key: _Key | None = None
         for line in output.splitlines():
-            job, marked, words = line.partition(mark)
-            if marked:
+            job, separator, words = line.partition(mark)
+            if separator:
                 key = by_id.get(JobId(job))
                 if key is not None and words:
                     self._lines[key] = words

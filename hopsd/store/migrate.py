@@ -32,7 +32,7 @@ def folder() -> Path:
     raise StoreError(f"no migrations in {checkout} nor {installed_folder}; reinstall hops")
 
 
-def migrate(dsn: str, *, back: int = 0) -> tuple[str, ...]:
+def migrate(dsn: str, *, undo_count: int = 0) -> tuple[str, ...]:
     """Bring the schema to the newest version, or undo its last ``back`` migrations.
 
     Returns the names of the migrations applied or rolled back, in that order. Each migration is
@@ -48,7 +48,7 @@ def migrate(dsn: str, *, back: int = 0) -> tuple[str, ...]:
         connection.execute("SELECT pg_advisory_lock(%s)", [_LOCK])
         _create_schema(connection)
         _pending(connection)
-        return _run(dsn, back)
+        return _run(dsn, undo_count)
 
 
 def back_to(dsn: str, name: str) -> tuple[str, ...]:
@@ -65,7 +65,7 @@ def back_to(dsn: str, name: str) -> tuple[str, ...]:
         raise InputError(f"no migration {name!r}; accepted: {', '.join(names)}")
     applied_migrations = [migration for migration in names if migration not in pending(dsn)]
     count = sum(migration > name for migration in applied_migrations)
-    return migrate(dsn, back=count) if count else ()
+    return migrate(dsn, undo_count=count) if count else ()
 
 
 def pending(dsn: str) -> tuple[str, ...]:

@@ -69,12 +69,12 @@ def finish(
     )
 
 
-def unfinished(connection: Connection) -> tuple[PlanId, PlanRecord] | None:
-    return _newest(connection, unfinished=True)
+def unfinished_plan(connection: Connection) -> tuple[PlanId, PlanRecord] | None:
+    return _newest(connection, only_unfinished=True)
 
 
 def last(connection: Connection) -> PlanRecord | None:
-    newest_plan = _newest(connection, unfinished=False)
+    newest_plan = _newest(connection, only_unfinished=False)
     return None if newest_plan is None else newest_plan[1]
 
 
@@ -150,11 +150,11 @@ def reasons(connection: Connection, job: JobId) -> tuple[ReasonRecord, ...]:
     )
 
 
-def _newest(connection: Connection, *, unfinished: bool) -> tuple[PlanId, PlanRecord] | None:
+def _newest(connection: Connection, *, only_unfinished: bool) -> tuple[PlanId, PlanRecord] | None:
     row = connection.execute(
         "SELECT id, round, round_end, first, made, plan FROM plans"
         " WHERE (finished IS NULL) = %s ORDER BY id DESC LIMIT 1",
-        [unfinished],
+        [only_unfinished],
     ).fetchone()
     if row is None:
         return None
@@ -167,7 +167,7 @@ def _newest(connection: Connection, *, unfinished: bool) -> tuple[PlanId, PlanRe
         made=row[4],
         plan=decode(Plan, row[5]),
         steps=tuple(decode(Step, step[0]) for step in steps),
-        outcomes=() if unfinished else outcomes(connection, plan),
+        outcomes=() if only_unfinished else outcomes(connection, plan),
     )
 
 

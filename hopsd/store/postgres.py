@@ -257,7 +257,7 @@ class PostgresStore:
 
     def unfinished_plan(self) -> tuple[PlanId, PlanRecord] | None:
         with self._database.transaction() as connection:
-            return plans.unfinished(connection)
+            return plans.unfinished_plan(connection)
 
     def last_plan(self) -> PlanRecord | None:
         with self._database.transaction() as connection:

@@ -224,8 +224,8 @@ def worst_of_workload(shortages: Iterable[Shortage]) -> dict[tuple[object, ...],
     worst: dict[tuple[object, ...], Shortage] = {}
     for shortage in shortages:
         key = shortage.user, shortage.workload, shortage.gpu_type
-        known = worst.get(key, shortage)
-        gpus, at = max(known.gpus, shortage.gpus), max(known.at, shortage.at)
+        worst_shortage = worst.get(key, shortage)
+        gpus, at = max(worst_shortage.gpus, shortage.gpus), max(worst_shortage.at, shortage.at)
         worst[key] = replace(shortage, gpus=gpus, at=at)
     return worst
 

@@ -53,7 +53,7 @@ class Choice:
     sort: str = ""
 
     @classmethod
-    def of(cls, query: Mapping[str, str]) -> Choice:
+    def from_query(cls, query: Mapping[str, str]) -> Choice:
         """As the query of a page's address says.
 
         Raises:

@@ -88,7 +88,7 @@ def application(config: WebConfig, answers: QueryService, turns: RequestSlots) -
     ):
         app.add_url_rule(rule, view_func=pages.in_turn(page))
     app.add_url_rule("/what-if", view_func=pages.what_if)
-    app.register_error_handler(HTTPException, _refused)
+    app.register_error_handler(HTTPException, _http_error_page)
     app.register_error_handler(HopsError, _error_page)
     app.register_error_handler(Exception, _defect)
     return app
@@ -174,7 +174,7 @@ class _Pages:
 
     def jobs(self) -> Response:
         doc = self._answers.status(g.viewer)
-        choice = Choice.of(request.args)
+        choice = Choice.from_query(request.args)
         max_rows = ALL_ROWS if "all" in request.args else ROWS
 
         def context() -> dict[str, Any]:
@@ -331,7 +331,7 @@ class _Pages:
         if result is None:
             raise HopsError("no plan has been made since hopsd took the lead")
         visible_jobs = {row["id"] for row in (*doc["running"], *doc["waiting"])}
-        snapshot = result.built.snapshot
+        snapshot = result.build.snapshot
         if fields["drain"]:
             if fields["drain"] not in nodes:
                 raise InputError(f"node {fields['drain'][:80]!r}: give a usable one")
@@ -392,7 +392,7 @@ def _host_name(host: str) -> str:
     return name.lower()
 
 
-def _refused(error: HTTPException) -> Response:
+def _http_error_page(error: HTTPException) -> Response:
     return _message_page(error.code or 500, error.name, error.description or "")
 
 

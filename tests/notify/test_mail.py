@@ -28,7 +28,7 @@ from hopsd.notify.mail import HOUR, Allowance, Mail, MailError, deliver
 from hopsd.notify.news import DONE, FAILED, FEWER, KINDS, STUCK, STUCK_CODES, News
 from hopsd.notify.postman import WHOLE_MAX, Postman
 from hopsd.notify.recipients import MailWish, address_of, read_mail_wish
-from hopsd.notify.webhook import SHOWN
+from hopsd.notify.webhook import MAX_LINES
 
 ANN = UserName("ann")
 NOON = time.mktime((2026, 11, 27, 12, 0, 0, 0, 0, -1))
@@ -96,7 +96,7 @@ def test_never_more_mails_an_hour_and_nothing_is_forgotten(
     now = 0.0
 
     def send(_: str, paragraphs: Sequence[str], omitted_count: int) -> None:
-        assert len(paragraphs) <= SHOWN
+        assert len(paragraphs) <= MAX_LINES
         mails.append((now, len(paragraphs) + omitted_count))
 
     for now in times:
@@ -177,7 +177,7 @@ def test_a_mail_says_what_happened_and_where_the_job_ran() -> None:
     post.store.save_jobs([ended_record("1", NOON)])
     post.tick(News(DONE, "1", "ann", "net is done: it ran 40s and waited 1m00s"))
     (mail,) = post.all()
-    assert mail.to == "ann@x.org"
+    assert mail.recipient == "ann@x.org"
     assert mail.subject == "hops: Job 1: net is done: it ran 40s and waited 1m00s"
     assert "ran on n0:2 from " in mail.text
     assert "hopsctl explain 1" in mail.text
@@ -229,7 +229,7 @@ def test_admins_get_the_day_once() -> None:
     for minutes in (-10, -5, 1, 6, 60):
         post.tick(at=morning + 60.0 * minutes, waiting=waiting, nodes=nodes)
     (mail,) = post.all()
-    assert mail.to == "root@x.org"
+    assert mail.recipient == "root@x.org"
     assert "2 jobs ended: 1 completed, 1 failed" in mail.text
     assert "a100: 75 % for hops' jobs, 25 % idle" in mail.text
     assert "n3: down" in mail.text

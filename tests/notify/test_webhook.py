@@ -12,7 +12,7 @@ from hopsd.config.secret_url import SecretUrl
 from hopsd.errors import ConfigError
 from hopsd.notify.news import News
 from hopsd.notify.notifier import Notifier
-from hopsd.notify.webhook import SHOWN, Webhook, lines_of, matrix, slack
+from hopsd.notify.webhook import MAX_LINES, Webhook, lines_of, matrix, slack
 from hopsd.slurm.command import SlurmCommands
 
 EVIL = "<!channel> & \x1b[31m\nx"
@@ -29,8 +29,8 @@ def test_formats_of_slack_and_matrix() -> None:
 
 
 def test_a_long_message_is_cut() -> None:
-    lines = lines_of(news(SHOWN + 3))
-    assert (len(lines), lines[-1]) == (SHOWN + 1, "and 3 more")
+    lines = lines_of(news(MAX_LINES + 3))
+    assert (len(lines), lines[-1]) == (MAX_LINES + 1, "and 3 more")
 
 
 def test_one_message_for_all_that_a_tick_has() -> None:

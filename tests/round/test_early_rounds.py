@@ -282,6 +282,6 @@ def test_a_job_that_a_limit_keeps_waiting_ends_no_round() -> None:
 
 def test_a_plan_that_gives_more_than_there_is_is_no_error_here() -> None:
     """What carries it out says so."""
-    snapshot = full().look(30.0).built.snapshot
+    snapshot = full().look(30.0).build.snapshot
     placements = {JobId("8"): Allocation.of({"n0": 99, "gone": 1})}
     assert idle_beside(Plan(placements), snapshot) == (0, 4)

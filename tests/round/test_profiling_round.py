@@ -89,7 +89,7 @@ def test_measured_first_then_placed_and_the_next_one_at_once() -> None:
     port.now += 5.0
     later = run_round(port, memory, hops, SETTINGS, first.window)
     assert {j: a.gpus for j, a in port.placements().items()} == {job: 4, "2": 4}
-    assert [(run.closed, run.failure) for run in later.profiled] == [(True, "")]
+    assert [(run.closed, run.failure) for run in later.profile_runs] == [(True, "")]
     port.now += 5.0
     run_round(port, memory, hops, SETTINGS, first.window)
     measured = [(p.job, p.profiling, p.allocation.gpus) for p in memory.placements()]
@@ -112,7 +112,7 @@ def test_without_profiling_nothing_of_it_is_written() -> None:
     without_profiling = replace(SETTINGS, profiling=ProfilingSettings())
     result = run_round(port, memory, hops, without_profiling, None)
     assert port.placements()[JobId("1")].gpus == 4
-    assert result.profiled == ()
+    assert result.profile_runs == ()
     assert memory.profile_runs(0.0) == ()
 
 
@@ -151,5 +151,5 @@ def test_stopped_anywhere_profile_runs_go_on_and_none_is_lost(
 
 def test_explain_tells_why_a_job_is_not_measured() -> None:
     port, memory = marking_cluster("hops:reqs=1;workload=a;preempt=no"), MemoryStore()
-    build = run_round(port, memory, hops, SETTINGS, None).built
+    build = run_round(port, memory, hops, SETTINGS, None).build
     assert "to measure its speed: preempt=no forbids" in build.notes[JobId("1")]

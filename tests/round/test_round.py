@@ -99,8 +99,8 @@ def test_a_released_job_is_left_to_slurm_but_its_gpus_count() -> None:
     port.now += 60.0
     port.jobs[JobId("9")] = submission(9, comment(8), submit=1010.0)
     result = run_round(port, memory, hops, SETTINGS, None)
-    assert JobId("1") not in {job.id for job in result.built.snapshot.jobs}
-    assert sum(node.idle for node in result.built.snapshot.nodes) == 0
+    assert JobId("1") not in {job.id for job in result.build.snapshot.jobs}
+    assert sum(node.idle for node in result.build.snapshot.nodes) == 0
 
 
 def test_who_keeps_a_job_back_is_told() -> None:
@@ -115,7 +115,7 @@ def test_who_keeps_a_job_back_is_told() -> None:
         job: replace(port.jobs[job], **reasons_to_wait) for job, reasons_to_wait in changes_by_job
     }
     result = run_round(port, memory, hops, SETTINGS, None)
-    rows = {row["id"]: row for row in document(SERVICE, result.seen, result)["waiting"]}
+    rows = {row["id"]: row for row in document(SERVICE, result.observation, result)["waiting"]}
     assert [rows[job]["reason"] for job in port.jobs] == [
         f"may not begin before {datetime.fromtimestamp(4e9, UTC).astimezone():%Y-%m-%d %H:%M:%S}",
         "held by its user or an operator",
@@ -128,7 +128,7 @@ def test_a_job_that_rests_is_told_with_what_it_asked_for() -> None:
     job = next(iter(port.jobs))
     backoffs = {job: Backoff(3, port.now + 0.2, "BadConstraints")}
     result = run_round(port, memory, hops, SETTINGS, None, backoffs)
-    (row,) = document(SERVICE, result.seen, result)["waiting"]
+    (row,) = document(SERVICE, result.observation, result)["waiting"]
     assert (row["reqs"], row["samples"]) == ([1, 4], 1000.0)
     assert "is tried again in 1 s: BadConstraints" in row["reason"]
 
@@ -372,7 +372,7 @@ def test_samples_that_were_too_few_are_expected_to_be_so_again(
         replace(record, samples_done=samples_done) for record in memory.jobs().values()
     )
     port.now += samples_done / 400.0  # four GPUs, about 100 samples/s each
-    build = run_round(port, memory, hops, SETTINGS, None).built
+    build = run_round(port, memory, hops, SETTINGS, None).build
     (job,) = build.snapshot.jobs
     assert job.samples == expected
     note = f"more than its samples=1000: it is expected to train {expected:,.0f} in all"
@@ -639,7 +639,7 @@ def test_a_job_that_would_lose_all_its_work_stays(
     rules = replace(SETTINGS, snapshot=replace(SETTINGS.snapshot, unsaved=rule))
     run_round(port, memory, hops, rules, None)
     memory.save_jobs([replace(record, saved=has_saved) for record in memory.jobs().values()])
-    build = run_round(port, memory, hops, rules, None).built
+    build = run_round(port, memory, hops, rules, None).build
     assert (JobId("1") in build.pinned_jobs) == stays
     assert ("seen to save" in build.notes.get(JobId("1"), "")) == stays
 
@@ -682,7 +682,7 @@ def test_a_job_whose_signal_would_save_nothing_stays(
         ]
     )
     port.jobs[job] = replace(port.jobs[job], restarts=restarts)
-    build = run_round(port, memory, hops, SETTINGS, None).built
+    build = run_round(port, memory, hops, SETTINGS, None).build
     assert (job in build.pinned_jobs) == stays
 
 
@@ -700,7 +700,7 @@ def test_a_job_that_would_be_harmed_by_any_second_start_stays(repeats: str, word
     port.jobs[job] = replace(port.jobs[job], options=options)
     run_round(port, memory, hops, SETTINGS, None)
     memory.save_jobs([replace(record, saved=True) for record in memory.jobs().values()])
-    build = run_round(port, memory, hops, SETTINGS, None).built
+    build = run_round(port, memory, hops, SETTINGS, None).build
     assert job in build.pinned_jobs
     assert words in build.notes[job]
 
@@ -716,7 +716,7 @@ def test_who_was_not_seen_to_save_is_told_what_a_move_does(
     )
     run_round(port, memory, hops, SETTINGS, None)
     memory.save_jobs([replace(record, saved=has_saved) for record in memory.jobs().values()])
-    notes = run_round(port, memory, hops, SETTINGS, None).built.notes
+    notes = run_round(port, memory, hops, SETTINGS, None).build.notes
     assert ("preempt=no in the comment keeps it" in notes.get(job, "")) == is_warned
 
 
@@ -732,7 +732,7 @@ def test_a_workload_that_failed_at_a_restart_once_is_moved_no_more() -> None:
         ]
     )
     run_round(port, memory, hops, SETTINGS, None)
-    build = run_round(port, memory, hops, SETTINGS, None).built
+    build = run_round(port, memory, hops, SETTINGS, None).build
     assert second in build.pinned_jobs
     assert "failed within a minute of a restart" in build.notes[second]
 
@@ -752,7 +752,7 @@ def test_a_workload_that_ended_by_hops_signal_once_is_moved_no_more(
     memory.save_ended_by_signal([first])
     memory.save_jobs([replace(record, saved=True) for record in memory.jobs().values()])
     run_round(port, memory, hops, SETTINGS, None)
-    build = run_round(port, memory, hops, SETTINGS, None).built
+    build = run_round(port, memory, hops, SETTINGS, None).build
     assert (second in build.pinned_jobs) == stays
     assert ("scontrol requeue" in build.notes.get(second, "")) == stays
 
@@ -765,7 +765,7 @@ def test_explain_says_where_communication_is_not_told_apart(timed: bool | None) 
     memory.save_jobs(
         [replace(record, communication_timed=timed) for record in memory.jobs().values()]
     )
-    notes = run_round(port, memory, hops, SETTINGS, None).built.notes
+    notes = run_round(port, memory, hops, SETTINGS, None).build.notes
     is_noted = "how long its ranks communicate is not known" in notes.get(JobId("1"), "")
     assert is_noted == (timed is False)
 
@@ -779,7 +779,7 @@ def test_explain_says_what_another_gpu_count_does_to_the_training(
     port, memory = cluster(comment(*reqs)), store()
     run_round(port, memory, hops, SETTINGS, None)
     memory.save_jobs([replace(record, keeps_steps=keeps) for record in memory.jobs().values()])
-    notes = run_round(port, memory, hops, SETTINGS, None).built.notes
+    notes = run_round(port, memory, hops, SETTINGS, None).build.notes
     assert ("the epoch begins again" in notes.get(JobId("1"), "")) == is_warned
 
 
@@ -787,7 +787,7 @@ def test_explain_says_that_samples_are_not_known() -> None:
     port, memory = cluster(comment(1)), store()
     run_round(port, memory, hops, SETTINGS, None)
     memory.save_jobs([replace(record, saved=False) for record in memory.jobs().values()])
-    notes = run_round(port, memory, hops, SETTINGS, None).built.notes
+    notes = run_round(port, memory, hops, SETTINGS, None).build.notes
     assert "do not show how many samples" in notes[JobId("1")]
 
 
@@ -830,7 +830,7 @@ def test_a_status_document_looks_at_each_outcome_a_few_times_however_many_jobs_t
     ]
     outcomes += [StepOutcome(step, OutcomeStatus.FAILED, error=text) for text in ("first", "later")]
     Read.looks = 0
-    status = document(SERVICE, result.seen, replace(result, outcomes=Read(outcomes)))
+    status = document(SERVICE, result.observation, replace(result, outcomes=Read(outcomes)))
     reasons = {row["id"]: row["reason"] for row in status["waiting"] + status["running"]}
     assert reasons["7"] == "first"
     assert "first" not in {reason for job, reason in reasons.items() if job != "7"}

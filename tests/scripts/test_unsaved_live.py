@@ -53,7 +53,7 @@ def test_a_job_that_never_saved_stays_and_its_child_is_not_lost(scripts: ScriptS
     wait_until(lambda: state(first) == "RUNNING")
     second = submit_job(*ours, "--job-name=second")
     save(has_saved=False)
-    build = round_().built
+    build = round_().build
     assert "seen to save" in build.notes[first]
     assert (state(first), state(second)) == ("RUNNING", "PENDING")
     save(has_saved=True)

@@ -18,7 +18,7 @@ from hopsd.model.plan import RoundInfo
 from hopsd.model.reason import ReasonCode
 from hopsd.round.observe import observe
 from hopsd.slurm.apply import SlurmPort
-from hopsd.slurm.parse import barred, closed_partitions, node_readings, records
+from hopsd.slurm.parse import bar_reason, closed_partitions, node_readings, records
 from hopsd.slurm.scontrol import ScontrolAdapter
 
 CLOSED_PARTITIONS = {"a": "DOWN", "b": "INACTIVE"}
@@ -45,7 +45,7 @@ def test_a_partition_that_drains_still_starts_what_waits() -> None:
 def test_a_job_is_kept_back_only_where_all_its_partitions_are_closed(
     partition: str, reason: str
 ) -> None:
-    assert barred(partition, CLOSED_PARTITIONS) == reason
+    assert bar_reason(partition, CLOSED_PARTITIONS) == reason
 
 
 @pytest.mark.parametrize(

@@ -162,7 +162,7 @@ def test_while_steps_are_applied_no_script_is_read(monkeypatch: pytest.MonkeyPat
     read: list[str] = []
     monkeypatch.setattr("hopsd.slurm.script._hash", lambda _, job, __: read.append(job.id) or "x")
     adapter = ScontrolAdapter(commands)
-    with adapter.together():
+    with adapter.batch():
         adapter.read()
         assert [job.script for job in adapter.jobs()] == [None]
     assert [job.script for job in adapter.read().jobs] == ["x"]

@@ -93,7 +93,7 @@ def test_each_running_job_is_asked_about_once(monkeypatch: pytest.MonkeyPatch) -
     lines = SubmitLines(commands, lambda: True)
     jobs = [a_job("1"), a_job("2"), a_job("3", SlurmState.PENDING)]
     for _ in range(2):
-        assert [job.options.signal for job in lines.applied(jobs, {})] == ["USR2", "", ""]
+        assert [job.options.signal for job in lines.apply(jobs, {})] == ["USR2", "", ""]
     assert questions == ["--jobs=1,2"]
 
 
@@ -104,7 +104,7 @@ def test_a_line_break_makes_no_line_of_anothers_job(monkeypatch: pytest.MonkeyPa
     own = "sbatch --job-name=x\n1|sbatch --signal=KILL@1 y\n--signal=TERM@8 t.sh"
     commands, _ = fake_sacct(monkeypatch, {"1": "sbatch --signal=USR2@9 t.sh", "2": own})
     lines = SubmitLines(commands, lambda: True)
-    jobs = lines.applied([a_job("1"), a_job("2")], {})
+    jobs = lines.apply([a_job("1"), a_job("2")], {})
     assert [job.options.signal for job in jobs] == ["USR2", "TERM"]
 
 
@@ -113,7 +113,7 @@ def test_what_slurm_shows_is_not_asked_for(monkeypatch: pytest.MonkeyPatch) -> N
     line = "sbatch --signal=INT@9 t.sh"
     known_lines = submit_lines([{"job_id": 1, "submit_line": line}, {"job_id": 2}])
     lines = SubmitLines(commands, lambda: True)
-    assert [job.options.signal for job in lines.applied([a_job("1")], known_lines)] == ["INT"]
+    assert [job.options.signal for job in lines.apply([a_job("1")], known_lines)] == ["INT"]
     assert questions == []
 
 
@@ -124,9 +124,9 @@ def test_without_slurmdbd_or_its_answer_the_jobs_are_as_they_were(
     commands, questions = fake_sacct(monkeypatch, None)
     lines = SubmitLines(commands, lambda: True, lambda: now[0])
     for now[0] in (0.0, 30.0, 61.0):
-        assert lines.applied([a_job("1")], {}) == [a_job("1")]
+        assert lines.apply([a_job("1")], {}) == [a_job("1")]
     assert len(questions) == 2
-    assert SubmitLines(commands, lambda: False).applied([a_job("1")], {}) == [a_job("1")]
+    assert SubmitLines(commands, lambda: False).apply([a_job("1")], {}) == [a_job("1")]
     assert len(questions) == 2
 
 
@@ -146,11 +146,11 @@ def test_a_late_answer_is_fetched_though_the_jobs_are_others_by_then() -> None:
 
     sacct = Sacct()
     lines = SubmitLines(sacct, lambda: True)
-    lines.applied([a_job("1")], {})
+    lines.apply([a_job("1")], {})
     sacct.late = False
-    jobs = lines.applied([a_job("1"), a_job("2")], {})
+    jobs = lines.apply([a_job("1"), a_job("2")], {})
     assert [job.options.signal for job in jobs] == ["USR2", ""]
-    lines.applied([a_job("1"), a_job("2")], {})
+    lines.apply([a_job("1"), a_job("2")], {})
     assert questions[0] == questions[1]
     assert questions[2].endswith("--jobs=2")
     assert len(marks) == 2

@@ -52,7 +52,7 @@ def test_forward_is_done_once(dsn: str) -> None:
 def test_back_and_forward_gives_the_same_schema(dsn: str, count: int) -> None:
     migrate(dsn)
     whole = objects(dsn)
-    assert migrate(dsn, back=count) == tuple(reversed(NAMES))[:count]
+    assert migrate(dsn, undo_count=count) == tuple(reversed(NAMES))[:count]
     assert pending(dsn) == NAMES[len(NAMES) - count :]
     assert objects(dsn) < whole
     assert migrate(dsn) == NAMES[len(NAMES) - count :]
@@ -70,9 +70,9 @@ def test_back_to_a_named_migration_for_an_older_release(dsn: str) -> None:
 
 def test_all_the_way_back_leaves_nothing(dsn: str) -> None:
     migrate(dsn)
-    migrate(dsn, back=len(NAMES))
+    migrate(dsn, undo_count=len(NAMES))
     assert objects(dsn) == set()
-    assert migrate(dsn, back=1) == ()
+    assert migrate(dsn, undo_count=1) == ()
 
 
 def test_back_and_forward_keeps_the_tables_of_older_migrations(dsn: str) -> None:
@@ -82,7 +82,7 @@ def test_back_and_forward_keeps_the_tables_of_older_migrations(dsn: str) -> None
         plan = store.begin_plan(plan_record())
         store.add_event("drift", "lost with its table")
     newer = len(NAMES) - NAMES.index("0002.plans") - 1
-    migrate(dsn, back=newer)
+    migrate(dsn, undo_count=newer)
     migrate(dsn)
     with PostgresStore(dsn) as store:
         assert set(store.jobs()) == {"1"}
@@ -91,10 +91,10 @@ def test_back_and_forward_keeps_the_tables_of_older_migrations(dsn: str) -> None
 
 
 def test_a_lock_left_by_a_killed_migration_does_not_stop_the_next(dsn: str) -> None:
-    migrate(dsn, back=0)
+    migrate(dsn, undo_count=0)
     with psycopg.connect(dsn) as connection:
         connection.execute("INSERT INTO hops.yoyo_lock (locked, ctime, pid) VALUES (1, now(), 1)")
-    assert migrate(dsn, back=1) == NAMES[-1:]
+    assert migrate(dsn, undo_count=1) == NAMES[-1:]
 
 
 def test_an_owner_of_the_schema_alone_can_migrate_and_work(databases: Databases) -> None:

@@ -247,7 +247,7 @@ def test_raw_bytes_are_no_defect(site: WebSite, query: bytes) -> None:
 def test_one_question_at_a_time_and_not_for_long(site: WebSite) -> None:
     result = site.answers.result
     assert result is not None
-    snapshot = result.built.snapshot
+    snapshot = result.build.snapshot
     planner = Planner(seconds=0.01)
     with pytest.raises(HopsError, match="not planned within"):
         planner.compare(snapshot, snapshot, PlanSettings(), 60.0)

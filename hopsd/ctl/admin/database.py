@@ -55,6 +55,6 @@ def migrate(
         missing = pending(dsn)
         print("\n".join(f"to apply: {name}" for name in missing) or "up to date")
         context.exit(1 if missing else 0)
-    migrations = run(dsn, back=steps_back or 0) if target is None else back_to(dsn, target)
+    migrations = run(dsn, undo_count=steps_back or 0) if target is None else back_to(dsn, target)
     word = "applied" if steps_back is None and target is None else "rolled back"
     print("\n".join(f"{word}: {name}" for name in migrations) or "up to date")

@@ -67,9 +67,9 @@ def _show(document: Mapping[str, Any]) -> None:
         head = ["node", "failed runs", "expected", "probability by chance"]
         show(table("Nodes that break jobs", head, failures))
     # An older hopsd does not tell.
-    if shared := document.get("shared"):
+    if shared_nodes := document.get("shared"):
         losses = [
-            (row["node"], f"{1.0 - row['factor']:.1%}", _time(row["since"])) for row in shared
+            (row["node"], f"{1.0 - row['factor']:.1%}", _time(row["since"])) for row in shared_nodes
         ]
         title = "Not slow themselves: jobs beside each other"
         show(table(title, ["node", "slower than alone by", "since"], losses))

@@ -17,7 +17,7 @@ from hopsd.config import Config
 from hopsd.errors import InputError
 from hopsd.setup import site_script
 from hopsd.setup.machine import plugin_folder
-from hopsd.setup.machine import shipped as shipped_folder
+from hopsd.setup.machine import release_folder as shipped_folder
 
 SCRIPTS = ("prolog.sh", "task_prolog.sh", "epilog.sh")
 READ_BY_SCRIPTS = ("comment.awk", "run_dir.sh", "save.sh")
@@ -43,7 +43,7 @@ class Site:
         return Path(self.settings[name]) if self.settings.get(name) else None
 
 
-def shipped() -> Path:
+def release_plugin_folder() -> Path:
     """The plugin's files of this release."""
     return shipped_folder("slurm_plugin")
 
@@ -56,7 +56,7 @@ def read_site(path: Path, owner: int = 0) -> dict[str, str]:
             then it is not run here either.
     """
     if not path.is_file():
-        raise InputError(f"{path}: not there; install it from {shipped()}")
+        raise InputError(f"{path}: not there; install it from {release_plugin_folder()}")
     for checked_path in (path, path.parent):
         for sentence in _check_owner(checked_path, owner, "root runs what is in it"):
             raise InputError(sentence)
@@ -92,12 +92,12 @@ def _scripts(site: Site) -> Iterator[str]:
     for name in (*SCRIPTS, *READ_BY_SCRIPTS):
         path = site.folder / name
         if not path.is_file():
-            yield f"{path}: not there; install it from {shipped()}"
+            yield f"{path}: not there; install it from {release_plugin_folder()}"
             continue
         yield from _check_owner(path, site.owner, "it is read as root")
         if name in SCRIPTS and not path.stat().st_mode & stat.S_IXOTH:
             yield f"{path}: not executable by all: chmod 755"
-        yield from _check_release(path, shipped() / name)
+        yield from _check_release(path, release_plugin_folder() / name)
 
 
 def _check_owner(path: Path, owner: int, reason: str) -> Iterator[str]:
@@ -228,7 +228,7 @@ def submit_script_problems(conf: Mapping[str, str]) -> Iterator[str]:
         return
     text = path.read_text(errors="replace")
     if site_script.is_ours(text):
-        yield from _check_release(path, shipped() / "job_submit.lua")
+        yield from _check_release(path, release_plugin_folder() / "job_submit.lua")
     elif problem := site_script.call_problem(text, plugin_folder() / "job_submit.lua"):
         yield f"{path}: {problem}"
 

@@ -12,7 +12,7 @@ import click
 from hopsd.errors import InputError
 
 _UNITS = {"h": 3600.0, "d": 86400.0, "w": 7 * 86400.0}
-_AGO = re.compile(r"([0-9]{1,6})([hdw])")
+_AGE = re.compile(r"([0-9]{1,6})([hdw])")
 _LONGEST = 3660 * 86400.0
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ class TimeParam(_TypeOfTime):
     ) -> float:
         if isinstance(value, float):
             return value
-        now, match = time.time(), _AGO.fullmatch(value)
+        now, match = time.time(), _AGE.fullmatch(value)
         try:
             if match is not None:
                 seconds = now - int(match[1]) * _UNITS[match[2]]

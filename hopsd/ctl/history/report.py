@@ -36,7 +36,7 @@ ADDING_UP = 250.0
 
 USES = ("hops", "plain", "fragmented", "idle", "down")
 _FIGURES = (*USES, "rack_fragmented")
-SHOWN = 20
+MAX_ROWS = 20
 """Maximum users and accounts in a table: those with the most GPU hours. JSON and CSV have all."""
 
 _TITLES = {"size": "by size (GPUs, up to)", "user": "by user", "account": "by account"}
@@ -192,11 +192,11 @@ def _show(document: Document) -> None:
         say("No job ended.")
     for group, title in _TITLES.items():
         group_rows = document["waits"][group]
-        rows = [*rows, *(_wait_row(row["name"] or "none", row) for row in group_rows[:SHOWN])]
+        rows = [*rows, *(_wait_row(row["name"] or "none", row) for row in group_rows[:MAX_ROWS])]
         if group_rows:
             show(table(f"Waiting {title}", columns, rows))
-        if len(group_rows) > SHOWN:
-            say(f"and {len(group_rows) - SHOWN} more\n")
+        if len(group_rows) > MAX_ROWS:
+            say(f"and {len(group_rows) - MAX_ROWS} more\n")
         rows = []
     show(table("Latency ratios", ["up to", *map(str, document["ratios"]["up_to"]), "more"],
                [("jobs", *document["ratios"]["jobs"])]))  # fmt: skip

@@ -266,11 +266,11 @@ def _leave(results: Sequence[Result], folder: Path, *, resumable: bool) -> NoRet
 
 def admit(cluster: Cluster, workload: Workload, round_seconds: float) -> Workload:
     """The workload without the jobs that fit nowhere, which are named on stderr."""
-    playable, refused = admit_jobs(cluster, workload, round_seconds)
-    for job in refused[:SHOWN_MAX]:
+    playable, rejected_jobs = admit_jobs(cluster, workload, round_seconds)
+    for job in rejected_jobs[:SHOWN_MAX]:
         complain(f"job {job} fits nowhere, even on an idle cluster: left out")
-    if len(refused) > SHOWN_MAX:
-        complain(f"and {len(refused) - SHOWN_MAX} more")
+    if len(rejected_jobs) > SHOWN_MAX:
+        complain(f"and {len(rejected_jobs) - SHOWN_MAX} more")
     return playable
 
 

@@ -35,7 +35,7 @@ from hopsd.slurm.command import SlurmCommands
 from hopsd.slurm.scontrol import ScontrolAdapter
 from hopsd.slurm.submit_line import options_of, signal_option
 
-REFUSED = 2
+EXIT_REFUSAL = 2
 NOT_OURS = 3
 
 _HOPS_PREFIX = "hops: "
@@ -69,11 +69,11 @@ def check(words: tuple[str, ...]) -> None:
     if not lines:
         plain = "there is no 'hops:' in its comment: it is an ordinary job"
         complain(plain if is_accepted else reply.strip())
-        sys.exit(NOT_OURS if is_accepted else REFUSED)
+        sys.exit(NOT_OURS if is_accepted else EXIT_REFUSAL)
     if not is_accepted:
         for line in why_refused(reply):
             say_prose(line)
-        sys.exit(REFUSED)
+        sys.exit(EXIT_REFUSAL)
     for line in lines:
         if not line.startswith(_CHECK_PREFIX):
             say_prose(line)

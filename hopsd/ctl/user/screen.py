@@ -458,11 +458,11 @@ def _bars(types: Sequence[Document]) -> list[Text]:
     bars = []
     for kind in types[:TYPES]:
         usable = kind["usable"]
-        used, unavailable = usable - kind["idle"], kind["gpus"] - usable
-        cells = round(BAR * used / usable) if usable else 0
+        in_use, unavailable = usable - kind["idle"], kind["gpus"] - usable
+        cells = round(BAR * in_use / usable) if usable else 0
         bar = Text(f"{printable(kind['gpu_type']):{wide}} ", no_wrap=True, overflow="ellipsis")
         bar.append("█" * cells, style="green").append("░" * (BAR - cells), style="dim")
-        bar.append(f" {used} of {usable} in use")
+        bar.append(f" {in_use} of {usable} in use")
         if unavailable:
             bar.append(f", {unavailable} not usable", style="yellow")
         bars.append(bar)

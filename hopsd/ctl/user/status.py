@@ -158,11 +158,11 @@ def page(doc: Document) -> Group:
         parts for parts in variants if render.lines(view(doc, MIN_ROWS, parts)) <= height
     )
     omission = next(fitting_omissions, OPTIONAL_PARTS)
-    limit = render.fitting_limit(partial(view, doc, omitted=omission), height, height)
+    limit = render.fitting_limit(partial(view, doc, omitted_parts=omission), height, height)
     return view(doc, max(1, limit), omission)
 
 
-def view(doc: Document, limit: int | None = None, omitted: Collection[str] = ()) -> Group:
+def view(doc: Document, limit: int | None = None, omitted_parts: Collection[str] = ()) -> Group:
     """The status document as text; ``limit`` rows of each table, None: all that are there.
 
     ``omitted``: of ``OPTIONAL_PARTS``, what is left out.
@@ -172,14 +172,14 @@ def view(doc: Document, limit: int | None = None, omitted: Collection[str] = ())
         parts.append(Text(printable(doc["error"]), style="bold red"))
     counts = totals_of(doc)
     has_totals = any(counts[kind] > len(doc[kind]) for kind in ("nodes", "running", "waiting"))
-    if has_totals and "totals" not in omitted:
+    if has_totals and "totals" not in omitted_parts:
         parts += _sums(counts, limit)
-    if "nodes" not in omitted:
+    if "nodes" not in omitted_parts:
         parts.append(_nodes(doc, limit))
     parts.append(running(doc, limit))
     parts.append(waiting(doc, limit))
     steps = (doc["round"] or {}).get("steps", [])
-    if steps and "steps" not in omitted:
+    if steps and "steps" not in omitted_parts:
         parts.append(_steps(doc, limit))
     return Group(*parts)
 

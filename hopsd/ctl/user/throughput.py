@@ -49,7 +49,7 @@ def _list(workloads: list[Document], now: float) -> Any:
             "operator's table" if row["final"] else row["measured"],
             row["records"],
             row["theory"],
-            _ago(row["newest"], now),
+            _age_text(row["newest"], now),
         )
         for row in workloads
     ]
@@ -75,7 +75,7 @@ def _speeds(workload: str, kind: Document, min_records: int, now: float) -> Any:
             _interval(shape.get("between")),
             shape["source"],
             _measured_text(shape["type"], min_records),
-            _ago(shape["type"]["newest"], now) if shape["type"] else None,
+            _age_text(shape["type"]["newest"], now) if shape["type"] else None,
             _rate(shape["theory"]),
             {node: _measured_text(entry, min_records) for node, entry in shape["entity"].items()},
         )
@@ -93,12 +93,12 @@ def _shape(shape: Document) -> str:
     return f"{shape['count']} {unit}{'' if shape['count'] == 1 else 's'}"
 
 
-def _measured_text(measured: Document | None, min_records: int) -> str | None:
+def _measured_text(speed: Document | None, min_records: int) -> str | None:
     """Such as `98.5 (4)`: speed and number of records; in brackets if there are too few records."""
-    if measured is None:
+    if speed is None:
         return None
-    text = f"{_rate(measured['per_gpu'])} ({measured['records']})"
-    return text if measured["records"] >= min_records else f"[{text}]"
+    text = f"{_rate(speed['per_gpu'])} ({speed['records']})"
+    return text if speed["records"] >= min_records else f"[{text}]"
 
 
 def _basic_times(fits: list[tuple[Document, Document]], now: float) -> Any:
@@ -115,7 +115,7 @@ def _basic_times(fits: list[tuple[Document, Document]], now: float) -> Any:
             _milliseconds(*([fit["w_cache"], fit["w_load"]][: 1 if fit["p_cache"] >= 1 else 2])),
             _bandwidth(kind["bandwidth"]),
             f"{fit['iterations']:,} in {fit['records']}",
-            _ago(fit["at"], now),
+            _age_text(fit["at"], now),
         )
         for kind, fit in fits
     ]
@@ -157,5 +157,5 @@ def _bandwidth(entry: Document | None) -> str | None:
     return f"{entry['b_link']:.2g}, {entry['b_net']:.2g}" if entry else None
 
 
-def _ago(time: float | None, now: float) -> str | None:
+def _age_text(time: float | None, now: float) -> str | None:
     return None if time is None else f"{duration(now - time)} ago"

@@ -43,7 +43,7 @@ class GuardedCommands:
     ) -> None:
         """``on_silence`` is told of each silence, in words, by the thread that asked."""
         self._server = server
-        self._commands = commands.within(TIMEOUT_SECONDS)
+        self._commands = commands.with_time_out(TIMEOUT_SECONDS)
         self._on_silence = on_silence
         self._breaker = Breaker(server, FIRST_PAUSE_SECONDS, MAX_PAUSE_SECONDS, clock)
         self._lock = threading.Lock()

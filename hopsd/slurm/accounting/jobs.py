@@ -74,7 +74,7 @@ def parse_logged(lines: Iterable[str]) -> list[LoggedJob]:
         before = runs.pop(run.job.id, None)
         if before is None:
             runs[run.job.id] = run
-        elif before.again:
+        elif before.may_restart:
             runs[run.job.id] = run.after(before)
         else:  # Slurm counts its job ids from the first one again
             logged_jobs.append(before.job)
@@ -87,7 +87,7 @@ class _Run:
     """A line of sacct: a job with one run at most. ``again``: it may run again."""
 
     job: LoggedJob
-    again: bool
+    may_restart: bool
 
     def after(self, before: _Run) -> _Run:
         job = replace(

@@ -242,11 +242,11 @@ def _group(fields: Mapping[str, str]) -> dict[str, int]:
 
 
 def _minutes_used(fields: Mapping[str, str]) -> dict[str, int]:
-    used = _renamed_kinds(_MINUTES, _used(fields.get("GrpTRESMins", "")))
+    minutes = _renamed_kinds(_MINUTES, _usage_of(fields.get("GrpTRESMins", "")))
     wall = re.search(r"\((\d+)", fields.get("GrpWall", ""))
     if wall is not None:
-        used[Kind.WALL_MINUTES] = int(wall[1])
-    return {kind: amount for kind, amount in used.items() if amount}
+        minutes[Kind.WALL_MINUTES] = int(wall[1])
+    return {kind: amount for kind, amount in minutes.items() if amount}
 
 
 def _per_unit(fields: Mapping[str, str]) -> Bounds:
@@ -264,12 +264,12 @@ def _tres(text: str) -> dict[str, int]:
     return {kind: int(limit) for kind, limit in limits if kind is not None and limit != "N"}
 
 
-def _used(text: str) -> dict[str, int]:
-    usage = ((kind_of(name), used) for name, _, used in _TRES.findall(text))
-    return {kind: int(used) for kind, used in usage if kind is not None and used}
+def _usage_of(text: str) -> dict[str, int]:
+    usage = ((kind_of(name), amount) for name, _, amount in _TRES.findall(text))
+    return {kind: int(amount) for kind, amount in usage if kind is not None and amount}
 
 
-_PER = {"": 1.0, "K": 1024.0, "M": 1.0, "G": 1 / 1024, "T": 1 / 1024**2}
+_MB_PER_UNIT = {"": 1.0, "K": 1024.0, "M": 1.0, "G": 1 / 1024, "T": 1 / 1024**2}
 
 
 def _weights(text: str) -> dict[str, float]:
@@ -280,7 +280,9 @@ def _weights(text: str) -> dict[str, float]:
         kind = kind_of(name.lower())
         weight = re.fullmatch(r"(\d*\.?\d+)([KMGT]?)", value)
         if kind is not None and weight is not None:
-            weights[kind] = float(weight[1]) * (_PER[weight[2]] if kind == Kind.MEMORY else 1.0)
+            weights[kind] = float(weight[1]) * (
+                _MB_PER_UNIT[weight[2]] if kind == Kind.MEMORY else 1.0
+            )
     return weights
 
 

@@ -41,7 +41,7 @@ seconds: the pause is longer than the rest of them."""
 
 
 @dataclass(slots=True)
-class _Refused:
+class _Refusals:
     """A job that was refused so many ``times``; not asked for again ``until`` then."""
 
     times: int
@@ -61,7 +61,7 @@ class UnrecordedJobs:
         self._since = inf
         self._until = -inf
         self._problem = ""
-        self._refused: dict[JobId, _Refused] = {}
+        self._refusals: dict[JobId, _Refusals] = {}
 
     @contextmanager
     def update(self, job: JobId, submitted: float) -> Iterator[None]:
@@ -73,7 +73,7 @@ class UnrecordedJobs:
         suspect = submitted >= self._since
         if suspect and self._clock() < self._until:
             raise SlurmError(self._problem)
-        before = self._refused.get(job)
+        before = self._refusals.get(job)
         if before is not None and self._clock() < before.until:
             raise SlurmError(before.problem)
         try:
@@ -83,24 +83,26 @@ class UnrecordedJobs:
             if not silent and UNRECORDED not in str(error):
                 raise
             raise SlurmError(self._note_refusal(job, submitted, str(error))) from error
-        self._refused.pop(job, None)
+        self._refusals.pop(job, None)
         if suspect:
             self._since = inf
-            for other in self._refused.values():  # the others' first refusal may have been the same
-                other.until = -inf if other.times == 1 else other.until
+            for (
+                entry
+            ) in self._refusals.values():  # the others' first refusal may have been the same
+                entry.until = -inf if entry.times == 1 else entry.until
 
     def _note_refusal(self, job: JobId, submitted: float, error: str) -> str:
         """A slurmctld that was killed at the wrong moment never again updates a job (22.05)."""
-        times = self._refused[job].times if job in self._refused else 0
+        times = self._refusals[job].times if job in self._refusals else 0
         seconds = _SHORT_PAUSE_SECONDS if times else PAUSE_SECONDS
         problem = self.note_silence(submitted, error, seconds)
         pause = min(OWN_PAUSE_SECONDS * 2.0 ** min(times, 30), MAX_OWN_PAUSE_SECONDS)
-        self._refused[job] = _Refused(times + 1, self._clock() + pause, problem)
+        self._refusals[job] = _Refusals(times + 1, self._clock() + pause, problem)
         return problem
 
     def keep(self, jobs: Collection[JobId]) -> None:
         """Forget all but ``jobs``."""
-        self._refused = {job: entry for job, entry in self._refused.items() if job in jobs}
+        self._refusals = {job: entry for job, entry in self._refusals.items() if job in jobs}
 
     def may_wait(self, submitted: float) -> bool:
         """Whether slurmdbd may not have heard yet of a job of that time (epoch)."""

@@ -32,7 +32,7 @@ class KnownJob:
     user: str
     name: str
     state: SlurmState
-    wanted: str | Mapping[str, Any] | None = None
+    dependency: str | Mapping[str, Any] | None = None
     array: int = 0
     task: int | None = None
     rest: Tasks = NO_TASKS
@@ -71,7 +71,7 @@ class KnownJobs:
         """Whether a job of the same name and user was submitted before and has not ended."""
         return self._first.get((job.user, job.name), job.turn) < job.turn
 
-    def named(self, target: str) -> Sequence[KnownJob]:
+    def find(self, target: str) -> Sequence[KnownJob]:
         """``17``, ``17_*``: a job or a whole array; ``17_4``: a task. Empty: unknown to Slurm."""
         array, mark, task = target.partition("_")
         if array in self._arrays and task in ("", "*"):
@@ -94,7 +94,7 @@ def unmet(dependency: str | Mapping[str, Any] | None, job: KnownJob, jobs: Known
     return _keeps_back(dependency, lambda c: c is None or not _is_met(c, job, jobs))
 
 
-def stranded(dependency: str | Mapping[str, Any] | None, job: KnownJob, jobs: KnownJobs) -> bool:
+def is_stranded(dependency: str | Mapping[str, Any] | None, job: KnownJob, jobs: KnownJobs) -> bool:
     """Whether the job can never start, because jobs it depends on did not end as required."""
     return _keeps_back(dependency, lambda c: c is not None and _is_stranded(c, job, jobs))
 
@@ -128,9 +128,9 @@ def awaited_jobs(jobs: Iterable[KnownJob]) -> frozenset[str]:
     targets: set[str] = set()
     last: dict[tuple[str, str], int] = {}  # of those with "singleton", by user and name
     for job in jobs:
-        if not job.wanted or job.state is not SlurmState.PENDING:
+        if not job.dependency or job.state is not SlurmState.PENDING:
             continue
-        text = _text(job.wanted) if isinstance(job.wanted, Mapping) else job.wanted
+        text = _text(job.dependency) if isinstance(job.dependency, Mapping) else job.dependency
         for clause in _CLAUSE.finditer(text):
             kind, target, _ = clause.groups()
             if kind == "singleton":
@@ -171,8 +171,8 @@ def _states(kind: str, target: str, own_job: KnownJob, jobs: KnownJobs) -> list[
     """The states to check; for ``aftercorr`` the task of the same number or, if none, all tasks."""
     targets: Sequence[KnownJob] = ()
     if kind == "aftercorr" and own_job.task is not None:
-        targets = jobs.named(f"{target.partition('_')[0]}_{own_job.task}")
-    return [job.state for job in targets or jobs.named(target)]
+        targets = jobs.find(f"{target.partition('_')[0]}_{own_job.task}")
+    return [job.state for job in targets or jobs.find(target)]
 
 
 def _is_met(clause: re.Match[str], job: KnownJob, jobs: KnownJobs) -> bool:

@@ -32,7 +32,7 @@ class SlurmClock:
         wall: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._commands = commands.within(_TIMEOUT_SECONDS)
+        self._commands = commands.with_time_out(_TIMEOUT_SECONDS)
         self._wall = wall
         self._monotonic = monotonic
         self._base: float | None = None  # the time minus the monotonic clock's

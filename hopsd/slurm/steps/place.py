@@ -127,7 +127,7 @@ class _QueuedStart:
     step: Step
     since: float
     until: float
-    vacated: float | None = None
+    vacate_time: float | None = None
 
 
 class Placer:
@@ -187,19 +187,22 @@ class Placer:
         return self._releases.keys()
 
     def enqueue(
-        self, steps: Iterable[Step], seconds: float, vacated: Mapping[JobId, float] | None = None
+        self,
+        steps: Iterable[Step],
+        seconds: float,
+        vacate_times: Mapping[JobId, float] | None = None,
     ) -> None:
         """Queue starts of held jobs; those that left their last nodes (``vacated``) come first, and
         are not put off for want of time. Others are, except the first few, once ``seconds`` are
         over.
         """
-        vacated = vacated or {}
+        vacate_times = vacate_times or {}
         if self.idle:
             self._begin()
         ticks = self._watch.ticks()
         until = ticks + seconds
-        entries = {s.job: _QueuedStart(s, ticks, until, vacated.get(s.job)) for s in steps}
-        if vacated:
+        entries = {s.job: _QueuedStart(s, ticks, until, vacate_times.get(s.job)) for s in steps}
+        if vacate_times:
             self._queue = entries | self._queue
         else:
             self._queue |= entries
@@ -257,7 +260,9 @@ class Placer:
         ticks = self._watch.ticks()
         return [
             *(
-                Transition(entry.step, Phase.WAITING, ticks - entry.since, vacated=entry.vacated)
+                Transition(
+                    entry.step, Phase.WAITING, ticks - entry.since, vacated=entry.vacate_time
+                )
                 for entry in self._queue.values()
             ),
             *(Transition(step, Phase.DEFERRED) for step in self._deferred_steps.values()),
@@ -342,13 +347,13 @@ class Placer:
         late_steps = [
             entry.step
             for entry in self._queue.values()
-            if (is_stalled and entry.vacated is None) or self._is_late(entry, ticks)
+            if (is_stalled and entry.vacate_time is None) or self._is_late(entry, ticks)
             if _disjoint(entry.step, busy_nodes)
         ]
         return self._close({step.job: put_off(step.target) for step in late_steps})
 
     def _is_late(self, entry: _QueuedStart, ticks: float) -> bool:
-        return entry.vacated is None and ticks > entry.until
+        return entry.vacate_time is None and ticks > entry.until
 
     def _drop_over(self, jobs: Jobs) -> dict[JobId, Result]:
         """What has ended, or runs already, while it was queued."""
@@ -400,7 +405,7 @@ class Placer:
         return [
             min(entry.until, stall_time) + 0.001
             for entry in self._queue.values()
-            if entry.vacated is None and _disjoint(entry.step, busy_nodes)
+            if entry.vacate_time is None and _disjoint(entry.step, busy_nodes)
         ]
 
     def needs_reading(self, jobs: Jobs, deadline: float) -> bool:
@@ -507,7 +512,7 @@ class Placer:
         ]
         movers = {step.job for step in attempts if _goes_elsewhere(step)}
         returners = [job for job in ready if job not in movers]
-        stop_times = [self._queue[job].vacated or 0.0 for job in returners]
+        stop_times = [self._queue[job].vacate_time or 0.0 for job in returners]
         stop_times += [
             jobs[job].submit for job in returners if jobs[job].restarts
         ]  # the last requeue
@@ -566,11 +571,11 @@ class Placer:
         if job.state is SlurmState.COMPLETING:
             error = f"it is {job.state_text}"
             return Result(OutcomeStatus.FAILED, job.allocation, error, started=start.released)
-        refused = self._take_back(job)
-        now = self._watch.jobs().get(job.id) if refused else job
+        refusal = self._take_back(job)
+        now = self._watch.jobs().get(job.id) if refusal else job
         if now is None or (now.state, now.hold) != (job.state, job.hold):  # such as: it just began
             return self._read_back(start, now)
-        result = self._not_started(start, job, refused)
+        result = self._not_started(start, job, refusal)
         if start.was_requeued(job):
             requeue_text = "it started, and was requeued before its allocation was read"
             return replace(result, error=requeue_text, started=start.released, ran=step.target)
@@ -587,7 +592,7 @@ class Placer:
                 self._adapter.hold(job.id, USER_HOLD_BEGIN if _marked_held(job) else 0.0)
         return errors.get(job.id, "")
 
-    def _not_started(self, start: _ReleasedStart, job: JobReading, refused: str) -> Result:
+    def _not_started(self, start: _ReleasedStart, job: JobReading, refusal: str) -> Result:
         """``refused``: why Slurm did not hold it again, "" if it did."""
         if job.hold is Hold.USER or _marked_held(job):
             return Result(OutcomeStatus.FAILED, error=HELD_MEANWHILE, reason="JobHeldUser")
@@ -595,13 +600,13 @@ class Placer:
         is_overlooked = (
             job.state is SlurmState.PENDING and not job.reason and not start.was_requeued(job)
         )
-        if is_overlooked and not refused and job.id not in self._overlooked_jobs:
+        if is_overlooked and not refusal and job.id not in self._overlooked_jobs:
             self._overlooked_jobs.add(job.id)
             return put_off(target, "Slurm has not come to it")
         actual = job.allocation or "nothing"
         text = f"Slurm gave {actual} in place of {target}: {job.state_text}"
         return Result(
-            OutcomeStatus.FAILED, error=f"{text}; {refused or 'held again'}", reason=job.reason
+            OutcomeStatus.FAILED, error=f"{text}; {refusal or 'held again'}", reason=job.reason
         )
 
 

@@ -39,8 +39,8 @@ class LeavingJob:
     since: float
     grace_end: float
     signal: str = ""
-    signalled: float = 0.0
-    requeued: float | None = None
+    signal_time: float = 0.0
+    requeue_time: float | None = None
     refusal: str = ""
     save: SaveWait | None = None
 
@@ -89,13 +89,15 @@ def next_action(
     if job is None:
         return Action.ENDED
     if job.state in _ON_NODES:
-        start = leaving_job.grace_end if leaving_job.requeued is None else leaving_job.requeued
+        start = (
+            leaving_job.grace_end if leaving_job.requeue_time is None else leaving_job.requeue_time
+        )
         is_late = ticks >= start + settings.stop_timeout_seconds
         is_completing = job.state is SlurmState.COMPLETING
-        if leaving_job.requeued is None and not is_completing:
+        if leaving_job.requeue_time is None and not is_completing:
             return Action.REQUEUE if ticks >= leaving_job.grace_end else Action.WAIT
-        refused = bool(leaving_job.refusal) and not is_completing
-        return Action.GIVE_UP if is_late or refused else Action.WAIT
+        is_refused = bool(leaving_job.refusal) and not is_completing
+        return Action.GIVE_UP if is_late or is_refused else Action.WAIT
     if job.state.finished and leaving_job.step.kind is not StepKind.REQUEUE:
         return Action.REQUEUE_ENDED if died_of_warning(job, settings) else Action.ENDED
     return Action.VACATED
@@ -107,7 +109,7 @@ class Departures:
     not leave; ``nodes``: where all of these ran.
     """
 
-    vacated: Mapping[JobId, Step]
+    vacated_steps: Mapping[JobId, Step]
     results: Mapping[JobId, Result]
     nodes: Collection[NodeName]
 
@@ -231,7 +233,7 @@ class Evacuation:
             ):
                 leaving_job = self._leaving_after_save(transition.step, job, ticks)
             if transition.phase is Phase.STOPPING:
-                leaving_job = replace(leaving_job, since=ticks, requeued=ticks)
+                leaving_job = replace(leaving_job, since=ticks, requeue_time=ticks)
             self._add(leaving_job, jobs.get(transition.step.job))
 
     def transitions(self) -> list[Transition]:
@@ -240,12 +242,12 @@ class Evacuation:
         return [
             Transition(
                 leaving_job.step,
-                Phase.LEAVING if leaving_job.requeued is None else Phase.STOPPING,
+                Phase.LEAVING if leaving_job.requeue_time is None else Phase.STOPPING,
                 ticks - leaving_job.since,
                 signal=leaving_job.signal,
-                signalled=leaving_job.signalled,
+                signalled=leaving_job.signal_time,
                 grace=leaving_job.grace_end - leaving_job.since
-                if leaving_job.requeued is None
+                if leaving_job.requeue_time is None
                 else 0.0,
             )
             for leaving_job in self._leaving_jobs.values()
@@ -266,12 +268,14 @@ class Evacuation:
         def look(leaving_job: LeavingJob) -> float:
             if leaving_job.refusal:
                 return ticks
-            if leaving_job.requeued is None and leaving_job.save is not None:
+            if leaving_job.requeue_time is None and leaving_job.save is not None:
                 return min(self._last_look + SAVE_LOOK_SECONDS, leaving_job.grace_end)
-            if leaving_job.requeued is None and self._last_look < leaving_job.grace_end:
+            if leaving_job.requeue_time is None and self._last_look < leaving_job.grace_end:
                 return leaving_job.grace_end
             return (
-                leaving_job.grace_end if leaving_job.requeued is None else leaving_job.requeued
+                leaving_job.grace_end
+                if leaving_job.requeue_time is None
+                else leaving_job.requeue_time
             ) + timeout
 
         return min(map(look, self._leaving_jobs.values()), default=inf)
@@ -295,7 +299,12 @@ class Evacuation:
         for job_id, entry in list(self._leaving_jobs.items()):
             job, leaving_job = jobs.get(job_id), entry
             running = job is not None and job.state is SlurmState.RUNNING
-            if job is not None and running and entry.save is not None and entry.requeued is None:
+            if (
+                job is not None
+                and running
+                and entry.save is not None
+                and entry.requeue_time is None
+            ):
                 leaving_job = self._leaving_jobs[job_id] = self._waiting(
                     entry, self._saves(job), ticks
                 )
@@ -321,7 +330,7 @@ class Evacuation:
             self._requeues.ask(job, ended=ended)
         ticks = self._watch.ticks()
         self._leaving_jobs[job] = replace(
-            leaving_job, since=ticks, requeued=ticks, refusal=errors.get(job, "")
+            leaving_job, since=ticks, requeue_time=ticks, refusal=errors.get(job, "")
         )
 
 
@@ -329,10 +338,10 @@ def _end_result(leaving_job: LeavingJob, job: JobReading | None) -> Result:
     """A job that is over: by itself, or in the grace of our signal, which its user is to know."""
     if job is None:
         return Result(OutcomeStatus.GONE, error="Slurm knows no such job any more")
-    if not leaving_job.signalled or job.state is SlurmState.CANCELLED:
+    if not leaving_job.signal_time or job.state is SlurmState.CANCELLED:
         return Result(OutcomeStatus.GONE, error=f"it is {job.state_text}")
-    text = signal_end_text(leaving_job.signal, leaving_job.signalled, job)
-    return Result(OutcomeStatus.GONE, error=text, warned=leaving_job.signalled)
+    text = signal_end_text(leaving_job.signal, leaving_job.signal_time, job)
+    return Result(OutcomeStatus.GONE, error=text, warned=leaving_job.signal_time)
 
 
 def signal_end_text(name: str, signal_time: float, job: JobReading) -> str:
@@ -400,5 +409,5 @@ def died_of_warning(job: JobReading, settings: ApplySettings) -> bool:
     if warning is None:
         return False
     number = int(signal.Signals[f"SIG{warning.name}"])
-    died = job.exit_signal == number or job.exit_code == 128 + number
-    return job.state is SlurmState.FAILED and died
+    has_signal_exit = job.exit_signal == number or job.exit_code == 128 + number
+    return job.state is SlurmState.FAILED and has_signal_exit

@@ -117,7 +117,7 @@ def test_a_job_goes_on_to_the_partition_that_has_room_in_its_limits() -> None:
         ("2", "b")
     ]
     assert (
-        "no room in partition a: QOS of_a, 4 of 4 GPUs used" in second_round.built.notes[JobId("2")]
+        "no room in partition a: QOS of_a, 4 of 4 GPUs used" in second_round.build.notes[JobId("2")]
     )
 
 
@@ -180,7 +180,7 @@ def test_a_type_in_two_partitions_is_measured_once() -> None:
     port = cluster([node("n0", "a"), node("n1", "b")], [job(1, "a", 1, 4), job(2, "b", 1, 4)])
     measured = replace(SETTINGS, profiling=ProfilingSettings(enabled=True))
     result = run_round(port, MemoryStore(), policy("hops"), measured, None)
-    assert [(run.job, run.gpu_type) for run in result.profiled] == [("1", A100)]
+    assert [(run.job, run.gpu_type) for run in result.profile_runs] == [("1", A100)]
     assert {i: a.gpus for i, a in port.placements().items()} == {"1": 1, "2": 4}
 
 

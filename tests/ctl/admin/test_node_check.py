@@ -16,7 +16,7 @@ import pytest
 
 from hopsd import ctl
 from hopsd.config import Config
-from hopsd.ctl.admin.node_check import Site, problems, read_site, shipped
+from hopsd.ctl.admin.node_check import Site, problems, read_site, release_plugin_folder
 from hopsd.errors import InputError
 from hopsd.setup.machine import plugin_folder
 from hopsd.setup.site_script import with_call
@@ -73,14 +73,14 @@ def machine() -> Iterator[Machine]:
     root.chmod(0o755)
     checked_machine = Machine(root)
     before = os.umask(0o022)
-    shutil.copytree(shipped(), checked_machine.scripts)
+    shutil.copytree(release_plugin_folder(), checked_machine.scripts)
     shutil.copytree(
         str(files("hops_profiler")), root / "profiler", ignore=shutil.ignore_patterns("*.pyc")
     )
     for name in ("run", "hops", "reports"):
         (root / name).mkdir()
     (root / "reports").chmod(0o1733)
-    shutil.copy(shipped() / "job_submit.lua", root)
+    shutil.copy(release_plugin_folder() / "job_submit.lua", root)
     os.umask(before)
     for name, folder in (("RUN_DIR", "run"), ("REPORT_DIR", "reports")):
         checked_machine.set(f"HOPS_{name}", root / folder)
@@ -94,8 +94,8 @@ def test_a_site_by_the_book_is_good(machine: Machine) -> None:
 
 
 def test_what_is_shipped_agrees_with_the_default_configuration() -> None:
-    settings = read_site(shipped() / "site.sh", os.geteuid())
-    sentences = problems(Site(shipped(), Config(), None, os.geteuid(), settings))
+    settings = read_site(release_plugin_folder() / "site.sh", os.geteuid())
+    sentences = problems(Site(release_plugin_folder(), Config(), None, os.geteuid(), settings))
     absences = ("is not there", "not there;", "no sitecustomize.py")
     assert [s for s in sentences if not any(word in s for word in absences)] == []
 
@@ -248,7 +248,7 @@ def test_the_command_ends_with_1_where_something_is_wrong(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("SLURM_CONF", str(tmp_path / "none"))
-    shutil.copytree(shipped(), tmp_path / "etc")
+    shutil.copytree(release_plugin_folder(), tmp_path / "etc")
     (tmp_path / "etc" / "comment.awk").unlink()
     words = ["config", "check", "--node", "--scripts", str(tmp_path / "etc")]
     monkeypatch.setattr(sys, "argv", ["hopsctl", *words, str(tmp_path / "hopsd.toml")])

@@ -31,7 +31,7 @@ class Server:
     def __post_init__(self) -> None:
         self.answers.set()
 
-    def within(self, seconds: float) -> Server:
+    def with_time_out(self, seconds: float) -> Server:
         self.seconds = seconds
         return self
 
@@ -136,5 +136,5 @@ def test_an_answer_closes_it_and_a_refusal_is_no_silence() -> None:
 
 
 def test_a_shorter_time_out_stays() -> None:
-    assert SlurmCommands(1.0).within(4.0).timeout_seconds == 1.0
-    assert SlurmCommands(30.0).within(4.0).timeout_seconds == 4.0
+    assert SlurmCommands(1.0).with_time_out(4.0).timeout_seconds == 1.0
+    assert SlurmCommands(30.0).with_time_out(4.0).timeout_seconds == 4.0

@@ -14,7 +14,7 @@ from hopsd.slurm.ordering.dependency import (
     KnownJobs,
     awaited_jobs,
     dependency_text,
-    stranded,
+    is_stranded,
     unmet,
 )
 
@@ -105,7 +105,7 @@ def test_clauses(clauses: object, waits: bool) -> None:
 )
 def test_clauses_that_are_never_met(clauses: object, for_good: bool) -> None:
     mine = KnownJob(9, "carol", "z", SlurmState.PENDING)
-    assert stranded(clauses, mine, KNOWN_JOBS) is for_good  # type: ignore[arg-type]
+    assert is_stranded(clauses, mine, KNOWN_JOBS) is for_good  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -115,7 +115,7 @@ def test_clauses_that_are_never_met(clauses: object, for_good: bool) -> None:
 def test_a_task_waits_for_the_one_of_its_number(task: int, waits: bool, for_good: bool) -> None:
     mine = KnownJob(0, "dan", "t", SlurmState.PENDING, array=40, task=task)
     assert unmet("aftercorr:20_*(unfulfilled)", mine, KNOWN_JOBS) is waits
-    assert stranded("aftercorr:20_*(unfulfilled)", mine, KNOWN_JOBS) is for_good
+    assert is_stranded("aftercorr:20_*(unfulfilled)", mine, KNOWN_JOBS) is for_good
 
 
 @pytest.mark.parametrize(
@@ -193,6 +193,6 @@ def test_ten_thousand_jobs_of_one_user_take_no_time_by_the_square() -> None:
     ]
     jobs = [*several, *tasks, pending_tasks, *later]
     known_by_id = KnownJobs(jobs)
-    waiting = [job.id for job in jobs if unmet(job.wanted, job, known_by_id)]
+    waiting = [job.id for job in jobs if unmet(job.dependency, job, known_by_id)]
     assert waiting == [job.id for job in (*several[1:], *later)]
     assert awaited_jobs(jobs) == {"20000", *(job.key for job in several[:-1])}

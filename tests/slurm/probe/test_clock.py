@@ -20,7 +20,7 @@ class Site:
     is_away: bool = False
     question_count: int = 0
 
-    def within(self, seconds: float) -> Site:
+    def with_time_out(self, seconds: float) -> Site:
         return self
 
     def run(self, *arguments: str) -> str:

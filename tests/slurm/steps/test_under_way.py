@@ -226,7 +226,7 @@ def test_a_job_that_slurm_does_not_requeue_goes_on(slurm: FakeSlurm) -> None:
 
 
 LEAVING_JOB = LeavingJob(Step(JobId("1"), StepKind.PREEMPT), 0.0, grace_end=10.0, signal="USR1")
-STOPPING_JOB = replace(LEAVING_JOB, requeued=10.0)
+STOPPING_JOB = replace(LEAVING_JOB, requeue_time=10.0)
 
 
 @pytest.mark.parametrize(
