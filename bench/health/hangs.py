@@ -121,7 +121,7 @@ class Training:
                     RankState(judgement.state),
                     judgement.stalled,
                     0.0,
-                    judgement.still(self.now),
+                    judgement.still_seconds(self.now),
                     judgement.limit,
                 ),
                 heard_at=self.now,

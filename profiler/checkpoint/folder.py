@@ -35,7 +35,7 @@ class Folder:
         base = broadcast(base)
         self.in_memory = base is not None
         self._base_folder = base or final.with_name(f".{final.name}.partial")
-        self.made = self._base_folder / final.name
+        self.path = self._base_folder / final.name
         if first():
             shutil.rmtree(self._base_folder, ignore_errors=True)
             self._base_folder.mkdir(parents=True)
@@ -65,9 +65,9 @@ class Folder:
 
     def _place(self) -> None:
         if self._memory is not None and self.in_memory:
-            self._memory.store_folder(self._target, self.made)
+            self._memory.store_folder(self._target, self.path)
         else:
-            self.made.rename(self._target.path)
+            self.path.rename(self._target.path)
         with contextlib.suppress(OSError):
             self._base_folder.rmdir()
 
@@ -94,7 +94,7 @@ def save(final: Path, size: int, write: Callable[[Path], object]) -> None:
     folder = Folder(final, size, memory=not several())
     if folder.in_memory:
         try:
-            write(folder.made)
+            write(folder.path)
             folder.publish()
         except (OSError, RuntimeError):  # memory has filled up meanwhile
             folder.discard()
@@ -102,7 +102,7 @@ def save(final: Path, size: int, write: Callable[[Path], object]) -> None:
         else:
             return
     try:
-        write(folder.made)
+        write(folder.path)
         folder.publish()
     except Exception:
         folder.discard()  # a part of a checkpoint may be as large as a full disk

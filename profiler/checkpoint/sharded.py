@@ -80,7 +80,7 @@ class ShardedCheckpoint:
         signal, saves and does not return: the process ends, and hops starts the job again.
         """
         due = self._interval > 0 and time.monotonic() - self._saved_at >= self._interval
-        leaves, saves = self._agreement.reached(self._signal.now, due)
+        leaves, saves = self._agreement.reach(self._signal.now, due)
         if leaves:
             self._leave()
         elif saves:
@@ -92,7 +92,7 @@ class ShardedCheckpoint:
         self._saved_at = time.monotonic()
         state = self._state()
         folder = Folder(self._next(), 0, memory=False)
-        save_task: Any = async_save(state, checkpoint_id=folder.made, process_group=self._group)
+        save_task: Any = async_save(state, checkpoint_id=folder.path, process_group=self._group)
         self._save_task = save_task, folder
         if first():  # its part ends once all ranks have ended theirs
             save_task.add_done_callback(lambda _: None if save_task.exception() else folder.place())
@@ -111,14 +111,14 @@ class ShardedCheckpoint:
         state = self._state()
         folder = Folder(self._next(), size_of(state))
         try:
-            save(state, checkpoint_id=folder.made, process_group=self._group)
+            save(state, checkpoint_id=folder.path, process_group=self._group)
             folder.publish()
         except (CheckpointException, OSError):  # on all ranks
             if not folder.in_memory:
                 raise
             folder.discard()  # memory has filled up meanwhile
             folder = Folder(self._next(), 0, memory=False)
-            save(state, checkpoint_id=folder.made, process_group=self._group)
+            save(state, checkpoint_id=folder.path, process_group=self._group)
             folder.publish()
         leave(first=first())
 

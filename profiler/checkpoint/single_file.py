@@ -84,7 +84,7 @@ class Checkpoint:
         if self._steps == _RESERVE_AT:
             self._reserve()
         due = self._interval > 0 and time.monotonic() - self._saved_at >= self._interval
-        leaves, save = self._agreement.reached(self._signal.now, due)
+        leaves, save = self._agreement.reach(self._signal.now, due)
         if leaves:
             self._leave()
         elif save:

@@ -40,7 +40,7 @@ class Agreement:
         self._interval, self._remaining = 1, 1  # steps
         self._begin = time.monotonic()
 
-    def reached(self, *wishes: bool) -> tuple[bool, ...]:
+    def reach(self, *wishes: bool) -> tuple[bool, ...]:
         """For each wish, whether some rank has it; False at steps at which ranks do not agree."""
         if not several():
             return wishes

@@ -40,7 +40,7 @@ class Step:
         on_drawn: Callable[[], None],
     ) -> None:
         self.epoch, self.number, self.samples = epoch, number, batches.size
-        self._sizes, self._batches, self._ranks = batches.sizes, batches.fetched, ranks
+        self._sizes, self._batches, self._ranks = batches.sizes, batches.iterator, ranks
         self._drawn_batches, self._on_drawn = 0, on_drawn
         if not self._sizes:
             on_drawn()

@@ -56,7 +56,7 @@ class Batches:
 
     size: int
     sizes: list[int]
-    fetched: Iterator[Any]
+    iterator: Iterator[Any]
     state: Any = None
     fingerprint: str = ""
 

@@ -29,8 +29,12 @@ _PATIENCE = timedelta(seconds=20)
 def attach(module: ModuleType) -> None:
     """Have ``module.Accelerator`` save on request and go on, or leave after the script's saves."""
     _attach_saves(module)
-    used = [(getattr(module, kind, None), name) for kind, names in _USED.items() for name in names]
-    if all(hasattr(kind, name) for kind, name in used):  # another release may lack some
+    owners = [
+        (getattr(module, kind, None), name)
+        for kind, names in _PRIVATE_NAMES.items()
+        for name in names
+    ]
+    if all(hasattr(kind, name) for kind, name in owners):  # another release may lack some
         _attach_training(module)
 
 
@@ -65,7 +69,7 @@ def _attach_saves(module: ModuleType) -> None:
     module.Accelerator.save_state, module.Accelerator.backward = save_state, backward_or_leave
 
 
-_USED = {
+_PRIVATE_NAMES = {
     "Accelerator": (
         "prepare_data_loader", "backward", "end_training", "clip_grad_norm_", "clip_grad_value_",
         "log", "load_state", "unwrap_model",

@@ -43,7 +43,7 @@ from hops_profiler.frameworks.loader_order import (
     shuffles,
     weighted_parts,
 )
-from hops_profiler.frameworks.own import Own
+from hops_profiler.frameworks.own import OwnCheckpoints
 from hops_profiler.frameworks.script_loops import why_not_repeated
 
 _PLACE = "place.json"
@@ -68,7 +68,7 @@ class Place:
     offset: int = 0
 
     @classmethod
-    def of(cls, content: Any) -> Place | None:
+    def from_dict(cls, content: Any) -> Place | None:
         """Of what `asdict` made; None: of something else."""
         try:
             place = cls(**content)
@@ -79,7 +79,7 @@ class Place:
     @classmethod
     def read(cls, checkpoint: Path) -> Place | None:
         try:
-            return cls.of(json.loads((checkpoint / _PLACE).read_text()))
+            return cls.from_dict(json.loads((checkpoint / _PLACE).read_text()))
         except (OSError, ValueError):
             return None
 
@@ -88,7 +88,7 @@ class Training:
     """The one training of ``accelerator`` and its script; see `begin_training`."""
 
     def __init__(
-        self, accelerator: Any, dataloader: Any, own_checkpoints: Own, turn: request.Turn
+        self, accelerator: Any, dataloader: Any, own_checkpoints: OwnCheckpoints, turn: request.Turn
     ) -> None:
         self._accelerator, self._own_checkpoints, self._turn = accelerator, own_checkpoints, turn
         batch, ranks = dataloader.batch_size, accelerator.num_processes
@@ -120,10 +120,10 @@ class Training:
         if latest and place and self._own_checkpoints.take():
             self._own_checkpoints.clear(latest)
             return latest, place
-        first_place = Place.of(self._own_checkpoints.first_note(asdict(now)))
+        first_place = Place.from_dict(self._own_checkpoints.first_note(asdict(now)))
         return None, replace(first_place or now, epoch=0, offset=0)
 
-    def passed(self, epoch: int) -> int:
+    def steps_done(self, epoch: int) -> int:
         """How many steps of a pass are done."""
         place = self._first
         if epoch != place.epoch:
@@ -133,13 +133,13 @@ class Training:
     def batches(self) -> Iterator[list[int]]:
         """The samples' numbers of the present pass."""
         sampler = EvenSampler(self._order)
-        sampler.begin(Position(self._epoch, self.passed(self._epoch)), self.share)
+        sampler.begin(Position(self._epoch, self.steps_done(self._epoch)), self.share)
         return iter(sampler)
 
     @property
     def skipped_batches(self) -> int:
         """Batches of the present pass, on the present ranks, that previous runs have done."""
-        return self.passed(self._epoch) * int(self._accelerator.gradient_accumulation_steps)
+        return self.steps_done(self._epoch) * int(self._accelerator.gradient_accumulation_steps)
 
     @property
     def batches_per_pass(self) -> int:
@@ -159,7 +159,7 @@ class Training:
             self._begin()
         if self.is_catching_up and epoch == self._first.epoch:
             self.is_catching_up = False
-        for step in range(self.passed(epoch), self._order.steps_per_epoch):
+        for step in range(self.steps_done(epoch), self._order.steps_per_epoch):
             parts = weighted_parts(self._order, self.share, step)
             for number, (_, weight) in enumerate(parts):
                 batch = next(batches)
@@ -228,7 +228,7 @@ class Training:
         self.weight = 1.0
 
     def _step_done(self, epoch: int, offset: int) -> None:
-        if self.reason or not self._request.reached():
+        if self.reason or not self._request.is_due():
             return
         place = replace(self._first, epoch=epoch, offset=offset)
         final = self._own_checkpoints.at(epoch * self._order.steps_per_epoch + offset)
@@ -349,7 +349,7 @@ def begin_training(accelerator: Any, dataloader: Any) -> Training | None:
     if not _fits(accelerator, dataloader):
         return None
     base = Path(accelerator.project_dir or ".").resolve()
-    turn, own_checkpoints = request.Turn(base), Own(request.folder_in(base), _PLACE)
+    turn, own_checkpoints = request.Turn(base), OwnCheckpoints(request.folder_in(base), _PLACE)
     if not broadcast(turn.take() and own_checkpoints.is_usable() if first() else None):
         return None
     return Training(accelerator, dataloader, own_checkpoints, turn)

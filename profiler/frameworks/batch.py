@@ -60,12 +60,12 @@ class Note:
         """None: the checkpoint has none."""
         try:
             text = (checkpoint / _NOTE).read_text() if checkpoint else "null"
-            return cls.of(json.loads(text))
+            return cls.from_dict(json.loads(text))
         except (OSError, ValueError):
             return None
 
     @classmethod
-    def of(cls, content: Any) -> Note | None:
+    def from_dict(cls, content: Any) -> Note | None:
         """Of what `asdict` has made, after a file or a checkpoint; None: of something else."""
         try:
             batch, rate = content["global_batch"], content["learning_rate"]

@@ -27,7 +27,7 @@ from hops_profiler.frameworks import request
 from hops_profiler.frameworks.batch import Note
 from hops_profiler.frameworks.huggingface_order import KeptSteps, split
 from hops_profiler.frameworks.loader_order import replace_methods
-from hops_profiler.frameworks.own import Own
+from hops_profiler.frameworks.own import OwnCheckpoints
 from hops_profiler.timing import loads
 
 _LAST = "trainer_state.json"
@@ -44,7 +44,7 @@ _LOADS = frozenset(
 )  # fmt: skip
 """Where Trainer reads a checkpoint."""
 
-_USED = ("_maybe_log_save_evaluate", "_save_checkpoint", "_get_output_dir")
+_PRIVATE_NAMES = ("_maybe_log_save_evaluate", "_save_checkpoint", "_get_output_dir")
 """What is used of Trainer that it does not promise."""
 
 
@@ -125,12 +125,12 @@ def attach(module: ModuleType) -> None:
     module.Trainer.train = train_from_latest
 
 
-def _own_checkpoints(base: Path) -> Own:
+def _own_checkpoints(base: Path) -> OwnCheckpoints:
     """Scripts stop where their folder has files but no checkpoint: what is noted before the first
     is beside it.
     """
     folder = request.folder_in(base)
-    return Own(folder, _LAST, base.with_name(f".{base.name}{folder.name}.json"))
+    return OwnCheckpoints(folder, _LAST, base.with_name(f".{base.name}{folder.name}.json"))
 
 
 def _last_whole(folder: Path) -> str | None:
@@ -143,7 +143,12 @@ _begun_folders: set[Path] = set()
 
 
 def _note_save(
-    trainer: Any, save: Any, own_checkpoints: Own, steps: KeptSteps, *args: Any, **kwargs: Any
+    trainer: Any,
+    save: Any,
+    own_checkpoints: OwnCheckpoints,
+    steps: KeptSteps,
+    *args: Any,
+    **kwargs: Any,
 ) -> None:
     """A save on the training's own schedule: one that follows ours counts when it goes on."""
     trial = args[1] if len(args) > 1 else kwargs.get("trial")
@@ -177,14 +182,16 @@ def _read_position(checkpoint: Path | None) -> Position:
         return Position(0, steps, steps)
 
 
-def _kept_steps(trainer: Any, own_checkpoints: Own, checkpoint: Path | None) -> KeptSteps:
+def _kept_steps(
+    trainer: Any, own_checkpoints: OwnCheckpoints, checkpoint: Path | None
+) -> KeptSteps:
     """Steps of as many samples as those that led to ``checkpoint``: Trainer counts its own steps,
     and takes those that are done for steps of its present size. Without its note: as those of the
     first run. On all ranks.
     """
     note = now = Note.now(split(trainer))
     if first():
-        first_note = Note.of(own_checkpoints.first_note(asdict(now)))
+        first_note = Note.from_dict(own_checkpoints.first_note(asdict(now)))
         note = Note.read(checkpoint) or first_note or now
     note, position = broadcast((note, _read_position(checkpoint) if first() else None))
     return KeptSteps(trainer, note, position)
@@ -193,7 +200,7 @@ def _kept_steps(trainer: Any, own_checkpoints: Own, checkpoint: Path | None) -> 
 def _can_leave(trainer: Any) -> bool:
     options = trainer.args
     differs = options.save_only_model or options.push_to_hub or options.save_on_each_node
-    is_known = all(hasattr(trainer, name) for name in _USED)
+    is_known = all(hasattr(trainer, name) for name in _PRIVATE_NAMES)
     is_joint = several() or options.world_size == 1
     return is_known and is_joint and not differs and request.possible(options.world_size)
 
@@ -207,7 +214,7 @@ class _Step:
         self,
         trainer: Any,
         stop_request: request.Request,
-        own_checkpoints: Own,
+        own_checkpoints: OwnCheckpoints,
         turn: request.Turn,
         steps: KeptSteps,
     ) -> None:
@@ -227,7 +234,7 @@ class _Step:
         is_repeat, self._last_step = state.global_step == self._last_step, state.global_step
         ends = control.should_epoch_stop or state.epoch % 1 == 0
         if (
-            self._stop_request.reached()
+            self._stop_request.is_due()
             and (is_repeat or not ends)
             and not control.should_training_stop  # it is at its end
         ):
@@ -260,7 +267,7 @@ class _Step:
                 trainer.state.save_to_json(str(folder / _LAST))
 
 
-def _choose_checkpoint(own_checkpoints: Own, script: Any, folder: str) -> str | None:
+def _choose_checkpoint(own_checkpoints: OwnCheckpoints, script: Any, folder: str) -> str | None:
     """What to go on from: the job's own checkpoint, or a later one of the training's schedule;
     None: the script's choice, which has more steps.
 
@@ -272,7 +279,7 @@ def _choose_checkpoint(own_checkpoints: Own, script: Any, folder: str) -> str | 
             ours = own_checkpoints.latest()
             ours = ours if own_checkpoints.take() else None
             candidates = [
-                path for path in (ours, own_checkpoints.scheduled() if ours else None) if path
+                path for path in (ours, own_checkpoints.last_scheduled() if ours else None) if path
             ]
             latest = max(candidates, key=_steps, default=None)
             is_ours = (
@@ -301,7 +308,7 @@ def _script_checkpoint(script: Any, folder: str) -> Path | None:
     return Path(script) if isinstance(script, (str, os.PathLike)) else None
 
 
-def _is_in(own_checkpoints: Own, script: Any) -> bool:
+def _is_in(own_checkpoints: OwnCheckpoints, script: Any) -> bool:
     return (
         isinstance(script, (str, os.PathLike))
         and own_checkpoints.folder in Path(script).resolve().parents

@@ -42,7 +42,7 @@ from hops_profiler.frameworks.stream_order import (
 from torch.overrides import TorchFunctionMode
 from torch.utils.data import BatchSampler, IterableDataset
 
-_USED = (
+_PRIVATE_NAMES = (
     "get_train_dataloader", "get_batch_samples", "_get_num_items_in_batch", "training_step",
     "compute_loss",
 )  # fmt: skip
@@ -95,7 +95,9 @@ class KeptSteps:
     def in_use(self) -> Iterator[None]:
         trainer, module = self._trainer, sys.modules.get("transformers.trainer")
         skip = getattr(module, _SKIP, None)
-        if skip is None or not all(hasattr(trainer, name) for name in _USED):  # another release
+        if skip is None or not all(
+            hasattr(trainer, name) for name in _PRIVATE_NAMES
+        ):  # another release
             self._keep_evenly()
             yield
             return
@@ -263,7 +265,7 @@ class KeptSteps:
             return self._compute(*args, **kwargs)
         with _Uses(items) as uses:
             loss = self._compute(*args, **kwargs)
-        self._counts = uses.seen
+        self._counts = uses.has_uses
         return loss
 
     def _factor(self, items: Any) -> float:
@@ -313,7 +315,7 @@ class _Uses(TorchFunctionMode):
 
     def __init__(self, tensor: torch.Tensor) -> None:
         super().__init__()
-        self._copies, self.seen = [tensor], False
+        self._copies, self.has_uses = [tensor], False
 
     def __torch_function__(
         self, function: Any, _types: Any, args: Any = (), kwargs: Any = None
@@ -325,7 +327,7 @@ class _Uses(TorchFunctionMode):
             if name == "to":
                 self._copies.append(result)
             else:
-                self.seen = self.seen or name != "__get__"  # of an attribute
+                self.has_uses = self.has_uses or name != "__get__"  # of an attribute
         return result
 
 

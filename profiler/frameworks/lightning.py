@@ -25,7 +25,7 @@ from hops_profiler.checkpoint.wishes import several
 from hops_profiler.frameworks import request
 from hops_profiler.frameworks.batch import Note
 from hops_profiler.frameworks.lightning_order import KeptOrder
-from hops_profiler.frameworks.own import Own
+from hops_profiler.frameworks.own import OwnCheckpoints
 
 _STATE = "lightning.ckpt"
 
@@ -52,7 +52,7 @@ def attach(module: ModuleType) -> None:
                 _begun_folders.add(base)
             return fit(self, *args, **kwargs)
         _begun_folders.add(base)
-        own_checkpoints, turn = Own(request.folder_in(base), _STATE), request.Turn(base)
+        own_checkpoints, turn = OwnCheckpoints(request.folder_in(base), _STATE), request.Turn(base)
         latest = (
             own_checkpoints.latest() if environment.restarts() and not turn.is_taken() else None
         )
@@ -146,7 +146,7 @@ def _callback(base: type) -> Any:
         def __init__(
             self,
             stop_request: request.Request | None,
-            own_checkpoints: Own,
+            own_checkpoints: OwnCheckpoints,
             turn: request.Turn,
             latest: Path | None,
             order: KeptOrder,
@@ -175,7 +175,7 @@ def _callback(base: type) -> Any:
                 self._own_checkpoints.clear(self._latest)
 
         def on_load_checkpoint(self, _trainer: Any, _module: Any, checkpoint: Any) -> None:
-            self._order.resumed = Note.of(checkpoint.get(_NOTE))
+            self._order.resumed_note = Note.from_dict(checkpoint.get(_NOTE))
             self._order.resumed_data = checkpoint.get(_DATA)
 
         def on_save_checkpoint(self, _trainer: Any, _module: Any, checkpoint: Any) -> None:
@@ -207,7 +207,7 @@ def _callback(base: type) -> Any:
                 able
                 and not waits
                 and self._stop_request is not None
-                and self._stop_request.reached()
+                and self._stop_request.is_due()
             ):
                 final = self._own_checkpoints.at(self._step)
                 request.try_to_save(

@@ -31,7 +31,7 @@ from hops_profiler.frameworks.loader_order import (
     replace_methods,
     weighted_parts,
 )
-from hops_profiler.frameworks.own import Own
+from hops_profiler.frameworks.own import OwnCheckpoints
 from hops_profiler.frameworks.stream_order import StreamLoader, is_plain_stream
 from torch.utils.data import DataLoader, IterableDataset
 
@@ -48,10 +48,10 @@ class KeptOrder:
     of a checkpoint that is written now; None: the order is the script's.
     """
 
-    def __init__(self, trainer: Any, own_checkpoints: Own) -> None:
+    def __init__(self, trainer: Any, own_checkpoints: OwnCheckpoints) -> None:
         self._trainer, self._own_checkpoints = trainer, own_checkpoints
         self._stack = contextlib.ExitStack()
-        self.resumed: Note | None = None
+        self.resumed_note: Note | None = None
         self.resumed_data: Any = None
         self.note: Note | None = None
         self._requested_data: Any = None
@@ -135,10 +135,10 @@ class KeptOrder:
         """
         trainer = self._trainer
         now = Split(dataloader.batch_size, trainer.accumulate_grad_batches, trainer.world_size)
-        first_note = Note.of(self._own_checkpoints.first_note(asdict(Note.now(now)))) or Note.now(
-            now
-        )
-        global_batch = kept_batch(now, self.resumed or first_note)
+        first_note = Note.from_dict(
+            self._own_checkpoints.first_note(asdict(Note.now(now)))
+        ) or Note.now(now)
+        global_batch = kept_batch(now, self.resumed_note or first_note)
         share = Share(trainer.global_rank, now.ranks, now.micro_batch)
         loader: Any
         if isinstance(dataloader.dataset, IterableDataset):
@@ -154,7 +154,7 @@ class KeptOrder:
             if not order.steps_per_epoch:
                 return None
             factors = _Factors(order, share)
-            factor, is_weighed = factors.of, not factors.are_one
+            factor, is_weighed = factors.factor_of, not factors.are_one
             if is_weighed and _DEEPSPEED_NAME in type(trainer.strategy).__name__:
                 return None  # which weighs losses by itself
             accumulation = factors.accumulation
@@ -222,7 +222,10 @@ class KeptOrder:
         def should_check(*args: Any, **kwargs: Any) -> Any:
             if type(trainer.val_check_batch) is not int:  # it validates by time
                 return check(*args, **kwargs)
-            before, after = batches.done(loop.batch_idx), batches.done(loop.batch_idx + 1)
+            before, after = (
+                batches.first_run_batches(loop.batch_idx),
+                batches.first_run_batches(loop.batch_idx + 1),
+            )
             if trainer.check_val_every_n_epoch is None:
                 batches_before = trainer.current_epoch * batches.first_total
                 before, after = before + batches_before, after + batches_before
@@ -231,7 +234,7 @@ class KeptOrder:
                 return check(*args, **kwargs)
 
         def update_schedulers(interval: str, *args: Any, **kwargs: Any) -> None:
-            after = batches.done(loop.batch_idx + 1)
+            after = batches.first_run_batches(loop.batch_idx + 1)
             configs = trainer.lr_scheduler_configs if interval == "step" else []
             with contextlib.ExitStack() as stack:
                 for config in configs:
@@ -267,8 +270,8 @@ class KeptOrder:
         """
         if self._stream is not None:
             position = self._stream_position()
-            if self.resumed is not None:
-                self._count(self._steps_done(self.resumed) * self._stream.accumulation)
+            if self.resumed_note is not None:
+                self._count(self._steps_done(self.resumed_note) * self._stream.accumulation)
             return self._stream.begin_at(position)
         if self._sampler is None:
             return False
@@ -283,9 +286,9 @@ class KeptOrder:
     def _position(self, sampler: _EpochSampler) -> Position:
         """Where the checkpoint is, in data with numbers."""
         epoch = self._trainer.current_epoch
-        if self.resumed is None:
+        if self.resumed_note is None:
             return Position(epoch)
-        order, steps_done = sampler.order, self._steps_done(self.resumed)
+        order, steps_done = sampler.order, self._steps_done(self.resumed_note)
         progress = self._trainer.fit_loop.epoch_loop.batch_progress
         at_end = progress.is_last_batch or steps_done >= order.steps_per_epoch
         self._count(len(sampler) if at_end else steps_done * sampler.accumulation)
@@ -295,10 +298,10 @@ class KeptOrder:
     def _stream_position(self) -> Position:
         """Where it is in iterated data. Before it is loaded: as far as its note tells."""
         epoch = self._trainer.current_epoch
-        if self.resumed is None:
+        if self.resumed_note is None:
             return Position(epoch)
         if self.resumed_data is None:
-            return Position(epoch, self._steps_done(self.resumed))
+            return Position(epoch, self._steps_done(self.resumed_note))
         return Position.from_dict(self.resumed_data)
 
     def set_epoch(self, epoch: int) -> None:
@@ -353,7 +356,7 @@ class _Factors:
             )
         )
 
-    def of(self, batch: int) -> float:
+    def factor_of(self, batch: int) -> float:
         """For the micro-batch of that number in an epoch."""
         step, part = divmod(batch, self.accumulation)
         last = step == self._order.steps_per_epoch - 1
@@ -371,7 +374,7 @@ class _Batches:
         self.first_total, self.first_accumulation = first_total, first_accumulation
         self._total, self.accumulation = total, accumulation
 
-    def done(self, batches: int) -> int:
+    def first_run_batches(self, batches: int) -> int:
         """How many batches of the first run the whole steps of this run's first ``batches`` are."""
         if batches >= self._total:  # the last step may have fewer
             return self.first_total

@@ -32,7 +32,7 @@ _VARIABLES = environment.of_the_user(startup.ENVIRON)
 
 
 @dataclass(frozen=True)
-class Own:
+class OwnCheckpoints:
     """The checkpoints in ``folder``, each complete once it has the file ``last``. ``beginning``:
     the file of what the training's first run notes of itself; None: in ``folder``.
     """
@@ -95,7 +95,7 @@ class Own:
             return False
         return True
 
-    def scheduled(self) -> Path | None:
+    def last_scheduled(self) -> Path | None:
         """The last checkpoint that the training has made since on its own schedule, unless another
         training has replaced it.
         """

@@ -19,7 +19,7 @@ import torch.distributed as dist
 from hops_profiler import environment
 from hops_profiler.checkpoint.leaving import end_by_signal, leave
 from hops_profiler.checkpoint.wishes import Agreement, SignalFlag, several
-from hops_profiler.frameworks.own import Own
+from hops_profiler.frameworks.own import OwnCheckpoints
 
 
 class Request:
@@ -29,10 +29,10 @@ class Request:
         self._signal_flag, self._agreement = signal_flag, Agreement()
         self._agreement_met = False
 
-    def reached(self) -> bool:
+    def is_due(self) -> bool:
         """True from the step on at which the ranks agree."""
         if not self._agreement_met:
-            (self._agreement_met,) = self._agreement.reached(self._signal_flag.now)
+            (self._agreement_met,) = self._agreement.reach(self._signal_flag.now)
         return self._agreement_met
 
     def decline(self) -> None:
@@ -141,7 +141,10 @@ def ignore() -> None:
 
 
 def try_to_save(
-    own_checkpoints: Own, final: Path, save: Callable[[Path], None], stop_request: Request
+    own_checkpoints: OwnCheckpoints,
+    final: Path,
+    save: Callable[[Path], None],
+    stop_request: Request,
 ) -> None:
     """Have ``save`` write ``final``. If it cannot, the job starts again from what there is: hops
     may be moving it. If the run before could not, either, the signal ends the process as without
@@ -168,7 +171,7 @@ def failed_in(names: Collection[str], failure: Exception) -> bool:
     return any(frame.f_code.co_name in names for frame, _ in frames)
 
 
-def unusable(own_checkpoints: Own, failure: Exception, *, first: bool) -> None:
+def unusable(own_checkpoints: OwnCheckpoints, failure: Exception, *, first: bool) -> None:
     """The training could not load ``own_checkpoints``: the next run begins as without it.
     Returns only where it would try ``own_checkpoints`` again.
     """

@@ -191,7 +191,7 @@ class StreamPass:
         if batches is None or not weights:
             self._batches = iter(())
             return []
-        self._batches = batches.fetched
+        self._batches = batches.iterator
         self._positions.append((self.position.after_step(copy_state(batches.state)), weights))
         return weights
 

@@ -191,7 +191,7 @@ class Executor:
 
     def _can_have_room(self, worker: Worker) -> bool:
         """True if the host can hold what would have to leave."""
-        excess = self._used(but=worker) + self._need(worker) - self._capacity
+        excess = self._bytes_in_use(but=worker) + self._need(worker) - self._capacity
         excess -= sum(w.size or 0 for w in self._active if w.place == "leaving")
         room = self._settings.host_memory - sum(w.size or 0 for w in self._active if w.has_copy)
         for candidate in self._evictable_for(worker):
@@ -252,7 +252,7 @@ class Executor:
         numbers = [w.trial.number for w in self._active if w.trial and w.place != "host"]
         entry = {
             "trial": worker.trial and worker.trial.number, "kept": was_there, "on_device": numbers,
-            "bytes": self._used(), "capacity": self._capacity,
+            "bytes": self._bytes_in_use(), "capacity": self._capacity,
         }  # fmt: skip
         self._turns.write(f"{json.dumps(entry)}\n")
         self._turns.flush()
@@ -289,7 +289,7 @@ class Executor:
         """True if there is no room for what all trials have on the device while they run."""
         return sum(self._need(w) for w in self._active) > self._capacity
 
-    def _used(self, but: Worker | None = None) -> int:
+    def _bytes_in_use(self, but: Worker | None = None) -> int:
         """Bytes on the device, of all workers ``but`` one."""
         return sum(
             self._need(w) if w is self._running else max(w.size or 0, w.idle_bytes)
@@ -306,7 +306,7 @@ class Executor:
         ]
 
     def _make_room(self, worker: Worker) -> None:
-        while self._used(but=worker) + self._need(worker) > self._capacity:
+        while self._bytes_in_use(but=worker) + self._need(worker) > self._capacity:
             if not any(w.place == "leaving" for w in self._active):
                 candidates = self._evictable_for(worker)
                 if not candidates:
@@ -331,7 +331,7 @@ class Executor:
         for worker in residents:
             if worker.place != "host" or worker.size is None or worker.alone:
                 continue
-            if self._used() + worker.size <= self._capacity:
+            if self._bytes_in_use() + worker.size <= self._capacity:
                 worker.place = "device"
                 worker.link.send(do="load")
                 continue
@@ -436,7 +436,7 @@ class Executor:
 
     def _bring_back(self, worker: Worker) -> None:
         """Make room for its state, whatever the host's limit: the others have saved, or will."""
-        while self._used(but=worker) + self._need(worker) > self._capacity:
+        while self._bytes_in_use(but=worker) + self._need(worker) > self._capacity:
             if not any(w.place == "leaving" for w in self._active):
                 candidates = self._evictable_for(worker)
                 if not candidates:

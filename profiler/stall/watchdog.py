@@ -116,7 +116,7 @@ class Watchdog:
             "state": judgement.state,
             "stalled": judgement.is_stalled,
             "quiet": round(quiet, 1),
-            "still": round(judgement.still(now), 1),
+            "still": round(judgement.still_seconds(now), 1),
             "limit": round(judgement.limit, 1),
             "line": place.line[:200],
             "waits_in": sample.waits_in[:60],
@@ -196,7 +196,7 @@ class Judgement:
         self._longest = {False: 0.0, True: 0.0}
         self._longest_wait = 0.0
 
-    def still(self, now: float) -> float:
+    def still_seconds(self, now: float) -> float:
         """Seconds without any sign of life."""
         return 0.0 if self._still_since is None else now - self._still_since
 
@@ -228,13 +228,13 @@ class Judgement:
         if self.state == "stopped":
             minimum = LEAST_SIDE_SECONDS if self._side_work else LEAST_SECONDS
             self.limit = max(minimum, TIMES * self._longest[self._side_work])
-        newly = not self.is_stalled and self.still(now) >= self.limit
+        newly = not self.is_stalled and self.still_seconds(now) >= self.limit
         self.is_stalled = self.is_stalled or newly
         return newly
 
     def _record_life(self, now: float) -> None:
         """Record a sign of life: the pause that it ends is usual."""
-        pause = self.still(now)
+        pause = self.still_seconds(now)
         if self.state == "waiting":
             self._longest_wait = max(self._longest_wait, pause)
         else:

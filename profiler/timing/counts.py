@@ -29,7 +29,7 @@ class Counts:
         self.loader_batches = 0.0
         self.timed_samples = 0.0
         self.timed_batches = 0.0
-        self.interrupted = 0
+        self.interruptions = 0
         self.inference = False
         self.first_step = 0.0
         self.last_step = 0.0

@@ -55,7 +55,7 @@ class CudaClock:
         if self.marks:
             self._record(phase)
 
-    def cut(self, *, keep: bool, iterations: int = 1) -> bool:
+    def end_iteration(self, *, keep: bool, iterations: int = 1) -> bool:
         """End an iteration at the last mark, or several without marks. True if :meth:`read` will
         return it.
         """

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
         marks: list[Any]
 
         def mark(self, phase: str) -> None: ...
-        def cut(self, *, keep: bool, iterations: int = 1) -> bool: ...
+        def end_iteration(self, *, keep: bool, iterations: int = 1) -> bool: ...
         def begin(self) -> None: ...
         def read(self) -> list[tuple[float | None, dict[str, float]]]: ...
 
@@ -66,7 +66,7 @@ class DeviceTimes:
     def skip(self, iterations: int) -> None:
         """So many iterations have ended that the device did not time."""
         if self._device is not None:
-            self._device.cut(keep=True, iterations=iterations)
+            self._device.end_iteration(keep=True, iterations=iterations)
 
     def end(self, iteration: Iteration, *, regular: bool) -> bool:
         """An iteration has ended, which counts only if it was a ``regular`` one.
@@ -75,7 +75,7 @@ class DeviceTimes:
         the device has no room.
         """
         exact = self._device is not None and self._device.exact and self.marking
-        if self._device is not None and self._device.cut(keep=regular) and exact:
+        if self._device is not None and self._device.end_iteration(keep=regular) and exact:
             self._queue.append(iteration)
         return exact
 

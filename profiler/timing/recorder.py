@@ -347,7 +347,7 @@ class Recorder:
         self._count(samples, batches, regular=regular)
         self.counts.end(now, iterations + learners - 1, self._passes)
         if not (regular or is_first):
-            self.counts.interrupted += 1
+            self.counts.interruptions += 1
         seconds = self._phases.seconds
         by_device = self._device_times.end((seconds, samples, batches), regular=is_timed)
         if is_timed and not by_device:

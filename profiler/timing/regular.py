@@ -27,7 +27,7 @@ class RegularIterations:
         self._kinds: dict[int, list[float]] = {}
         self._last_uneven = -MIN_EVALUATION_INTERVAL
 
-    def even_out(self, passes: int, evaluations: int, done: int) -> int:
+    def even_out(self, passes: int, evaluations: int, iterations: int) -> int:
         """Evaluations of the iteration after ``done`` others, without those of a rollout.
 
         Where each iteration has some, and their number often differs, each step of a rollout puts
@@ -36,9 +36,9 @@ class RegularIterations:
         kind = self._kinds.get(passes)
         if kind is None or evaluations in (0, kind[1]) or not kind[1]:
             return evaluations
-        often = done - self._last_uneven < MIN_EVALUATION_INTERVAL
-        self._last_uneven = done
-        return int(kind[1]) if often else evaluations
+        is_frequent = iterations - self._last_uneven < MIN_EVALUATION_INTERVAL
+        self._last_uneven = iterations
+        return int(kind[1]) if is_frequent else evaluations
 
     def vote(self, passes: int, fetches: int, evaluations: int) -> bool:
         """Add an iteration's vote. True if the iteration is a regular one."""

@@ -54,7 +54,7 @@ class Reporter:
         self.pid = os.getpid()
         self.begin_time = epoch + time.perf_counter()
         self.saves = SaveLog()
-        self.planned: float | None = None
+        self.planned_iterations: float | None = None
         self.out_of_memory = False
         self.writer = Writer()
         self._program = program
@@ -120,7 +120,9 @@ class Reporter:
             "at": time.time(),
             "final": final,
             "iterations": counts.iterations,
-            "planned": None if self.planned is None else max(self.planned, counts.iterations),
+            "planned": None
+            if self.planned_iterations is None
+            else max(self.planned_iterations, counts.iterations),
             "saved": None if saves.iterations is None else min(saves.iterations, counts.iterations),
             "saving": saves.is_open,
             "saved_at": saves.end_time,
@@ -129,7 +131,7 @@ class Reporter:
             "samples_from": source,
             "batch": _per_iteration(samples, counts.iterations),
             "params": self._hooks.params,
-            "interrupted": counts.interrupted,
+            "interrupted": counts.interruptions,
             "communication_timed": communication.has_model if world > 1 else None,
             "keeps_steps": _keeps_steps() if counts.iterations else None,
             "handled_signals": handled_signals(),

@@ -73,8 +73,8 @@ class SampleCounter:
         if not self.varies or self.reads:
             return False
         inspections = self._inspections
-        unseen = 1.0 - inspections.count / max(1, iterations)
-        error = unseen * inspections.deviation
+        unseen_share = 1.0 - inspections.count / max(1, iterations)
+        error = unseen_share * inspections.deviation
         return error > MAX_SAMPLES_ERROR * inspections.mean * sqrt(inspections.count)
 
     def add_batch(self, samples: int) -> None:

@@ -122,7 +122,7 @@ class Session:
     def expect_iterations(self) -> float | None:
         """See :func:`expect_iterations`."""
         self._update_length(self._hooks.recorder.counts)
-        return self._reporter.planned
+        return self._reporter.planned_iterations
 
     def resume(self) -> None:
         """Measure again, starting from zero."""
@@ -231,11 +231,13 @@ class Session:
         recorder, progress, loader_pass = self._hooks.recorder, self._hooks.loader_progress, None
         if recorder.sample_counter.reads and progress:
             loader_pass = LoaderPass(*progress, recorder.fetches)
-        self._reporter.planned = None
+        self._reporter.planned_iterations = None
         if recorder.shares_steps:
             return  # the loops of one thread do not show the others'
         with SuppressErrors():
-            self._reporter.planned = self._length.iterations(counts.iterations, loader_pass)
+            self._reporter.planned_iterations = self._length.iterations(
+                counts.iterations, loader_pass
+            )
 
     def _only_infers(self, now: float) -> bool:
         """True if nothing points to a training, which may begin with a validation."""

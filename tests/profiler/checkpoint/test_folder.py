@@ -36,9 +36,9 @@ def memory(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 def save(final: Path, size: int = 1000) -> Folder:
     folder = Folder(final, size)
-    (folder.made / "part").mkdir(parents=True)
-    (folder.made / "part" / "one").write_text("1")
-    (folder.made / "two").write_text("2" * 10_000)
+    (folder.path / "part").mkdir(parents=True)
+    (folder.path / "part" / "one").write_text("1")
+    (folder.path / "two").write_text("2" * 10_000)
     folder.publish()
     return folder
 

@@ -17,12 +17,12 @@ pytest.importorskip("torch")
 from hops_profiler import environment
 from hops_profiler.frameworks import request
 from hops_profiler.frameworks.command import Identity, variables, words
-from hops_profiler.frameworks.own import Own
+from hops_profiler.frameworks.own import OwnCheckpoints
 
 
 @pytest.fixture
-def own_folder(tmp_path: Path) -> Own:
-    own = Own(tmp_path / "_hops-17", "state.json")
+def own_folder(tmp_path: Path) -> OwnCheckpoints:
+    own = OwnCheckpoints(tmp_path / "_hops-17", "state.json")
     own.sign(own.at(99))
     return own
 
@@ -35,7 +35,7 @@ def checkpoint(folder: Path, step: int, *, complete: bool = True) -> Path:
     return path
 
 
-def test_the_latest_complete_one_counts(own_folder: Own) -> None:
+def test_the_latest_complete_one_counts(own_folder: OwnCheckpoints) -> None:
     assert own_folder.latest() is None
     checkpoint(own_folder.folder, 9)
     latest = checkpoint(own_folder.folder, 10)
@@ -44,14 +44,14 @@ def test_the_latest_complete_one_counts(own_folder: Own) -> None:
     assert own_folder.latest() == latest
 
 
-def test_what_others_wrote_meanwhile_does_not(own_folder: Own) -> None:
+def test_what_others_wrote_meanwhile_does_not(own_folder: OwnCheckpoints) -> None:
     latest = checkpoint(own_folder.folder, 120)
     for folder in (own_folder.folder.parent, own_folder.folder.with_name("_hops-18")):
         checkpoint(folder, 340)
     assert own_folder.latest() == latest
 
 
-def test_once_the_job_goes_on_the_others_of_its_own_go(own_folder: Own) -> None:
+def test_once_the_job_goes_on_the_others_of_its_own_go(own_folder: OwnCheckpoints) -> None:
     scheduled_save = checkpoint(own_folder.folder.parent, 5)
     checkpoint(own_folder.folder, 10)
     checkpoint(own_folder.folder / ".checkpoint-15.partial", 15)
@@ -62,7 +62,7 @@ def test_once_the_job_goes_on_the_others_of_its_own_go(own_folder: Own) -> None:
 
 
 def test_a_training_of_another_command_does_not_take_it(
-    own_folder: Own, monkeypatch: pytest.MonkeyPatch
+    own_folder: OwnCheckpoints, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     checkpoint(own_folder.folder, 10)
     monkeypatch.setattr("sys.argv", ["finetune.py"])
@@ -70,7 +70,7 @@ def test_a_training_of_another_command_does_not_take_it(
 
 
 def test_a_script_that_was_edited_begins_anew(
-    own_folder: Own, monkeypatch: pytest.MonkeyPatch
+    own_folder: OwnCheckpoints, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     checkpoint(own_folder.folder, 10)
     monkeypatch.setattr("hops_profiler.frameworks.own._SCRIPT", "another text")
@@ -78,7 +78,7 @@ def test_a_script_that_was_edited_begins_anew(
 
 
 def test_a_training_of_another_environment_does_not_take_it(
-    own_folder: Own, monkeypatch: pytest.MonkeyPatch
+    own_folder: OwnCheckpoints, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """``for seed in 1 2; do SEED=$seed python train.py; done``"""
     checkpoint(own_folder.folder, 10)
@@ -87,7 +87,7 @@ def test_a_training_of_another_environment_does_not_take_it(
 
 
 def test_it_does_not_mix_with_that_of_another_command(
-    own_folder: Own, monkeypatch: pytest.MonkeyPatch
+    own_folder: OwnCheckpoints, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     checkpoint(own_folder.folder, 10)
     monkeypatch.setattr("sys.argv", ["finetune.py"])
@@ -95,7 +95,7 @@ def test_it_does_not_mix_with_that_of_another_command(
     own_folder.remove()
     monkeypatch.undo()
     assert own_folder.latest() == own_folder.folder / "checkpoint-10"
-    assert own_folder.scheduled() is None
+    assert own_folder.last_scheduled() is None
     monkeypatch.setattr("sys.argv", ["finetune.py"])
     own_folder.sign(own_folder.at(99))
     mine = checkpoint(own_folder.folder, 5)
@@ -105,16 +105,16 @@ def test_it_does_not_mix_with_that_of_another_command(
 
 
 def test_what_cannot_be_set_aside_is_not_mixed(
-    own_folder: Own, monkeypatch: pytest.MonkeyPatch
+    own_folder: OwnCheckpoints, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     checkpoint(own_folder.folder, 10)
     monkeypatch.setattr("sys.argv", ["finetune.py"])
-    monkeypatch.setattr(Own, "set_aside", lambda *_: False)
+    monkeypatch.setattr(OwnCheckpoints, "set_aside", lambda *_: False)
     with pytest.raises(OSError, match="another command"):
         own_folder.sign(own_folder.at(99))
 
 
-def test_what_is_set_aside_is_neither_used_nor_removed(own_folder: Own) -> None:
+def test_what_is_set_aside_is_neither_used_nor_removed(own_folder: OwnCheckpoints) -> None:
     """Where it cannot be, that is said: each run would try it again, and start the job again."""
     failed_folder = own_folder.folder.with_name("_hops-17.failed")
     checkpoint(own_folder.folder, 10)
@@ -224,7 +224,7 @@ def test_a_note_that_cannot_be_read_is_another_commands(
 
 
 def test_no_word_of_the_command_is_written_down(
-    own_folder: Own, monkeypatch: pytest.MonkeyPatch
+    own_folder: OwnCheckpoints, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It may be a token, and the folder may be open to all."""
     monkeypatch.setattr("sys.argv", ["train.py", "--key=secret"])
@@ -258,7 +258,7 @@ def test_which_run_it_is_does_not_excuse_another_command() -> None:
 
 
 def test_of_ranks_whose_saves_fail_in_a_run_none_ends_the_job(
-    own_folder: Own, monkeypatch: pytest.MonkeyPatch
+    own_folder: OwnCheckpoints, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert own_folder.fails_anew()
     own_folder.has_saved()  # a rank whose part did not fail
@@ -270,19 +270,19 @@ def test_of_ranks_whose_saves_fail_in_a_run_none_ends_the_job(
 
 
 def test_where_a_failed_save_cannot_be_noted_the_job_does_not_start_again(tmp_path: Path) -> None:
-    assert not Own(tmp_path / "missing" / "_hops-17", "state.json").fails_anew()
+    assert not OwnCheckpoints(tmp_path / "missing" / "_hops-17", "state.json").fails_anew()
 
 
-def test_what_another_training_has_replaced_does_not_count(own_folder: Own) -> None:
+def test_what_another_training_has_replaced_does_not_count(own_folder: OwnCheckpoints) -> None:
     path = checkpoint(own_folder.folder.parent, 9)
     own_folder.note_scheduled(path)
-    assert own_folder.scheduled() == path
+    assert own_folder.last_scheduled() == path
     os.utime(path / "state.json", (1, 1))  # of as many steps
-    assert own_folder.scheduled() is None
+    assert own_folder.last_scheduled() is None
 
 
 def test_one_training_of_a_run_goes_on_from_it(
-    own_folder: Own, monkeypatch: pytest.MonkeyPatch
+    own_folder: OwnCheckpoints, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A second one of the same command may be of other data."""
     latest = checkpoint(own_folder.folder, 10)
@@ -325,7 +325,7 @@ def test_of_several_trainings_in_a_folder_the_first_has_the_turn(
 
 
 def test_what_the_first_run_notes_holds_in_later_ones(
-    own_folder: Own, monkeypatch: pytest.MonkeyPatch
+    own_folder: OwnCheckpoints, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HOPS_RESTART_COUNT", "0")
     assert own_folder.first_note({"batch": 8}) == {"batch": 8}
@@ -340,7 +340,7 @@ def test_what_the_first_run_notes_holds_in_later_ones(
 
 @pytest.mark.parametrize("text", ["", "[]", '{"identity": {}, "note": 3}'])
 def test_another_trainings_first_note_is_not_taken(
-    own_folder: Own, monkeypatch: pytest.MonkeyPatch, text: str
+    own_folder: OwnCheckpoints, monkeypatch: pytest.MonkeyPatch, text: str
 ) -> None:
     monkeypatch.setenv("HOPS_RESTART_COUNT", "1")
     (own_folder.folder / "beginning.json").write_text(text)
@@ -351,7 +351,9 @@ def test_a_first_note_is_beside_a_folder_that_must_stay_empty(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HOPS_RESTART_COUNT", "0")
-    external_note = Own(tmp_path / "out" / "_hops-17", "state.json", tmp_path / ".out.json")
+    external_note = OwnCheckpoints(
+        tmp_path / "out" / "_hops-17", "state.json", tmp_path / ".out.json"
+    )
     external_note.first_note(1)
     assert [path.name for path in tmp_path.iterdir()] == [".out.json"]
     external_note.remove()

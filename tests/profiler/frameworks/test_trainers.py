@@ -675,9 +675,9 @@ def test_gradients_of_a_part_of_a_step_are_not_clipped() -> None:
     def method(name: str) -> Any:
         return lambda *_args, **_options: clip_calls.append(name)
 
-    kinds = {"Accelerator": ("save_state", *accelerate._USED["Accelerator"])}
+    kinds = {"Accelerator": ("save_state", *accelerate._PRIVATE_NAMES["Accelerator"])}
     module = ModuleType("accelerate.accelerator")
-    for kind, names in {**accelerate._USED, **kinds}.items():
+    for kind, names in {**accelerate._PRIVATE_NAMES, **kinds}.items():
         vars(module)[kind] = type(kind, (), {name: method(name) for name in names})
     accelerate.attach(module)
     accelerator = vars(module)["Accelerator"]()

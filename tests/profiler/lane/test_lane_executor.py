@@ -97,14 +97,14 @@ def test_what_a_waiting_trial_holds_counts(executor_and_link: tuple[Executor, Li
             {"paused": 1, "seconds": 1.0, "bytes": 2, "peak": 5, "held": 4, "alone": "",
              "planned": None},
         )  # fmt: skip
-    assert executor._used(but=waiting_worker) == 4
+    assert executor._bytes_in_use(but=waiting_worker) == 4
     assert (
-        executor._used(but=waiting_worker) + executor._need(waiting_worker)
+        executor._bytes_in_use(but=waiting_worker) + executor._need(waiting_worker)
         == 9
         == executor._capacity
     )
     assert executor._tight()  # 5 and 5: the next turn ends with what the state needs, no more
     executor._from_worker(peer, {"evicted": 2})
-    assert executor._used(but=waiting_worker) == 0
+    assert executor._bytes_in_use(but=waiting_worker) == 0
     for item in (waiting_worker, peer):
         item.link.close()

@@ -98,7 +98,7 @@ def test_events_are_used_again(gpu: Gpu) -> None:
     for _ in range(200):
         train(gpu, clock, 1)
         gpu.catch_up()
-        clock.cut(keep=True)
+        clock.end_iteration(keep=True)
         clock.begin()
         clock.read()
     assert gpu.event_count < 30
@@ -111,7 +111,7 @@ def test_a_gpu_far_behind_costs_bounded_memory(gpu: Gpu) -> None:
 
 def test_a_loop_that_never_steps_costs_bounded_memory(gpu: Gpu) -> None:
     clock = CudaClock(1, gpu.new_event, lambda: gpu.usable)
-    clock.cut(keep=False)
+    clock.end_iteration(keep=False)
     clock.begin()
     for _ in range(3 * MAX_MARKS):
         clock.mark("backward")
@@ -159,7 +159,7 @@ def test_what_lies_between_two_iterations_is_neithers_time(gpu: Gpu) -> None:
     go_on(recorder, gpu, 4)
     gpu.catch_up()
     recorder.read_device()
-    assert recorder.counts.interrupted == 1
+    assert recorder.counts.interruptions == 1
     assert recorder.counts.iteration.count == 4 + 2
     assert recorder.counts.iteration.mean == pytest.approx(0.6)
 

@@ -65,7 +65,7 @@ def test_an_evaluation_interrupts_and_its_samples_are_not_trained_on() -> None:
         loop.fetch(samples=64)
     loop.iteration()
     counts = loop.recorder.counts
-    assert (counts.iterations, counts.interrupted, counts.samples) == (11, 1, 88)
+    assert (counts.iterations, counts.interruptions, counts.samples) == (11, 1, 88)
     assert counts.iteration.mean == pytest.approx(1.15)
 
 
@@ -111,7 +111,7 @@ def test_a_loop_that_reads_a_batch_ahead_is_timed_to_the_end_of_each_epoch(evalu
     counts = recorder.counts
     assert counts.iterations == 10 * epochs
     evaluations = (epochs - 1) * evaluates
-    assert counts.interrupted == evaluations
+    assert counts.interruptions == evaluations
     assert counts.iteration.count == 10 * epochs - WARMUP - evaluations
     timed = counts.iteration.count * 1.15 + 0.5 * epochs + 0.1 * (epochs - 1 - evaluations)
     assert counts.iteration.sum == pytest.approx(timed)
@@ -293,7 +293,7 @@ def test_whatever_is_said_no_time_is_lost_or_counted_twice(
     parts = sum(counts.phases[name].sum for name in PHASES)
     assert parts == pytest.approx(counts.iteration.sum)
     assert all(series.sum >= 0 for series in counts.phases.values())
-    assert counts.iteration.count + counts.interrupted <= counts.iterations
+    assert counts.iteration.count + counts.interruptions <= counts.iterations
 
 
 @given(st.lists(st.floats(1e-5, 1e3), min_size=1, max_size=200))
