@@ -181,12 +181,12 @@ def _drain(world: World, record: Record) -> None:
         # has not, and refuses signals. Suspending again brings both into line.
         if world.run("scontrol", "suspend", job.id) is not None:
             world.insist(job, "scontrol", "resume")
-    began = looked = time.time()
+    began = last_look = time.time()
 
     def is_over() -> bool:
-        nonlocal looked
-        if time.time() > looked + STUCK_SECONDS:
-            looked = time.time()
+        nonlocal last_look
+        if time.time() > last_look + STUCK_SECONDS:
+            last_look = time.time()
             record.findings += _cancel_stuck(world)
         world.in_order()
         world.well()

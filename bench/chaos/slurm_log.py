@@ -59,14 +59,14 @@ class SlurmLog:
         """Whether slurmctld has refused every update of the job for STUCK_SECONDS: it was killed
         while it asked slurmdbd for the job's index, and waits for that ever since (22.05).
         """
-        refused: list[float] = []
+        refusal_times: list[float] = []
         for time, text in self.jobs[job]:
             if "the DB index is being set" in text:
-                refused.append(time)
+                refusal_times.append(time)
             elif "complete JobId" in text:
-                refused.clear()
-        restarts = [start for start in self.starts if refused and start < refused[0]]
-        return bool(restarts) and refused[-1] - refused[0] > STUCK_SECONDS
+                refusal_times.clear()
+        restarts = [start for start in self.starts if refusal_times and start < refusal_times[0]]
+        return bool(restarts) and refusal_times[-1] - refusal_times[0] > STUCK_SECONDS
 
     def dropped_job(self, job: str, submit_time: float) -> bool:
         """Whether a later restart of slurmctld did not recover the job."""

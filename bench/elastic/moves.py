@@ -138,13 +138,13 @@ class Way:
         return sum(difference.is_the_same for difference in self.differences)
 
     @property
-    def played(self) -> int:
+    def plays(self) -> int:
         return len(self.differences) + self.failures
 
     def row(self) -> str:
         differences = self.differences
         return (
-            f"{self.name:<17}{self.played:>10}{sum(d.stops for d in differences):>7}"
+            f"{self.name:<17}{self.plays:>10}{sum(d.stops for d in differences):>7}"
             f"{sum(difference.resumed for difference in differences):>9}{self.equal:>7}"
             f"{max((difference.loss for difference in differences), default=0.0):>10.1e}"
             f"{max((difference.weight for difference in differences), default=0.0):>10.1e}"
@@ -182,7 +182,7 @@ def main() -> int:
     if options.write:
         os.environ["PATH"] = path  # the ranks' has no Slurm, and no git
         write_result("elastic", "Random moves of trainings", _page(table))
-    return 0 if all(way.equal == way.played for way in ways) else 1
+    return 0 if all(way.equal == way.plays for way in ways) else 1
 
 
 def _page(table: str) -> str:

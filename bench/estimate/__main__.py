@@ -23,7 +23,7 @@ def main() -> None:
     if options.executions:
         _executions(options)
     if options.pollux:
-        _unseen(options.pollux)
+        _unseen_shapes(options.pollux)
     if options.pollux and options.formula:
         _placements(options.pollux, options.plots)
 
@@ -56,7 +56,7 @@ def _executions(options: argparse.Namespace) -> None:
     draw_executions(options.plots / "estimator-executions.svg", errors, options.iterations)
 
 
-def _unseen(folder: Path) -> None:
+def _unseen_shapes(folder: Path) -> None:
     workloads = unseen.read(folder)
     accuracies = unseen.rows(workloads)
     methods = list(accuracies[0].errors)

@@ -145,19 +145,19 @@ def predictions(
     link = fit_bandwidth(link_rows, (link_rows.gpus - 1) / link_rows.gpus)
     network_rows = rows.select(rows.placement == net)
     network = fit_bandwidth(network_rows, shape(network_rows, exponents))
-    unseen = rows.select((rows.placement != LINK) & (rows.placement != net))
+    unseen_rows = rows.select((rows.placement != LINK) & (rows.placement != net))
     t_c = np.where(
-        unseen.servers == 1,
-        link * (unseen.gpus - 1) / unseen.gpus,
-        network * shape(unseen, exponents),
+        unseen_rows.servers == 1,
+        link * (unseen_rows.gpus - 1) / unseen_rows.gpus,
+        network * shape(unseen_rows, exponents),
     )
-    return step_seconds(unseen, t_c), unseen
+    return step_seconds(unseen_rows, t_c), unseen_rows
 
 
 def throughput_errors(rows: Measurements, shape: Shape, exponents: Floats, net: str) -> Floats:
     """Relative errors of predicted throughput, signed."""
-    predicted_seconds, unseen = predictions(rows, shape, exponents, net)
-    return unseen.seconds / predicted_seconds - 1.0
+    predicted_seconds, unseen_rows = predictions(rows, shape, exponents, net)
+    return unseen_rows.seconds / predicted_seconds - 1.0
 
 
 def fit_exponents(candidate: Candidate, train: Sequence[Measurements], net: str) -> Floats:

@@ -167,12 +167,12 @@ def row(
             continue
         candidates = [p for p in workload.seconds if p not in ("1", *placements)]
         known_placements = [*placements, *draw.sample(candidates, random_count)]
-        unseen = [p for p in candidates if p not in known_placements]
+        unseen_placements = [p for p in candidates if p not in known_placements]
         # Placements of equal counts are one shape: a measured one is not predicted.
         shapes = {counts(p) for p in known_placements}
-        unseen = [p for p in unseen if counts(p) not in shapes]
-        real = np.array([workload.batch / workload.seconds[p] for p in unseen])
-        unseen_shapes = [counts(p) for p in unseen]
+        unseen_placements = [p for p in unseen_placements if counts(p) not in shapes]
+        real = np.array([workload.batch / workload.seconds[p] for p in unseen_placements])
+        unseen_shapes = [counts(p) for p in unseen_placements]
         for name, model in MODELS.items():
             table = table_of(workload, known_placements, model)
             rates = np.array([per_gpu(table, *shape) for shape in unseen_shapes])

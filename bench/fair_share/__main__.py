@@ -145,8 +145,8 @@ def row(label: str, runs: list[tuple[Workload, Run]], end: float) -> str:
     start_shares, longest, ratio = [], 0.0, 0.0
     for workload, run in runs:
         users = {job.id: job.user for job in workload.jobs}
-        got = gpu_seconds(run.changes, users, DAY, end)
-        for user, part in unmet(got, SHARES).items():
+        seconds_by_user = gpu_seconds(run.changes, users, DAY, end)
+        for user, part in unmet(seconds_by_user, SHARES).items():
             far[user].append(part)
         first = {change.job for change in run.changes if change.placement}
         for user in SHARES:

@@ -33,16 +33,16 @@ class _Search:
             min(self.train[n][k] + self.sync[n][k] for k in self.kinds) for n in self.jobs
         ]
         self.free, self.ready = case.free_from.tolist(), case.arrival.tolist()
-        self.synced = case.arrival.tolist()
-        self.done = [0 for _ in self.jobs]
+        self.sync_times = case.arrival.tolist()
+        self.tasks_done = [0 for _ in self.jobs]
 
     def lower_bound(self) -> float:
         """Lower bound on the cost of any completion; exact for a complete schedule."""
         total = 0.0
         for n in self.jobs:
-            remaining_rounds = self.rounds[n] - self.done[n] // self.scale[n]
+            remaining_rounds = self.rounds[n] - self.tasks_done[n] // self.scale[n]
             end = self.ready[n] + remaining_rounds * self.shortest[n]
-            total += self.weight[n] * max(self.synced[n], end)
+            total += self.weight[n] * max(self.sync_times[n], end)
         return total
 
     def descend(self, last: float) -> None:
@@ -50,7 +50,9 @@ class _Search:
         bound = self.lower_bound()
         if bound >= self.best:
             return
-        unfinished_jobs = [n for n in self.jobs if self.done[n] < self.rounds[n] * self.scale[n]]
+        unfinished_jobs = [
+            n for n in self.jobs if self.tasks_done[n] < self.rounds[n] * self.scale[n]
+        ]
         if not unfinished_jobs:
             self.best = bound
         for n in unfinished_jobs:
@@ -61,12 +63,12 @@ class _Search:
 
     def _append(self, n: int, m: int, start: float) -> None:
         kind = self.kinds[m]
-        before = self.free[m], self.ready[n], self.synced[n]
+        before = self.free[m], self.ready[n], self.sync_times[n]
         self.free[m] = start + self.train[n][kind]
-        self.synced[n] = max(self.synced[n], self.free[m] + self.sync[n][kind])
-        self.done[n] += 1
-        if self.done[n] % self.scale[n] == 0:
-            self.ready[n] = self.synced[n]
+        self.sync_times[n] = max(self.sync_times[n], self.free[m] + self.sync[n][kind])
+        self.tasks_done[n] += 1
+        if self.tasks_done[n] % self.scale[n] == 0:
+            self.ready[n] = self.sync_times[n]
         self.descend(start)
-        self.done[n] -= 1
-        self.free[m], self.ready[n], self.synced[n] = before
+        self.tasks_done[n] -= 1
+        self.free[m], self.ready[n], self.sync_times[n] = before

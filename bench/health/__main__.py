@@ -34,7 +34,7 @@ class Watch:
     looks: int = 0
     false: int = 0
     days_to_name: dict[float, list[float]] = field(default_factory=dict)
-    covered: int = 0
+    hits: int = 0
     intervals: int = 0
     seconds: float = 0.0
 
@@ -87,7 +87,7 @@ def _watch_site(
                 continue
             first.setdefault(verdict.node, now)
             result.intervals += 1
-            result.covered += verdict.low <= 1.0 - truth.loss <= verdict.high
+            result.hits += verdict.low <= 1.0 - truth.loss <= verdict.high
         before = {verdict.node for verdict in slow_nodes}
     result.server_days += days * len(records.nodes)
     for name, truth in slow.items():
@@ -97,7 +97,7 @@ def _watch_site(
 
 def main() -> None:
     options = _options()
-    settings = SiteSettings(nodes=min(100, options.servers), every=3600.0, workloads=30)
+    settings = SiteSettings(nodes=min(100, options.servers), interval=3600.0, workloads=30)
     result = watch(max(1, options.servers // 100), options.days, settings)
     rows = [
         f"| {loss:.0%} | {len(days)} | {_share(days, 1)} | {_share(days, 2)} | {_share(days, 7)} |"
@@ -116,7 +116,7 @@ def main() -> None:
             (
                 f"{result.looks} looks of {result.seconds / max(result.looks, 1):.1f} CPU s;"
                 f" {result.false} times a healthy server was named ({rate:.3f} in 1,000"
-                f" server-days); {result.covered} of {result.intervals} intervals hold the truth."
+                f" server-days); {result.hits} of {result.intervals} intervals hold the truth."
             ),
         ]
     )

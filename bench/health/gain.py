@@ -67,10 +67,10 @@ def main() -> None:
                     simulate_hours(options.policy, slow, slow),
                 ]
             )
-        none, unknown, known_mean = (fmean(row[i][0] for row in rows) for i in range(3))
+        no_history, unknown, known_mean = (fmean(row[i][0] for row in rows) for i in range(3))
         tail = fmean(row[2][1] for row in rows) / fmean(row[1][1] for row in rows)
         lines.append(
-            f"| {share:.0%} | {none:.3f} | {unknown:.3f} | {known_mean:.3f}"
+            f"| {share:.0%} | {no_history:.3f} | {unknown:.3f} | {known_mean:.3f}"
             f" | {1.0 - known_mean / unknown:.1%} | {1.0 - tail:.1%} |"
         )
         print(lines[-1], flush=True)

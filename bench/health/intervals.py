@@ -16,7 +16,7 @@ from bench.health.site import DAY, SiteSettings, Slowdown, simulate
 from bench.result_file import write_result
 from hopsd.health.slow import find_slow
 
-SETTINGS = SiteSettings(nodes=24, days=9.0, every=1800.0)
+SETTINGS = SiteSettings(nodes=24, days=9.0, interval=1800.0)
 
 
 def main() -> None:

@@ -38,11 +38,11 @@ def judge(seed: int, loss: float, *, ranks: bool) -> tuple[str, bool, int, bool]
     site = replace(SITE, ranks=ranks, slow=(Slowdown(0, loss, ONSET),))
     records = simulate(site, seed)
     node_records = [r for r in records.records if "n0" in r.nodes and r.at >= ONSET]
-    minutes = np.unique([r.at // site.every for r in node_records])
-    place = round(TRAINING / site.every) - 1
+    minutes = np.unique([r.at // site.interval for r in node_records])
+    place = round(TRAINING / site.interval) - 1
     if len(minutes) <= place:
         return None
-    now = float(minutes[place] + 1) * site.every
+    now = float(minutes[place] + 1) * site.interval
     slow = {verdict.node: verdict for verdict in find_slow(replace(records, now=now))}
     verdict = slow.pop(records.nodes[0].name, None)
     right = verdict is not None and verdict.low <= 1.0 - loss <= verdict.high
@@ -74,7 +74,7 @@ def at_best(situation: str, loss: float) -> float:
     of one beside others also whether they cost it something. A job on k servers that reports no
     ranks says which is slow with probability 1/k.
     """
-    records = TRAINING / SITE.every
+    records = TRAINING / SITE.interval
     variance = SITE.noise**2 / records
     if "with ranks" in situation:
         variance = (SITE.noise / 2.0) ** 2 / records

@@ -38,23 +38,27 @@ def standard_error(
 ) -> float:
     """Of how much slower ``node`` is since then, a logarithm; infinite: nothing is compared."""
     runs = whole_runs(records)
-    types = {each.name: each.gpu_type for each in records.nodes}
+    types = {server.name: server.gpu_type for server in records.nodes}
     nodes = [next(iter(run[0].nodes)) for run in runs]
     levels = [(run[0].workload, types[name]) for run, name in zip(runs, nodes, strict=True)]
     step = [
         float(name == node and run[0].at > since) for run, name in zip(runs, nodes, strict=True)
     ]
     noise = [settings.run**2 + settings.noise**2 / len(run) for run in runs]
-    together = [[settings.healthy**2 * (name == other) for other in nodes] for name in nodes]
-    inverse = np.linalg.inv(np.diag(noise) + np.array(together))
-    member = np.array([[level == each for each in set(levels)] for level in levels], np.float64)
+    covariance = [
+        [settings.healthy**2 * (name == second_name) for second_name in nodes] for name in nodes
+    ]
+    inverse = np.linalg.inv(np.diag(noise) + np.array(covariance))
+    member = np.array(
+        [[level == member_level for member_level in set(levels)] for level in levels], np.float64
+    )
     column = np.array(step)
     # The step, less what the workloads' unknown levels explain of it.
-    explained = (
+    fit = (
         member
         @ np.linalg.lstsq(member.T @ inverse @ member, member.T @ inverse @ column, rcond=None)[0]
     )
-    information = float(column @ inverse @ (column - explained))
+    information = float(column @ inverse @ (column - fit))
     return information**-0.5 if information > 1.0 else np.inf
 
 

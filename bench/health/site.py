@@ -54,7 +54,7 @@ class SiteSettings:
     types: int = 2
     days: float = 3.0
     workloads: int = 12
-    every: float = 60.0
+    interval: float = 60.0
     run_hours: float = 4.0
     noise: float = 0.02
     run: float = 0.005
@@ -64,10 +64,10 @@ class SiteSettings:
     healthy: float = 0.001
     busy: float = 0.06
     spread: float = 0.15
-    shared: float = 0.3
+    shared_share: float = 0.3
     ranks: bool = False
     new_each: float = 30.0
-    together: tuple[int, ...] = ()
+    common_servers: tuple[int, ...] = ()
     together_at: float = 0.0
     slow: tuple[Slowdown, ...] = field(default=())
 
@@ -120,7 +120,7 @@ class _Site:
         free = np.zeros(s.nodes)
         timed_records: list[tuple[float, SpeedRecord]] = []
         job = 0
-        run_together = list(s.together)
+        run_together = list(s.common_servers)
         while (start := float(free.min())) < self.end:
             node = int(free.argmin())
             length = 600.0 + random.exponential(s.run_hours * 3600.0)
@@ -146,7 +146,7 @@ class _Site:
                 start = max(float(free[n]) for n in nodes)
                 timed_records += self._run(job, nodes, GPUS, start, length, ())
                 job += 1
-            elif chance < s.spread + s.shared:
+            elif chance < s.spread + s.shared_share:
                 nodes = [node]
                 begins = start + random.uniform(0.0, 0.3, 2) * length
                 ends = start + length * random.uniform(0.7, 1.0, 2)
@@ -184,7 +184,7 @@ class _Site:
         workload: int | None = None,
     ) -> list[tuple[float, SpeedRecord]]:
         s, random = self.settings, self.random
-        at = np.arange(start + s.every, min(start + length, self.end), s.every)
+        at = np.arange(start + s.interval, min(start + length, self.end), s.interval)
         if not len(at):
             return []
         generation = int((start / DAY / s.new_each) * s.workloads / 2.0)

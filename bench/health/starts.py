@@ -37,7 +37,7 @@ test may fail.
 """
 
 KINDS = (
-    *((0.05, noise, together) for noise in (0.005, 0.02) for together in (0, 3, 4, 8)),
+    *((0.05, noise, server_count) for noise in (0.005, 0.02) for server_count in (0, 3, 4, 8)),
     (0.02, 0.005, 0),
     (0.02, 0.02, 0),
 )
@@ -54,7 +54,7 @@ class Case:
     there was. ``runs``: that began alone on it until the last look.
     """
 
-    others: int
+    other_runs: int
     seconds: float
     right: bool
     false: int
@@ -69,28 +69,30 @@ def judge(
     servers at once; None: none did in time. ``noise``: of a report.
     """
     servers = tuple(range(0, 2 * at_once, 2))
-    site = replace(SITE, noise=noise, together=servers, together_at=ONSET)
+    site = replace(SITE, noise=noise, common_servers=servers, together_at=ONSET)
     first = _first_run(simulate(site, seed), new=bool(at_once))
     if first is None:
         return None
-    begin = first[0].at - site.every
+    begin = first[0].at - site.interval
     records = simulate(replace(site, slow=(Slowdown(0, loss, begin - 1.0),)), seed)
-    minutes = np.unique([r.at // site.every for r in records.records if _is_later(r, begin)])
+    minutes = np.unique([r.at // site.interval for r in records.records if _is_later(r, begin)])
     false: set[str] = set()
     node, best = records.nodes[0].name, list[float]()
     case = Case(_server_count(records, first), np.inf, False, 0, (), 0)
     for seconds in looks:
-        place = round(seconds / site.every) - 1
+        place = round(seconds / site.interval) - 1
         if place >= len(minutes):
             break
-        stored = as_stored(records, float(minutes[place] + 1) * site.every)
+        stored_records = as_stored(records, float(minutes[place] + 1) * site.interval)
         chance = FALSE_ALARMS / min(RUNS_A_DAY, DAY / seconds)
-        best.append(power(loss, standard_error(stored, site, node, begin), chance))
-        runs = [run for run in whole_runs(stored) if node in run[0].nodes and run[0].at > begin]
+        best.append(power(loss, standard_error(stored_records, site, node, begin), chance))
+        runs = [
+            run for run in whole_runs(stored_records) if node in run[0].nodes and run[0].at > begin
+        ]
         case = replace(case, best=tuple(best), runs=len(runs))
         if case.seconds < np.inf:
             continue
-        slow = {verdict.node: verdict for verdict in find_slow(stored)}
+        slow = {verdict.node: verdict for verdict in find_slow(stored_records)}
         verdict = slow.pop(node, None)
         false |= slow.keys()
         if verdict is not None:
@@ -114,7 +116,7 @@ def _first_run(records: HealthRecords, *, new: bool) -> list[SpeedRecord] | None
     for run in runs.values():
         alone = run[0].nodes == {records.nodes[0].name: GPUS}
         right_kind = not new or run[0].workload == "w1000000"
-        if run[0].at > ONSET and alone and right_kind and len(run) > LOOKS[0] / SITE.every:
+        if run[0].at > ONSET and alone and right_kind and len(run) > LOOKS[0] / SITE.interval:
             return run
     return None
 
@@ -148,7 +150,9 @@ def main() -> None:
         kind = (
             f"| {loss:.0%} | {noise:.1%} | {'is new, at once' if at_once else 'is known, before'}"
         )
-        for server_count, members in _groups(of_kind, [case.others for case in of_kind]).items():
+        for server_count, members in _groups(
+            of_kind, [case.other_runs for case in of_kind]
+        ).items():
             shares = " | ".join(_share(members, look) for look in range(len(LOOKS)))
             rows.append(f"{kind} on {server_count} other servers | {len(members)} | {shares} |")
         if loss < MIN_LOSS:

@@ -24,7 +24,7 @@ class Case:
     jobs: int | None = None
     gap: float = 0.01
     knows: Knows | None = None
-    assumed: Assumptions | None = None
+    assumptions: Assumptions | None = None
 
     @property
     def name(self) -> str:
@@ -32,7 +32,7 @@ class Case:
         extra += "" if self.jobs is None else f"-{self.jobs}j"
         extra += "" if self.gap == 0.01 else f"-gap{self.gap:g}"
         extra += "" if self.knows is None else f"-{self.knows}"
-        extra += "" if self.assumed is None else f"-{self.assumed}"
+        extra += "" if self.assumptions is None else f"-{self.assumptions}"
         return f"{self.preset}-{self.policy}{extra}-{self.seed}"
 
 
@@ -67,8 +67,8 @@ KNOWLEDGE = [
     for knows in Knows
 ]
 SEARCH = [
-    Case("paper-512", policy, seed, assumed=assumed)
-    for assumed in COMBINATIONS
+    Case("paper-512", policy, seed, assumptions=assumptions)
+    for assumptions in COMBINATIONS
     for seed in SEEDS[:3]
     for policy in PAPERS_RIVALS
 ]

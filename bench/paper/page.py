@@ -301,7 +301,9 @@ def _knowledge(folder: Path) -> str:
 
 def _search(folder: Path) -> str:
     def find(assumptions: Assumptions, policy: str) -> dict[int, Figures]:
-        cases = [case for case in SEARCH if (case.assumed, case.policy) == (assumptions, policy)]
+        cases = [
+            case for case in SEARCH if (case.assumptions, case.policy) == (assumptions, policy)
+        ]
         return {run.case.seed: run.figures for run in _load_runs(cases, folder)}
 
     return f"{SEARCH_OPENING}{tables(find)}\n{SEARCH_FINDINGS}"

@@ -75,13 +75,13 @@ def load_run(case: Case, folder: Path) -> SavedRun | None:
 def run(case: Case, folder: Path) -> SavedRun:
     """Simulate the case and save it."""
     round_seconds = ROUND_SECONDS
-    if case.assumed is None:
+    if case.assumptions is None:
         scenario = preset(case.preset)
         cluster = scenario.cluster()
         workload = scenario.workload(case.seed, jobs=case.jobs, rate_per_hour=case.rate)
     else:
-        round_seconds = case.assumed.round_seconds
-        cluster, workload = scene(case.assumed, case.seed)
+        round_seconds = case.assumptions.round_seconds
+        cluster, workload = scene(case.assumptions, case.seed)
     plan = PlanSettings(
         gap=case.gap,
         policy=case.policy,

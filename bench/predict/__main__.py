@@ -83,7 +83,7 @@ def learn(family: str, numbers: Sequence[int], workers: int) -> None:
 
 def _residuals(case: Case) -> list[Residual]:
     """Of one work to learn from."""
-    result = replayed(case)
+    result = replay_case(case)
     true = true_of(result)
     traits = traits_of(case.policy)
     return [
@@ -93,7 +93,7 @@ def _residuals(case: Case) -> list[Residual]:
             scale(true[p.job, p.kind] - p.at) - p.forecast.centre,
             p.forecast.weight,
         )
-        for p in result.said
+        for p in result.predictions
         if p.forecast is not None and p.forecast.weight > 0.0 and (p.job, p.kind) in true
     ]
 
@@ -104,7 +104,7 @@ without a width of its own.
 """
 
 
-def measured(replay_of_case: Replay, kind: Kind) -> Floats:
+def rows_that_came(replay_of_case: Replay, kind: Kind) -> Floats:
     """Rows of one kind that came true."""
     true = true_of(replay_of_case)
     rival = (
@@ -114,13 +114,23 @@ def measured(replay_of_case: Replay, kind: Kind) -> Floats:
     )
     rows: list[Row] = []
     jobs_seen = set()
-    for p in replay_of_case.said:
+    for p in replay_of_case.predictions:
         if p.kind is kind and (p.job, kind) in true:
             rival_prediction = rival.get((p.job, p.at), np.nan)
             load, first = replay_of_case.playouts.load.get(p.at, 0), float(p.job not in jobs_seen)
-            came, certain = true[p.job, kind], float(p.certain)
+            actual_time, certain = true[p.job, kind], float(p.certain)
             rows.append(
-                (p.at, p.expected, p.low, p.high, came, rival_prediction, load, first, certain)
+                (
+                    p.at,
+                    p.expected,
+                    p.low,
+                    p.high,
+                    actual_time,
+                    rival_prediction,
+                    load,
+                    first,
+                    certain,
+                )
             )
             jobs_seen.add(p.job)
     return np.array(rows, dtype=np.float64).reshape(len(rows), 9)
@@ -152,7 +162,7 @@ def play(case: Case) -> None:
         print(f"{case.label}: {recorded_at - began:.0f} of {seconds:.0f} s", flush=True)
 
 
-def replayed(case: Case) -> Replay:
+def replay_case(case: Case) -> Replay:
     """Predictions over a trace."""
     recording = load_or_record(case, path_of(case))
     return replay(case, recording, playouts_of(case, recording, playouts_path(case)))
@@ -190,12 +200,12 @@ def rows_of(case: Case) -> dict[Kind, Floats]:
         / f"{path.stem}.{path.stat().st_mtime_ns}.npz"
     )
     if not rows.exists():
-        result = replayed(case)
+        result = replay_case(case)
         print(f"{case.label}: {result.seconds:.0f} s", flush=True)
         rows.parent.mkdir(parents=True, exist_ok=True)
         partial = rows.with_suffix(".part.npz")
         np.savez_compressed(
-            partial, start=measured(result, Kind.START), end=measured(result, Kind.END)
+            partial, start=rows_that_came(result, Kind.START), end=rows_that_came(result, Kind.END)
         )
         partial.replace(rows)
     with np.load(rows) as arrays:

@@ -86,15 +86,20 @@ class Playouts:
     backfill: dict[tuple[JobId, float], float] = field(default_factory=dict)
     load: dict[float, int] = field(default_factory=dict)
 
-    def note(self, of: Situation) -> None:
+    def note(self, situation: Situation) -> None:
         """What simpler predictions would be in a situation."""
-        wanted = of.rigid[of.competes & (of.gpus_held == 0.0)].sum() + of.gpus_held.sum()
-        self.load[of.now] = int(100 * wanted / max(1, of.gpus))
-        for at, job in enumerate(of.ids):
-            if of.gpus_held[at] > 0.0 and of.rate[at] > 0.0:
-                self.present_speed[job, of.now] = of.now + of.remaining_work[at] / of.rate[at]
-        for job, start in backfill_starts(of).items():
-            self.backfill[job, of.now] = of.now + start
+        demand = (
+            situation.rigid[situation.competes & (situation.gpus_held == 0.0)].sum()
+            + situation.gpus_held.sum()
+        )
+        self.load[situation.now] = int(100 * demand / max(1, situation.gpus))
+        for at, job in enumerate(situation.ids):
+            if situation.gpus_held[at] > 0.0 and situation.rate[at] > 0.0:
+                self.present_speed[job, situation.now] = (
+                    situation.now + situation.remaining_work[at] / situation.rate[at]
+                )
+        for job, start in backfill_starts(situation).items():
+            self.backfill[job, situation.now] = situation.now + start
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,28 +107,28 @@ class Replay:
     """What was predicted, and what came true."""
 
     case: Case
-    said: Sequence[Prediction]
+    predictions: Sequence[Prediction]
     outcomes: Sequence[JobOutcome]
     playouts: Playouts
     seconds: float
 
 
 @dataclass(slots=True)
-class _Kept(Predictor):
+class _CachedPredictor(Predictor):
     """Takes playouts from ``kept`` in turn, or makes and keeps them."""
 
-    kept: Playouts = field(default_factory=Playouts)
+    playouts: Playouts = field(default_factory=Playouts)
     turn: int = 0
 
     def _play(self, situation: Situation, only: int | None) -> tuple[Floats, Floats]:
-        if self.turn == len(self.kept.times):
-            self.kept.note(situation)
+        if self.turn == len(self.playouts.times):
+            self.playouts.note(situation)
             starts, ends = Predictor._play(self, situation, only)
             times = np.where(situation.gpus_held > 0.0, ends, starts)
-            self.kept.times.append(times if only is None else times[:, only : only + 1])
+            self.playouts.times.append(times if only is None else times[:, only : only + 1])
         else:
             self._calls += 1
-        times = self.kept.times[self.turn]
+        times = self.playouts.times[self.turn]
         self.turn += 1
         if only is not None:
             times = np.broadcast_to(times, (len(times), len(situation.ids)))
@@ -227,11 +232,11 @@ def _write(path: Path, content: object) -> None:
 def replay(case: Case, recording: Recording, playouts: Playouts) -> Replay:
     """Predict over a recording. ``playouts``: of all its questions, or of none: made here."""
     base_predictor = Predictor.of_policy(case.policy, PriorityName.LATENCY_RATIO, case.seed)
-    predictor = _Kept(
+    predictor = _CachedPredictor(
         base_predictor.traits,
         base_predictor.seed,
         calibration=base_predictor.calibration,
-        kept=playouts,
+        playouts=playouts,
     )
     began = perf_counter()
     predictions: list[Prediction] = []

@@ -71,12 +71,12 @@ def _row(result: Result) -> tuple[str, ...]:
 
 
 def _summarize_equality(verdicts: list[str]) -> None:
-    judged = [verdict for verdict in verdicts if verdict in ("equal", "different")]
+    verdicts_found = [verdict for verdict in verdicts if verdict in ("equal", "different")]
     show(
         table(
             "Programs with and without the plugin",
             ["run", "could be judged", "equal bit for bit"],
-            [(str(len(verdicts)), str(len(judged)), str(judged.count("equal")))],
+            [(str(len(verdicts)), str(len(verdicts_found)), str(verdicts_found.count("equal")))],
         )
     )
 

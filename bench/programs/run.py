@@ -82,7 +82,7 @@ def compare(program: Program, folder: Path, python: Path, scratch: Path) -> str:
     """Whether the parameters after EQUAL_STEPS iterations are equal bit for bit with the plugin and
     without it: "equal", "different", or why that cannot be judged.
     """
-    seeded = dataclasses.replace(
+    seeded_program = dataclasses.replace(
         program,
         first=f"import parameters; {program.first}",
         steps=EQUAL_STEPS,
@@ -90,7 +90,7 @@ def compare(program: Program, folder: Path, python: Path, scratch: Path) -> str:
     )
     digests = []
     for plugin in (False, False, True):
-        failure = _execute(seeded, folder, python, scratch, plugin=plugin)
+        failure = _execute(seeded_program, folder, python, scratch, plugin=plugin)
         if failure:
             return failure
         digests.append(sorted(clock["parameters"] for clock in _read(scratch / "clocks")))

@@ -51,7 +51,7 @@ class Trial:
     name: str
     folder: Path
     job: str = ""
-    said: str = ""
+    errors: str = ""
     jobs: list[dict[str, str]] = field(default_factory=list)
     after: tuple[str, str] = ("", "")
     dependents: tuple[str, str] = ("", "")
@@ -76,7 +76,7 @@ class Trial:
         return int(path.read_text()) if path.exists() else 0
 
     @property
-    def judged(self) -> bool:
+    def is_judged(self) -> bool:
         """Whether it ran programs on GPUs and ended in time."""
         has_ended = not any(job["JobState"] in ("PENDING", "RUNNING") for job in self.jobs)
         return bool(self.job and self.gpus and self.work()) and has_ended
@@ -162,7 +162,7 @@ class Sandbox(Site):
         script.write_text(text)
         options = [f"--comment={comment}"] if comment else []
         result = self._as_nobody(["sbatch", "--parsable", *options, "job.sh"], trial.folder)
-        trial.said = result.stderr.strip()
+        trial.errors = result.stderr.strip()
         trial.job = result.stdout.strip().partition(";")[0] if result.returncode == 0 else ""
         if trial.job:
             after = ["--output=/dev/null", "--ntasks=1", "--wrap=true", "--parsable"]
@@ -215,7 +215,7 @@ class Sandbox(Site):
 def difference(plain: Trial, hops: Trial) -> list[str]:
     """What is not as on plain Slurm."""
     if not hops.job:
-        return [f"refused: {hops.said}"]
+        return [f"refused: {hops.errors}"]
     differences = []
     if plain.states != hops.states:
         differences.append(f"{dict(plain.states)} is {dict(hops.states)}")
@@ -282,12 +282,12 @@ def run(
         texts[path.name] = rewrite(path.read_text(errors="replace"), str(prelude))
         site.submit(trial, texts[path.name], "")
         plain.append(trial)
-    refused = sum(not trial.job for trial in plain)
-    say(f"{len(plain)} scripts on plain Slurm, {refused} refused there")
+    rejections = sum(not trial.job for trial in plain)
+    say(f"{len(plain)} scripts on plain Slurm, {rejections} refused there")
     site.watch(plain, limit_seconds)
     for at, trial in enumerate(plain):
         twin = Trial(trial.name, site.run_folder / "hops" / str(at))
-        if trial.judged:
+        if trial.is_judged:
             counts = (
                 {trial.gpus // 2, trial.gpus, 2 * trial.gpus} - {0}
                 if other_counts
@@ -305,8 +305,10 @@ def report(pairs: Sequence[tuple[Trial, Trial]]) -> str:
     """Print what came of each script; returns the counts as a table, without names."""
     judged_count, right, moved_count, restarts = 0, 0, 0, 0
     for plain, hops in pairs:
-        if not plain.judged:
-            print(f"- {plain.name}: not judged: {plain.said or dict(plain.states)} on plain Slurm")
+        if not plain.is_judged:
+            print(
+                f"- {plain.name}: not judged: {plain.errors or dict(plain.states)} on plain Slurm"
+            )
             continue
         judged_count += 1
         restart_count = sum(int(job["Restarts"]) for job in hops.jobs)
@@ -316,7 +318,7 @@ def report(pairs: Sequence[tuple[Trial, Trial]]) -> str:
         summary = f"{plain.gpus} GPUs, job {hops.job}, {restart_count} restarts"
         print(f"- {plain.name} ({summary}): {'; '.join(wrong) or 'right'}")
         if wrong:
-            print("    " + hops.said.replace("\n", "\n    "))
+            print("    " + hops.errors.replace("\n", "\n    "))
     head = "| scripts | judged | as on plain Slurm | moved meanwhile | restarts |"
     part = f"{right} ({right / max(1, judged_count):.0%})"
     row = f"| {len(pairs)} | {judged_count} | {part} | {moved_count} | {restarts} |"

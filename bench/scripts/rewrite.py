@@ -28,7 +28,7 @@ def rewrite(text: str, prelude: str) -> str:
     lines, has_options = [], False
     for line in text.splitlines():
         if line.startswith("#SBATCH") and not has_options:
-            lines += [kept] if (kept := _option_line(line)) else []
+            lines += [option_line] if (option_line := _option_line(line)) else []
             continue
         if not has_options and line.strip() and not line.startswith("#"):
             lines.append(f". {prelude}")

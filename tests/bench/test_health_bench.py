@@ -10,7 +10,14 @@ from bench.health.site import DAY, SiteSettings, Slowdown, simulate
 from hopsd.sim.presets import preset
 
 SITE = SiteSettings(
-    nodes=4, types=1, days=1.0, workloads=1, every=300.0, spread=0.0, shared=0.0, warm_up=0.0
+    nodes=4,
+    types=1,
+    days=1.0,
+    workloads=1,
+    interval=300.0,
+    spread=0.0,
+    shared_share=0.0,
+    warm_up=0.0,
 )
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from bench.predict.__main__ import line, measured
+from bench.predict.__main__ import line, rows_that_came
 from bench.predict.replay import Case, load_or_record, playouts_of, replay
 from hopsd.predict.calibration import Kind
 from hopsd.sim.information.knowledge import Knows
@@ -24,10 +24,10 @@ def test_kept_playouts_give_the_same_predictions(tmp_path: Path) -> None:
         load_or_record(case, tmp_path / "recording"),
         playouts_of(case, recording, tmp_path / "playouts"),
     )
-    assert new.said == kept.said
-    assert {p.kind for p in kept.said} == set(Kind)
+    assert new.predictions == kept.predictions
+    assert {p.kind for p in kept.predictions} == set(Kind)
     for kind in Kind:
-        rows = measured(kept, kind)
+        rows = rows_that_came(kept, kind)
         assert len(rows)
         assert np.isfinite(rows[:, :5]).all()
 

@@ -30,7 +30,7 @@ def test_assumptions_change_the_work_and_the_shortest_job() -> None:
 
 def test_every_run_has_a_name_of_its_own() -> None:
     assert len({case.name for case in SEARCH}) == len(SEARCH)
-    assert {case.assumed for case in SEARCH} == set(COMBINATIONS)
+    assert {case.assumptions for case in SEARCH} == set(COMBINATIONS)
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from hopsd.health.records import HealthNode, HealthRecords, RankTime, SlowNode, 
 from hopsd.health.slow import find_slow
 from hopsd.model.ids import GpuType, JobId, NodeName, WorkloadName
 
-SITE = SiteSettings(nodes=12, types=1, days=2.0, workloads=5, every=240.0)
+SITE = SiteSettings(nodes=12, types=1, days=2.0, workloads=5, interval=240.0)
 
 
 def slow_nodes_of(site: SiteSettings, seed: int) -> dict[str, SlowNode]:
@@ -24,7 +24,7 @@ def slow_nodes_of(site: SiteSettings, seed: int) -> dict[str, SlowNode]:
 
 def quiet(site: SiteSettings) -> SiteSettings:
     """Whole servers, one run each."""
-    return replace(site, spread=0.0, shared=0.0)
+    return replace(site, spread=0.0, shared_share=0.0)
 
 
 @pytest.mark.slow
@@ -49,7 +49,7 @@ def test_nobody_is_named_where_nobody_is_slow(seed: int) -> None:
 @pytest.mark.slow
 def test_a_server_that_becomes_slow_is_named_after_ten_minutes_of_training() -> None:
     since = 1.5 * DAY
-    site = replace(quiet(SITE), every=30.0, noise=0.01, slow=(Slowdown(3, 0.05, since),))
+    site = replace(quiet(SITE), interval=30.0, noise=0.01, slow=(Slowdown(3, 0.05, since),))
     records = simulate(site, 3)
     after = [r.at for r in records.records if "n3" in r.nodes and r.at >= since]
     slow_nodes = find_slow(replace(records, now=after[20]))
@@ -76,7 +76,7 @@ def test_a_slowdown_that_went_away_is_over() -> None:
 
 @pytest.mark.slow
 def test_jobs_over_several_servers_name_the_slowest() -> None:
-    site = replace(SITE, spread=1.0, shared=0.0, days=4.0, slow=(Slowdown(3, 0.06),))
+    site = replace(SITE, spread=1.0, shared_share=0.0, days=4.0, slow=(Slowdown(3, 0.06),))
     assert set(slow_nodes_of(site, 1)) == {"n3"}
 
 

@@ -66,7 +66,7 @@ class Run:
     first_ranks: int
     _ids: list[int] = field(default_factory=list)
     _loss: float = 0.0
-    _kept: list[Any] = field(default_factory=list)
+    _users: list[Any] = field(default_factory=list)
 
     def loss(self, scores: Tensor, labels: Tensor, ids: Any) -> Tensor:
         """The mean over a micro-batch, which is noted."""
@@ -95,7 +95,7 @@ class Run:
         ranks of a plain DistributedDataParallel hang as their function returns, without hops, too
         (PyTorch's issue 190489).
         """
-        self._kept += users
+        self._users += users
 
     @property
     def batch(self) -> int:
