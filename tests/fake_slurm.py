@@ -68,7 +68,7 @@ class FakeSlurm:
     def change(self, job: JobId, **fields: object) -> None:
         self.table[job] = replace(self.table[job], **fields)  # type: ignore[arg-type]
 
-    def asked(self, operation: str, subject: object) -> None:
+    def note_call(self, operation: str, subject: object) -> None:
         self.calls.append((operation, subject))
         if operation in self.refuse:
             raise SlurmError(f"{operation} refused")
@@ -88,18 +88,18 @@ class FakeSlurm:
         return {job: self.table[job] for job in jobs if job in self.table}
 
     def hold(self, job: JobId, begin: float = 0.0) -> None:
-        self.asked("hold", job)
+        self.note_call("hold", job)
         hold = Hold.USER if begin >= USER_HOLD_BEGIN else Hold.HOPS
         self.change(job, hold=hold, begin=begin, requeued_held=False)
 
     def place(self, placement: Placement) -> None:
-        self.asked("place", placement.job)
+        self.note_call("place", placement.job)
         self.change(placement.job, requeued_held=False)
         self.placements[placement.job] = placement.allocation
         self.cores[placement.job] = placement.cores_per_gpu
 
     def release(self, jobs: Sequence[JobId]) -> None:
-        self.asked("release", tuple(jobs))
+        self.note_call("release", tuple(jobs))
         for job in jobs:
             self.released_at[job] = self.now
             self.change(job, hold=Hold.NONE)
@@ -109,18 +109,18 @@ class FakeSlurm:
     def _run(self, job: JobId) -> None:
         target = self.placements[job]
         free = usable_gpus(self.cluster())
-        got = target if target.even else fill_nodes(free, target.nodes, target.gpus)
-        if got and all(free[node] >= gpus for node, gpus in got):
-            self.change(job, state=SlurmState.RUNNING, allocation=got, start=self.now)
+        allocation = target if target.even else fill_nodes(free, target.nodes, target.gpus)
+        if allocation and all(free[node] >= gpus for node, gpus in allocation):
+            self.change(job, state=SlurmState.RUNNING, allocation=allocation, start=self.now)
 
     def signal(self, job: JobId, signal: str, scope: SignalScope) -> None:
-        self.asked("signal", job)
+        self.note_call("signal", job)
         self.signals.append((job, signal, scope))
         if signal not in ("STOP", "CONT"):
             self.table[job] = self.on_signal(self.table[job])
 
     def requeue_hold(self, job: JobId, *, ended: bool = False) -> None:
-        self.asked("requeue_hold", job)
+        self.note_call("requeue_hold", job)
         self.requeued_at = self.now
         if self.table[job].state.finished and not ended:
             return
@@ -141,7 +141,7 @@ class FakeSlurm:
         partition: str = "",
     ) -> None:
         assert comment.endswith(" #hops-released")
-        self.asked("unpin begin" if begin_now else "unpin", job)
+        self.note_call("unpin begin" if begin_now else "unpin", job)
 
     def batch(self) -> AbstractContextManager[None]:
         return nullcontext()

@@ -45,7 +45,7 @@ class Databases:
         name = f"test{next(self._numbers)}"
         return self.server.create_database(name, template=_TEMPLATE if with_tables else None)
 
-    def emptied(self) -> str:
+    def empty_database(self) -> str:
         """One migrated database, always the same, without what earlier tests left in it."""
         if self._shared_dsn is None:
             self._shared_dsn = self.new()

@@ -33,12 +33,12 @@ class Cluster(InstantPort):
     started: list[tuple[JobId, Allocation]] = field(default_factory=list)
     name: str = "memory"
     site: SiteRules = NO_RULES
-    others: tuple[Holder, ...] = ()
+    other_holders: tuple[Holder, ...] = ()
 
     def read(self) -> Reading:
         jobs = tuple(self.jobs.values())
         return Reading(
-            self.now, self.nodes, jobs, "22.05.8", site=self.site, other_holders=self.others
+            self.now, self.nodes, jobs, "22.05.8", site=self.site, other_holders=self.other_holders
         )
 
     def apply(self, steps: Sequence[Step]) -> Sequence[StepOutcome]:

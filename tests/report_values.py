@@ -43,7 +43,7 @@ def report(**changes: Any) -> dict[str, Any]:
     } | changes
 
 
-def timed(iterations: int, samples: int, seconds: float) -> dict[str, Any]:
+def timed_part(iterations: int, samples: int, seconds: float) -> dict[str, Any]:
     """What a report says of so many timed iterations."""
     return {
         "timed": {"iterations": iterations, "samples": samples, "seconds": seconds},

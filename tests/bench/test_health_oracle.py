@@ -29,9 +29,9 @@ def site(servers: int) -> HealthRecords:
 @pytest.mark.parametrize("others", [1, 4])
 def test_one_run_is_as_certain_as_its_own_deviation_and_the_others_allow(others: int) -> None:
     records = site(others + 1)
-    each = SITE.run**2 + SITE.healthy**2 + SITE.noise**2 / REPORTS
+    variance = SITE.run**2 + SITE.healthy**2 + SITE.noise**2 / REPORTS
     assert standard_error(records, SITE, NODES[0].name, 0.0) == pytest.approx(
-        np.sqrt(each * (1.0 + 1.0 / others))
+        np.sqrt(variance * (1.0 + 1.0 / others))
     )
 
 

@@ -14,20 +14,20 @@ from hopsd.sim.presets import preset
 
 
 def test_kept_playouts_give_the_same_predictions(tmp_path: Path) -> None:
-    made = preset("paper-64")
-    workload = made.workload(3, jobs=6, rate_per_hour=60.0)
-    case = Case("few", made.cluster(), workload, "hops", Knows.MEASURED)
+    scene = preset("paper-64")
+    workload = scene.workload(3, jobs=6, rate_per_hour=60.0)
+    case = Case("few", scene.cluster(), workload, "hops", Knows.MEASURED)
     recording = load_or_record(case, tmp_path / "recording")
     new = replay(case, recording, playouts_of(case, recording, tmp_path / "playouts"))
-    kept = replay(
+    second_replay = replay(
         case,
         load_or_record(case, tmp_path / "recording"),
         playouts_of(case, recording, tmp_path / "playouts"),
     )
-    assert new.predictions == kept.predictions
-    assert {p.kind for p in kept.predictions} == set(Kind)
+    assert new.predictions == second_replay.predictions
+    assert {p.kind for p in second_replay.predictions} == set(Kind)
     for kind in Kind:
-        rows = rows_that_came(kept, kind)
+        rows = rows_that_came(second_replay, kind)
         assert len(rows)
         assert np.isfinite(rows[:, :5]).all()
 

@@ -50,9 +50,10 @@ def test_a_new_workload_is_measured_on_each_type_and_then_never_again(site: Site
     first = submit(site, comment, measurable_example(site.folder), *options)
     site.wait_until_all_completed(200.0)
     runs = placements(site, first)
-    assert [placement for measured, placement in runs if measured] == [{"n0": 1}, {"n1": 1}] or [
-        placement for measured, placement in runs if measured
-    ] == [{"n1": 1}, {"n0": 1}]
+    assert [placement for is_profile, placement in runs if is_profile] == [
+        {"n0": 1},
+        {"n1": 1},
+    ] or [placement for is_profile, placement in runs if is_profile] == [{"n1": 1}, {"n0": 1}]
     assert not runs[-1][0]
     theories = {(t.workload, t.gpu_type): t for t in site.store.knowledge().theory}
     assert theories.keys() == {("conv", "rtx3090"), ("conv", "v100")}
@@ -69,7 +70,7 @@ def test_a_new_workload_is_measured_on_each_type_and_then_never_again(site: Site
 
     second = submit(site, comment, ROOT / "examples" / "train.sh", *options)
     site.wait_until_all_completed()
-    assert all(not measured for measured, _ in placements(site, second))
+    assert all(not is_profile for is_profile, _ in placements(site, second))
     assert events(site, second) == []
 
 
@@ -81,7 +82,7 @@ def test_a_script_that_takes_every_end_for_a_good_one_loses_nothing(site: Site) 
     job = submit(site, "hops:reqs=1;workload=plain", script)
     site.wait_until_all_completed(150.0)
     runs = placements(site, job)
-    assert [measured for measured, _ in runs] == [True, True, False]
+    assert [is_profile for is_profile, _ in runs] == [True, True, False]
     assert (site.folder / "work" / "log").read_text() == "done\n"
     assert "epoch 0" in (site.folder / "work" / f"{job}.log").read_text()
 
@@ -97,7 +98,7 @@ def test_a_job_out_of_reach_of_slurm_is_made_to_leave(site: Site) -> None:
     job = submit(site, "hops:reqs=1;workload=contained", script)
     site.wait_until_all_completed(200.0)
     runs = placements(site, job)
-    assert [measured for measured, _ in runs] == [True, True, False]
+    assert [is_profile for is_profile, _ in runs] == [True, True, False]
     assert [kind for kind, _ in events(site, job)] == ["profiled", "profiled"]
 
 
@@ -133,4 +134,4 @@ def test_a_run_without_figures_ends_in_time_and_its_user_is_told(site: Site) -> 
     assert failure in events(site, job)[0][1]
     assert failure in str(explanation_of(site, job)["history"]["events"])
     site.wait_until_all_completed()
-    assert [measured for measured, _ in placements(site, job)][-1] is False
+    assert [is_profile for is_profile, _ in placements(site, job)][-1] is False

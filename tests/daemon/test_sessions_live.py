@@ -157,10 +157,10 @@ def test_idle_and_long_sessions_are_warned_in_their_terminal_and_ended(database:
             ) as idle,
             session(
                 site, "salloc", *ask, "sh", "-c", f"echo job=$SLURM_JOB_ID; srun sh -c '{works}'"
-            ) as used,
+            ) as busy,
         ):
             began = time.time()
-            jobs = [read_until(terminal, "job=").split("=")[1].strip() for terminal in (idle, used)]
+            jobs = [read_until(terminal, "job=").split("=")[1].strip() for terminal in (idle, busy)]
             text = read_until(idle, "hops ends this session at ")
             assert "it has used no processor time for" in text
             read_until(idle, "hops ended the session: it has used no processor time")
@@ -169,9 +169,9 @@ def test_idle_and_long_sessions_are_warned_in_their_terminal_and_ended(database:
             (before, warned_at), (_, ended_at) = events(site, jobs[0])[-2:]
             assert before == WARNING
             assert ended_at - warned_at >= warning
-            assert used.poll() is None
-            read_until(used, "hops ended the session: the site ends sessions after 0.1 h")
-            used.wait(timeout=60)
+            assert busy.poll() is None
+            read_until(busy, "hops ended the session: the site ends sessions after 0.1 h")
+            busy.wait(timeout=60)
             assert time.time() - began >= hours * 3600.0
         wait_until(lambda: [kind for kind, _ in events(site, jobs[1])] == [WARNING, SESSION_END])
         site.hopsd.wait_for(lambda status: [j["id"] for j in status["running"]] == [training])

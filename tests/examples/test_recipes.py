@@ -39,7 +39,7 @@ class Recipe:
     """
 
     command: tuple[str, ...]
-    then: Allocation
+    allocation: Allocation
     last: int
     package: str = "torch"
 
@@ -131,7 +131,7 @@ def test_a_moved_recipe_goes_on(name: str, cluster: PrivateCluster, tmp_path: Pa
 
     apply(Step(id_, StepKind.START, target=FIRST))
     wait_until(lambda: bool(PROGRESS.search(log())) or job().state.finished, 240, log)
-    apply(Step(id_, StepKind.MOVE, current=FIRST, target=recipe.then))
+    apply(Step(id_, StepKind.MOVE, current=FIRST, target=recipe.allocation))
     wait_until(lambda: job().state.finished, 240, log)
     assert job().state is SlurmState.COMPLETED, log()
 
@@ -140,7 +140,7 @@ def test_a_moved_recipe_goes_on(name: str, cluster: PrivateCluster, tmp_path: Pa
         for run in re.split(r"^hops: moved from .*$", log(), flags=re.MULTILINE)
     )
     assert {gpus for _, gpus in first} == {1}, log()
-    assert {gpus for _, gpus in second} == {recipe.then.gpus}, log()
+    assert {gpus for _, gpus in second} == {recipe.allocation.gpus}, log()
     # Nothing is done twice, nothing left out.
     assert first[-1] < second[0], log()
     assert second[-1][0] == recipe.last

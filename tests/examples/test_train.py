@@ -164,7 +164,7 @@ def test_it_goes_on_with_other_gpu_counts_and_loses_no_sample(
 
     assert learn().samples_done == {job.id: SAMPLES}
     assert list(spool.iterdir()) == []
-    assert [refused for collection in collections for refused in collection.refusals] == []
+    assert [refusal for collection in collections for refusal in collection.refusals] == []
     records = [record for collection in collections for record in collection.records]
     assert {record.workload for record in records} == {"example"}
     shapes = {(r.node, r.gpu_type, r.gpus, r.nodes) for r in records}

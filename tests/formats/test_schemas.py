@@ -61,20 +61,20 @@ def test_schema_and_reader_accept_the_full_document(name: str) -> None:
 def test_schema_and_reader_refuse_the_same_documents(name: str) -> None:
     document, read = FORMATS[name]
     schema = validator(name)
-    wrong, refused = [], 0
+    wrong, refusals = [], 0
     for path, spoilt in damage(document):
         error = ""
         try:
             read(json.dumps(spoilt))
         except FormatError as refusal:
             error = str(refusal)
-            refused += 1
+            refusals += 1
         if schema.is_valid(spoilt) and error and not any(m in error for m in BEYOND_A_SCHEMA):
             wrong.append(f"{path}: the reader alone refuses: {error}")
         if not schema.is_valid(spoilt) and not error:
             wrong.append(f"{path}: the schema alone refuses {spoilt}")
     assert wrong == []
-    assert refused > 100
+    assert refusals > 100
 
 
 @pytest.mark.parametrize("name", FORMATS)

@@ -45,7 +45,7 @@ def test_what_slurm_does_not_gather_is_not_judged() -> None:
 
 @given(st.lists(st.floats(2.0, 60.0), min_size=1, max_size=40))
 def test_who_works_in_each_minute_is_never_idle(seconds: list[float]) -> None:
-    job, used = IdleWatch(), 0.0
+    job, total = IdleWatch(), 0.0
     for minute, cpu_seconds in enumerate(seconds):
-        used += cpu_seconds
-        assert job.note(Use(60.0 * minute, 0, used)) is None
+        total += cpu_seconds
+        assert job.note(Use(60.0 * minute, 0, total)) is None

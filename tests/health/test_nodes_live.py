@@ -72,7 +72,7 @@ class Throttle:
         self, group: Path, training: Training, peers: Sequence[Training], loss: float
     ) -> None:
         self._group, self._training, self._peers, self._loss = group, training, peers, loss
-        self._since, self._used = time.time(), training.processor_seconds()
+        self._since, self._cpu_seconds = time.time(), training.processor_seconds()
         self.losses: list[float] = []
         """What it lost in each period since it is throttled."""
 
@@ -87,10 +87,10 @@ class Throttle:
 
     def _limit(self, loss: float) -> None:
         """To that much less than it used since the last time."""
-        now, used = time.time(), self._training.processor_seconds()
-        quota = (used - self._used) / (now - self._since) * (1.0 - loss) * PERIOD
+        now, cpu_seconds = time.time(), self._training.processor_seconds()
+        quota = (cpu_seconds - self._cpu_seconds) / (now - self._since) * (1.0 - loss) * PERIOD
         (self._group / "cpu.cfs_quota_us").write_text(str(round(quota)))
-        self._since, self._used = now, used
+        self._since, self._cpu_seconds = now, cpu_seconds
 
 
 def timer(seconds: float) -> Callable[[], bool]:

@@ -13,9 +13,11 @@ RUN, SPREAD = 0.005**2, 0.001**2
 def begin(losses: list[float], *, cells: list[int] | None = None, level: float = 0.0) -> int:
     """Of runs that lose ``losses``, each but for what runs have of their own."""
     n = len(losses)
-    own = np.random.default_rng(3).normal(0.0, np.sqrt(RUN) / 3.0, n)
+    noise = np.random.default_rng(3).normal(0.0, np.sqrt(RUN) / 3.0, n)
     numbers = np.array(cells or range(n), np.int64)
-    return slower_from(np.array(losses) + own, np.full(n, RUN), numbers, np.full(n, level), SPREAD)
+    return slower_from(
+        np.array(losses) + noise, np.full(n, RUN), numbers, np.full(n, level), SPREAD
+    )
 
 
 def test_the_first_slower_run_is_named() -> None:

@@ -52,15 +52,15 @@ def test_other_jobs_are_left_alone() -> None:
 
 
 def shrunk(
-    reqs: tuple[int, ...], used: int = 2, idle_seconds: float = 3600.0, delay: float = 3600.0
+    reqs: tuple[int, ...], gpus_in_use: int = 2, idle_seconds: float = 3600.0, delay: float = 3600.0
 ) -> list[tuple[float, int | None]]:
-    remedies = shrinks({JOB: reqs}, {JOB: PartialUse(used, 8, idle_seconds)}, delay)
+    remedies = shrinks({JOB: reqs}, {JOB: PartialUse(gpus_in_use, 8, idle_seconds)}, delay)
     return [(remedy.due_in, remedy.gpus) for remedy in remedies]
 
 
 def test_an_elastic_job_gets_the_fewest_gpus_that_hold_what_it_uses() -> None:
     assert shrunk((1, 2, 4, 8)) == [(0.0, 2)]
-    assert shrunk((1, 4, 8), used=3) == [(0.0, 4)]
+    assert shrunk((1, 4, 8), gpus_in_use=3) == [(0.0, 4)]
     assert shrunk((1, 4, 8), idle_seconds=3600.0 - NOTICE_SECONDS) == [(NOTICE_SECONDS, 4)]
 
 

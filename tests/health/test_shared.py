@@ -18,14 +18,14 @@ def run(
 ) -> list[SpeedRecord]:
     """A report a minute of a job on half of the node, slower by ``loss`` from ``since`` on."""
     r = np.random.default_rng((node, int(begin)))
-    own = r.normal(0.0, 0.004)
+    noise = r.normal(0.0, 0.004)
     return [
         SpeedRecord(
             at,
             WorkloadName("w"),
             JobId(job),
             {NODES[node].name: 2},
-            float(np.exp(own + r.normal(0.0, 0.01))) / (1.0 - loss * (at > since)),
+            float(np.exp(noise + r.normal(0.0, 0.01))) / (1.0 - loss * (at > since)),
         )
         for at in np.arange(begin + 60.0, end + 1.0, 60.0).tolist()
     ]
@@ -33,16 +33,18 @@ def run(
 
 def site(*runs: list[SpeedRecord], now: float = NOW) -> HealthRecords:
     usual = [run(node, f"u{node}", 0.0, NOW) for node in range(1, len(NODES))]
-    return HealthRecords(now, NODES, tuple(record for each in (*usual, *runs) for record in each))
+    return HealthRecords(
+        now, NODES, tuple(record for run_records in (*usual, *runs) for record in run_records)
+    )
 
 
 def test_a_node_slower_only_since_others_came_is_shared_and_not_slow() -> None:
     health = judge(site(run(0, "a", 0.0, NOW, 0.08, COMES), run(0, "b", COMES, NOW, 0.08), now=NOW))
     assert health.slow == ()
-    (shared,) = health.shared_nodes
-    assert shared.node == "n0"
-    assert abs(shared.factor - 0.92) < 0.015
-    assert abs(shared.since - COMES) < 600.0
+    (shared_node,) = health.shared_nodes
+    assert shared_node.node == "n0"
+    assert abs(shared_node.factor - 0.92) < 0.015
+    assert abs(shared_node.since - COMES) < 600.0
 
 
 def test_once_the_neighbour_is_gone_it_is_not_shared() -> None:

@@ -172,8 +172,8 @@ def test_the_page_from_packages_to_removal(site: BootedSite) -> None:
     assert start_of(site, long) == running
 
     for package in ("hops-slurm", "hops-node"):  # in use
-        refused = site.run(f"! apt purge {package}")
-        assert "hopsctl setup --undo" in refused, refused
+        apt_text = site.run(f"! apt purge {package}")
+        assert "hopsctl setup --undo" in apt_text, apt_text
     for command in commands("Remove"):
         site.follow(command)
     assert start_of(site, long) == running

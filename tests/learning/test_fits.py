@@ -57,9 +57,9 @@ def test_a_user_of_thousands_of_workloads_holds_neither_ticks_nor_others_up() ->
     many = [replace(process(), workload=WorkloadName(f"m{i:03}")) for i in range(100)]
     fits.note([*many, replace(process(), workload=RESNET, user=UserName("bob"))])
     fits.renew(HALF_LIFE, NOW)
-    fitted = {fit.workload for fit in store.knowledge().theory}
-    assert RESNET in fitted
-    assert len(fitted) < 50
+    workloads = {fit.workload for fit in store.knowledge().theory}
+    assert RESNET in workloads
+    assert len(workloads) < 50
     for _ in range(10):
         fits.renew(HALF_LIFE, NOW)
     assert len(store.knowledge().theory) == 101

@@ -116,14 +116,14 @@ def test_a_training_is_measured_and_known_again(learning_site: LearningSite, dat
         row = max(rows, key=lambda row: row["records"])
         return learning_site.ask("throughput", row["workload"]) | row
 
-    def measured() -> list[Any]:
+    def learnt_types() -> list[Any]:
         """Types with enough records to answer; a profile run that took long left some, too."""
         return [
             k for k in learnt_workload()["types"] if k["shapes"][0]["source"].startswith("type, ")
         ]
 
-    learning_site.wait_for(lambda: bool(measured()), 240)
-    workload, kind = learnt_workload(), measured()[0]
+    learning_site.wait_for(lambda: bool(learnt_types()), 240)
+    workload, kind = learnt_workload(), learnt_types()[0]
     name, gpu_type = workload["workload"], kind["gpu_type"]
     assert name.startswith(f"{getpass.getuser()}/train/train.sh@")
     assert workload["records"] >= 3

@@ -90,9 +90,9 @@ def test_the_known_workloads_are_listed(socket: Path) -> None:
 
 
 def test_an_unknown_workload_is_an_error_that_helps(socket: Path) -> None:
-    refused = run(socket, "resnets").exception
-    assert isinstance(refused, InputError)
-    assert str(refused) == "workload 'resnets' is not known; did you mean resnet?"
+    error = run(socket, "resnets").exception
+    assert isinstance(error, InputError)
+    assert str(error) == "workload 'resnets' is not known; did you mean resnet?"
 
 
 def test_the_beginning_of_a_name_is_enough_where_it_is_one_workloads() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from report_values import NOW, report, timed
+from report_values import NOW, report, timed_part
 from spooled_reports import UID, job, look, put_report, reading
 
 from hopsd.learning.reader import MAX_PROGRAMS_PER_JOB, ReportReader
@@ -126,9 +126,9 @@ def test_a_changed_training_script_is_another_workload(tmp_path: Path) -> None:
 
 def test_the_program_that_trains_longest_names_the_workload(tmp_path: Path) -> None:
     """An evaluation of it counts with it, and a program of an old plugin with none."""
-    slow = timed(100, 3200, 50.0) | {"first_step": NOW - 60}
+    slow = timed_part(100, 3200, 50.0) | {"first_step": NOW - 60}
     put_report(tmp_path, report(pid=1, program=OLD))
-    put_report(tmp_path, report(pid=2, program=NEW, **timed(100, 3200, 6.0)))
+    put_report(tmp_path, report(pid=2, program=NEW, **timed_part(100, 3200, 6.0)))
     put_report(tmp_path, report(pid=3, program="cccccccccccc", kind="inference", **slow))
     put_report(tmp_path, report(pid=4))
     collection = look(ReportReader(tmp_path), reading(job(comment="hops:reqs=1")))
@@ -141,7 +141,8 @@ def test_a_job_that_names_a_new_program_at_each_look_has_a_few_workloads(tmp_pat
     reader, workloads = ReportReader(tmp_path), set()
     for number in range(50):
         put_report(
-            tmp_path, report(pid=number, program=f"{number:012x}", **timed(100, 3200, 6.0 + number))
+            tmp_path,
+            report(pid=number, program=f"{number:012x}", **timed_part(100, 3200, 6.0 + number)),
         )
         collection = look(reader, reading(job(comment="hops:reqs=1")))
         workloads |= {record.workload for record in collection.phases}
@@ -159,7 +160,7 @@ def test_what_was_not_kept_is_taught_again(tmp_path: Path) -> None:
     put_report(tmp_path, report())
     look(reader, reading(job()))
     last = {"iterations": 203, "samples": 6496, "at": NOW + 10, "final": True}
-    path = put_report(tmp_path, report(**last, **timed(200, 6400, 10.0)))
+    path = put_report(tmp_path, report(**last, **timed_part(200, 6400, 10.0)))
     end_reading = reading(job(state=SlurmState.COMPLETED, allocation=Allocation()), now=NOW + 10)
     unsaved_collection = reader.collect(end_reading)
     assert unsaved_collection.samples_done == {"17": 6496}
@@ -189,7 +190,7 @@ def test_a_spread_job_gives_a_record_for_each_node_once_all_ranks_reported(tmp_p
     put_report(tmp_path, report(world=3))
     put_report(tmp_path, report(world=3, rank=1, pid=4243))
     assert look(reader, reading(spread)).records == ()
-    put_report(tmp_path, report(world=3, rank=2, node="n4", pid=1, **timed(100, 3200, 10.0)))
+    put_report(tmp_path, report(world=3, rank=2, node="n4", pid=1, **timed_part(100, 3200, 10.0)))
     records = {r.node: r for r in look(reader, reading(spread)).records}
     assert {node: (r.gpu_type, r.per_gpu) for node, r in records.items()} == {
         "n0": ("rtx3090", 640.0),
@@ -205,7 +206,7 @@ def test_a_later_look_uses_only_what_is_new(tmp_path: Path) -> None:
     assert look(reader, reading(job(), now=NOW + 1)).records == ()
     # 100 further iterations at half of the speed: the mean of both would be 427.
     put_report(
-        tmp_path, report(iterations=203, samples=6496, at=NOW + 10, **timed(200, 6400, 15.0))
+        tmp_path, report(iterations=203, samples=6496, at=NOW + 10, **timed_part(200, 6400, 15.0))
     )
     (record,) = look(reader, reading(job(), now=NOW + 10)).records
     assert record.per_gpu == pytest.approx(320.0)
@@ -234,7 +235,7 @@ def test_parts_of_an_iteration_come_once_a_report(tmp_path: Path) -> None:
     )
     assert look(reader, reading(job())).phases == ()
     put_report(
-        tmp_path, report(iterations=203, samples=6496, at=NOW + 10, **timed(200, 6400, 15.0))
+        tmp_path, report(iterations=203, samples=6496, at=NOW + 10, **timed_part(200, 6400, 15.0))
     )
     (record,) = look(reader, reading(job(), now=NOW + 10)).phases
     assert record.phases.iterations == 200
@@ -299,10 +300,10 @@ def test_a_missing_folder_holds_no_reports(tmp_path: Path) -> None:
 def refusal(folder: Path, *jobs: JobReading) -> str:
     """The one refusal's reason; the file is gone, and is not named again."""
     reader = ReportReader(folder)
-    (refused,) = look(reader, reading(*jobs)).refusals
+    (refusal_entry,) = look(reader, reading(*jobs)).refusals
     assert list(folder.iterdir()) == []
     assert look(reader, reading(*jobs)).refusals == ()
-    return refused.reason
+    return refusal_entry.reason
 
 
 def test_another_users_report_is_refused(tmp_path: Path) -> None:
@@ -400,7 +401,12 @@ def test_memory_was_too_small_if_the_run_did_not_complete(
     tmp_path: Path, state: SlurmState, restarts: int, is_kept: bool
 ) -> None:
     """Also where it was before the first iteration; nothing else is learnt from such a report."""
-    no_progress = {"iterations": 0, "samples": 0, "timed": timed(0, 0, 0.0)["timed"], "phases": {}}
+    no_progress = {
+        "iterations": 0,
+        "samples": 0,
+        "timed": timed_part(0, 0, 0.0)["timed"],
+        "phases": {},
+    }
     reader = ReportReader(tmp_path)
     running = job(allocation=Allocation.of({"n4": 2}))
     look(reader, reading(running))
@@ -482,8 +488,8 @@ def test_the_last_words_of_a_training_that_stands_still_are_read(tmp_path: Path)
 )
 def test_nonsense_about_a_pause_is_refused(tmp_path: Path, wrong: dict[str, object]) -> None:
     put_report(tmp_path, report(stall=STANDS_STILL | wrong))
-    (refused,) = look(ReportReader(tmp_path), reading(job())).refusals
-    assert f"{next(iter(wrong))}: give" in refused.reason
+    (refusal_entry,) = look(ReportReader(tmp_path), reading(job())).refusals
+    assert f"{next(iter(wrong))}: give" in refusal_entry.reason
 
 
 def test_gpus_in_use_are_counted_once_a_training_has_gone_on_for_minutes(tmp_path: Path) -> None:
@@ -530,13 +536,13 @@ def test_a_whole_run_may_be_short(
     tmp_path: Path, final: bool, seconds: float, records: int
 ) -> None:
     """Trainings of a few short iterations have a speed, too, once they have ended."""
-    short = timed(20, 640, seconds)
+    short = timed_part(20, 640, seconds)
     put_report(tmp_path, report(iterations=23, samples=736, final=final, **short))
     reader = ReportReader(tmp_path)
     collection = look(reader, reading(job()))
     assert [record.per_gpu for record in collection.records] == [1600.0] * records
     # What is new in the last report of a longer run is too little by itself.
-    timings = timed(40, 1280, 2 * seconds)
+    timings = timed_part(40, 1280, 2 * seconds)
     put_report(tmp_path, report(iterations=43, samples=1376, final=True, at=NOW + 5, **timings))
     later = look(reader, reading(job(), now=NOW + 5))
     assert len(later.records) == 1 - records
@@ -552,7 +558,7 @@ def test_a_run_that_has_not_begun_reports_nothing(tmp_path: Path) -> None:
     put_report(tmp_path, report())
     collection = look(reader, reading(job()))
     assert collection.samples_done == {"17": 3296}
-    assert [refused.file for refused in collection.refusals] == ["17.0.n4.0.4242.json"]
+    assert [refusal_entry.file for refusal_entry in collection.refusals] == ["17.0.n4.0.4242.json"]
     assert look(reader, reading(job(restarts=1, **waits))).samples_done == {"17": 3296}
 
 
@@ -564,8 +570,8 @@ def test_a_user_has_so_many_reports_at_a_time(
     for number in ("17", "18"):
         for pid in (1, 2):
             put_report(tmp_path, report(job=number, pid=pid))
-    (refused,) = look(ReportReader(tmp_path), reading(job(), job(id=JobId("18")))).refusals
-    assert "more than 3 reports of one user" in refused.reason
+    (refusal_entry,) = look(ReportReader(tmp_path), reading(job(), job(id=JobId("18")))).refusals
+    assert "more than 3 reports of one user" in refusal_entry.reason
 
 
 def test_what_was_stored_of_a_report_is_not_kept_in_memory(tmp_path: Path) -> None:
@@ -576,7 +582,7 @@ def test_what_was_stored_of_a_report_is_not_kept_in_memory(tmp_path: Path) -> No
     (record,) = reader.collect(reading(job())).phases  # the store was away
     assert record.phases.data_bins == {75: 60, 90: 40}
     reader.settle()
-    ((_, kept),) = reader._reports_read.values()
-    assert kept.phases is not None
-    assert (kept.phases.data_bins, kept.phases.backward_by_data) == ({}, {})
+    ((_, report_entry),) = reader._reports_read.values()
+    assert report_entry.phases is not None
+    assert (report_entry.phases.data_bins, report_entry.phases.backward_by_data) == ({}, {})
     assert look(reader, reading(job())).phases == ()

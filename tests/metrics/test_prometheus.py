@@ -319,7 +319,7 @@ def names_of_metrics(site: Site) -> set[str]:
     }
 
 
-def used(text: str) -> set[str]:
+def metric_names(text: str) -> set[str]:
     return set(re.findall(r"\bhops_[a-z_]+", text))
 
 
@@ -328,11 +328,11 @@ def test_rules_and_dashboard_use_figures_that_there_are(site: Site) -> None:
     site.metrics.after_tick(document, None, 0, site.config)
     exported_names = names_of_metrics(site) | {"hops_latency_ratio_mean"}
     for name in ("hops.rules.yml", "hops.grafana.json"):
-        assert used((CONF / name).read_text()) - exported_names == set()
+        assert metric_names((CONF / name).read_text()) - exported_names == set()
 
 
 def test_every_figure_is_documented(site: Site) -> None:
-    page = used((ROOT / "docs" / "metrics.md").read_text())
+    page = metric_names((ROOT / "docs" / "metrics.md").read_text())
     families = {
         re.sub(r"_(bucket|count|sum|created)$", "", name) for name in names_of_metrics(site)
     }

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from hopsd.model.arrays import distinct
 
-NUMBERS = st.lists(st.integers(-5, 5)).map(lambda own: np.array(own, dtype=np.int64))
+NUMBERS = st.lists(st.integers(-5, 5)).map(lambda numbers: np.array(numbers, dtype=np.int64))
 
 
 @given(st.lists(NUMBERS))

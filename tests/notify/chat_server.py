@@ -15,7 +15,7 @@ class Chat(ThreadingHTTPServer):
 
     def __init__(self, failure_count: int) -> None:
         self.failing = failure_count
-        self.posted: list[dict[str, Any]] = []
+        self.posts: list[dict[str, Any]] = []
         super().__init__(("127.0.0.1", 0), _Handler)
 
     @property
@@ -31,7 +31,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.server.failing -= 1
         good = self.server.failing < 0 and self.headers["Content-Type"] == "application/json"
         if good:
-            self.server.posted.append(body)
+            self.server.posts.append(body)
         self.send_response(200 if good else 500)
         self.end_headers()
 

@@ -257,8 +257,8 @@ def test_status_documents_do_not_pile_up_behind_a_mail_server_that_hangs() -> No
     class Row(dict[str, Any]):
         pass
 
-    post, done = Post(ALL_MAILS), threading.Event()
-    post.postman._send = lambda _: done.wait(60.0) and None
+    post, end = Post(ALL_MAILS), threading.Event()
+    post.postman._send = lambda _: end.wait(60.0) and None
     rows: list[weakref.ref[Row]] = []
     for number in range(100):
         row = Row()
@@ -266,6 +266,6 @@ def test_status_documents_do_not_pile_up_behind_a_mail_server_that_hangs() -> No
         post.tick(News(FAILED, str(number), "ann", "net failed"), running=[row])
     del row
     gc.collect()
-    assert sum(kept() is not None for kept in rows) <= WHOLE_MAX + 1
-    done.set()
+    assert sum(reference() is not None for reference in rows) <= WHOLE_MAX + 1
+    end.set()
     post.postman.close(60.0)

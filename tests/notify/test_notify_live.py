@@ -44,7 +44,7 @@ def test_ends_and_failures_are_posted(database: str) -> None:
         site.hopsd.wait_for(lambda status: good not in {job["id"] for job in status["running"]})
 
         def chat_text() -> str:
-            return "\n".join(message["text"] for message in server.posted)
+            return "\n".join(message["text"] for message in server.posts)
 
         wait_until(lambda: f"job {good} of root: good is done: it ran" in chat_text())
         wait_until(lambda: mails.exists() and "hopsctl explain" in mails.read_text())

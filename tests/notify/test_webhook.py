@@ -38,22 +38,22 @@ def test_one_message_for_all_that_a_tick_has() -> None:
         webhook = Webhook(server.url, slack)
         webhook.send([])
         webhook.send(news(2))
-        wait_until(lambda: bool(server.posted))
+        wait_until(lambda: bool(server.posts))
         webhook.close()
-        assert server.posted == [{"text": "job 0 of ann: net is done\njob 1 of ann: net is done"}]
+        assert server.posts == [{"text": "job 0 of ann: net is done\njob 1 of ann: net is done"}]
 
 
 def test_a_message_is_tried_again_and_then_dropped() -> None:
     with chat(failure_count=2) as server:
         webhook = Webhook(server.url, slack, pauses=(0.0, 0.0))
         webhook.send(news())
-        wait_until(lambda: len(server.posted) == 1)
+        wait_until(lambda: len(server.posts) == 1)
         server.failing = 3
         webhook.send(news(1, "lost"))
         webhook.send(news(1, "next"))
-        wait_until(lambda: len(server.posted) == 2)
+        wait_until(lambda: len(server.posts) == 2)
         webhook.close()
-        assert "next" in server.posted[1]["text"]
+        assert "next" in server.posts[1]["text"]
 
 
 def test_nothing_waits_for_a_chat_that_is_away() -> None:
@@ -72,14 +72,14 @@ def test_the_site_chooses_what_is_told() -> None:
         for gpus in (4, 2):
             notifier.after_tick({**doc, "running": [{**job, "placement": {"n0": gpus}}]})
         notifier.after_tick({})  # no status document: logged, and nothing else
-        wait_until(lambda: bool(server.posted))
+        wait_until(lambda: bool(server.posts))
         notifier.close()
-        assert server.posted[0]["html"].startswith("job 1 of ann: net runs on 2 GPUs, 4 before")
+        assert server.posts[0]["html"].startswith("job 1 of ann: net runs on 2 GPUs, 4 before")
 
 
 def test_the_url_is_a_secret() -> None:
     url = SecretUrl("https://hooks.example.org/services/T0/B0/xyz")
     assert url.masked_url == "https://hooks.example.org/***"
-    with pytest.raises(ConfigError, match="accepted: an http or https URL") as refused:
+    with pytest.raises(ConfigError, match="accepted: an http or https URL") as error:
         parse('[notify]\nwebhook = "hooks.example.org/xyz"')
-    assert "xyz" not in str(refused.value)
+    assert "xyz" not in str(error.value)

@@ -107,9 +107,9 @@ def test_the_build_installs_what_the_lock_has_and_nothing_else(tmp_path: Path) -
     assert result.stdout.startswith(release)
     assert "--hash=sha256:" in result.stdout
     assert result.stdout.count("==") == 1
-    refused = installed_releases(tmp_path, "leftpad")
-    assert refused.returncode == 1
-    assert "requirements.lock has no leftpad: make lock" in refused.stderr
+    failure = installed_releases(tmp_path, "leftpad")
+    assert failure.returncode == 1
+    assert "requirements.lock has no leftpad: make lock" in failure.stderr
 
 
 def test_constraints_are_releases_without_hashes() -> None:

@@ -61,9 +61,9 @@ def edge_values(bound: Bound) -> list[tuple[str, bool]]:
 
 
 CASES = [
-    (text.format(value), within)
+    (text.format(value), is_within)
     for text, bound in BOUNDS_BY_COMMENT.items()
-    for value, within in edge_values(bound)
+    for value, is_within in edge_values(bound)
 ]
 
 

@@ -110,8 +110,12 @@ def test_the_owner_may_change_what_leaves_hold_and_shape_alone(cluster: PrivateC
     job = submit(cluster, "--time=60", uid=NOBODY)
     changes = f"name=mine timelimit=30 partition=main dependency=afterany:{other_job}"
     assert by_owner(cluster, "scontrol", "update", f"jobid={job}", *changes.split()) == ""
-    got = job_fields(cluster, job)
-    assert (got["JobName"], got["TimeLimit"], got["Priority"]) == ("mine", "00:30:00", "0")
+    job_values = job_fields(cluster, job)
+    assert (job_values["JobName"], job_values["TimeLimit"], job_values["Priority"]) == (
+        "mine",
+        "00:30:00",
+        "0",
+    )
     assert reading(cluster, job).dependency
 
 

@@ -69,8 +69,8 @@ def exports(result: subprocess.CompletedProcess[str]) -> dict[str, str]:
 
 
 def cpu_seconds_of_children() -> float:
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return used.ru_utime + used.ru_stime
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
 
 
 @pytest.fixture
@@ -91,12 +91,12 @@ def fake_scontrol(node: Node, says: str, *, seconds: float = 0) -> None:
 
 
 def test_tasks_get_what_the_comment_says_and_what_was_allocated(node: Node) -> None:
-    got = node.start(
+    variables = node.start(
         "hops:reqs=1,4;lr=0.1;lr_rule=linear;batch=64;workload=bert.base",
         gpus="0-2,5",
         SLURM_JOB_RESTART_COUNT="3",
     )
-    assert got == {
+    assert variables == {
         "HOPS_JOB": "1",
         "HOPS_JOB_ID": "7",
         "HOPS_REQS": "1,4",
@@ -125,17 +125,17 @@ def test_tasks_get_what_the_comment_says_and_what_was_allocated(node: Node) -> N
 )
 def test_gpus_of_several_nodes_are_slurmctlds_word(node: Node, says: str, gpus: str | None) -> None:
     fake_scontrol(node, says)
-    got = node.start("hops:reqs=6;lr=0.1;lr_rule=linear", gpus="6,7", SLURM_JOB_NUM_NODES="2")
-    assert got.get("HOPS_GPUS") == gpus
-    assert got["HOPS_NODES"] == "2"
-    assert ("HOPS_LR" in got) is (gpus is not None)
+    variables = node.start("hops:reqs=6;lr=0.1;lr_rule=linear", gpus="6,7", SLURM_JOB_NUM_NODES="2")
+    assert variables.get("HOPS_GPUS") == gpus
+    assert variables["HOPS_NODES"] == "2"
+    assert ("HOPS_LR" in variables) is (gpus is not None)
 
 
 @pytest.mark.slow
 def test_a_job_on_several_nodes_waits_for_a_silent_slurmctld(node: Node) -> None:
     """Without its word an uneven job would have one task a node, and leave the other GPUs idle."""
     asks = "shape:any|counted:yes|tasks:1/1|memory:default"
-    refused = "Unable to contact slurm controller (connect failure)"
+    refusal = "Unable to contact slurm controller (connect failure)"
     answer = (
         "JobId=7 Restarts=0 NumNodes=2 JOB_GRES=gpu:a:6 Nodes=n1 GRES=gpu:a:2(IDX:0-1) Nodes=n2"
         " GRES=gpu:a:4(IDX:0-3) Comment=hops:reqs=6 "
@@ -143,7 +143,7 @@ def test_a_job_on_several_nodes_waits_for_a_silent_slurmctld(node: Node) -> None
     times = node.folder / "times"
     (node.folder / "scontrol").write_text(
         f"#!/bin/sh\n[ $2 = job ] || {{ echo $3; exit; }}\necho >> {times}\n"
-        f"case $(wc -l < {times}) in\n1) exec sleep 60 ;;\n2) echo '{refused}' >&2; exit 1 ;;\n"
+        f"case $(wc -l < {times}) in\n1) exec sleep 60 ;;\n2) echo '{refusal}' >&2; exit 1 ;;\n"
         f"*) echo '{answer}' ;;\nesac\n"
     )
     (node.folder / "scontrol").chmod(0o755)
@@ -343,14 +343,14 @@ def test_awk_understands_comments_as_python_does(awk: str, gpus: int) -> None:
             text=True,
             check=True,
         )
-        got = dict(line.split("=", 1) for line in result.stdout.splitlines())
-        assert got["HOPS_REQS"] == ",".join(map(str, comment.reqs)), text
-        assert got.get("HOPS_BATCH") == (comment.batch_size and str(comment.batch_size)), text
-        assert got.get("HOPS_WORKLOAD") == comment.workload, text
+        variables = dict(line.split("=", 1) for line in result.stdout.splitlines())
+        assert variables["HOPS_REQS"] == ",".join(map(str, comment.reqs)), text
+        assert variables.get("HOPS_BATCH") == (comment.batch_size and str(comment.batch_size)), text
+        assert variables.get("HOPS_WORKLOAD") == comment.workload, text
         rate = learning_rate(comment, gpus)
         if rate is None or rate < 1e-300 or rate == math.inf:  # not numbers to train with
             continue
-        assert float(got["HOPS_LR"]) == pytest.approx(rate, rel=1e-9), text
+        assert float(variables["HOPS_LR"]) == pytest.approx(rate, rel=1e-9), text
 
 
 def test_a_bad_comment_reaches_no_task_as_anything_but_plain_values(node: Node) -> None:
@@ -368,10 +368,10 @@ def test_a_bad_comment_reaches_no_task_as_anything_but_plain_values(node: Node) 
 
 def test_the_widest_range_neither_stalls_the_prolog_nor_fills_the_environment(node: Node) -> None:
     before = cpu_seconds_of_children()
-    got = node.start("hops:reqs=1-65536;num=65536;lr=0.1")
+    variables = node.start("hops:reqs=1-65536;num=65536;lr=0.1")
     assert cpu_seconds_of_children() - before < 1
-    assert got["HOPS_LR"] == "0.1"
-    assert "HOPS_REQS" not in got
+    assert variables["HOPS_LR"] == "0.1"
+    assert "HOPS_REQS" not in variables
 
 
 @pytest.mark.parametrize("comment", [{}, {"SLURM_JOB_COMMENT": "my job"}])
@@ -562,8 +562,10 @@ def test_apptainer_is_told_to_bind_our_folders(
     bind_environment = (
         {} if before is None else {"SINGULARITY_BINDPATH": before.format(bind_folder, bind_folder)}
     )
-    got = exports(node.call("task_prolog.sh", HOPS_ASKS=asks, **bind_environment))
-    assert got.get("SINGULARITY_BINDPATH") == (after and after.format(bind_folder, bind_folder))
+    variables = exports(node.call("task_prolog.sh", HOPS_ASKS=asks, **bind_environment))
+    assert variables.get("SINGULARITY_BINDPATH") == (
+        after and after.format(bind_folder, bind_folder)
+    )
 
 
 def bindable(node: Node) -> Path:
@@ -592,9 +594,12 @@ def test_the_variable_that_apptainer_prefers_is_added_to_where_it_is_set(
     if singularity is not None:
         bind_environment["SINGULARITY_BINDPATH"] = singularity.format(bind_folder)
     result = node.call("task_prolog.sh", HOPS_ASKS="starts:apptainer", **bind_environment)
-    got = exports(result)
-    assert got["APPTAINER_BINDPATH"] == f"/data:/mnt,{bind_folder}/profiler,{bind_folder}/reports"
-    assert got.get("SINGULARITY_BINDPATH") == (after and after.format(bind_folder))
+    variables = exports(result)
+    assert (
+        variables["APPTAINER_BINDPATH"]
+        == f"/data:/mnt,{bind_folder}/profiler,{bind_folder}/reports"
+    )
+    assert variables.get("SINGULARITY_BINDPATH") == (after and after.format(bind_folder))
     assert ("unset SINGULARITY_BINDPATH" in result.stdout) == (
         singularity is not None and not after
     )
@@ -609,8 +614,8 @@ def test_nothing_is_bound_where_the_site_lets_apptainer_make_no_folders(
     with (node.folder / "site.sh").open("a") as site:
         site.write(f"HOPS_APPTAINER_CONF='/no/such {conf}'\n")
     node.start("hops:reqs=1")
-    got = exports(node.call("task_prolog.sh", HOPS_ASKS="starts:apptainer"))
-    assert ("SINGULARITY_BINDPATH" in got) == bound
+    variables = exports(node.call("task_prolog.sh", HOPS_ASKS="starts:apptainer"))
+    assert ("SINGULARITY_BINDPATH" in variables) == bound
 
 
 @pytest.mark.parametrize("base", ["/etc", "/usr/local/etc"])
@@ -624,23 +629,23 @@ def test_its_settings_are_read_where_they_mostly_are(node: Node, base: str, prog
     script.write_text(text)
     assert substitutions == 1
     node.start("hops:reqs=1")
-    got = exports(node.call("task_prolog.sh", HOPS_ASKS="starts:apptainer"))
-    assert "SINGULARITY_BINDPATH" not in got
+    variables = exports(node.call("task_prolog.sh", HOPS_ASKS="starts:apptainer"))
+    assert "SINGULARITY_BINDPATH" not in variables
 
 
 @pytest.mark.parametrize("name", ["APPTAINER_WRITABLE", "SINGULARITY_WRITABLE"])
 def test_nothing_is_bound_into_a_container_that_is_writable(node: Node, name: str) -> None:
     bindable(node)
     node.start("hops:reqs=1")
-    got = exports(node.call("task_prolog.sh", HOPS_ASKS="starts:apptainer", **{name: "1"}))
-    assert not [key for key in got if key.endswith("BINDPATH")]
+    variables = exports(node.call("task_prolog.sh", HOPS_ASKS="starts:apptainer", **{name: "1"}))
+    assert not [key for key in variables if key.endswith("BINDPATH")]
 
 
 def test_the_users_python_path_stays_behind_ours_once(node: Node) -> None:
     node.start("hops:reqs=1")
-    got = exports(node.call("task_prolog.sh", PYTHONPATH="/home/me/lib"))
-    assert got["PYTHONPATH"] == "/opt/profiler:/home/me/lib"
-    second_export = exports(node.call("task_prolog.sh", PYTHONPATH=got["PYTHONPATH"]))
+    variables = exports(node.call("task_prolog.sh", PYTHONPATH="/home/me/lib"))
+    assert variables["PYTHONPATH"] == "/opt/profiler:/home/me/lib"
+    second_export = exports(node.call("task_prolog.sh", PYTHONPATH=variables["PYTHONPATH"]))
     assert "PYTHONPATH" not in second_export
 
 

@@ -363,9 +363,17 @@ def test_other_jobs_are_untouched(cluster: PrivateCluster) -> None:
     options = "--nodes=2 --ntasks=4 --gres=gpu:1 --nodelist=n1,n2 --no-requeue --nice=7"
     job = submit(cluster, *options.split(), script=SLEEPER, comment="not for hops", uid=OWNER)
     wait_until(lambda: job_fields(cluster, job)["JobState"] == "RUNNING")
-    got = job_fields(cluster, job)
-    assert (got["ReqNodeList"], got["NumNodes"], got["NumTasks"]) == ("n[1-2]", "2", "4")
-    assert (got["TresPerNode"][-5:], got["Requeue"], got["Nice"]) == ("gpu:1", "0", "7")
+    job_values = job_fields(cluster, job)
+    assert (job_values["ReqNodeList"], job_values["NumNodes"], job_values["NumTasks"]) == (
+        "n[1-2]",
+        "2",
+        "4",
+    )
+    assert (job_values["TresPerNode"][-5:], job_values["Requeue"], job_values["Nice"]) == (
+        "gpu:1",
+        "0",
+        "7",
+    )
     held_job = submit(cluster, "--hold", comment=None, uid=NOBODY)
     assert by_owner(cluster, "scontrol", "update", f"jobid={held_job}", "nice=3", "comment=x") == ""
     assert by_owner(cluster, "scontrol", "release", held_job) == ""

@@ -54,10 +54,10 @@ def test_lower_tiers_get_what_is_left_of_cores_too() -> None:
     moving_job = job(1, 2, 4, rules=rules, running=Allocation(((N0, 4),)))
     low_tier_jobs = [job(n, 1, 2, rules=rules) for n in (2, 3, 4)]
     plan = plan_with("hops", moving_job, *low_tier_jobs, cores=8, idle_cores=4)
-    used = {n: sum(a.on(n) for a in plan.placements.values()) for n in (N0, N1)}
+    usage = {n: sum(a.on(n) for a in plan.placements.values()) for n in (N0, N1)}
     assert plan.placements[moving_job.id].gpus == 4
-    assert max(used.values()) <= 4
-    assert sum(used.values()) <= 6
+    assert max(usage.values()) <= 4
+    assert sum(usage.values()) <= 6
 
 
 def test_one_tier_changes_nothing() -> None:

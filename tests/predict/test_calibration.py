@@ -36,13 +36,13 @@ EXACT = np.zeros(16)
 
 
 def interval(calibration: Calibration, at: float, centre: float) -> tuple[float, float, float]:
-    made = calibration.interval(CLASS, at, EXACT)
-    return centre + made.low, centre + made.middle, centre + made.high
+    result = calibration.interval(CLASS, at, EXACT)
+    return centre + result.low, centre + result.middle, centre + result.high
 
 
-def ends(of: Calibration, at: float) -> tuple[float, float, float]:
-    made = of.interval(CLASS, at, EXACT)
-    return made.low, made.middle, made.high
+def ends(calibration: Calibration, at: float) -> tuple[float, float, float]:
+    result = calibration.interval(CLASS, at, EXACT)
+    return result.low, result.middle, result.high
 
 
 @pytest.mark.parametrize(("bias", "sigma"), [(0.0, 0.3), (0.7, 0.5), (-1.0, 1.0)])
@@ -233,72 +233,73 @@ def test_what_one_end_cannot_leave_out_the_other_does(
 
 def of_outcomes(late: int, residual: float = 1.0) -> Calibration:
     """200 starts, ``late`` of every 20 of them late; all others come exactly when expected."""
-    of = Calibration()
+    calibration = Calibration()
     for i in range(200):
-        of.begin(36_000.0 * i)
-        made = Forecast(Kind.START, 36_000.0 * i, 3.0, 2.9, 9.0)
-        of.record(CLASS, made)
-        of.resolve(
-            made, made.time + unscale(3.0 + (residual * (1 + i / 2e3) if i % 20 < late else 0.0))
+        calibration.begin(36_000.0 * i)
+        forecast = Forecast(Kind.START, 36_000.0 * i, 3.0, 2.9, 9.0)
+        calibration.record(CLASS, forecast)
+        calibration.resolve(
+            forecast,
+            forecast.time + unscale(3.0 + (residual * (1 + i / 2e3) if i % 20 < late else 0.0)),
         )
-    of.begin(1e9)
-    of.shifts[Group.START] = 0.0, 0.0
-    return of
+    calibration.begin(1e9)
+    calibration.shifts[Group.START] = 0.0, 0.0
+    return calibration
 
 
 def test_a_point_mass_makes_no_interval_too_wide() -> None:
     """It held 94 % where 30 % are late: equal tails leave nothing out below the mass."""
-    made = of_outcomes(6).interval(CLASS, 1e9, EXACT)
-    assert (made.low, made.middle) == pytest.approx((0.0, 0.0), abs=1e-9)
+    result = of_outcomes(6).interval(CLASS, 1e9, EXACT)
+    assert (result.low, result.middle) == pytest.approx((0.0, 0.0), abs=1e-9)
     late = np.sort([1.0 * (1 + i / 2e3) for i in range(200) if i % 20 < 6])
-    assert np.mean(late > made.high) * 0.3 == pytest.approx(0.2, abs=0.01)
-    assert made.tails == pytest.approx((0.0, 0.2))
-    assert not made.sure
+    assert np.mean(late > result.high) * 0.3 == pytest.approx(0.2, abs=0.01)
+    assert result.tails == pytest.approx((0.0, 0.2))
+    assert not result.sure
 
 
 def test_what_mostly_comes_when_expected_is_certain() -> None:
-    made = of_outcomes(3).interval(CLASS, 1e9, EXACT)
-    assert made.sure
-    assert (made.low, made.high) == pytest.approx((0.0, 0.0), abs=1e-9)
+    result = of_outcomes(3).interval(CLASS, 1e9, EXACT)
+    assert result.sure
+    assert (result.low, result.high) == pytest.approx((0.0, 0.0), abs=1e-9)
     assert not of_outcomes(6, 0.05).interval(CLASS, 1e9, EXACT, margin=0.01).sure
     assert of_outcomes(6, 0.05).interval(CLASS, 1e9, EXACT, margin=0.1).sure
 
 
 def test_ends_of_sure_predictions_move_alone() -> None:
     """Of sure ones half are late: those after them get a width; others keep theirs."""
-    of = of_outcomes(3)
-    assert of.interval(CLASS, 1e9, EXACT).high == pytest.approx(0.0, abs=1e-9)
+    calibration = of_outcomes(3)
+    assert calibration.interval(CLASS, 1e9, EXACT).high == pytest.approx(0.0, abs=1e-9)
     for i in range(100):
-        made = Forecast(Kind.START, 2e9 + 1e6 * i, 1.0, 1.0, 1.0, tails=(0.0, 0.15), sure=True)
-        of.record(("start", "3", "1", "samples"), made)
-        of.begin(made.time + (9e5 if i % 2 else 10.0))
-        of.resolve(made, made.time + 20.0)
-    assert of.shifts[Group.START] == (0.0, 0.0)
-    assert of.shifts[Group.SURE_START][1] > 0.5
-    assert of.interval(CLASS, 1e9, EXACT).high > 0.9
+        forecast = Forecast(Kind.START, 2e9 + 1e6 * i, 1.0, 1.0, 1.0, tails=(0.0, 0.15), sure=True)
+        calibration.record(("start", "3", "1", "samples"), forecast)
+        calibration.begin(forecast.time + (9e5 if i % 2 else 10.0))
+        calibration.resolve(forecast, forecast.time + 20.0)
+    assert calibration.shifts[Group.START] == (0.0, 0.0)
+    assert calibration.shifts[Group.SURE_START][1] > 0.5
+    assert calibration.interval(CLASS, 1e9, EXACT).high > 0.9
 
 
 def test_ends_move_beyond_all_outcomes() -> None:
     """Their quantiles bound the ends of before, however often they were wrong."""
-    of = Calibration({CLASS[:depth]: [-1.0, -0.5, 0.0, 0.5, 1.0] for depth in (2, 3, 4)})
-    usual = of.interval(CLASS, 0.0, EXACT)
-    of.shifts[Group.START] = 0.0, SHIFT_MAX
-    moved = of.interval(CLASS, 0.0, EXACT)
-    assert moved.low == usual.low
-    assert moved.high > 1.5 * usual.high
-    of.shifts[Group.START] = -SHIFT_MAX, -SHIFT_MAX
-    assert of.interval(CLASS, 0.0, EXACT).high == 0.0
+    calibration = Calibration({CLASS[:depth]: [-1.0, -0.5, 0.0, 0.5, 1.0] for depth in (2, 3, 4)})
+    usual = calibration.interval(CLASS, 0.0, EXACT)
+    calibration.shifts[Group.START] = 0.0, SHIFT_MAX
+    new_interval = calibration.interval(CLASS, 0.0, EXACT)
+    assert new_interval.low == usual.low
+    assert new_interval.high > 1.5 * usual.high
+    calibration.shifts[Group.START] = -SHIFT_MAX, -SHIFT_MAX
+    assert calibration.interval(CLASS, 0.0, EXACT).high == 0.0
 
 
 def test_shifts_stay_within_bounds() -> None:
-    of = Calibration()
+    calibration = Calibration()
     for low, bound in ((0.0, -SHIFT_MAX), (5.0, SHIFT_MAX)):
         for i in range(300):
-            each = Forecast(Kind.END, 1e6 * i, 1.0, low, 9.0)
-            of.record(CLASS, each)
-            of.resolve(each, each.time + 10.0)
-            of.begin(each.time + 9e5)
-        assert of.shifts[Group.END][0] == bound
+            forecast = Forecast(Kind.END, 1e6 * i, 1.0, low, 9.0)
+            calibration.record(CLASS, forecast)
+            calibration.resolve(forecast, forecast.time + 10.0)
+            calibration.begin(forecast.time + 9e5)
+        assert calibration.shifts[Group.END][0] == bound
 
 
 def test_every_published_interval_counts_alike() -> None:

@@ -198,11 +198,13 @@ def test_an_elastic_job_takes_more_gpus_when_they_are_free() -> None:
     assert 1000.0 + 90.0 <= end.expected <= 1000.0 + 250.0
 
 
-def played(of: Situation) -> Playout:
+def playout_of(situation: Situation) -> Playout:
     arrivals, likeness = np.zeros((2, 0)), np.zeros((2, 0), dtype=int)
     rng = np.random.default_rng(0)
     playout = Playout(
-        of, traits_of("hops"), draw_sample(of, 2, arrivals, likeness, rng, LimitShares())
+        situation,
+        traits_of("hops"),
+        draw_sample(situation, 2, arrivals, likeness, rng, LimitShares()),
     )
     playout._plan(np.zeros(2, dtype=bool))
     return playout
@@ -210,7 +212,7 @@ def played(of: Situation) -> Playout:
 
 def test_a_step_ends_with_the_round() -> None:
     """Steps of 2.5 % of the time ahead went 65 s past it, and so did the starts then."""
-    playout = played(situation([job("1", 9e4, 4, gpus_by_node={"n0": 4}), job("2", 9e4, 4)]))
+    playout = playout_of(situation([job("1", 9e4, 4, gpus_by_node={"n0": 4}), job("2", 9e4, 4)]))
     playout._clock[:], playout._boundary[:] = 2990.0, 3000.0
     assert playout._step()
     assert playout._clock.tolist() == [3000.0, 3000.0]
@@ -218,7 +220,7 @@ def test_a_step_ends_with_the_round() -> None:
 
 def test_a_calm_cluster_takes_a_step_for_each_event() -> None:
     """Rounds of 100 s change nothing in 90,000 s: both jobs have all that they can use."""
-    playout = played(
+    playout = playout_of(
         situation(
             [job("1", 9e4, 2, gpus_by_node={"n0": 2}), job("2", 5e4, 2, gpus_by_node={"n0": 2})]
         )

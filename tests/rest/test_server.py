@@ -243,7 +243,7 @@ def test_what_a_user_leaves_unread_has_a_bound(
     port = _free_port()
     config = ApiConfig(listen=NetworkAddress(f"127.0.0.1:{port}"), munge_socket=socket)
     text = "x" * (1 << 24)  # more than the kernel keeps for a connection
-    served = RestServer(config, lambda _: text)
+    second_server = RestServer(config, lambda _: text)
     server = Server("127.0.0.1", port, socket)
     try:
         reader = HTTPConnection(server.host, server.port, timeout=30)
@@ -251,11 +251,11 @@ def test_what_a_user_leaves_unread_has_a_bound(
         with reader.getresponse() as unread:
             assert unread.status == 200
             headers = signature_headers(server, "GET", "/v1/health")
-            refused = Reply(server, "GET", "/v1/health", **headers)
-            assert (refused.status, "answers to read" in refused.text) == (429, True)
+            reply = Reply(server, "GET", "/v1/health", **headers)
+            assert (reply.status, "answers to read" in reply.text) == (429, True)
         reader.close()
     finally:
-        served.close()
+        second_server.close()
 
 
 def test_munged_that_is_away_is_named(server: Server) -> None:

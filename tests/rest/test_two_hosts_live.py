@@ -45,7 +45,7 @@ class Host:
 
     def run(self, *words: str, user: int = 0) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            ["nsenter", f"--net=/proc/{self.pid}/ns/net", *self._as(user), *words],
+            ["nsenter", f"--net=/proc/{self.pid}/ns/net", *self._user_prefix(user), *words],
             env={"PATH": os.environ["PATH"], **self.environment},
             capture_output=True,
             text=True,
@@ -54,7 +54,7 @@ class Host:
         )
 
     @staticmethod
-    def _as(user: int) -> list[str]:
+    def _user_prefix(user: int) -> list[str]:
         return ["setpriv", f"--reuid={user}", "--clear-groups"] if user else []
 
     def output_of(self, *words: str, user: int = 0) -> str:
@@ -137,8 +137,8 @@ def test_hopsctl_on_another_host(site: Site, port: int, folder: Path) -> None:
         )
         curl = remote_host.run("bash", "-c", ask, "/v1/status?most=1", user=65534)
         assert json.loads(curl.stdout)["totals"]["running"] == 1
-        refused = ask.replace('"GET', '"POST').replace("--silent", "--silent --request POST")
-        result = remote_host.run("bash", "-c", refused, "/v1/pause", user=65534)
+        post = ask.replace('"GET', '"POST').replace("--silent", "--silent --request POST")
+        result = remote_host.run("bash", "-c", post, "/v1/pause", user=65534)
         assert result.returncode != 0
         assert "pause is for root" in json.loads(result.stdout)["error"]
 
@@ -162,7 +162,7 @@ def test_every_command_of_the_socket_is_in_the_api(site: Site) -> None:
     from hopsd.ctl.daemon import ask  # noqa: PLC0415
     from hopsd.errors import InputError  # noqa: PLC0415
 
-    with pytest.raises(InputError) as refused:
+    with pytest.raises(InputError) as error:
         ask(site.hopsd.socket, "nothing")
-    commands = str(refused.value).partition("accepted: ")[2].split(", ")
+    commands = str(error.value).partition("accepted: ")[2].split(", ")
     assert set(commands) == set(operations())

@@ -68,8 +68,8 @@ def test_what_such_a_report_left_behind_harms_nobody_who_names_the_workload(
 def test_rates_of_nothing_are_refused_by_name(tmp_path: Path, samples: float) -> None:
     rig = Rig(tmp_path, *HONEST)
     rig.tick()
-    timed = {"iterations": 100, "samples": samples, "seconds": 5.0}
-    rig.report(timed=timed)
+    timed_part = {"iterations": 100, "samples": samples, "seconds": 5.0}
+    rig.report(timed=timed_part)
     rig.tick(3)
     assert rig.store.knowledge().records == ()
     assert (rig.controller.document["reports_refused"] == 1) is (samples > 0)
@@ -399,8 +399,11 @@ def test_an_older_version_of_a_program_counts_where_no_job_runs_it(
 @pytest.mark.parametrize(
     ("step", "jobs"),
     [
-        ("hopsd.round.observe.advance_all", lambda given: [job.id for job in given[1].jobs]),
-        ("hopsd.round.decide.build_snapshot", lambda given: given[2]),
+        (
+            "hopsd.round.observe.advance_all",
+            lambda arguments: [job.id for job in arguments[1].jobs],
+        ),
+        ("hopsd.round.decide.build_snapshot", lambda arguments: arguments[2]),
     ],
 )
 def test_what_a_culprit_broke_is_let_go_with_the_tick(

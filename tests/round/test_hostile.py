@@ -58,7 +58,7 @@ pair = st.one_of(
 )  # fmt: skip
 comment = st.one_of(
     st.tuples(reqs, st.lists(pair, max_size=4)).map(
-        lambda drawn: ";".join([f"hops:reqs={drawn[0]}", *drawn[1]])
+        lambda parts: ";".join([f"hops:reqs={parts[0]}", *parts[1]])
     ),
     st.text(max_size=30).map(lambda text: "hops:" + text),
 )

@@ -92,8 +92,8 @@ def test_measured_first_then_placed_and_the_next_one_at_once() -> None:
     assert [(run.closed, run.failure) for run in later.profile_runs] == [(True, "")]
     port.now += 5.0
     run_round(port, memory, hops, SETTINGS, first.window)
-    measured = [(p.job, p.profiling, p.allocation.gpus) for p in memory.placements()]
-    assert sorted(measured) == [("1", False, 4), ("1", True, 1), ("2", False, 4)]
+    runs = [(p.job, p.profiling, p.allocation.gpus) for p in memory.placements()]
+    assert sorted(runs) == [("1", False, 4), ("1", True, 1), ("2", False, 4)]
 
 
 def test_a_run_without_figures_is_told_where_its_job_waits() -> None:

@@ -218,13 +218,13 @@ class Choosy(Cluster):
     reason = "Resources"
 
     def apply(self, steps: Sequence[Step]) -> Sequence[StepOutcome]:
-        refused = [step for step in steps if step.target.on(self.full)]
-        outcomes = super().apply([step for step in steps if step not in refused])
+        rejected_steps = [step for step in steps if step.target.on(self.full)]
+        outcomes = super().apply([step for step in steps if step not in rejected_steps])
         return [
             *outcomes,
             *(
                 StepOutcome(step, OutcomeStatus.FAILED, error="late", reason=self.reason)
-                for step in refused
+                for step in rejected_steps
             ),
         ]
 

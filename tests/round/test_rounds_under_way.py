@@ -124,8 +124,8 @@ def test_a_run_that_is_over_before_a_later_tick_reads_it_back_is_in_the_history(
     target = Allocation.of({NodeName("n0"): 2})
     begin(slurm, site, memory, Step(job, StepKind.START, target=target))
     begin(slurm, site, memory)
-    over = {"state": SlurmState.COMPLETED, "ran_on": target.nodes, "allocation": Allocation()}
-    slurm.change(job, start=slurm.now, end=slurm.now + 0.2, **over)
+    end_fields = {"state": SlurmState.COMPLETED, "ran_on": target.nodes, "allocation": Allocation()}
+    slurm.change(job, start=slurm.now, end=slurm.now + 0.2, **end_fields)
     slurm.sleep(1.0)
     assert [outcome.status for outcome in carry_on(site, memory)] == [OutcomeStatus.GONE]
     observe(site, memory, 8)

@@ -20,7 +20,7 @@ class Behaviour:
     output: tuple[str, ...]
     end: str = "COMPLETED 0:0"
     options: str = "--nodes=1 --gres=gpu:1"
-    again: bool = False
+    restarts: bool = False
     logs_in: bool = False
     arguments: tuple[str, ...] = ()
 
@@ -83,7 +83,7 @@ BEHAVIOURS = [
         f"echo a\n{REQUEUE_ONCE}\necho b",
         ("a", "a", "b"),
         options=APPEND_OPTIONS,
-        again=True,
+        restarts=True,
     ),
     Behaviour(
         "requeues a task of an array",
@@ -92,7 +92,7 @@ BEHAVIOURS = [
         + "\necho b",
         ("a", "b"),
         options=APPEND_OPTIONS + " --array=3",
-        again=True,
+        restarts=True,
     ),
     Behaviour(
         "requeues in a trap",
@@ -100,7 +100,7 @@ BEHAVIOURS = [
         "[ ${SLURM_RESTART_COUNT:-0} != 0 ] || kill -USR1 $$\necho b",
         ("a", "a", "b"),
         options=APPEND_OPTIONS + " --signal=B:USR1@60",
-        again=True,
+        restarts=True,
     ),
     Behaviour(
         "resumes",
@@ -109,7 +109,7 @@ BEHAVIOURS = [
         + "\necho b",
         ("resumed", "b"),
         options=APPEND_OPTIONS,
-        again=True,
+        restarts=True,
     ),
     # What it submits.
     Behaviour(

@@ -104,10 +104,10 @@ class Run:
     """
 
     state: str
-    told: str
+    message: str
     figures: Mapping[str, str] = field(default_factory=dict)
     ranks: list[Rank] = field(default_factory=list)
-    held: Mapping[str, int] = field(default_factory=dict)
+    gpus_held: Mapping[str, int] = field(default_factory=dict)
     memory: str = ""
     output: str = ""
     end: str = ""

@@ -18,7 +18,7 @@ def test_each_behaves_as_on_plain_slurm(scripts: ScriptSite) -> None:
     cases = BEHAVIOURS
     if scripts.release >= (25, 5):  # Slurm holds jobs of accounts without a login shell (26.05)
         cases = [case for case in BEHAVIOURS if not case.logs_in]
-    single_cases = [case for case in cases if not case.again]
+    single_cases = [case for case in cases if not case.restarts]
     plain = scripts.run([script(case) for case in single_cases])
     assert wrong(single_cases, plain) == {}
     gpus = ["2" if "gpu:2" in case.options else "1" for case in cases]
@@ -31,7 +31,7 @@ def test_each_behaves_as_on_plain_slurm(scripts: ScriptSite) -> None:
 def wrong(cases: list[Behaviour], runs: list[Run]) -> dict[str, object]:
     """What became of those that did not end as they should."""
     return {
-        case.name: (run.end, script_lines(run), run.output, run.told)
+        case.name: (run.end, script_lines(run), run.output, run.message)
         for case, run in zip(cases, runs, strict=True)
         if (run.end, script_lines(run)) != (case.end, case.output)
     }

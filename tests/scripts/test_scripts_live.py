@@ -21,13 +21,13 @@ BY_NAME = {pattern.name: pattern for pattern in PATTERNS}
 
 def check_ranks(run: Run, gpus: int) -> None:
     """As many ranks as GPUs, each GPU once and nobody else's."""
-    assert run.state == "COMPLETED", run.told + run.output
+    assert run.state == "COMPLETED", run.message + run.output
     assert [rank.rank for rank in run.ranks] == list(range(gpus)), run.output
     assert {rank.world for rank in run.ranks} == {gpus}, run.output
-    used = [rank.gpu for rank in run.ranks]
-    assert len(set(used)) == gpus, run.output
+    gpus_of_ranks = [rank.gpu for rank in run.ranks]
+    assert len(set(gpus_of_ranks)) == gpus, run.output
     busy_gpus = {(node, str(gpu)) for node, count in BUSY.items() for gpu in range(count)}
-    assert busy_gpus.isdisjoint(used), run.output
+    assert busy_gpus.isdisjoint(gpus_of_ranks), run.output
 
 
 def failures_of(checks: Mapping[str, Callable[[], None]]) -> dict[str, str]:
@@ -58,7 +58,7 @@ def check_same(pattern: Pattern, plain: Run, hops: Run) -> None:
         return  # a later srun ends at options that it took before
     if plain.state == "REFUSED" and not pattern.same:
         return  # Slurm 26.05 refuses fewer tasks than --nodes with --ntasks-per-node ask for
-    assert plain.state == "COMPLETED", plain.told + plain.output
+    assert plain.state == "COMPLETED", plain.message + plain.output
     check_ranks(hops, pattern.gpus)
     if pattern.same:
         # Where no cores are asked for, hops gives one with each GPU.
@@ -102,7 +102,7 @@ def test_scripts_run_on_other_counts(scripts: ScriptSite) -> None:
 
 
 def check_counts(run: Run, counts: Collection[int]) -> None:
-    assert len(run.ranks) in counts, run.told + run.output
+    assert len(run.ranks) in counts, run.message + run.output
     check_ranks(run, len(run.ranks))
 
 
@@ -124,4 +124,4 @@ def test_a_launcher_of_the_recipes_starts_a_rank_on_each_gpu(
         name: partial(check_counts, run, {4, 8}) for name, run in zip(LAUNCHERS, runs, strict=True)
     }
     assert failures_of(checks) == {}
-    assert not any("ranks on each node" in run.told for run in runs)
+    assert not any("ranks on each node" in run.message for run in runs)

@@ -70,7 +70,7 @@ def test_who_hung_up_on_a_port_is_nobody(tmp_path: Path) -> None:
 def test_one_caller_has_so_many_open_questions_and_the_others_theirs() -> None:
     slots = RequestSlots(2)
     with slots.question("ann", waiting=1):
-        with slots.question("ben", waiting=1) as other, other.turn():
+        with slots.question("ben", waiting=1) as second, second.turn():
             pass
         with pytest.raises(BusyError, match="1 of your questions"):
             ask(slots, "ann", waiting=1)

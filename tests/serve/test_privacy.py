@@ -192,10 +192,10 @@ class CannedSlurm(SlurmCommands):
     """Slurm's commands with canned answers; None: away."""
 
     answers: Mapping[str, str | None]
-    asked = 0
+    calls = 0
 
     def run(self, *arguments: str) -> str:
-        type(self).asked += 1
+        type(self).calls += 1
         answer = type(self).answers[arguments[0]]
         if answer is None:
             raise SlurmUnavailableError("away")
@@ -208,7 +208,7 @@ def canned_slurm(monkeypatch: pytest.MonkeyPatch) -> type[CannedSlurm]:
     monkeypatch.setattr(
         CannedSlurm, "answers", {"scontrol": CONFIG, "sacctmgr": users}, raising=False
     )
-    monkeypatch.setattr(CannedSlurm, "asked", 0)
+    monkeypatch.setattr(CannedSlurm, "calls", 0)
     return CannedSlurm
 
 
@@ -223,10 +223,10 @@ def test_slurm_is_asked_once_a_minute_however_often_we_are(canned_slurm: type[Ca
     reader = PrivacyReader(canned_slurm(), lambda: now[0])
     for _ in range(1000):
         reader.read()
-    assert canned_slurm.asked == 2
+    assert canned_slurm.calls == 2
     now[0] += KEEP_SECONDS
     reader.read()
-    assert canned_slurm.asked == 4
+    assert canned_slurm.calls == 4
 
 
 def test_while_slurm_is_away_the_last_word_holds_and_none_hides_all(

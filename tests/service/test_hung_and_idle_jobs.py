@@ -75,10 +75,10 @@ def test_a_hang_of_many_ranks_takes_little_room() -> None:
     hung.look(ranks, [JOB], NOW)
     assert len(store.events()[0].text) < 500
     assert len(str(hung.rows())) < 200_000
-    stopped = replace(ranks[-1], pause=PAUSE)
-    hung.look([*ranks[:-1], stopped], [JOB], NOW)
-    told = [row["rank"] for row in hung.rows()[JOB.id]["ranks"]]
-    assert told == [*range(MAX_RANKS - 1), 4095]
+    stopped_rank = replace(ranks[-1], pause=PAUSE)
+    hung.look([*ranks[:-1], stopped_rank], [JOB], NOW)
+    reported_ranks = [row["rank"] for row in hung.rows()[JOB.id]["ranks"]]
+    assert reported_ranks == [*range(MAX_RANKS - 1), 4095]
 
 
 def test_a_users_code_is_shown_to_the_user_alone() -> None:
@@ -151,9 +151,9 @@ def test_a_job_that_trains_is_asked_for_by_nobody(sstat: Sstat) -> None:
 def test_a_job_that_uses_two_of_eight_gpus_is_told_once() -> None:
     store = MemoryStore()
     idle = IdleJobs(store, Sstat())  # type: ignore[arg-type]
-    for used in (8, 2, 2, 8):
-        idle.note_used([JOB], {JOB.id: used}, {}, NOW)
-        assert [row["gpus"] for row in idle.rows().values()] == [6] * (used == 2)
+    for gpus_in_use in (8, 2, 2, 8):
+        idle.note_used([JOB], {JOB.id: gpus_in_use}, {}, NOW)
+        assert [row["gpus"] for row in idle.rows().values()] == [6] * (gpus_in_use == 2)
     idle.note_used([JOB], {}, {}, NOW)
     (event,) = store.events()
     assert (event.kind, "2 of the 8 GPUs" in event.text) == ("gpus_unused", True)
@@ -173,9 +173,9 @@ def test_reports_that_change_their_mind_all_the_time_make_no_event_each_time() -
 def test_the_driver_must_see_no_process_on_the_other_gpus_all_the_time() -> None:
     idle = IdleJobs(MemoryStore(), Sstat())  # type: ignore[arg-type]
 
-    def idle_agreement(minute: int, taken_gpus: int | None, used: int = 2) -> float:
+    def idle_agreement(minute: int, taken_gpus: int | None, gpus_in_use: int = 2) -> float:
         taken_by_job = {} if taken_gpus is None else {JOB.id: taken_gpus}
-        idle.note_used([JOB], {JOB.id: used}, taken_by_job, NOW + 60.0 * minute)
+        idle.note_used([JOB], {JOB.id: gpus_in_use}, taken_by_job, NOW + 60.0 * minute)
         return idle.partly[JOB.id].agreed_seconds
 
     assert (
@@ -188,7 +188,7 @@ def test_the_driver_must_see_no_process_on_the_other_gpus_all_the_time() -> None
     assert idle_agreement(12, 2) == 120.0
     assert "no process on the others for 2 min" in idle.partly[JOB.id].text
     assert idle_agreement(13, 5) == idle_agreement(14, 2) == 0.0, "an evaluation used them"
-    assert idle_agreement(15, 1, used=1) == 0.0
+    assert idle_agreement(15, 1, gpus_in_use=1) == 0.0
 
 
 DUE = Remedy(JOB.id, 0.0, "does nothing")

@@ -25,8 +25,8 @@ CLUSTER = cluster(n0=4, n1=4)
 def test_a_job_that_fits_nowhere_is_left_out_of_every_figure() -> None:
     """9 GPUs of 8, or 5 of servers with 4 where nothing can be spread."""
     load = workload([job(1, 900.0, 9), job(2, 4000.0, 4), job(3, 100.0, 5)], spread=None)
-    admitted_load, refused = admit_jobs(CLUSTER, load, 360.0)
-    assert refused == ["1", "3"]
+    admitted_load, rejected_jobs = admit_jobs(CLUSTER, load, 360.0)
+    assert rejected_jobs == ["1", "3"]
     assert [j.id for j in admitted_load.jobs] == ["2"]
     summary = play("fifo", get("fifo"), CLUSTER, admitted_load, SimulationSettings(100.0)).summary
     assert (summary.rounds, summary.avg_fragments, summary.max_latency_ratio) == (10, 0.0, 0.0)

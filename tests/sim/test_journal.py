@@ -88,7 +88,7 @@ def test_the_journal_of_another_version_is_refused(tmp_path: Path) -> None:
         run(tmp_path / "j.jsonl", resume=True)
 
 
-def _refused(folder: Path) -> bool:
+def _is_refused(folder: Path) -> bool:
     try:
         with alone(folder):
             return False
@@ -99,6 +99,6 @@ def _refused(folder: Path) -> bool:
 def test_one_simulation_at_a_time_in_a_folder(tmp_path: Path) -> None:
     with multiprocessing.get_context("spawn").Pool(1) as pool:
         with alone(tmp_path / "out"):
-            assert pool.apply(_refused, [tmp_path / "out"])
-            assert not pool.apply(_refused, [tmp_path / "else"])
-        assert not pool.apply(_refused, [tmp_path / "out"])
+            assert pool.apply(_is_refused, [tmp_path / "out"])
+            assert not pool.apply(_is_refused, [tmp_path / "else"])
+        assert not pool.apply(_is_refused, [tmp_path / "out"])

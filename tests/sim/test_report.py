@@ -69,9 +69,9 @@ def page_view(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     dom = _open(browser, page, folder)
     match = re.search(r'data-seen="([^"]+)"', dom)
     assert match, dom[:2000]
-    measured: dict[str, Any] = json.loads(unquote(match[1]))
-    measured["moves"] = results[0].summary.restarts
-    return measured
+    figures: dict[str, Any] = json.loads(unquote(match[1]))
+    figures["moves"] = results[0].summary.restarts
+    return figures
 
 
 def _open(browser: str, page: Path, folder: Path) -> str:

@@ -157,11 +157,11 @@ def test_every_figure_follows_from_the_timeline(
             now[job] = placement
             end[job] = moment
         history.append((moment, {j: dict(p) for j, p in now.items()}))
-        used: dict[str, int] = defaultdict(int)
+        usage: dict[str, int] = defaultdict(int)
         for placement in now.values():
             for node, gpus in placement.items():
-                used[node] += gpus
-        assert all(used[n["name"]] <= n["gpus"] for n in CLUSTER["nodes"])  # type: ignore[index]
+                usage[node] += gpus
+        assert all(usage[n["name"]] <= n["gpus"] for n in CLUSTER["nodes"])  # type: ignore[index]
 
     for job in jobs:
         assert samples_done[job] == pytest.approx(jobs[job]["samples"], rel=1e-9)

@@ -222,14 +222,14 @@ def test_no_gpu_is_held_twice_and_all_is_trained(policy: str, data: st.DataObjec
         servers, load, SCHEDULERS[policy], settings, data.draw(st.floats(0.0, 20.0))
     ).run()
     assert turns.finished == len(jobs)
-    used, allocations = Counter[str](), {}
+    usage, allocations = Counter[str](), {}
     times = sorted({change.time for change in turns.changes})
     for time in times:
         for change in (c for c in turns.changes if c.time == time):
-            used.subtract(dict(allocations.get(change.job, ())))
+            usage.subtract(dict(allocations.get(change.job, ())))
             allocations[change.job] = change.placement
-            used.update(dict(change.placement))
-        assert all(0 <= used[s.name] <= s.gpus for s in servers.servers)
+            usage.update(dict(change.placement))
+        assert all(0 <= usage[s.name] <= s.gpus for s in servers.servers)
     result = result_of(policy, turns, servers, load)
     for spec, outcome in zip(jobs, result.outcomes, strict=True):
         assert outcome.end is not None

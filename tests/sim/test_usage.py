@@ -35,8 +35,8 @@ def test_what_each_got_is_counted_between_two_times() -> None:
         Change(50.0, JobId("2"), allocation),
         Change(80.0, JobId("1"), Allocation()),
     ]
-    got = gpu_seconds(changes, {JobId("1"): ANN, JobId("2"): BEN}, 20.0, 100.0)
-    assert got == {ANN: 120.0, BEN: 100.0}
-    far = unmet(got, SHARES)
+    gpu_seconds_by_user = gpu_seconds(changes, {JobId("1"): ANN, JobId("2"): BEN}, 20.0, 100.0)
+    assert gpu_seconds_by_user == {ANN: 120.0, BEN: 100.0}
+    far = unmet(gpu_seconds_by_user, SHARES)
     assert far[ANN] == pytest.approx(120 / 220 / 0.75 - 1)
     assert unmet({}, SHARES) == {ANN: -1.0, BEN: -1.0}

@@ -34,7 +34,7 @@ def run_beside(site: Site, alices: int) -> tuple[float, float]:
     jobs = [
         submit(site.cluster, script=SAVER, comment="hops:reqs=2", uid=uid_of(BOB)) for _ in range(4)
     ]
-    idle = used = 0.0
+    idle = gpu_seconds = 0.0
     last_time = start_time
     first: dict[str, float] = {}
     while last_time < start_time + SECONDS:
@@ -43,7 +43,7 @@ def run_beside(site: Site, alices: int) -> tuple[float, float]:
         read = site.cluster.read_jobs()
         running = gpus_of(read, BOB)
         idle += (8 - running) * (now - last_time)
-        used += running * (now - last_time)
+        gpu_seconds += running * (now - last_time)
         assert gpus_of(read, ALICE) <= 2
         last_time = now
         for job in read:
@@ -52,7 +52,7 @@ def run_beside(site: Site, alices: int) -> tuple[float, float]:
     longest = (
         max(first.values(), default=last_time) - start_time if len(first) == len(jobs) else SECONDS
     )
-    return longest, idle / (idle + used)
+    return longest, idle / (idle + gpu_seconds)
 
 
 def gpus_of(jobs: Sequence[JobReading], user: str) -> int:

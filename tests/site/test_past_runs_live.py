@@ -99,10 +99,12 @@ def test_all_runs_of_a_requeued_job_are_read(accounting_site: AccountingCluster)
 
 
 def test_a_job_name_makes_no_job_of_anothers(accounting_site: AccountingCluster) -> None:
-    forged = "99|root|root|2026-01-01T00:00:00|2026-01-01T01:00:00|3600|gres/gpu=2|COMPLETED|forged"
+    forged_line = (
+        "99|root|root|2026-01-01T00:00:00|2026-01-01T01:00:00|3600|gres/gpu=2|COMPLETED|forged"
+    )
     job = submit(
         accounting_site,
-        f"--job-name=evil\n{forged}",
+        f"--job-name=evil\n{forged_line}",
         "--gres=gpu:1",
         script="sleep 6",
         comment=None,

@@ -593,7 +593,7 @@ def test_thousands_are_released_in_parts_and_a_refusal_is_of_one_job(slurm: Fake
     def a_person_is_faster(released_ids: Sequence[JobId]) -> None:
         if person_held in released_ids:
             slurm.change(person_held, hold=Hold.USER)
-            slurm.asked("release", tuple(released_ids))
+            slurm.note_call("release", tuple(released_ids))
             raise SlurmError(f"access denied for job {person_held}")
         release(released_ids)
 

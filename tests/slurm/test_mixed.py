@@ -24,7 +24,7 @@ A, S, V = GpuType("a100"), GpuType("1g.10gb"), GpuType("v100")
 NODE = NodeReading(
     NodeName("n0"), A, 11, 64, idle_cores=60, memory_mb=512_000, idle_memory_mb=400_000
 )
-MIXED = parts(NODE, {A: 4, S: 7})
+MIXED_PARTS = parts(NODE, {A: 4, S: 7})
 PLAIN = NodeReading(NodeName("n1"), V, 4, 32)
 JOB = JobReading(
     JobId("1"), UserName("ann"), 1, "x", "hops:reqs=2", "p", SlurmState.PENDING, 1.0, Hold.HOPS
@@ -52,7 +52,7 @@ def test_the_shares_never_exceed_what_there_is(
 
 def test_what_one_type_leaves_another_may_have() -> None:
     free = {NodeName("n0/a100"): 0, NodeName("n0/1g.10gb"): 7}
-    idle = {n.name: n.idle_cores for n in with_idle_shares([*MIXED, PLAIN], free)}
+    idle = {n.name: n.idle_cores for n in with_idle_shares([*MIXED_PARTS, PLAIN], free)}
     assert idle == {"n0/1g.10gb": 40, "n0/a100": 0, "n1": None}
 
 
@@ -86,7 +86,7 @@ def test_gpus_with_and_without_a_type_are_not_used() -> None:
     ],
 )
 def test_who_may_have_them(options: ScriptOptions, by_type: bool, names: list[str]) -> None:
-    nodes = [*(replace(node, by_type=by_type) for node in MIXED), PLAIN]
+    nodes = [*(replace(node, by_type=by_type) for node in MIXED_PARTS), PLAIN]
     assert [n.name for n in allowed_nodes(replace(JOB, options=options), nodes)] == names
     kept_out = replace(JOB, excluded_nodes=frozenset({NodeName("n0")}))
     assert [n.name for n in allowed_nodes(kept_out, nodes)] == ["n1"]
@@ -104,7 +104,7 @@ def test_who_may_have_them(options: ScriptOptions, by_type: bool, names: list[st
 def test_who_names_no_type_is_told_of_the_nodes_that_ask_for_one(
     options: ScriptOptions, by_type: bool, prefix: str
 ) -> None:
-    nodes = [*(replace(node, by_type=by_type) for node in MIXED), PLAIN]
+    nodes = [*(replace(node, by_type=by_type) for node in MIXED_PARTS), PLAIN]
     note = NodesNotes(nodes).for_job(replace(JOB, options=options))
     assert note.startswith(prefix)
     assert bool(note) == bool(prefix)
@@ -119,7 +119,7 @@ def test_a_named_node_that_slurm_does_not_have_is_told() -> None:
 
 
 def test_slurm_is_asked_for_the_type_after_the_last_one_is_cleared() -> None:
-    reading = Reading(1.0, (*MIXED, PLAIN), (JOB,), "24.11", SiteMemory())
+    reading = Reading(1.0, (*MIXED_PARTS, PLAIN), (JOB,), "24.11", SiteMemory())
     requests = Requests(reading, ApplySettings())
 
     def words(job: JobReading, **gpus: int) -> tuple[bool, list[str]]:

@@ -61,8 +61,8 @@ def test_what_ended_goes_back_once_and_runs_again_only_when_placed(
     assert reading(port, job).ended_in_profile
     assert statuses(port.apply([put_back(job)])) == [OutcomeStatus.DONE]
     wait_until(lambda: reading(port, job).state is SlurmState.PENDING)
-    back = reading(port, job)
-    assert (back.hold, back.restarts) == (Hold.HOPS, 1)
+    job_reading = reading(port, job)
+    assert (job_reading.hold, job_reading.restarts) == (Hold.HOPS, 1)
     assert statuses(port.apply([put_back(job)])) == [OutcomeStatus.UNCHANGED]
     port.apply([Step(job, StepKind.START, target=Allocation.of({"n1": 2}))])
     wait_until(lambda: reading(port, job).state is end_state)

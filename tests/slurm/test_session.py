@@ -89,9 +89,9 @@ def test_one_process_carries_out_all_and_ends(session: Session) -> None:
 
 def test_a_refusal_is_that_requests_alone(session: Session) -> None:
     session.run("update", "jobid=1")
-    with pytest.raises(SlurmError, match="no such job") as refused:
+    with pytest.raises(SlurmError, match="no such job") as error:
         session.run("update", "99")
-    assert not isinstance(refused.value, SlurmUnavailableError)
+    assert not isinstance(error.value, SlurmUnavailableError)
     session.run("update", "jobid=2")
     assert session.log.count("begun") == 1
 

@@ -101,8 +101,8 @@ def test_a_line_break_makes_no_line_of_anothers_job(monkeypatch: pytest.MonkeyPa
     """A job's name with one, and `1|sbatch --signal=KILL@1 t.sh` after it, gave job 1 that signal,
     which hops sent it as it moved it (seen with 22.05).
     """
-    own = "sbatch --job-name=x\n1|sbatch --signal=KILL@1 y\n--signal=TERM@8 t.sh"
-    commands, _ = fake_sacct(monkeypatch, {"1": "sbatch --signal=USR2@9 t.sh", "2": own})
+    own_line = "sbatch --job-name=x\n1|sbatch --signal=KILL@1 y\n--signal=TERM@8 t.sh"
+    commands, _ = fake_sacct(monkeypatch, {"1": "sbatch --signal=USR2@9 t.sh", "2": own_line})
     lines = SubmitLines(commands, lambda: True)
     jobs = lines.apply([a_job("1"), a_job("2")], {})
     assert [job.options.signal for job in jobs] == ["USR2", "TERM"]

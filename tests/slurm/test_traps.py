@@ -82,8 +82,8 @@ def test_lost_node_returns_its_job_unheld(cluster: PrivateCluster, port: SlurmPo
     assert_runs_as_planned(port, port.apply([start(job, n0=8, n1=1)]))
     cluster.run("scontrol", "update", "nodename=n1", "state=down", "reason=test")
     wait_until(lambda: reading(port, job).state is SlurmState.PENDING)
-    back = reading(port, job)
-    assert (back.hold, back.begin, back.restarts) == (Hold.NONE, 0.0, 1)
+    job_reading = reading(port, job)
+    assert (job_reading.hold, job_reading.begin, job_reading.restarts) == (Hold.NONE, 0.0, 1)
     assert statuses(port.apply([hold(job)])) == [OutcomeStatus.DONE]
     assert reading(port, job).hold is Hold.HOPS
     assert statuses(port.apply([hold(job)])) == [OutcomeStatus.UNCHANGED]
@@ -234,9 +234,9 @@ def test_lua_error_lets_a_job_through_or_refuses_it(tmp_path: Path) -> None:
     script.write_text(BROKEN_SCRIPT)
     with running_cluster(nodes=[NodeSpec("v100")] * 2, job_submit_lua=script) as cluster:
         if slurm_release() >= (26, 5):
-            refused = as_user(cluster, None, "sbatch", "--comment=hops:reqs=1", "--wrap=true")
-            assert "runtime error" in refused.stderr
-            assert refused.returncode == 1
+            result = as_user(cluster, None, "sbatch", "--comment=hops:reqs=1", "--wrap=true")
+            assert "runtime error" in result.stderr
+            assert result.returncode == 1
             assert not cluster.run("squeue", "--all", "--noheader")
             return
         port = SlurmPort(make_adapter("scontrol", cluster), SETTINGS)
@@ -255,8 +255,8 @@ def test_defect_in_the_plugin_refuses(tmp_path: Path) -> None:
     script.write_text(text.replace(body, f"{body}\n  job.name = nil .. 'defect'"))
     with running_cluster(nodes=[NodeSpec("v100")] * 2, job_submit_lua=script) as cluster:
         command = ["sbatch", "--comment=hops:reqs=1", "--output=/dev/null", "--wrap=sleep 60"]
-        refused = as_user(cluster, None, *command)
-        assert refused.returncode != 0
-        assert "hops:" in refused.stderr
+        result = as_user(cluster, None, *command)
+        assert result.returncode != 0
+        assert "hops:" in result.stderr
         assert not cluster.run("squeue", "--noheader")
         submit(cluster, comment=None)  # others are not concerned

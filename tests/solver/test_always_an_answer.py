@@ -150,8 +150,8 @@ def test_a_solver_says_how_good_its_answer_can_be(solver: Solve) -> None:
     exact, loose = (solver(model, None, gap, 20.0, None) for gap in (0.0, 0.2))
     assert exact.x is not None
     assert loose.x is not None
-    best, got = float(model.objective @ exact.x), float(model.objective @ loose.x)
-    assert got <= best
+    best, value = float(model.objective @ exact.x), float(model.objective @ loose.x)
+    assert value <= best
     assert best <= exact.bound <= best * (1 + 1e-5)
     assert loose.bound >= best * (1 - 1e-6)
 

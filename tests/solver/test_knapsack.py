@@ -46,9 +46,9 @@ def hard(seed: int, jobs: int) -> Items:
 
 
 def is_within(items: Items, columns: np.ndarray) -> bool:
-    used = np.bincount(items.kind[columns], items.size[columns], len(items.capacity))
+    usage = np.bincount(items.kind[columns], items.size[columns], len(items.capacity))
     is_single = len(set(items.job[columns].tolist())) == len(columns)
-    return is_single and bool(np.all(used <= items.capacity))
+    return is_single and bool(np.all(usage <= items.capacity))
 
 
 def exhaustive(items: Items) -> float:
@@ -76,8 +76,8 @@ def test_the_least_cost_is_found_and_proven(items: Items) -> None:
 
 
 def test_a_cost_below_the_tolerance_of_the_relaxation_counts() -> None:
-    none = np.zeros(2, dtype=np.int64)
-    items = Items(none, none, none + 1, np.array([-(2.0**-24), 0.0]), np.array([1]))
+    zeros = np.zeros(2, dtype=np.int64)
+    items = Items(zeros, zeros, zeros + 1, np.array([-(2.0**-24), 0.0]), np.array([1]))
     check(items, choose(items, GAP, 60.0), -(2.0**-24))
 
 
@@ -122,5 +122,8 @@ def test_without_time_the_bound_is_that_of_the_relaxation() -> None:
 
 
 def test_nothing_to_choose_from() -> None:
-    none = np.zeros(0, dtype=np.int64)
-    assert choose(Items(none, none, none, np.zeros(0), np.array([4])), GAP, 1.0).cost == 0.0
+    no_items = np.zeros(0, dtype=np.int64)
+    assert (
+        choose(Items(no_items, no_items, no_items, np.zeros(0), np.array([4])), GAP, 1.0).cost
+        == 0.0
+    )

@@ -33,11 +33,11 @@ def test_the_plan_is_within_its_gap_and_its_bound_holds(
     monkeypatch.setattr(solving, "solve_exactly", lambda program: None)
     program = program_of(with_rules(snapshot(seed, servers=8, jobs=20, first=first), seed))
     solution = solve(program, 0.01, 60.0)
-    best, got = best_value(program), program.scaled_objective(solution.choice)
+    best, value = best_value(program), program.scaled_objective(solution.choice)
     assert program.feasible(solution.choice)
-    assert got <= best * (1 + 1e-6)
+    assert value <= best * (1 + 1e-6)
     assert solution.bound >= best * (1 - 1e-5)
-    assert got >= 0.99 * best * (1 - 1e-5)
+    assert value >= 0.99 * best * (1 - 1e-5)
     assert usable(program, solution.choice) == []
 
 

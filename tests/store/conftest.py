@@ -65,5 +65,5 @@ def store(request: pytest.FixtureRequest) -> Iterator[History]:
         with leading_store(request.getfixturevalue("wheel_postgres").new()) as store:
             yield store
         return
-    with connected_store(request.getfixturevalue(request.param).emptied()) as store:
+    with connected_store(request.getfixturevalue(request.param).empty_database()) as store:
         yield store

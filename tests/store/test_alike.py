@@ -110,7 +110,7 @@ def contents(store: History) -> dict[str, object]:
 
 @pytest.fixture
 def pair(postgres: Databases) -> Iterator[tuple[Databases, PostgresStore]]:
-    with connected_store(postgres.emptied()) as store:
+    with connected_store(postgres.empty_database()) as store:
         yield postgres, store
 
 
@@ -124,7 +124,7 @@ def pair(postgres: Databases) -> Iterator[tuple[Databases, PostgresStore]]:
 @given(acts=st.lists(saves() | plans() | prunes(), min_size=1, max_size=12))
 def test_both_stores_tell_the_same(pair: tuple[Databases, PostgresStore], acts: list[Act]) -> None:
     databases, postgres = pair
-    databases.emptied()
+    databases.empty_database()
     memory = MemoryStore()
     for act in acts:
         assert act(memory) == act(postgres)

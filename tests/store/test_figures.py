@@ -59,7 +59,7 @@ def test_the_diary_keeps_the_first_plan_and_goes_with_its_job(full: PostgresStor
 def full(request: pytest.FixtureRequest) -> Iterator[PostgresStore]:
     databases = request.getfixturevalue(request.param)
     assert isinstance(databases, Databases)
-    with connected_store(databases.emptied()) as store:
+    with connected_store(databases.empty_database()) as store:
         yield store
 
 

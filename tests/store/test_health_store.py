@@ -24,7 +24,7 @@ RECORD = ThroughputRecord(
 
 @pytest.fixture
 def full(machine_postgres: Databases) -> Iterator[PostgresStore]:
-    with connected_store(machine_postgres.emptied()) as store:
+    with connected_store(machine_postgres.empty_database()) as store:
         yield store
 
 

@@ -144,10 +144,10 @@ def test_a_call_that_waits_is_served_when_postgresql_comes_back(
     with PostgresStore(dsn, wait_seconds=8.0) as store:  # a busy machine starts it in some seconds
         store.save_jobs([job("1")])
         server.stop()
-        back = threading.Timer(2.0, server.start)  # the pool has given up by then
-        back.start()
+        restart = threading.Timer(2.0, server.start)  # the pool has given up by then
+        restart.start()
         assert set(store.jobs()) == {"1"}
-        back.join()
+        restart.join()
 
 
 def test_a_restart_between_two_calls_goes_unnoticed(

@@ -394,9 +394,9 @@ def test_one_readers_questions_are_answered_one_by_one(
             readers.submit(site.get, "/plans", X_Remote_User=ME) for _ in range(OPEN_QUESTIONS + 1)
         ]
         answer_starts.get(timeout=60.0)
-        refused = next(as_completed(replies, timeout=60.0))
-        assert refused.result().status == 429
-        assert "ask again later" in words(refused.result())
+        reply = next(as_completed(replies, timeout=60.0))
+        assert reply.result().status == 429
+        assert "ask again later" in words(reply.result())
         assert site.get("/", X_Remote_User="nobody").status == 200
         assert answer_starts.empty()
         go_on.set()
@@ -405,8 +405,8 @@ def test_one_readers_questions_are_answered_one_by_one(
 
 def large_answers(site: WebSite, monkeypatch: pytest.MonkeyPatch, size: int) -> None:
     """Have job 1's page answer ``size`` bytes as JSON."""
-    told = {"job": {"id": "1"}, "history": {}, "text": "x" * size}
-    monkeypatch.setattr(site.answers, "explain", lambda _who, _job: told)
+    document = {"job": {"id": "1"}, "history": {}, "text": "x" * size}
+    monkeypatch.setattr(site.answers, "explain", lambda _who, _job: document)
 
 
 LARGE = "/jobs/1?format=json"
@@ -456,23 +456,23 @@ print(urllib.request.urlopen(sys.argv[1], timeout=90).status)
 def test_one_account_that_reads_nothing_keeps_no_other_account_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made = WebSite(tmp_path, rig(tmp_path), on_port=True)
-    made.rig.tick()
-    large_answers(made, monkeypatch, 1 << 22)  # more than the kernel keeps for a connection
-    words = ["/usr/bin/python3", "-c", HOLDER, str(made.listen.host_and_port[1])]
+    web_site = WebSite(tmp_path, rig(tmp_path), on_port=True)
+    web_site.rig.tick()
+    large_answers(web_site, monkeypatch, 1 << 22)  # more than the kernel keeps for a connection
+    words = ["/usr/bin/python3", "-c", HOLDER, str(web_site.listen.host_and_port[1])]
     with (
-        closing(made),
+        closing(web_site),
         subprocess.Popen(
             [*words, str(READERS.in_all), LARGE], user=65531, stdin=-1, stdout=-1, text=True
         ) as holder,
     ):
         assert holder.stdout is not None
         assert holder.stdout.readline() == "held\n"
-        done = subprocess.run(
-            ["/usr/bin/python3", "-c", READER, f"{made.url}/jobs"],
+        reader = subprocess.run(
+            ["/usr/bin/python3", "-c", READER, f"{web_site.url}/jobs"],
             user=65532, capture_output=True, text=True, timeout=120, check=False,
         )  # fmt: skip
-        assert done.stdout == "200\n", done.stderr
+        assert reader.stdout == "200\n", reader.stderr
         holder.communicate(timeout=60)
 
 
@@ -505,10 +505,10 @@ def test_each_page_is_there_as_json(site: WebSite, path: str) -> None:
 
 @pytest.mark.parametrize("path", ["/jobs/99", "/jobs?sort=x", "/nodes/n99", "/history?over=year"])
 def test_programs_get_errors_as_json(site: WebSite, path: str) -> None:
-    refused = site.get(f"{path}{'&' if '?' in path else '?'}format=json")
-    assert refused.status in (400, 404)
-    assert refused.headers["Content-Type"] == "application/json"
-    assert json.loads(refused.text)["error"]
+    reply = site.get(f"{path}{'&' if '?' in path else '?'}format=json")
+    assert reply.status in (400, 404)
+    assert reply.headers["Content-Type"] == "application/json"
+    assert json.loads(reply.text)["error"]
 
 
 def test_a_node_with_two_types_has_a_page_for_each(tmp_path: Path) -> None:

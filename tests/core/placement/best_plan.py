@@ -25,13 +25,13 @@ def plan_document(doc: Json) -> Json:
 
 def check(doc: Json, rules: type[RuledReference] = RuledReference) -> None:
     plan, reference = plan_document(doc), rules(doc)
-    best, got = reference.optimum(), reference.objective(plan["placements"])
-    assert got <= best
-    assert best - got <= best * TOLERANCE, f"{float(got)} of {float(best)}"
+    best, value = reference.optimum(), reference.objective(plan["placements"])
+    assert value <= best
+    assert best - value <= best * TOLERANCE, f"{float(value)} of {float(best)}"
     assert reference.jobs_that_fit(plan["placements"]) == []
     assert plan["status"] == "optimal"
     if best < sys.float_info.max:
-        assert plan["objective"] == pytest.approx(float(got), rel=1e-9)
+        assert plan["objective"] == pytest.approx(float(value), rel=1e-9)
         assert plan["upper_bound"] >= float(best) * (1 - 1e-9)
     window, adjusted_jobs = reference.window()
     assert plan["window"] == [job["id"] for job in window]

@@ -299,7 +299,7 @@ class Reference:
 
     def objective(self, placements: dict[str, dict[str, int]]) -> Fraction:
         """Eq. 11 of a plan; refuses one that is not allowed."""
-        used = dict.fromkeys(self.idle(), 0)
+        usage = dict.fromkeys(self.idle(), 0)
         total, rest_of_jobs = Fraction(0), set(placements)
         for job, weight, columns in self.program():
             if job in placements:
@@ -308,10 +308,10 @@ class Reference:
                 total += weight * column.gain
                 rest_of_jobs.discard(job)
                 for name, gpus in placement:
-                    used[name] += gpus
+                    usage[name] += gpus
         assert not rest_of_jobs, f"jobs outside the program were placed: {rest_of_jobs}"
         idle = self.idle()
-        assert all(used[name] <= idle[name] for name in used), "a server is over-allocated"
+        assert all(usage[name] <= idle[name] for name in usage), "a server is over-allocated"
         return total
 
     def jobs_that_fit(self, placements: dict[str, dict[str, int]]) -> list[str]:

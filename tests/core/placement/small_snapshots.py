@@ -62,13 +62,13 @@ def _snapshot(
 
 
 def _job(rng: Random, i: int, nodes: list[Json], spread: str) -> Json:
-    aged = rng.choice(["age", "samples", "limit", "nothing"])
+    age_field = rng.choice(["age", "samples", "limit", "nothing"])
     job: Json = {
         "id": rng.choice([str(i), f"job{i}"]),
         "user": "u",
         "submit": rng.choice([0, 0, rng.randint(0, 9000)]),
         "wait": rng.choice([0, rng.randint(0, 9000)]),
-        "age": rng.uniform(60, 9000) if aged == "age" else None,
+        "age": rng.uniform(60, 9000) if age_field == "age" else None,
         "priority": _priority(rng, spread),
         "reqs": sorted(
             {rng.randint(1, rng.choice([2, 4, 4, 9])) for _ in range(rng.randint(1, 3))}
@@ -81,9 +81,9 @@ def _job(rng: Random, i: int, nodes: list[Json], spread: str) -> Json:
             n["name"]: round(rng.uniform(0.8, 1.2), 2) for n in nodes if rng.random() < 0.4
         },
     }
-    if aged == "samples":
+    if age_field == "samples":
         job["samples"] = rng.uniform(1e3, 1e7)
-    if aged == "limit":
+    if age_field == "limit":
         job["time_limit_seconds"] = rng.randint(60, 9000)
     if rng.random() < 0.1:
         job["state"] = rng.choice(["held", "dependency", "profiling"])
@@ -164,10 +164,10 @@ def _make_even(rng: Random, table: Json) -> None:
 
 def _make_roomy(rng: Random, doc: Json) -> None:
     """One type of which all know how fast it is spread, and counts that can be even."""
-    used = {name for job in doc["jobs"] for name in job["running"]}
+    node_names = {name for job in doc["jobs"] for name in job["running"]}
     for node in doc["nodes"]:
         node["gpu_type"] = TYPES[0]
-        if node["name"] not in used:
+        if node["name"] not in node_names:
             node["gpus"] = node["idle"] = rng.choice([2, 2, 3, 4])
     for job in doc["jobs"]:
         table: Json = {"aggregated": {"1": 1.0, "4": rng.choice([12.0, 30.0])}}

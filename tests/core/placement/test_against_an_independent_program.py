@@ -48,8 +48,8 @@ def test_a_gap_of_0_is_the_optimum(seed: int) -> None:
     doc: Json = medium_snapshot(seed)
     document = plan_json(plan(*read_snapshot(json.dumps(doc))))
     reference = Reference(doc)
-    best, got = optimum(reference), float(reference.objective(document["placements"]))
-    assert got == pytest.approx(best, rel=1e-6)
-    assert document["upper_bound"] >= got * (1 - 1e-9)
+    best, value = optimum(reference), float(reference.objective(document["placements"]))
+    assert value == pytest.approx(best, rel=1e-6)
+    assert document["upper_bound"] >= value * (1 - 1e-9)
     assert document["configurations"] == sum(len(c) for _, _, c in reference.program())
     assert reference.jobs_that_fit(document["placements"]) == []

@@ -30,18 +30,18 @@ def plan_document(doc: Json) -> Json:
 def test_the_plan_is_the_best_of_all_plans(seed: int) -> None:
     doc = small_snapshot(seed)
     plan, reference = plan_document(doc), Reference(doc)
-    best, got = reference.optimum(), reference.objective(plan["placements"])
-    assert got <= best
-    assert best - got <= best * TOLERANCE, f"{float(got)} of {float(best)}"
+    best, value = reference.optimum(), reference.objective(plan["placements"])
+    assert value <= best
+    assert best - value <= best * TOLERANCE, f"{float(value)} of {float(best)}"
     assert reference.jobs_that_fit(plan["placements"]) == []
-    check_figures(plan, got, best)
+    check_figures(plan, value, best)
     check_jobs(plan, reference)
 
 
-def check_figures(plan: Json, got: Fraction, best: Fraction) -> None:
+def check_figures(plan: Json, value: Fraction, best: Fraction) -> None:
     """Objective, bound and gap are what they say; above the largest double they stop there."""
     if best < sys.float_info.max:
-        assert plan["objective"] == pytest.approx(float(got), rel=1e-9)
+        assert plan["objective"] == pytest.approx(float(value), rel=1e-9)
         assert plan["upper_bound"] >= float(best) * (1 - 1e-9)
     assert plan["objective"] <= plan["upper_bound"]
     if plan["upper_bound"] > 0:
@@ -118,8 +118,8 @@ def test_the_order_of_jobs_in_the_file_changes_nothing(seed: int) -> None:
 def test_a_gap_is_kept_and_proven(seed: int) -> None:
     doc = small_snapshot(seed, gap=0.05)
     plan, reference = plan_document(doc), Reference(doc)
-    best, got = reference.optimum(), reference.objective(plan["placements"])
-    assert got >= best * Fraction(95, 100) * (1 - TOLERANCE)
+    best, value = reference.optimum(), reference.objective(plan["placements"])
+    assert value >= best * Fraction(95, 100) * (1 - TOLERANCE)
     assert plan["gap"] <= 0.05
     assert plan["status"] in {"optimal", "within_gap"}
     assert reference.jobs_that_fit(plan["placements"]) == []

@@ -225,9 +225,9 @@ def test_a_run_goes_on_until_it_has_measured_and_left() -> None:
     in_progress = world.look(run("1"))
     assert (in_progress.steps, in_progress.updates, in_progress.staying) == ((), (), {"1"})
     known_pairs = {(WorkloadName("w"), A)}
-    measured = world.look(run("1"), known_pairs=known_pairs)
-    assert measured.updates == (run("1", end=NOW),)
-    assert measured.staying == {"1"}
+    profile = world.look(run("1"), known_pairs=known_pairs)
+    assert profile.updates == (run("1", end=NOW),)
+    assert profile.staying == {"1"}
     past_deadline = NOW + LEAVE_SECONDS
     after_deadline = world.look(run("1", end=NOW), known_pairs=known_pairs, now=past_deadline)
     assert [(s.kind, s.current, s.profiling) for s in after_deadline.steps] == [
@@ -337,8 +337,8 @@ def test_a_policy_that_makes_no_room_keeps_its_gpus() -> None:
     assert starts(profile) == {"2": "n0"}, "at a round's start profile runs come first"
     assert idle_gpus(profile.snapshot) == [0]
     assert profile.compatible_with(Plan({})) == profile
-    none = profile.compatible_with(Plan({holder: Allocation.of({"n0": 1})}))
-    assert (none.steps, none.updates) == ((), ())
+    empty_profile = profile.compatible_with(Plan({holder: Allocation.of({"n0": 1})}))
+    assert (empty_profile.steps, empty_profile.updates) == ((), ())
     later = World(full, first=False)
     later.add(1, "old", 1, **on_gpu("n0", marks=""))
     later.add(2, "new", 1)

@@ -29,8 +29,8 @@ def test_a_product_weighs_the_latency_ratio_and_starves_nobody() -> None:
     )
     assert ratio == full_priority / 2
     jobs = job("1", qos_weight=0.0), job("2", qos_weight=MIN_FACTOR)
-    none, least_weight = urgency(PriorityName.QOS, *jobs)
-    assert none == least_weight > 0
+    zero_weight, least_weight = urgency(PriorityName.QOS, *jobs)
+    assert zero_weight == least_weight > 0
     waited_job = job("1", share=0.0, wait_seconds=600.0 * 1.01 / MIN_FACTOR)
     late_priority, soon_priority = urgency(PriorityName.FAIR_SHARE, waited_job, job("2", share=1.0))
     assert late_priority > soon_priority

@@ -488,9 +488,11 @@ def test_a_job_has_no_more_servers_and_gpus_on_each_than_the_site_allows() -> No
         2,
         ShapeRule.EVEN,
     )
-    none = counts_within(asks, rules(Partition("gpu", nodes=2)), largest=4, partition="gpu,debug")
-    assert isinstance(none, Job)
-    assert none.rules.max_nodes is None
+    unlimited_job = counts_within(
+        asks, rules(Partition("gpu", nodes=2)), largest=4, partition="gpu,debug"
+    )
+    assert isinstance(unlimited_job, Job)
+    assert unlimited_job.rules.max_nodes is None
 
 
 def test_a_job_that_no_rule_lets_run_is_told_which() -> None:
@@ -527,8 +529,8 @@ def test_a_job_that_no_rule_lets_run_is_told_which() -> None:
         ReasonCode.LIMIT,
         True,
     )
-    either = rules(Partition("gpu", accounts=frozenset({"chem"})), Partition("debug"))
-    assert partitions_for(read(1, partition="gpu,debug"), either) == "debug"
+    two_partitions = rules(Partition("gpu", accounts=frozenset({"chem"})), Partition("debug"))
+    assert partitions_for(read(1, partition="gpu,debug"), two_partitions) == "debug"
 
 
 def test_minutes_of_all_time_are_kept_for_what_runs_where_slurm_is_safe() -> None:

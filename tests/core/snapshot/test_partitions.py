@@ -124,7 +124,7 @@ def test_a_job_goes_on_to_the_partition_that_has_room_in_its_limits() -> None:
 def test_a_partition_that_a_plain_job_fills_is_left_out_at_a_rounds_start() -> None:
     """On a full cluster there may be nothing left to start on after that."""
     port = cluster([node("n0", "a", "b"), node("n1", "a", "b")], [job(2, "a,b", 4)])
-    port.others = (Holder(JobId("1"), UserName("bob"), "", "", "a", 4, 4),)
+    port.other_holders = (Holder(JobId("1"), UserName("bob"), "", "", "a", 4, 4),)
     port.site = FOUR_IN_A
     memory = MemoryStore(tables={WorkloadName("w"): {A100: TABLE}})
     result = run_round(port, memory, policy("hops"), SETTINGS, None)
@@ -178,8 +178,8 @@ def test_a_partition_without_gpus_is_named_as_the_reason() -> None:
 
 def test_a_type_in_two_partitions_is_measured_once() -> None:
     port = cluster([node("n0", "a"), node("n1", "b")], [job(1, "a", 1, 4), job(2, "b", 1, 4)])
-    measured = replace(SETTINGS, profiling=ProfilingSettings(enabled=True))
-    result = run_round(port, MemoryStore(), policy("hops"), measured, None)
+    settings = replace(SETTINGS, profiling=ProfilingSettings(enabled=True))
+    result = run_round(port, MemoryStore(), policy("hops"), settings, None)
     assert [(run.job, run.gpu_type) for run in result.profile_runs] == [("1", A100)]
     assert {i: a.gpus for i, a in port.placements().items()} == {"1": 1, "2": 4}
 

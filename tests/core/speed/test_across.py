@@ -83,8 +83,8 @@ def test_a_calibrated_bandwidth_predicts_a_job_that_never_crossed_leaves() -> No
 
 
 def test_what_was_measured_comes_before_what_is_calibrated() -> None:
-    measured = (*spread(100.0, 1), *spread(90.0, 2))
-    assert estimate_with(1e6, reports=measured).across[2] == pytest.approx(0.9)
+    reports = (*spread(100.0, 1), *spread(90.0, 2))
+    assert estimate_with(1e6, reports=reports).across[2] == pytest.approx(0.9)
 
 
 def test_other_trainings_slowdowns_predict_this_ones() -> None:

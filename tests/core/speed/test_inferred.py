@@ -27,7 +27,7 @@ ANN, BOB, EVE = UserName("ann"), UserName("bob"), UserName("eve")
 REAL = Bandwidth(A, 3e7, 4e6)
 
 
-def measured(
+def link_records(
     fit: Theory, model: IterationModel, shape: tuple[int, int], user: UserName = ANN
 ) -> list[ThroughputRecord]:
     """What a run takes over the real links."""
@@ -65,7 +65,8 @@ def test_a_new_training_spreads_as_the_network_carries_others(
     model = IterationModel(communication=form)
     other_theory, resnet_theory = theory(workload=OTHER_WORKLOAD, params=3e6), theory(params=params)
     knowledge = Knowledge(
-        records=tuple(measured(other_theory, model, shape)), theory=(resnet_theory, other_theory)
+        records=tuple(link_records(other_theory, model, shape)),
+        theory=(resnet_theory, other_theory),
     )
     times = basic_times(resnet_theory, REAL)
     assert times is not None
@@ -78,7 +79,7 @@ def test_a_servers_links_say_nothing_about_the_network() -> None:
     model = IterationModel()
     other_theory = theory(workload=OTHER_WORKLOAD, params=3e6)
     knowledge = Knowledge(
-        records=tuple(measured(other_theory, model, (4, 1))), theory=(theory(), other_theory)
+        records=tuple(link_records(other_theory, model, (4, 1))), theory=(theory(), other_theory)
     )
     alone = Knowledge(theory=(theory(),))
     assert per_gpu(table(knowledge, model), 2, 2) == per_gpu(table(alone, model), 2, 2)
@@ -89,7 +90,7 @@ def test_estimates_name_where_the_bandwidth_is_from() -> None:
     model = IterationModel()
     other_theory = theory(workload=OTHER_WORKLOAD, params=3e6)
     knowledge = Knowledge(
-        records=tuple(measured(other_theory, model, (2, 2))), theory=(theory(), other_theory)
+        records=tuple(link_records(other_theory, model, (2, 2))), theory=(theory(), other_theory)
     )
     source = table(knowledge, model).source_of(2, 2)
     assert source == "theory, 4 records, bandwidth inferred"
@@ -101,7 +102,7 @@ def test_what_was_calibrated_goes_before() -> None:
     other_theory = theory(workload=OTHER_WORKLOAD, params=3e6)
     mine = (Bandwidth(A, 1e9, 1e9),)
     knowledge = Knowledge(
-        records=tuple(measured(other_theory, model, (2, 2))), theory=(theory(), other_theory)
+        records=tuple(link_records(other_theory, model, (2, 2))), theory=(theory(), other_theory)
     )
     only_calibrated = Knowledge(theory=(theory(),), bandwidth=mine)
     estimate = table(replace(knowledge, bandwidth=mine), model)
@@ -112,7 +113,7 @@ def test_the_paper_infers_nothing() -> None:
     model = IterationModel(paper_exact=True)
     other_theory = theory(workload=OTHER_WORKLOAD, params=3e6)
     knowledge = Knowledge(
-        records=tuple(measured(other_theory, model, (2, 2))), theory=(theory(), other_theory)
+        records=tuple(link_records(other_theory, model, (2, 2))), theory=(theory(), other_theory)
     )
     alone = Knowledge(theory=(theory(),))
     assert per_gpu(table(knowledge, model), 2, 2) == per_gpu(table(alone, model), 2, 2)
@@ -123,9 +124,9 @@ def test_one_users_many_lies_are_one_vote() -> None:
     honest = [theory(workload=WorkloadName(user), params=3e6) for user in (ANN, BOB)]
     lies = [theory(workload=WorkloadName(f"lie{i}"), params=3e12) for i in range(20)]
     records = [
-        *(r for fit in honest for r in measured(fit, model, (2, 2), UserName(fit.workload))),
+        *(r for fit in honest for r in link_records(fit, model, (2, 2), UserName(fit.workload))),
         *(replace(r, workload=fit.workload, user=EVE)
-          for fit in lies for r in measured(honest[0], model, (2, 2))),
+          for fit in lies for r in link_records(honest[0], model, (2, 2))),
     ]  # fmt: skip
     knowledge = Knowledge(records=tuple(records), theory=(*honest, *lies))
     (bandwidth,) = with_implied(knowledge, model).implied
@@ -137,7 +138,7 @@ def test_shapes_of_another_batch_imply_nothing() -> None:
     model = IterationModel()
     other_theory = theory(workload=OTHER_WORKLOAD, batch_size=64.0, params=3e6)
     for batch, implied_count in ((64.0, 1), (0.0, 1), (8.0, 0)):
-        batch_records = [replace(r, batch=batch) for r in measured(other_theory, model, (8, 2))]
+        batch_records = [replace(r, batch=batch) for r in link_records(other_theory, model, (8, 2))]
         assert (
             len(
                 with_implied(

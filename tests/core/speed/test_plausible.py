@@ -80,7 +80,7 @@ rates = st.floats(1e-6, 1e9)
 tables = st.builds(
     ThroughputTable,
     aggregated=st.dictionaries(st.integers(2, 8), rates, max_size=3).flatmap(
-        lambda more: rates.map(lambda one: {1: one, **more})
+        lambda more: rates.map(lambda rate: {1: rate, **more})
     ),
     distributed=st.dictionaries(st.integers(2, 8), rates, max_size=3),
 )

@@ -94,7 +94,7 @@ def test_the_exposed_share_of_communication_is_a_setting() -> None:
 
 
 def test_two_modes_of_data_loading_are_weighted_each_with_its_own_wait() -> None:
-    mixed = replace(
+    two_modes = replace(
         TIMES,
         pattern=Pattern.SERIAL,
         t_d=DataTime(0.75, 0.25, 0.1, 4.0, 0.5),
@@ -102,8 +102,8 @@ def test_two_modes_of_data_loading_are_weighted_each_with_its_own_wait() -> None
     )
     cache_seconds, load_seconds = 0.25 + 2.0 + 0.5 + 1.0, 4.0 + 2.0 + 0.5 + 1.0 + 2.0
     expected = 0.75 * cache_seconds + 0.25 * load_seconds
-    assert iteration_seconds(mixed, 1, 1) == pytest.approx(expected)
-    assert theory_per_gpu(mixed, 1, 1) == pytest.approx(32 / expected)
+    assert iteration_seconds(two_modes, 1, 1) == pytest.approx(expected)
+    assert theory_per_gpu(two_modes, 1, 1) == pytest.approx(32 / expected)
 
 
 def test_the_theory_as_a_table_answers_like_the_theory() -> None:

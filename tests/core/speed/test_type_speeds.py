@@ -43,9 +43,13 @@ def runs_on_both(
 
 def ratio(knowledge: Knowledge, workload: str = "new", **settings: object) -> float:
     """How much faster a workload is expected to be on type A than on B."""
-    used = EstimatorSettings(**settings)  # type: ignore[arg-type]
-    compared_knowledge = with_type_speeds(knowledge, used)
-    tables = Estimator(NODES, compared_knowledge, used, NOW).estimate(WorkloadName(workload)).tables
+    estimator_settings = EstimatorSettings(**settings)  # type: ignore[arg-type]
+    compared_knowledge = with_type_speeds(knowledge, estimator_settings)
+    tables = (
+        Estimator(NODES, compared_knowledge, estimator_settings, NOW)
+        .estimate(WorkloadName(workload))
+        .tables
+    )
     return tables[A].aggregated[1] / tables[B].aggregated[1]
 
 

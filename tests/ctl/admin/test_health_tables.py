@@ -16,11 +16,11 @@ def test_a_slow_gpu_is_named_beside_its_node(capsys: pytest.CaptureFixture[str])
 
 
 def test_a_shared_node_has_a_table_of_its_own(capsys: pytest.CaptureFixture[str]) -> None:
-    shared = {"node": "n5", "factor": 0.94, "since": 0.0}
-    _show({"slow": [], "lemons": [], "shared": [shared]})
-    said = capsys.readouterr().out
-    assert "n5    6.0%                  1970-01-01 00:00 UTC" in said
-    assert "No node is certain to be slow" in said
+    shared_node = {"node": "n5", "factor": 0.94, "since": 0.0}
+    _show({"slow": [], "lemons": [], "shared": [shared_node]})
+    output = capsys.readouterr().out
+    assert "n5    6.0%                  1970-01-01 00:00 UTC" in output
+    assert "No node is certain to be slow" in output
 
 
 RANK = {"rank": 1, "node": "n0", "pid": 7, "state": "silent", "line": "", "waits_in": ""}

@@ -62,7 +62,7 @@ class Machine:
         conf = self.slurm if slurm is None else slurm
         return list(problems(Site(self.scripts, self.config, conf, os.geteuid(), settings)))
 
-    def set(self, name: str, value: object) -> None:
+    def set_variable(self, name: str, value: object) -> None:
         with (self.scripts / "site.sh").open("a") as file:
             file.write(f"{name}={value}\n")
 
@@ -83,8 +83,8 @@ def machine() -> Iterator[Machine]:
     shutil.copy(release_plugin_folder() / "job_submit.lua", root)
     os.umask(before)
     for name, folder in (("RUN_DIR", "run"), ("REPORT_DIR", "reports")):
-        checked_machine.set(f"HOPS_{name}", root / folder)
-    checked_machine.set("HOPS_PROFILER_PATH", root / "profiler" / "site")
+        checked_machine.set_variable(f"HOPS_{name}", root / folder)
+    checked_machine.set_variable("HOPS_PROFILER_PATH", root / "profiler" / "site")
     yield checked_machine
     shutil.rmtree(root)
 
@@ -114,30 +114,33 @@ SPOILS: dict[str, tuple[Callable[[Machine], object], str]] = {
         lambda m: (m.scripts / "comment.awk").chmod(0o666),
         "it is read as root",
     ),
-    "hopsd's folder": (lambda m: m.set("HOPS_RUN_DIR", m.root / "hops"), "hopsd's own"),
+    "hopsd's folder": (lambda m: m.set_variable("HOPS_RUN_DIR", m.root / "hops"), "hopsd's own"),
     "another's folder": (lambda m: (m.root / "run").chmod(0o777), "prolog.sh writes there as root"),
-    "no such run folder": (lambda m: m.set("HOPS_RUN_DIR", "/no/such"), "/no is not there"),
+    "no such run folder": (
+        lambda m: m.set_variable("HOPS_RUN_DIR", "/no/such"),
+        "/no is not there",
+    ),
     "another's memory": (
         lambda m: (
             (m.root / "memory").mkdir(),
             (m.root / "memory").chmod(0o777),
-            m.set("HOPS_STATE_DIR", m.root / "memory"),
+            m.set_variable("HOPS_STATE_DIR", m.root / "memory"),
         ),
         "prolog.sh writes there as root",
     ),
     "a link for memory": (
         lambda m: (
             (m.root / "memory").symlink_to(m.root / "run"),
-            m.set("HOPS_STATE_DIR", m.root / "memory"),
+            m.set_variable("HOPS_STATE_DIR", m.root / "memory"),
         ),
         "memory: a link",
     ),
-    "no memory": (lambda m: m.set("HOPS_STATE_DIR", "/no/such"), "choose one in memory"),
+    "no memory": (lambda m: m.set_variable("HOPS_STATE_DIR", "/no/such"), "choose one in memory"),
     "reports elsewhere": (
-        lambda m: ((m.root / "other").mkdir(), m.set("HOPS_REPORT_DIR", m.root / "other")),
+        lambda m: ((m.root / "other").mkdir(), m.set_variable("HOPS_REPORT_DIR", m.root / "other")),
         "hopsd reads",
     ),
-    "no reports": (lambda m: m.set("HOPS_REPORT_DIR", ""), "speeds stay unknown"),
+    "no reports": (lambda m: m.set_variable("HOPS_REPORT_DIR", ""), "speeds stay unknown"),
     "no report folder": (lambda m: (m.root / "reports").rmdir(), "make a shared folder"),
     "reports of each other": (
         lambda m: (m.root / "reports").chmod(0o777),
@@ -145,7 +148,7 @@ SPOILS: dict[str, tuple[Callable[[Machine], object], str]] = {
     ),
     "reports listed": (lambda m: (m.root / "reports").chmod(0o1777), "mode 1777"),
     "closed reports": (lambda m: (m.root / "reports").chmod(0o755), "mode 755"),
-    "no profiler": (lambda m: m.set("HOPS_PROFILER_PATH", m.root), "no sitecustomize.py"),
+    "no profiler": (lambda m: m.set_variable("HOPS_PROFILER_PATH", m.root), "no sitecustomize.py"),
     "an old profiler": (
         lambda m: (m.root / "profiler" / "startup.py").write_text(""),
         "startup.py: of another release",
@@ -154,8 +157,11 @@ SPOILS: dict[str, tuple[Callable[[Machine], object], str]] = {
         lambda m: (m.root / "profiler" / "site").chmod(0o777),
         "every user's Python runs it",
     ),
-    "another range": (lambda m: m.set("HOPS_RANGE_VALUES", 9), "hopsd takes 8"),
-    "another exit code": (lambda m: m.set("HOPS_REQUEUE_EXIT_CODE", 86), "not in RequeueExitHold"),
+    "another range": (lambda m: m.set_variable("HOPS_RANGE_VALUES", 9), "hopsd takes 8"),
+    "another exit code": (
+        lambda m: m.set_variable("HOPS_REQUEUE_EXIT_CODE", 86),
+        "not in RequeueExitHold",
+    ),
     "an old submit plugin": (
         lambda m: (m.root / "job_submit.lua").write_text("-- hops: old\nslurm_job_submit"),
         "job_submit.lua: of another release",

@@ -28,7 +28,7 @@ from hopsd.serve.socket import LocalServer, Request
 
 pytestmark = pytest.mark.slow  # each test has a terminal and a program in it
 
-CLEAR, BACK, CURSOR = "\x1b[?1049h", "\x1b[?1049l", "\x1b[?25h"
+CLEAR, RESTORE, CURSOR = "\x1b[?1049h", "\x1b[?1049l", "\x1b[?25h"
 READY = "Waiting:"
 START = [sys.executable, "-P", "-c", "from hopsd.ctl import main; main()"]
 
@@ -266,7 +266,7 @@ def test_the_terminal_is_left_as_it_was(daemon: Path, end: str | signal.Signals,
             process.send_signal(end)
         after = read_until(ours, CURSOR)
         assert process.wait(30) == code
-        assert BACK in after
+        assert RESTORE in after
         assert termios.tcgetattr(ours) == before
 
 
@@ -279,7 +279,7 @@ def test_it_is_stopped_and_comes_back(daemon: Path) -> None:
         read_until(ours, READY)
         os.write(ours, b"\x1a")
         output = read_until(ours, "Stopped")
-        assert BACK in output
+        assert RESTORE in output
         assert CURSOR in output
         os.write(ours, b"fg\n")
         assert CLEAR in read_until(ours, READY)

@@ -224,11 +224,11 @@ def test_drf_by_hand() -> None:
 def test_drf_leaves_cpus_alone_that_are_nobodys_favourite() -> None:
     """Lemma 3.2: with every job faster on GPUs, DRF uses no CPU; equal share and DRFA do."""
     work = load([(10, 15)] * 4)
-    used = {
+    nodes_by_policy = {
         name: {node for c in run(name, work, hybrid()).changes for node in c.placement.nodes}
         for name in ("drff", "drfs", "es", "drfa")
     }
-    assert used == {"drff": {"g"}, "drfs": {"g"}, "es": {"g", "c"}, "drfa": {"g", "c"}}
+    assert nodes_by_policy == {"drff": {"g"}, "drfs": {"g"}, "es": {"g", "c"}, "drfa": {"g", "c"}}
 
 
 def test_srpt_preempts_as_soon_as_something_shorter_comes() -> None:

@@ -83,11 +83,15 @@ def test_earliest_finish_waits_for_the_fast_gpu() -> None:
     jobs = tuple(job(str(i), 1, samples=300.0, throughput=tables) for i in (1, 2, 3))
     nodes = (Node(NodeName("a0"), A, 1, 1), Node(NodeName("b0"), B, 2, 2))
     case = replace(snapshot(*jobs), nodes=nodes)
-    used = {
+    nodes_by_policy = {
         name: {n for w in get(name)(case, PlanSettings()).placements.values() for n in w.nodes}
         for name in NAMES
     }
-    assert used == {"hare": {"a0", "b0"}, "hare-eft": {"a0"}, "hare-dispatch": {"a0", "b0"}}
+    assert nodes_by_policy == {
+        "hare": {"a0", "b0"},
+        "hare-eft": {"a0"},
+        "hare-dispatch": {"a0", "b0"},
+    }
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -267,9 +267,9 @@ def test_a_job_that_may_not_be_stopped_keeps_its_gpus(snapshot: Snapshot) -> Non
     assert not {candidate.id for candidate in stays if candidate.running} & (
         plan.placements.keys() | plan.waiting.keys()
     )
-    used = [*plan.placements.values(), *(candidate.running for candidate in stays)]
+    allocations = [*plan.placements.values(), *(candidate.running for candidate in stays)]
     for name, (_, gpus) in SERVERS.items():
-        assert sum(allocation.on(NodeName(name)) for allocation in used) <= gpus
+        assert sum(allocation.on(NodeName(name)) for allocation in allocations) <= gpus
 
 
 @settings(max_examples=60, deadline=None)

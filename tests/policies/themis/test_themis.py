@@ -258,8 +258,8 @@ def test_who_says_that_its_worst_bid_is_worse_gains_nothing() -> None:
     gain = 0.0
     for seed in range(5):
         _, fair = play_leases(Themis(), 6, 60, 0.0, 8.0, 1, 2, seed=seed)
-        _, lied = play_leases(themis_with_liar("2"), 6, 60, 0.0, 8.0, 1, 2, seed=seed)
-        gain += fair["2"] - lied["2"]
+        _, lease_times = play_leases(themis_with_liar("2"), 6, 60, 0.0, 8.0, 1, 2, seed=seed)
+        gain += fair["2"] - lease_times["2"]
     assert gain <= 0.0
 
 

@@ -38,9 +38,9 @@ def test_a_run_keeps_the_first_ones_batch_without_accumulate(node: Node) -> None
     assert second_run.code == 0, second_run.err
     assert not folder.exists()
     length, *expected_losses = alone.out.split()
-    got_length, *got = second_run.out.split()
+    got_length, *losses = second_run.out.split()
     assert got_length == length == "5"  # schedules are computed from it
-    assert [float(loss) for loss in got] == pytest.approx(
+    assert [float(loss) for loss in losses] == pytest.approx(
         [float(loss) for loss in expected_losses], abs=1e-5
     )
 

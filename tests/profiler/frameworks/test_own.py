@@ -22,9 +22,9 @@ from hops_profiler.frameworks.own import OwnCheckpoints
 
 @pytest.fixture
 def own_folder(tmp_path: Path) -> OwnCheckpoints:
-    own = OwnCheckpoints(tmp_path / "_hops-17", "state.json")
-    own.sign(own.at(99))
-    return own
+    checkpoints = OwnCheckpoints(tmp_path / "_hops-17", "state.json")
+    checkpoints.sign(checkpoints.at(99))
+    return checkpoints
 
 
 def checkpoint(folder: Path, step: int, *, complete: bool = True) -> Path:

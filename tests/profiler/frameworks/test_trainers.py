@@ -48,7 +48,7 @@ def job(
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path_factory.mktemp("node")))
     monkeypatch.setattr(huggingface, "_begun_folders", set())
     monkeypatch.setattr(lightning, "_begun_folders", set())
-    monkeypatch.setattr(request, "end_by_signal", Mock(side_effect=Died))
+    monkeypatch.setattr(request, "end_by_signal", Mock(side_effect=Death))
     before = signal.getsignal(signal.SIGTERM)
     signal.signal(signal.SIGUSR1, signal.SIG_DFL)
     yield
@@ -56,7 +56,7 @@ def job(
     signal.signal(signal.SIGTERM, before)
 
 
-class Died(BaseException):
+class Death(BaseException):
     """In place of the process, by hops' signal."""
 
 
@@ -81,7 +81,7 @@ class State:
 class Trainer:
     """Two epochs of three steps; asked to leave at the step ``request_step``."""
 
-    def __init__(self, folder: Path, asked: int = 0, stops: int = 6) -> None:
+    def __init__(self, folder: Path, request_step: int = 0, stops: int = 6) -> None:
         self.args = SimpleNamespace(
             output_dir=str(folder),
             world_size=1,
@@ -98,7 +98,7 @@ class Trainer:
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1)
         self.state = State()
         self.control = SimpleNamespace(should_training_stop=False, should_epoch_stop=False)
-        self.request_step, self.stops, self.resume_path = asked, stops, None
+        self.request_step, self.stops, self.resume_path = request_step, stops, None
         self.best, self.interval = 0, 0
         self.fails: type[Exception] | None = None
         self.log = list[str]()
@@ -382,7 +382,7 @@ def test_what_is_due_is_done_first(
 
 
 def test_a_training_at_its_end_ends(trainer: type[Trainer], tmp_path: Path) -> None:
-    trainer(tmp_path, asked=6).train()
+    trainer(tmp_path, request_step=6).train()
     assert not list(tmp_path.iterdir())
 
 
@@ -402,7 +402,7 @@ def test_a_save_that_fails_does_not_fail_the_job_once(
         train_until_exit(trainer(tmp_path, step))
         started_again(monkeypatch)
     assert "checkpoint-2: not saved" in capsys.readouterr().err
-    with pytest.raises(Died):
+    with pytest.raises(Death):
         trainer(tmp_path, 5).train()
     assert signal.getsignal(signal.SIGUSR1) == signal.SIG_DFL
 
@@ -480,8 +480,10 @@ def test_it_keeps_out(trainer: type[Trainer], tmp_path: Path, option: str) -> No
 class Fit:
     """Lightning's Trainer, of one step."""
 
-    def __init__(self, folder: Path, launcher: str = "_Launcher", *, asked: bool = True) -> None:
-        self.request_step, self.resume_path, self.peers_agree = asked, None, True
+    def __init__(
+        self, folder: Path, launcher: str = "_Launcher", *, has_request: bool = True
+    ) -> None:
+        self.request_step, self.resume_path, self.peers_agree = has_request, None, True
         base = type(launcher, (), {})
         self.log = list[str]()
         self.state = SimpleNamespace(finished=True)
@@ -542,7 +544,7 @@ def test_lightning_goes_on_in_its_first_training_only(
 ) -> None:
     lightning_left(fit(tmp_path))
     started_again(monkeypatch)
-    first, second = fit(tmp_path, asked=False), fit(tmp_path)
+    first, second = fit(tmp_path, has_request=False), fit(tmp_path)
     first.fit()
     second.fit()
     assert first.resume_path == str(tmp_path / "_hops-17" / "checkpoint-1" / "lightning.ckpt")
@@ -555,7 +557,7 @@ def test_a_search_for_the_learning_rate_is_not_the_training(
 ) -> None:
     lightning_left(fit(tmp_path))
     started_again(monkeypatch)
-    search, training = fit(tmp_path, asked=False), fit(tmp_path, asked=False)
+    search, training = fit(tmp_path, has_request=False), fit(tmp_path, has_request=False)
     search.callbacks = [Mock(_early_exit=True)]
     search.fit()
     training.fit()
@@ -585,7 +587,7 @@ def test_where_another_rank_handles_the_signal_no_rank_leaves(
     fit: type[Fit], tmp_path: Path
 ) -> None:
     """As a script does that saves on its first rank."""
-    instance = fit(tmp_path, asked=False)
+    instance = fit(tmp_path, has_request=False)
     instance.peers_agree = False
     handlers = []
     instance.strategy.checkpoint_io = None

@@ -29,7 +29,7 @@ def turns(monkeypatch: pytest.MonkeyPatch) -> Turnstile:
     return turnstile_
 
 
-def another_rank(between: Turnstile) -> Iterator[None]:
+def another_rank(turnstile: Turnstile) -> Iterator[None]:
     """Another rank, which has its turn from the first ``next`` until the second."""
     read_end, says = os.pipe()
     hears, hear = os.pipe()
@@ -37,10 +37,10 @@ def another_rank(between: Turnstile) -> Iterator[None]:
     if not pid:
         try:
             os.close(hear)  # so that it ends with this process at the latest
-            between._before_layer(LAYER, ())
+            turnstile._before_layer(LAYER, ())
             os.write(says, b"x")
             os.read(hears, 1)
-            between.leave()
+            turnstile.leave()
         finally:
             os._exit(0)
     os.read(read_end, 1)
@@ -52,19 +52,19 @@ def another_rank(between: Turnstile) -> Iterator[None]:
     yield
 
 
-def passes(between: Turnstile) -> bool:
+def passes(turnstile: Turnstile) -> bool:
     """Whether a pass of this rank has a turn of its own."""
-    between._before_layer(LAYER, ())
-    inside = between._inside
-    between.leave()
+    turnstile._before_layer(LAYER, ())
+    inside = turnstile._inside
+    turnstile.leave()
     return inside
 
 
-def is_free(between: Turnstile) -> bool:
+def is_free(turnstile: Turnstile) -> bool:
     """Whether another rank may have its turn: locks are a process's."""
     rank = os.fork()
     if not rank:
-        os._exit(int(between._is_free()))
+        os._exit(int(turnstile._is_free()))
     return os.waitstatus_to_exitcode(os.waitpid(rank, 0)[1]) == 1
 
 

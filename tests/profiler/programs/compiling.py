@@ -274,8 +274,12 @@ def optimizers() -> None:
 
 def made_of_tensors(kind: Any) -> bool:
     """Not the abstract one, nor those that need a closure or sparse gradients."""
-    none = (torch.optim.Optimizer, torch.optim.LBFGS, torch.optim.SparseAdam)
-    return isinstance(kind, type) and issubclass(kind, torch.optim.Optimizer) and kind not in none
+    excluded_kinds = (torch.optim.Optimizer, torch.optim.LBFGS, torch.optim.SparseAdam)
+    return (
+        isinstance(kind, type)
+        and issubclass(kind, torch.optim.Optimizer)
+        and kind not in excluded_kinds
+    )
 
 
 globals()[sys.argv[1]]()

@@ -47,7 +47,7 @@ for features in loader:
 torch.cuda.set_sync_debug_mode("default")
 synchronize()
 time.sleep(0.2)
-timed = marks[WARM_UP:]
-phases = [fmean(m[i].elapsed_time(m[i + 1]) for m in timed) for i in range(3)]
-whole = fmean(a[0].elapsed_time(b[0]) for a, b in pairwise(timed))
+timed_marks = marks[WARM_UP:]
+phases = [fmean(m[i].elapsed_time(m[i + 1]) for m in timed_marks) for i in range(3)]
+whole = fmean(a[0].elapsed_time(b[0]) for a, b in pairwise(timed_marks))
 print(json.dumps([*phases, whole]))

@@ -32,7 +32,7 @@ for number in range(ITERATIONS):
         seconds_by_phase = dict.fromkeys(seconds_by_phase, 0.0)
     begin = time.perf_counter()
     batch = next(batches)
-    fetched = time.perf_counter()
+    fetch_time = time.perf_counter()
     loss = model(batch).square().mean()
     forward = time.perf_counter()
     loss.backward()
@@ -43,8 +43,8 @@ for number in range(ITERATIONS):
     # Freeing takes up to 2 ms: as part of an assignment above it would lengthen that phase here.
     del batch, loss
     for name, seconds in (
-        ("t_d", fetched - begin),
-        ("t_f", forward - fetched),
+        ("t_d", fetch_time - begin),
+        ("t_f", forward - fetch_time),
         ("t_b", backward - forward),
         ("t_u", end - backward),
         ("t_iter", time.perf_counter() - begin),

@@ -14,7 +14,7 @@ from torch.nn.functional import cross_entropy
 from torch.utils.data import DataLoader, DistributedSampler
 
 WIDE = 40_000
-TIMED = [*range(2, 10), *range(13, 40, 7)]
+TIMED_ITERATIONS = [*range(2, 10), *range(13, 40, 7)]
 """Iterations of which DistributedDataParallel keeps the times."""
 
 dist.init_process_group("gloo")
@@ -53,7 +53,7 @@ def local() -> None:
         optimizer.zero_grad()
         cross_entropy(model(features), labels).backward()
         optimizer.step()
-    spans = torch.tensor([begin_times, end_times], dtype=torch.float64)[:, TIMED]
+    spans = torch.tensor([begin_times, end_times], dtype=torch.float64)[:, TIMED_ITERATIONS]
     spans_by_rank = [torch.empty_like(spans) for _ in range(world)]
     dist.all_gather(spans_by_rank, spans)
     if rank == 0:

@@ -62,9 +62,9 @@ def test_samples_are_those_that_lead_to_a_backward_pass(runs: Runs, kind: str) -
     losses, report = runs[kind]
     assert len(losses) == STEPS
     assert (report["iterations"], report["samples"]) == (STEPS, STEPS * BATCH)
-    timed = report["timed"]
-    assert timed["samples"] == timed["iterations"] * BATCH
-    assert timed["iterations"] >= STEPS - WARMUP - 1
+    timed_part = report["timed"]
+    assert timed_part["samples"] == timed_part["iterations"] * BATCH
+    assert timed_part["iterations"] >= STEPS - WARMUP - 1
 
 
 @pytest.mark.parametrize("kind", UNKNOWN)

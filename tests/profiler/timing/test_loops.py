@@ -28,7 +28,7 @@ pytestmark = pytest.mark.live
 FEATURES = 4
 
 
-def measured(train: Callable[[], object]) -> dict[str, Any]:
+def measure(train: Callable[[], object]) -> dict[str, Any]:
     with hops_profiler.profile() as session:
         train()
     summary = session.summary()
@@ -38,8 +38,13 @@ def measured(train: Callable[[], object]) -> dict[str, Any]:
 
 def counts(summary: dict[str, Any]) -> tuple[int, float, int, float]:
     """Iterations and samples, in all and timed."""
-    timed = summary["timed"]
-    return summary["iterations"], summary["samples"], timed["iterations"], timed["samples"]
+    timed_part = summary["timed"]
+    return (
+        summary["iterations"],
+        summary["samples"],
+        timed_part["iterations"],
+        timed_part["samples"],
+    )
 
 
 def rows(samples: int) -> TensorDataset:
@@ -77,7 +82,7 @@ def test_several_loaders_a_step() -> None:
             if number % 5 == 4:
                 loop.evaluate(DataLoader(rows(8), batch_size=8))
 
-    summary = measured(train)
+    summary = measure(train)
     assert counts(summary)[:2] == (20, 20 * 32)
     assert summary["interrupted"] == 3
     assert summary["timed"]["samples"] == summary["timed"]["iterations"] * 32
@@ -93,7 +98,7 @@ def test_an_evaluation_of_however_few_batches_is_not_training(batches: int) -> N
             if number % 5 == 0:
                 loop.evaluate(DataLoader(rows(64 * batches), batch_size=64))
 
-    summary = measured(train)
+    summary = measure(train)
     assert counts(summary)[:2] == (30, 240)
     assert summary["interrupted"] == 6
     assert summary["timed"]["samples"] == 8 * summary["timed"]["iterations"]
@@ -108,7 +113,7 @@ def test_an_evaluation_without_a_loader_is_not_training() -> None:
             if number % 20 == 19:
                 loop.evaluate(torch.randn(100, 64, FEATURES))
 
-    summary = measured(train)
+    summary = measure(train)
     assert counts(summary)[:2] == (60, 480)
     assert summary["interrupted"] == 2
     assert summary["samples_from"] == "input"
@@ -122,7 +127,7 @@ def test_a_validation_before_training_is_no_training() -> None:
         for features, _ in DataLoader(rows(80), batch_size=8):
             loop.step(features)
 
-    summary = measured(train)
+    summary = measure(train)
     assert summary["kind"] == "training"
     assert counts(summary) == (10, 80, 7, 56)
 
@@ -140,8 +145,8 @@ def test_data_read_once_before_the_loop() -> None:
         for position in range(20):
             loop.step(features[4 * position : 4 * position + 4])
 
-    assert counts(measured(read_and_train))[:2] == (20, 2000)
-    assert counts(measured(cut_and_train))[:2] == (20, 80)
+    assert counts(measure(read_and_train))[:2] == (20, 2000)
+    assert counts(measure(cut_and_train))[:2] == (20, 80)
 
 
 def test_the_passes_of_a_closure_are_over_the_same_samples() -> None:
@@ -159,7 +164,7 @@ def test_the_passes_of_a_closure_are_over_the_same_samples() -> None:
         for _ in range(12):
             optimizer.step(closure)
 
-    assert counts(measured(train))[:2] == (12, 12 * 32)
+    assert counts(measure(train))[:2] == (12, 12 * 32)
 
 
 def test_rollouts_are_no_samples_and_other_networks_passes_no_others() -> None:
@@ -174,7 +179,7 @@ def test_rollouts_are_no_samples_and_other_networks_passes_no_others() -> None:
             critic.step(batch)
             actor.step(batch)
 
-    summary = measured(train)
+    summary = measure(train)
     assert counts(summary)[:2] == (50, 50 * 64)
     assert summary["timed"]["samples"] == summary["timed"]["iterations"] * 64
 
@@ -190,7 +195,7 @@ def test_an_episodes_steps_add_up() -> None:
             torch.stack(picks).sum().backward()
             loop.optimizer.step()
 
-    assert counts(measured(train))[:2] == (10, 250)
+    assert counts(measure(train))[:2] == (10, 250)
 
 
 def test_layers_that_train_themselves_count_each_step_once() -> None:
@@ -207,7 +212,7 @@ def test_layers_that_train_themselves_count_each_step_once() -> None:
                 optimizer.step()
             features = layer.forward(features).detach()
 
-    iterations, samples, _, _ = counts(measured(train))
+    iterations, samples, _, _ = counts(measure(train))
     assert 120 - 2 * 10 <= iterations <= 120
     assert samples == 50 * iterations
 
@@ -226,7 +231,7 @@ def test_a_step_that_calls_the_one_above_counts_once() -> None:
             model(features).square().mean().backward()
             optimizer.step()
 
-    assert counts(measured(train)) == (20, 160, 17, 136)
+    assert counts(measure(train)) == (20, 160, 17, 136)
 
 
 def test_a_step_for_each_group_of_parameters_is_one_iteration() -> None:
@@ -238,7 +243,7 @@ def test_a_step_for_each_group_of_parameters_is_one_iteration() -> None:
             loop.step(features)
             loop.optimizer.step()
 
-    assert counts(measured(train)) == (20, 160, 17, 136)
+    assert counts(measure(train)) == (20, 160, 17, 136)
 
 
 def test_an_accumulation_longer_than_patience_is_no_training_without_steps() -> None:
@@ -252,10 +257,10 @@ def test_an_accumulation_longer_than_patience_is_no_training_without_steps() -> 
                 loop.optimizer.step()
                 loop.optimizer.zero_grad()
 
-    iterations, samples, timed, timed_samples = counts(measured(train))
+    iterations, samples, timed_iterations, timed_samples = counts(measure(train))
     assert iterations == 8
     assert samples == 40 * 8 * 8
-    assert timed_samples == timed * 40 * 8
+    assert timed_samples == timed_iterations * 40 * 8
 
 
 def test_steps_that_nobody_hears_are_told_by_the_passes() -> None:
@@ -269,7 +274,7 @@ def test_steps_that_nobody_hears_are_told_by_the_passes() -> None:
                     parameter.sub_(parameter.grad, alpha=0.1)
                     parameter.grad = None
 
-    assert counts(measured(train)) == (50, 400, 18, 144)
+    assert counts(measure(train)) == (50, 400, 18, 144)
 
 
 def test_a_loader_knows_how_many_samples_it_read() -> None:
@@ -284,7 +289,7 @@ def test_a_loader_knows_how_many_samples_it_read() -> None:
         for features in DataLoader(rows(90), batch_size=8, collate_fn=transpose):
             loop.step(features.T)
 
-    assert measured(train)["samples"] == 90
+    assert measure(train)["samples"] == 90
 
 
 def test_a_second_axis_that_a_layer_calls_the_batchs() -> None:
@@ -306,7 +311,7 @@ def test_a_second_axis_that_a_layer_calls_the_batchs() -> None:
             model(torch.randint(10, (35, 20))).square().mean().backward()
             optimizer.step()
 
-    assert measured(train)["samples"] == 200
+    assert measure(train)["samples"] == 200
 
 
 def test_a_loss_over_all_words_of_all_texts() -> None:
@@ -321,7 +326,7 @@ def test_a_loss_over_all_words_of_all_texts() -> None:
             loss(model(words).flatten(0, 1), words.flatten()).backward()
             optimizer.step()
 
-    assert measured(train)["samples"] == 200
+    assert measure(train)["samples"] == 200
 
 
 def test_models_that_are_called_in_their_own_way() -> None:
@@ -347,7 +352,7 @@ def test_models_that_are_called_in_their_own_way() -> None:
             model(features).square().mean().backward()
             optimizer.step()
 
-    assert counts(measured(train))[:2] == (60, 12_000)
+    assert counts(measure(train))[:2] == (60, 12_000)
     assert Process.__call__ is call
 
 
@@ -367,7 +372,7 @@ def test_a_sampler_that_refuses_its_length_is_measured() -> None:
         for features, _ in DataLoader(rows(80), batch_sampler=Endless()):
             loop.step(features)
 
-    assert counts(measured(train))[:2] == (10, 80)
+    assert counts(measure(train))[:2] == (10, 80)
 
 
 def test_a_dataset_that_hands_out_batches() -> None:
@@ -386,7 +391,7 @@ def test_a_dataset_that_hands_out_batches() -> None:
         for batch in DataLoader(Batches(), batch_size=None):
             loop.step(batch["features"])
 
-    assert measured(train)["samples"] == 80
+    assert measure(train)["samples"] == 80
 
 
 @pytest.mark.parametrize(
@@ -454,7 +459,7 @@ def test_what_is_compiled_is_seen_without_a_loader_too(kind: str) -> None:
                 loss(torch.randn(8, FEATURES)).backward()
                 loop.optimizer.step()
 
-    assert counts(measured(train))[:2] == (50, 400)
+    assert counts(measure(train))[:2] == (50, 400)
 
 
 @pytest.mark.usefixtures("nothing_compiled")
@@ -475,12 +480,12 @@ def test_a_model_compiled_after_some_training_is_not_compiled_again(kind: str) -
         with torch._dynamo.config.patch(error_on_recompile=True):
             train()
 
-    measured(train)
-    assert counts(measured(compile_and_train))[:2] == (50, 400)
+    measure(train)
+    assert counts(measure(compile_and_train))[:2] == (50, 400)
 
 
 def test_what_is_listened_to_can_be_pickled() -> None:
-    measured(lambda: None)
+    measure(lambda: None)
     functions = (
         torch.save,
         torch.autograd.backward,
@@ -493,9 +498,9 @@ def test_what_is_listened_to_can_be_pickled() -> None:
 
 def test_modules_are_called_as_ever_after_a_look() -> None:
     call_before = nn.Module.__call__
-    measured(lambda: [Loop().step(torch.randn(2, FEATURES)) for _ in range(3)])
+    measure(lambda: [Loop().step(torch.randn(2, FEATURES)) for _ in range(3)])
     loop = Loop()
-    measured(lambda: [loop.step(torch.randn(2, FEATURES)) for _ in range(7)])
+    measure(lambda: [loop.step(torch.randn(2, FEATURES)) for _ in range(7)])
     assert nn.Module.__call__ is call_before
 
 
@@ -561,7 +566,7 @@ def test_a_step_whose_part_without_a_graph_is_slow_once_is_no_evaluation(
                     now += 0.5 if number == 12 else 0.001
             loop.optimizer.step()
 
-    report = measured(train)
+    report = measure(train)
     assert (report["iterations"], report["interrupted"]) == (40, 0)
 
 

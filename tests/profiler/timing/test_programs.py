@@ -69,8 +69,8 @@ def test_losses_are_bitwise_equal_and_counts_exact(
     check_report(report)
     assert report["failure"] == ""
     assert report["final"] is True
-    unseen = program == "inference" or (program == "compiled_step" and not OLD)
-    assert report["kind"] == ("inference" if unseen else "training")
+    is_inference = program == "inference" or (program == "compiled_step" and not OLD)
+    assert report["kind"] == ("inference" if is_inference else "training")
     if program in ("plain", "huggingface", "lightning_loop"):
         assert report["planned"] == 40
     counts = report["iterations"], report["samples"], report["params"]

@@ -113,8 +113,8 @@ def test_a_loop_that_reads_a_batch_ahead_is_timed_to_the_end_of_each_epoch(evalu
     evaluations = (epochs - 1) * evaluates
     assert counts.interruptions == evaluations
     assert counts.iteration.count == 10 * epochs - WARMUP - evaluations
-    timed = counts.iteration.count * 1.15 + 0.5 * epochs + 0.1 * (epochs - 1 - evaluations)
-    assert counts.iteration.sum == pytest.approx(timed)
+    timed_seconds = counts.iteration.count * 1.15 + 0.5 * epochs + 0.1 * (epochs - 1 - evaluations)
+    assert counts.iteration.sum == pytest.approx(timed_seconds)
     assert recorder.samples == pytest.approx(75 * epochs, abs=10 * epochs)
 
 

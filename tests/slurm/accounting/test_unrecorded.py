@@ -29,7 +29,7 @@ class Slurm:
     hangs: float = 1000.0
     stuck: Sequence[float] = ()
     now: float = 1030.0
-    asked: list[float] = field(default_factory=list)
+    call_times: list[float] = field(default_factory=list)
     jobs: UnrecordedJobs = field(init=False)
 
     def __post_init__(self) -> None:
@@ -39,7 +39,7 @@ class Slurm:
         """Why it was refused, "" if it was not."""
         try:
             with self.jobs.update(JobId(f"{submitted:g}"), submitted):
-                self.asked.append(submitted)
+                self.call_times.append(submitted)
                 if submitted >= self.hangs or submitted in self.stuck:
                     self.now += 5.0
                     raise SlurmError(REFUSAL)
@@ -52,7 +52,7 @@ def test_one_wait_tells_for_all_jobs_that_are_as_new() -> None:
     slurm = Slurm()
     refusals = [slurm.update(submitted) for submitted in (1020.0, 1025.0, 1006.0, 1021.0)]
     assert all(UNRECORDED in refusal for refusal in refusals)
-    assert slurm.asked == [1020.0]
+    assert slurm.call_times == [1020.0]
     assert slurm.update(990.0) == "", "a job that slurmdbd knows waits for nobody"
 
 
@@ -60,7 +60,7 @@ def test_a_job_that_is_older_than_was_thought_costs_one_more_wait() -> None:
     slurm = Slurm()
     for submitted in (1029.0, 1001.0, 1029.0, 1001.0):
         assert slurm.update(submitted)
-    assert slurm.asked == [1029.0, 1001.0]
+    assert slurm.call_times == [1029.0, 1001.0]
 
 
 def test_it_is_tried_again_after_a_pause_and_all_go_on_once_slurmdbd_answers() -> None:
@@ -74,32 +74,32 @@ def test_it_is_tried_again_after_a_pause_and_all_go_on_once_slurmdbd_answers() -
 def test_a_job_that_slurmctld_never_updates_again_keeps_no_other_waiting() -> None:
     """Killed while it asked slurmdbd for a job's number, slurmctld refuses every update since."""
     slurm = Slurm(hangs=float("inf"), stuck=(1020.0,))
-    begun, started = slurm.now, 0
+    begin, started = slurm.now, 0
     for _ in range(600):
         slurm.update(1020.0)
         started += slurm.update(1025.0) == ""
         slurm.now += 1.0
     assert started > 400
-    assert slurm.asked.count(1020.0) < 10
-    assert slurm.now - begun < 650.0
+    assert slurm.call_times.count(1020.0) < 10
+    assert slurm.now - begin < 650.0
 
 
 def test_several_such_jobs_delay_the_others_by_a_pause_each() -> None:
     slurm = Slurm(hangs=float("inf"), stuck=(1017.0, 1018.0, 1019.0, 1020.0))
-    begun = slurm.now
-    while slurm.now < begun + 300.0:
-        refused = [slurm.update(submitted) for submitted in (*slurm.stuck, 1025.0)]
-        if not refused[-1]:
+    begin = slurm.now
+    while slurm.now < begin + 300.0:
+        answers = [slurm.update(submitted) for submitted in (*slurm.stuck, 1025.0)]
+        if not answers[-1]:
             break
         slurm.now += 1.0
-    assert slurm.now <= begun + 60.0
+    assert slurm.now <= begin + 60.0
 
 
 def test_a_silence_of_slurmdbd_tells_without_any_wait() -> None:
     slurm = Slurm()
     slurm.jobs.note_silence(slurm.now, "sacct: no answer within 4 s")
     assert UNRECORDED in slurm.update(1029.0)
-    assert slurm.asked == []
+    assert slurm.call_times == []
 
 
 def test_other_refusals_are_the_jobs_own() -> None:
@@ -107,7 +107,7 @@ def test_other_refusals_are_the_jobs_own() -> None:
     with pytest.raises(SlurmError, match="no such node"), slurm.jobs.update(JobId("1"), 1020.0):
         raise SlurmError("no such node")
     slurm.update(1020.0)
-    assert slurm.asked == [1020.0]
+    assert slurm.call_times == [1020.0]
 
 
 def test_a_new_jobs_update_that_is_not_answered_is_put_off_and_an_old_ones_fails() -> None:
@@ -140,12 +140,12 @@ def test_slurmctld_has_little_time_for_a_new_jobs_update(
 
 
 def test_the_adapter_asks_slurm_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[Sequence[str]] = []
+    commands: list[Sequence[str]] = []
 
     def run(_: SlurmCommands, *words: str) -> str:
         if words[1] == "show":
             return ""
-        asked.append(words)
+        commands.append(words)
         raise SlurmError(REFUSAL)
 
     monkeypatch.setattr(SlurmCommands, "run", run)
@@ -153,4 +153,4 @@ def test_the_adapter_asks_slurm_once(monkeypatch: pytest.MonkeyPatch) -> None:
     for job in ("1", "2", "1"):
         with pytest.raises(SlurmError, match=UNRECORDED):
             adapter.hold(JobId(job))
-    assert [words[2] for words in asked] == ["jobid=1"]
+    assert [words[2] for words in commands] == ["jobid=1"]

@@ -114,8 +114,12 @@ touch {site.folder}/up; sleep 600 & wait"""
     assert number not in ("", job)
     wait_until(site.path("up").exists)
     assert statuses(site.port.apply([preempt(second)])) == [OutcomeStatus.DONE]
-    back = site.jobs()[second]
-    assert (back.state, back.hold, back.restarts) == (SlurmState.PENDING, Hold.HOPS, 1)
+    job_reading = site.jobs()[second]
+    assert (job_reading.state, job_reading.hold, job_reading.restarts) == (
+        SlurmState.PENDING,
+        Hold.HOPS,
+        1,
+    )
     assert site.path("signals").read_text() == "saved\n"
     assert statuses(site.port.apply([start(second, n2=1)])) == [OutcomeStatus.DONE]
     assert site.jobs()[second].number == number
@@ -133,8 +137,8 @@ def test_its_owner_holds_releases_and_cancels_one_or_all(site: Site) -> None:
     assert holds() == {**dict.fromkeys(task_ids, Hold.HOPS), f"{job}_3": Hold.USER}
     site.by_owner("scontrol", "hold", job)
     assert holds() == dict.fromkeys(task_ids, Hold.USER)
-    refused = site.port.apply([start(JobId(f"{job}_1"), n0=1)])
-    assert statuses(refused) == [OutcomeStatus.FAILED]
+    outcomes = site.port.apply([start(JobId(f"{job}_1"), n0=1)])
+    assert statuses(outcomes) == [OutcomeStatus.FAILED]
     site.by_owner("scontrol", "release", f"{job}_2")
     site.round()
     assert states(site)[f"{job}_2"] == "RUNNING"
@@ -153,8 +157,8 @@ def test_an_operator_holds_and_releases_all(site: Site) -> None:
     job = site.array("1-3")
     site.cluster.run("scontrol", "hold", f"{job}_2")
     site.cluster.run("scontrol", "hold", job)
-    refused = as_user(site.cluster, NOBODY, "scontrol", "release", f"{job}_1")
-    assert "denied" in refused.stderr
+    result = as_user(site.cluster, NOBODY, "scontrol", "release", f"{job}_1")
+    assert "denied" in result.stderr
     assert {j.hold for j in site.jobs().values()} == {Hold.USER}
     assert {j.marks for j in site.jobs().values()} == {"#hops-held"}
     site.cluster.run("scontrol", "release", job)

@@ -25,9 +25,9 @@ def solver(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> S
 
 
 def _random(rng: np.random.Generator, columns: int, rows: int) -> Constraints:
-    used = rng.random((rows, columns)) < 0.4
-    used[0] = True  # or the program would be unbounded
-    row, column = np.nonzero(used)
+    is_entry = rng.random((rows, columns)) < 0.4
+    is_entry[0] = True  # or the program would be unbounded
+    row, column = np.nonzero(is_entry)
     amount = rng.integers(1, 9, len(row)).astype(np.float64)
     return Constraints(row, column, amount, rng.integers(1, 20, rows).astype(np.float64))
 

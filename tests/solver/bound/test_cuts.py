@@ -17,13 +17,13 @@ from hopsd.solver.backend.model import model
 from hopsd.solver.bound.cuts import KINDS, SomeItems, capacity_rows, entries
 
 
-def _used(sizes: tuple[int, ...], gpus: int) -> np.ndarray:
+def _usage(sizes: tuple[int, ...], gpus: int) -> np.ndarray:
     """What placements of ``sizes`` on one server of ``gpus`` use of its rows, (kinds,)."""
     count = len(sizes)
     server = np.zeros(count, dtype=np.int64)
     _, amount = entries(server, np.array(sizes, dtype=np.int64), np.array([gpus]))
-    used: np.ndarray = amount.sum(axis=0)
-    return used
+    usage: np.ndarray = amount.sum(axis=0)
+    return usage
 
 
 @pytest.mark.parametrize("gpus", range(1, 17))
@@ -31,12 +31,12 @@ def test_whatever_fits_a_server_keeps_its_rows(gpus: int) -> None:
     for count in range(1, 5):
         for sizes in combinations_with_replacement(range(1, gpus + 1), count):
             if sum(sizes) <= gpus:
-                assert np.all(_used(sizes, gpus) <= gpus * (1 + 1e-12)), sizes
+                assert np.all(_usage(sizes, gpus) <= gpus * (1 + 1e-12)), sizes
 
 
 def test_parts_of_two_large_placements_do_not_share_a_server() -> None:
     """Three quarters of 5 GPUs and a third of 8 fit into 8 by their GPUs: no plan is like that."""
-    by_gpus, *rounded_rows = 0.75 * _used((5,), 8) + 0.35 * _used((8,), 8)
+    by_gpus, *rounded_rows = 0.75 * _usage((5,), 8) + 0.35 * _usage((8,), 8)
     assert by_gpus <= 8
     assert max(rounded_rows) > 8
 
@@ -73,14 +73,14 @@ def test_the_model_holds_the_same_rows(seed: int) -> None:
     count = len(program.value)
     solver_model = model(program, np.arange(count), program.capacity)
     x = np.random.default_rng(seed).random(count)
-    used = np.zeros(len(solver_model.upper))
+    usage = np.zeros(len(solver_model.upper))
     np.add.at(
-        used, solver_model.row, solver_model.factor * np.repeat(x, np.diff(solver_model.start))
+        usage, solver_model.row, solver_model.factor * np.repeat(x, np.diff(solver_model.start))
     )
     rows = capacity_rows(program)
     expected = rows.usage(program.configurations.shape.astype(np.int64), x)
     jobs = int((np.diff(program.configurations.start) > 0).sum())
-    assert np.allclose(used[jobs:], expected[expected > 0])
+    assert np.allclose(usage[jobs:], expected[expected > 0])
     assert np.allclose(solver_model.upper[jobs:], rows.limit[expected > 0])
 
 
@@ -113,7 +113,7 @@ def test_rows_tied_together_are_sums() -> None:
     program = program_of(with_rules(snapshot(1, servers=6, jobs=12), 1))
     rows, rng = capacity_rows(program), np.random.default_rng(1)
     row_groups = np.minimum(np.arange(len(program.capacity)), 4)
-    tied = rows.merge(row_groups, 0.5)
-    assert np.isclose(tied.limit.sum(), 0.5 * rows.limit.sum())
+    merged_rows = rows.merge(row_groups, 0.5)
+    assert np.isclose(merged_rows.limit.sum(), 0.5 * rows.limit.sum())
     price = rng.random((KINDS, 5))
-    assert np.allclose(tied.cost(price.ravel()), rows.cost(price[:, row_groups].ravel()))
+    assert np.allclose(merged_rows.cost(price.ravel()), rows.cost(price[:, row_groups].ravel()))

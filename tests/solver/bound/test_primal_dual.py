@@ -23,58 +23,58 @@ def packing(seed: int, rows: int = 6, jobs: int = 12) -> tuple[Packing, Floats]:
     return Packing.build(value, job, entries, np.full(rows, 8.0)), matrix.astype(np.float64)
 
 
-def relaxation(asked: Packing, matrix: Floats) -> float:
+def relaxation(problem: Packing, matrix: Floats) -> float:
     """By the simplex method."""
-    one_each = (np.unique(asked.job)[:, None] == asked.job).astype(np.float64)
-    limit = np.concatenate([np.ones(len(one_each)), asked.limit])
-    return -float(linprog(-asked.value, np.vstack([one_each, matrix]), limit).fun)
+    one_each = (np.unique(problem.job)[:, None] == problem.job).astype(np.float64)
+    limit = np.concatenate([np.ones(len(one_each)), problem.limit])
+    return -float(linprog(-problem.value, np.vstack([one_each, matrix]), limit).fun)
 
 
-def converged(asked: Packing) -> Saddle:
+def converge(problem: Packing) -> Saddle:
     """Each call takes the mean of its steps; the next one goes on from there."""
-    found = Saddle(np.zeros(len(asked.limit)), np.zeros(len(asked.value)))
+    saddle = Saddle(np.zeros(len(problem.limit)), np.zeros(len(problem.value)))
     for _ in range(10):
-        found = approach(asked, found.prices, found.x, 400)
-    return found
+        saddle = approach(problem, saddle.prices, saddle.x, 400)
+    return saddle
 
 
 @pytest.mark.parametrize("scale", [1e-6, 1.0, 1e6])
 @pytest.mark.parametrize("seed", range(8))
 def test_the_bound_comes_close_to_the_relaxation_from_above(seed: int, scale: float) -> None:
-    asked, matrix = packing(seed)
-    asked = replace(asked, value=scale * asked.value)
-    best = relaxation(replace(asked, value=asked.value / scale), matrix) * scale
-    found = converged(asked)
-    assert best * (1 - 1e-9) <= asked.bound(found.prices) <= 1.001 * best
-    assert np.all(found.prices >= 0.0)
+    problem, matrix = packing(seed)
+    problem = replace(problem, value=scale * problem.value)
+    best = relaxation(replace(problem, value=problem.value / scale), matrix) * scale
+    saddle = converge(problem)
+    assert best * (1 - 1e-9) <= problem.bound(saddle.prices) <= 1.001 * best
+    assert np.all(saddle.prices >= 0.0)
 
 
 @pytest.mark.parametrize("seed", range(8))
 def test_the_solution_is_nearly_feasible_and_nearly_as_good(seed: int) -> None:
-    asked, matrix = packing(seed)
-    best = relaxation(asked, matrix)
-    found = converged(asked)
-    assert np.all(found.x >= 0.0)
-    assert np.all(np.bincount(asked.job, found.x) <= 1.01)
-    assert np.all(matrix @ found.x <= 1.01 * asked.limit)
-    assert abs(asked.value @ found.x - best) <= 0.002 * best
+    problem, matrix = packing(seed)
+    best = relaxation(problem, matrix)
+    saddle = converge(problem)
+    assert np.all(saddle.x >= 0.0)
+    assert np.all(np.bincount(problem.job, saddle.x) <= 1.01)
+    assert np.all(matrix @ saddle.x <= 1.01 * problem.limit)
+    assert abs(problem.value @ saddle.x - best) <= 0.002 * best
 
 
 def test_without_columns_or_time_the_prices_stay() -> None:
-    asked, _ = packing(0)
-    none = asked.select(np.zeros(0, dtype=np.int64), asked.limit)
-    start = np.ones(len(asked.limit))
-    assert np.array_equal(approach(none, start, np.zeros(0), 10).prices, start)
-    assert none.bound(start) == asked.limit.sum()
-    x = np.ones(len(asked.value))
-    late = approach(asked, start, x, 10, 0.0)
+    problem, _ = packing(0)
+    empty_part = problem.select(np.zeros(0, dtype=np.int64), problem.limit)
+    start = np.ones(len(problem.limit))
+    assert np.array_equal(approach(empty_part, start, np.zeros(0), 10).prices, start)
+    assert empty_part.bound(start) == problem.limit.sum()
+    x = np.ones(len(problem.value))
+    late = approach(problem, start, x, 10, 0.0)
     assert np.array_equal(late.prices, start)
     assert np.array_equal(late.x, x)
 
 
 def test_a_row_that_nobody_uses_has_no_price() -> None:
-    asked, _ = packing(1)
-    columns = np.flatnonzero((asked.by_column[:, [0]] @ np.ones(1)) == 0.0)
-    part = asked.select(columns, asked.limit)
-    found = approach(part, np.ones(len(part.limit)), np.zeros(len(columns)), 5)
-    assert found.prices[0] == 0.0
+    problem, _ = packing(1)
+    columns = np.flatnonzero((problem.by_column[:, [0]] @ np.ones(1)) == 0.0)
+    part = problem.select(columns, problem.limit)
+    saddle = approach(part, np.ones(len(part.limit)), np.zeros(len(columns)), 5)
+    assert saddle.prices[0] == 0.0

@@ -235,15 +235,15 @@ def test_prices_of_a_sample_are_near_those_of_all(
     _, program = both_of(snapshot(seed, servers=40, jobs=120), monkeypatch)
     monkeypatch.setattr(dual_prices, "_ALIKE", 2)
     rows, floor = capacity_rows(program), program.scaled_objective(greedy_by_weight(program))
-    none = np.zeros((KINDS, len(program.capacity)))
-    sample_prices = _prices_of_sample(program, rows, none, floor, inf, 30)
+    zero_prices = np.zeros((KINDS, len(program.capacity)))
+    sample_prices = _prices_of_sample(program, rows, zero_prices, floor, inf, 30)
     first, group_of_item = sample_prices.reshape(KINDS, -1), _job_groups(program)
     assert all(
         len(np.unique(first[:, group_of_item == k], axis=1).T) == 1
         for k in np.unique(group_of_item)
     )
     best = find_prices(program, column_groups(program), floor, inf).bound
-    zero_bound = prices_at(program, rows, none.ravel()).bound
+    zero_bound = prices_at(program, rows, zero_prices.ravel()).bound
     assert floor <= prices_at(program, rows, sample_prices).bound < best + 0.2 * (zero_bound - best)
 
 

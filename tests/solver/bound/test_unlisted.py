@@ -48,18 +48,18 @@ def program_of(seed: int, sets: Mapping[Hashable, ShapesOfSize] = NO_MORE) -> Pr
         else job
         for at, job in enumerate(snapshot.jobs)
     )
-    chosen = candidates(replace(snapshot, nodes=nodes, jobs=jobs), PlanSettings())
+    choice = candidates(replace(snapshot, nodes=nodes, jobs=jobs), PlanSettings())
     columns = generate(
-        chosen.jobs,
-        chosen.available,
-        chosen.sensitivity,
+        choice.jobs,
+        choice.available,
+        choice.sensitivity,
         sigma=1.4,
         keep_present=False,
-        allowances=chosen.allowances,
+        allowances=choice.allowances,
         sets=sets,
     )
-    priorities = [chosen.priority[job.id] for job in chosen.jobs]
-    return build(columns, priorities, 1.0, np.ones(len(chosen.jobs)))
+    priorities = [choice.priority[job.id] for job in choice.jobs]
+    return build(columns, priorities, 1.0, np.ones(len(choice.jobs)))
 
 
 def random_prices(program: Program, seed: int) -> Prices:
@@ -75,13 +75,16 @@ def as_shapes(pairs: Iterable[tuple[RackFamily, Ints]]) -> dict[Hashable, Shapes
     for sets, servers in pairs:
         rows[sets.key].append(servers)
         counts[sets.key] = sets.size // sets.count
-    every = {key: np.unique(np.stack(of_key), axis=0) for key, of_key in rows.items()}
-    return {key: ShapesOfSize(of, np.full(of.shape, counts[key])) for key, of in every.items()}
+    rows_by_key = {key: np.unique(np.stack(of_key), axis=0) for key, of_key in rows.items()}
+    return {
+        key: ShapesOfSize(rows_of_key, np.full(rows_of_key.shape, counts[key]))
+        for key, rows_of_key in rows_by_key.items()
+    }
 
 
 @pytest.mark.parametrize("seed", range(30))
 def test_the_best_sets_are_the_cheapest_of_all(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    every = {sets.key: sets for sets in program_of(seed).configurations.families}
+    families = {sets.key: sets for sets in program_of(seed).configurations.families}
     monkeypatch.setattr(rack_sets, "SETS_MAX", 0)
     program = program_of(seed)
     prices = random_prices(program, seed)
@@ -90,10 +93,10 @@ def test_the_best_sets_are_the_cheapest_of_all(seed: int, monkeypatch: pytest.Mo
     for sets, servers in better_sets(program, prices, np.random.default_rng(0), 0):
         cost = np.zeros(len(leaf))
         cost[sets.able.servers] = prices.item[sets.whole]
-        listed = every[sets.key].listed_shapes.servers
-        few = leaves_of(leaf, listed) <= leaves_of(leaf, servers[None, :])
-        assert every[sets.key].find(servers) >= 0
-        assert cost[servers].sum() == pytest.approx(cost[listed[few]].sum(axis=1).min())
+        shapes = families[sets.key].listed_shapes.servers
+        few = leaves_of(leaf, shapes) <= leaves_of(leaf, servers[None, :])
+        assert families[sets.key].find(servers) >= 0
+        assert cost[servers].sum() == pytest.approx(cost[shapes[few]].sum(axis=1).min())
 
 
 def test_some_sets_are_better_than_those_listed(monkeypatch: pytest.MonkeyPatch) -> None:

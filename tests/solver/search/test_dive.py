@@ -55,8 +55,8 @@ def test_what_is_fixed_is_feasible_and_nothing_fits_beside_it(seed: int, first: 
     preferences = rng.uniform(0.5, 1.5, count) if rng.random() < 0.5 else None
     x = fix_in_turn(dive_model, rng.random(count) < 0.5, inf, preferences)
     assert dive_model.holds(x)
-    used = np.bincount(dive_model.row, dive_model.factor * np.repeat(x, np.diff(dive_model.start)))
-    free_capacity = dive_model.upper - np.pad(used, (0, len(dive_model.upper) - len(used)))
+    usage = np.bincount(dive_model.row, dive_model.factor * np.repeat(x, np.diff(dive_model.start)))
+    free_capacity = dive_model.upper - np.pad(usage, (0, len(dive_model.upper) - len(usage)))
     for j in np.flatnonzero(x == 0.0).tolist():
         column_entries = slice(dive_model.start[j], dive_model.start[j + 1])
         assert np.any(

@@ -18,7 +18,9 @@ from hopsd.solver.search.greedy import greedy_by_weight
 from hopsd.solver.tighten import _PrimalDual, find_cuts
 
 
-def dived(program: Program, give_up: float = inf, rng: np.random.Generator | None = None) -> Ints:
+def dive_once(
+    program: Program, give_up: float = inf, rng: np.random.Generator | None = None
+) -> Ints:
     floor = program.scaled_objective(greedy_by_weight(program))
     relaxation = _PrimalDual(program, find_prices(program, column_groups(program), floor, inf))
     relaxation.go_on(inf)
@@ -31,7 +33,7 @@ def test_a_dive_comes_close_to_the_optimum(seed: int) -> None:
     program = program_of(with_rules(snapshot(seed, servers=8, jobs=20), seed))
     best = best_value(program)
     for rng in None, np.random.default_rng(seed):
-        choice = dived(program, rng=rng)
+        choice = dive_once(program, rng=rng)
         assert program.feasible(choice)
         assert not usable(program, choice)
         assert 0.85 * best <= program.scaled_objective(choice) <= best * (1 + 1e-6)
@@ -44,11 +46,11 @@ def test_the_best_dive_of_all_rounds_is_within_its_bound(seed: int) -> None:
     )
     floor = program.scaled_objective(greedy_by_weight(program))
     prices = find_prices(program, column_groups(program), floor, inf)
-    found = find_cuts(program, prices, floor, 0.0, inf)
+    result = find_cuts(program, prices, floor, 0.0, inf)
     best = best_value(program)
-    value = floor if found.choice is None else program.scaled_objective(found.choice)
+    value = floor if result.choice is None else program.scaled_objective(result.choice)
     assert 0.97 * best <= value <= best * (1 + 1e-6)
-    assert best * (1 - 1e-6) <= found.prices.bound <= prices.bound
+    assert best * (1 - 1e-6) <= result.prices.bound <= prices.bound
 
 
 @pytest.mark.slow
@@ -58,21 +60,23 @@ def test_2048_fragmented_gpus_with_scarce_cores_and_memory_are_proven_to_99_perc
     program = program_of(bench.snapshot(2048, case, noise, 0, demands=demands))
     floor = program.scaled_objective(greedy_by_weight(program))
     prices = find_prices(program, column_groups(program), floor, inf)
-    found = find_cuts(program, prices, floor, 0.01, inf)
-    assert found.choice is not None
-    assert program.feasible(found.choice)
-    assert program.scaled_objective(found.choice) >= 0.99 * found.prices.bound
+    result = find_cuts(program, prices, floor, 0.01, inf)
+    assert result.choice is not None
+    assert program.feasible(result.choice)
+    assert program.scaled_objective(result.choice) >= 0.99 * result.prices.bound
 
 
 def test_a_late_dive_is_the_same_as_filling_idle_gpus() -> None:
     program = program_of(with_rules(snapshot(1), 1))
-    choice = dived(program, give_up=0.0)
+    choice = dive_once(program, give_up=0.0)
     assert program.feasible(choice)
     assert not usable(program, choice)
 
 
 def test_the_same_seed_dives_the_same_way() -> None:
     program = program_of(with_rules(snapshot(3), 3))
-    first, again, other = (dived(program, rng=np.random.default_rng(n)) for n in (5, 5, 6))
-    assert np.array_equal(first, again)
-    assert program.feasible(other)
+    first, repeat, other_seed = (
+        dive_once(program, rng=np.random.default_rng(n)) for n in (5, 5, 6)
+    )
+    assert np.array_equal(first, repeat)
+    assert program.feasible(other_seed)
