@@ -20,7 +20,9 @@ def optimum(case: Instance) -> float:
 
 
 class _Search:
-    """A partial schedule: when GPUs are ``free``, rounds ``ready`` and jobs ``synced``."""
+    """A partial schedule: when GPUs are ``free``, rounds ``ready`` and jobs' rounds over,
+    ``sync_times``.
+    """
 
     def __init__(self, case: Instance) -> None:
         self.best = inf

@@ -43,11 +43,11 @@ class Slowdown:
 class SiteSettings:
     """Deviations, losses and amplitudes are parts of a run's time.
 
-    ``every``: seconds between reports; ``run_hours``: mean length of a run; ``new_each``: days
-    until half of the workloads are replaced by new ones; ``spread``, ``shared``: parts of runs that
-    take several servers, or a part of one; ``busy``: what a busy neighbour costs. ``together``:
-    servers, by index, that begin runs of one new workload at once when all are free after
-    ``together_at``.
+    ``interval``: seconds between reports; ``run_hours``: mean length of a run; ``new_each``: days
+    until half of the workloads are replaced by new ones; ``spread``, ``shared_share``: parts of
+    runs that take several servers, or a part of one; ``busy``: what a busy neighbour costs.
+    ``common_servers``: servers, by index, that begin runs of one new workload at once when all are
+    free after ``together_at``.
     """
 
     nodes: int = 40

@@ -48,8 +48,8 @@ begins at once, 0: it is a known one.
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """``others``: runs of the first run's workload elsewhere. ``seconds``: of training until the
-    server was named, infinite: it never was. ``right``: its interval held the truth. ``false``:
+    """``other_runs``: runs of the first run's workload elsewhere. ``seconds``: of training until
+    the server was named, infinite: it never was. ``right``: its interval held the truth. ``false``:
     healthy servers named at some look. ``best``: the probability of naming it at best, at each look
     there was. ``runs``: that began alone on it until the last look.
     """

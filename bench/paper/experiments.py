@@ -13,7 +13,7 @@ SEEDS = (0, 1, 2, 3, 4)
 @dataclass(frozen=True, slots=True)
 class Case:
     """One simulation. ``gap`` of the integer program; ``rate``: jobs an hour, None: preset's;
-    ``knows``: what the policy knows of the jobs, None: all, as the paper's do. ``assumed``: a
+    ``knows``: what the policy knows of the jobs, None: all, as the paper's do. ``assumptions``: a
     part of the preset under these assumptions, None: all of it under the usual ones.
     """
 

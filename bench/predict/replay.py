@@ -115,7 +115,7 @@ class Replay:
 
 @dataclass(slots=True)
 class _CachedPredictor(Predictor):
-    """Takes playouts from ``kept`` in turn, or makes and keeps them."""
+    """Takes playouts from ``playouts`` in turn, or makes and keeps them."""
 
     playouts: Playouts = field(default_factory=Playouts)
     turn: int = 0

@@ -53,7 +53,7 @@ class Option:
         """The typed value of a TOML value.
 
         Raises:
-            ValueError: it is not accepted; for the message see `accepted`.
+            ValueError: it is not accepted; for the message see `accepted_values`.
         """
         typed_value = _PARSERS[self.kind](value)
         members = typed_value if isinstance(typed_value, tuple) else (typed_value,)

@@ -51,8 +51,8 @@ class IdleJob:
 
 @dataclass(frozen=True, slots=True)
 class PartialUse:
-    """A job whose trainings use ``used`` of the ``held`` GPUs. ``agreed_seconds``: for so long the
-    driver has seen no process on the others, either; 0: it does not say so.
+    """A job whose trainings use ``gpus_in_use`` of ``gpus_held`` GPUs. ``agreed_seconds``: for so
+    long the driver has seen no process on the others, either; 0: it does not say so.
     """
 
     gpus_in_use: int

@@ -106,9 +106,9 @@ class Columns:
 
     ``value``: logarithm of seconds without ``warm_up``, what runs of that age are slower by, of
     ranks less ``common``, the mean over the ``width`` nodes of that type. ``run``: what deviates
-    together; ``job_run``: the run itself. ``beside``: which runs were beside it, 0: none; ``full``:
-    these jobs hold all GPUs of the node, so that nobody else can have come. ``alone``: as of
-    :class:`Units`.
+    together; ``job_run``: the run itself. ``neighbours``: which runs were beside it, 0: none;
+    ``full``: these jobs hold all GPUs of the node, so that nobody else can have come. ``alone``: as
+    of :class:`Units`.
     """
 
     at: Floats
@@ -147,9 +147,9 @@ _INTEGERS = ("run", "cell", "workload", "kind", "target", "job_run", "neighbours
 class Past:
     """What was reported until now, in order of time; lists of length n, but for ``begins``.
 
-    ``runs``: which run, by number, each record is of; ``begins``: when each run began; ``beside``:
-    which other runs were on its nodes, as a number, 0: none. It changes whenever one comes or goes:
-    how fast a run is beside other neighbours is another question.
+    ``runs``: which run, by number, each record is of; ``begins``: when each run began;
+    ``neighbours``: which other runs were on its nodes, as a number, 0: none. It changes whenever
+    one comes or goes: how fast a run is beside other neighbours is another question.
     """
 
     records: Sequence[SpeedRecord]

@@ -71,7 +71,7 @@ class Estimate:
     """A node's slowness (natural logarithm) in its last epoch, and the standard deviation of that.
 
     ``deviations``: of each of its runs from its workload's usual speed, ascending.
-    ``controlled``: one of them is known from before the epoch, too. ``kind``: how the first was
+    ``has_controls``: one of them is known from before the epoch, too. ``kind``: how the first was
     measured.
     """
 

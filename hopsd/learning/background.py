@@ -70,7 +70,7 @@ class BackgroundReader:
         return _Scan(reading, call_in_background(collect, "reports"))
 
     def accepted_names(self, prefix: str) -> list[str]:
-        """As :meth:`ReportReader.accepted`."""
+        """As :meth:`ReportReader.accepted_names`."""
         return self._reader.accepted_names(prefix)
 
     def settle(self) -> None:

@@ -26,7 +26,7 @@ MAX_EVENTS_PER_HOUR = 200
 
 
 class Learner:
-    """Learns from reports; keeps state between scans. ``refused`` counts refused reports;
+    """Learns from reports; keeps state between scans. ``refusal_count``: refused reports;
     ``ranks``, ``steps``, ``gpus_used``, ``gpus_taken``: those of :class:`Collected` at the last
     scan.
     """

@@ -231,7 +231,7 @@ class ReportReader:
         refusals: list[Refusal],
     ) -> Iterator[tuple[str, JobId, Report]]:
         """The acceptable reports of ``jobs``, which are keyed by Slurm's job number. Others are
-        appended to ``refused``.
+        appended to ``refusals``.
 
         Only files of the job's user count against its limits. The next scan continues where one
         scan's limit ended.

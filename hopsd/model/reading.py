@@ -181,20 +181,19 @@ class JobReading:
     ``allocation``: as Slurm reports it, never as planned; ``gpu_indices``: by node, if the port
     knows them. ``begin``: the earliest start that Slurm allows, 0: at once. ``requeued_held``: it
     waits as ``scontrol requeuehold`` left it. ``dependency``: an unmet dependency holds the job
-    back; ``stranded``: it can never be met, because of how the other jobs ended. ``per_job_gpus``:
-    it has nodes or cores, and asks for GPUs in total (as uneven placements do). ``marks``: hopsd's
-    own (see ``MARK``), which ``comment`` does not contain.
-    ``script``: hash of the batch script and its arguments, empty if it has none or none is needed,
-    None: not read yet.
-    ``awaited``: another job depends on the end of this one. ``options``: its sbatch options;
+    back; ``is_stranded``: it can never be met, because of how the other jobs ended.
+    ``per_job_gpus``: it has nodes or cores, and asks for GPUs in total (as uneven placements do).
+    ``marks``: hopsd's own (see ``MARK``), which ``comment`` does not contain. ``script``: hash of
+    the batch script and its arguments, empty if it has none or none is needed, None: not read yet.
+    ``is_awaited``: another job depends on the end of this one. ``options``: its sbatch options;
     ``features``: as in ``--constraint``; memory None: not requested. ``reason``: Slurm's one-word
-    reason why a pending job waits, empty: none yet. ``barred``: why Slurm would not start it on any
+    reason why a pending job waits, empty: none yet. ``bar``: why Slurm would not start it on any
     placement, empty: it would.
 
     A task of an array is a job with an ``id`` such as ``17_4``, before and after Slurm gives it a
     ``number`` of its own, which its reports carry. ``array``: 17, of which at most ``task_limit``
     tasks run at a time, 0: any number. ``rest``: not a job, but the tasks of array ``id`` that are
-    not planned yet. ``throttled``: it waits because of that limit.
+    not planned yet. ``is_throttled``: it waits because of that limit.
     """
 
     id: JobId
@@ -302,7 +301,7 @@ class SaveTimes:
     """When a training saves, as its processes report it.
 
     ``saving``: a save is under way; ``at``: when the last whole one had ended, by the node's
-    clock (epoch), 0: none was seen; ``every``: seconds between the last two, None: unknown.
+    clock (epoch), 0: none was seen; ``interval``: seconds between the last two, None: unknown.
     """
 
     saving: bool = False
@@ -338,9 +337,9 @@ class SiteMemory:
 class Reading:
     """The cluster at ``now``, with ``nodes`` in the cluster's node order.
 
-    ``others``: running jobs that hops does not manage; ``site``: what accounts, QOS and partitions
-    allow. ``partition_memory``: partitions with their own defaults. ``licences``: those that hops
-    jobs request. ``problems``: servers that do not answer, and what is unknown meanwhile.
+    ``other_holders``: running jobs that hops does not manage; ``site``: what accounts, QOS and
+    partitions allow. ``partition_memory``: partitions with their own defaults. ``licences``: those
+    that hops jobs request. ``problems``: servers that do not answer, and what is unknown meanwhile.
     ``several_blocks``: what Slurm allows over several blocks.
     """
 

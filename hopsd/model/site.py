@@ -15,7 +15,7 @@ AssociationKey = tuple[AccountName, UserName, PartitionName]
 
 
 class Kind(StrEnum):
-    """The resource that a bound limits; for GPUs of one type see :func:`typed`.
+    """The resource that a bound limits; for GPUs of one type see :func:`kind_of_type`.
 
     ``GPU_MINUTES`` and ``CPU_MINUTES`` are total usage (GrpTRESMins), the ``RUNNING_`` ones the
     remaining minutes of running jobs (GrpTRESRunMins); ``WALL_MINUTES``: GrpWall.
@@ -48,10 +48,11 @@ class Association:
     """An account (``user`` "") or a user in it; with ``partition``, only for jobs in that one.
     ``parent``: the parent account, "": none.
 
-    ``group``: bounds on all jobs below it together, at one time (minutes: in total); ``used``:
-    minutes used so far. ``each``: bounds per job; ``per_node``: per job and node; ``seconds``: the
-    longest time limit, None: no bound. ``jobs``: bound on the user's running jobs here. ``share``:
-    Slurm's fair-share factor from 0 to 1, larger after less than the fair share was used.
+    ``group``: bounds on all jobs below it together, at one time (minutes: in total); ``usage``:
+    minutes used so far. ``per_job``: bounds per job; ``per_node``: per job and node; ``seconds``:
+    the longest time limit, None: no bound. ``jobs``: bound on the user's running jobs here.
+    ``share``: Slurm's fair-share factor from 0 to 1, larger after less than the fair share was
+    used.
     """
 
     account: AccountName
@@ -115,8 +116,8 @@ class Partition:
 class SiteRules:
     """All rules of a site; ``associations`` are by account, user and partition.
 
-    ``limited``: Slurm enforces the limits of associations and QOS; ``safe``: it starts a job only
-    if its minutes suffice to the end. ``billing_is_largest``: a job is billed for its most
+    ``has_limits``: Slurm enforces the limits of associations and QOS; ``safe``: it starts a job
+    only if its minutes suffice to the end. ``billing_is_largest``: a job is billed for its most
     expensive resource, not for the sum.
     """
 
@@ -149,7 +150,7 @@ class Holder:
 
 @dataclass(frozen=True, slots=True)
 class Licence:
-    """A licence's counts: ``total``, and ``used`` by all jobs, including those of hops."""
+    """A licence's counts: ``total``, and ``in_use`` by all jobs, including those of hops."""
 
     total: int
     in_use: int

@@ -22,7 +22,9 @@ HOUR = 3600.0
 
 @dataclass(frozen=True, slots=True)
 class Mail:
-    """``to``: one address. ``subject`` and ``text`` are plain; what is no character is replaced."""
+    """``recipient``: one address. ``subject`` and ``text`` are plain; what is no character is
+    replaced.
+    """
 
     recipient: str
     subject: str

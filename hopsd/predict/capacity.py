@@ -77,7 +77,7 @@ def capacity_of(reading: Reading) -> Capacity:
 def _changes(
     node: NodeReading, now: float, reservations: frozenset[str]
 ) -> Iterator[tuple[float, int]]:
-    """Of one node. ``used``: reservations that jobs of hops ask for: these have its GPUs."""
+    """Of one node. ``reservations``: those that jobs of hops ask for: these have its GPUs."""
     until = node.reserved_until
     gpus = node.gpus - node.foreign_gpus
     if node.reservation and reservations.isdisjoint(node.reservation.split(",")):

@@ -166,8 +166,8 @@ class Playout:
         self._density = density[self._source, :count]
 
     def run(self, wanted_jobs: Sequence[int] | None = None) -> Timeline:
-        """``asked``: stop once these have started or, where they run now, ended; None: once all
-        jobs have ended. What has not happened by then is infinity.
+        """``wanted_jobs``: stop once these have started or, where they run now, ended; None: once
+        all jobs have ended. What has not happened by then is infinity.
         """
         runs = self._situation.gpus_held > 0.0
         columns = list(range(self._jobs)) if wanted_jobs is None else wanted_jobs

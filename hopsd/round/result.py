@@ -17,7 +17,7 @@ from hopsd.round.window import RoundWindow
 
 @dataclass(frozen=True, slots=True)
 class RoundResult:
-    """All that a round saw and did. ``profiled``: profile runs that it began or changed.
+    """All that a round saw and did. ``profile_runs``: profile runs that it began or changed.
 
     ``defects``: the exceptions of the jobs that were set aside.
     """

@@ -96,8 +96,8 @@ class IdleJobs:
         gpus_by_driver: Mapping[JobId, int],
         now: float,
     ) -> None:
-        """Tell of the jobs that use some of the GPUs that they hold: ``used``, as their trainings
-        say, ``gpus_by_driver``: those on which the driver sees a process.
+        """Tell of the jobs that use some of the GPUs that they hold: ``gpus_by_report``, as their
+        trainings say, ``gpus_by_driver``: those on which the driver sees a process.
         """
         partly, runs = {}, {}
         agreements: dict[tuple[JobId, int], tuple[int, float]] = {}

@@ -122,9 +122,9 @@ _Event = tuple[float, int, int, JobId | None, int]
 class VirtualCluster(InstantPort):
     """Implements :class:`hopsd.slurm.port.Port`; time stands still between ``advance`` calls.
 
-    ``changes`` is the timeline of the run so far; ``begun``: when each job first had its GPUs.
-    ``reported``: what jobs report instead of the samples that they have trained. ``claims``: what
-    comments say instead of the truth, without samples unless they are ``declared``.
+    ``changes`` is the timeline of the run so far; ``start_times``: when each job first had its
+    GPUs. ``progress_reports``: what jobs report instead of the samples that they have trained.
+    ``claims``: what comments say instead of the truth, without samples unless it ``declares`` them.
     ``time_limits``: of jobs, which nothing enforces. ``planning_seconds``: how long making the plan
     now applied took, if that counts: jobs it places train that much later. ``shares``: of the
     cluster, by user; if there are any, readings include Slurm's fair-share factors.

@@ -50,7 +50,8 @@ INTERVALS = 6
 @dataclass(eq=False, slots=True)
 class _Training:
     """``speeds``: samples per second of a task on a GPU of each type, on as few servers as can be.
-    ``synced``: when its last round of tasks is over; ``gpus_used``: GPUs on which it has a process.
+    ``sync_time``: when its last round of tasks is over; ``gpus_used``: GPUs on which it has a
+    process.
     """
 
     spec: WorkloadJob

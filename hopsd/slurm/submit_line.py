@@ -121,7 +121,7 @@ _Key = tuple[JobId, UserName, str]
 
 
 class SubmitLines:
-    """Reads each job's line once. ``used``: whether the site has slurmdbd."""
+    """Reads each job's line once. ``needs_lines``: whether the site has slurmdbd."""
 
     def __init__(
         self,

@@ -33,7 +33,7 @@ def folder() -> Path:
 
 
 def migrate(dsn: str, *, undo_count: int = 0) -> tuple[str, ...]:
-    """Bring the schema to the newest version, or undo its last ``back`` migrations.
+    """Bring the schema to the newest version, or undo its last ``undo_count`` migrations.
 
     Returns the names of the migrations applied or rolled back, in that order. Each migration is
     one transaction.

@@ -21,7 +21,7 @@ class Folder:
     """``final``, with a name that no other checkpoint has had, on a file system of all nodes.
 
     Created on all ranks, which also call its methods. ``size``: bytes of this rank at most. All
-    ranks write into ``made``, whose name is that of ``final``. In memory (``in_memory``) only if
+    ranks write into ``path``, whose name is that of ``final``. In memory (``in_memory``) only if
     all ranks are on one node: no epilog would publish a folder with parts in the memory of several.
     """
 

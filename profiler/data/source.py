@@ -50,7 +50,7 @@ class Position:
 @dataclass(frozen=True)
 class Batches:
     """One rank's part of a step of ``size`` samples: ``sizes`` of its micro-batches, which
-    ``fetched`` yields next. ``state``: that of iterated data after the step. ``fingerprint``: of
+    ``iterator`` yields next. ``state``: that of iterated data after the step. ``fingerprint``: of
     the whole step's samples, the same on ranks that read the same; "": it was not taken.
     """
 

@@ -43,9 +43,9 @@ _DEEPSPEED_NAME = "DeepSpeed"
 class KeptOrder:
     """While it is entered, ``trainer`` reads its training data in hops' order.
 
-    ``resumed``: the note of the checkpoint that it goes on from; None: it begins. ``resumed_data``:
-    where iterated data was; None: the checkpoint does not tell, or the data has numbers. ``note``:
-    of a checkpoint that is written now; None: the order is the script's.
+    ``resumed_note``: the note of the checkpoint that it goes on from; None: it begins.
+    ``resumed_data``: where iterated data was; None: the checkpoint does not tell, or the data has
+    numbers. ``note``: of a checkpoint that is written now; None: the order is the script's.
     """
 
     def __init__(self, trainer: Any, own_checkpoints: OwnCheckpoints) -> None:

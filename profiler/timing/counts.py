@@ -15,8 +15,8 @@ class Counts:
 
     ``iterations``, ``passes``, ``samples`` and ``batches`` count everything; ``loader_batches`` of
     the batches came from a loader. ``iteration``, ``phases`` and ``on_device`` (the GPU's clock),
-    ``timed_batches`` and ``timed_samples`` leave out the warm-up and the ``interrupted``
-    iterations, which contain an evaluation. ``took``: seconds of the last iteration.
+    ``timed_batches`` and ``timed_samples`` leave out the warm-up and the ``interruptions``,
+    iterations that contain an evaluation. ``took``: seconds of the last iteration.
     ``backward_by_data``: seconds of backward passes by the bin of the iteration's data time, which
     shows how long they waited for slower ranks.
     """

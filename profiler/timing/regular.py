@@ -28,7 +28,7 @@ class RegularIterations:
         self._last_uneven = -MIN_EVALUATION_INTERVAL
 
     def even_out(self, passes: int, evaluations: int, iterations: int) -> int:
-        """Evaluations of the iteration after ``done`` others, without those of a rollout.
+        """Evaluations of the iteration after ``iterations`` others, without those of a rollout.
 
         Where each iteration has some, and their number often differs, each step of a rollout puts
         the model into evaluation mode.

@@ -35,9 +35,9 @@ class Reporter:
     """Writes reports on the training that ``hooks`` see, in a process that has just begun.
 
     ``program``: the script's hash. ``epoch``: when the hooks' clock was 0, in seconds since the
-    epoch. ``stall``: returns what the watchdog sees. ``saves``: the training's. ``planned``:
-    iterations at the training's end, None if unknown. ``out_of_memory``: the process ends for lack
-    of memory.
+    epoch. ``stall``: returns what the watchdog sees. ``saves``: the training's.
+    ``planned_iterations``: iterations at the training's end, None if unknown. ``out_of_memory``:
+    the process ends for lack of memory.
     """
 
     def __init__(

@@ -34,8 +34,8 @@ ONE_NODE, TWO_NODES = Allocation.of({"n0": 2}), Allocation.of({"n0": 1, "n1": 1}
 
 @dataclass(frozen=True)
 class Recipe:
-    """``command``: sbatch's script and arguments. ``then``: where it is moved to. ``last``: what it
-    prints when it has done everything.
+    """``command``: sbatch's script and arguments. ``allocation``: where it is moved to. ``last``:
+    what it prints when it has done everything.
     """
 
     command: tuple[str, ...]

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 @dataclass(frozen=True)
 class Behaviour:
     """What becomes of a script: ``end``, its state and exit code as Slurm tells them, and the lines
-    of its ``output``. ``again``: it starts a second time, which plain Slurm delays by two minutes.
+    of its ``output``. ``restarts``: it starts a second time, which plain Slurm delays by two minutes.
     ``logs_in``: Slurm runs the owner's login shell for its variables.
     """
 

@@ -99,7 +99,7 @@ class Rank:
 
 @dataclass
 class Run:
-    """``held`` GPUs by node while it ran; ``memory`` in all, as Slurm tells it; ``end``: state and
+    """``gpus_held`` by node while it ran; ``memory`` in all, as Slurm tells it; ``end``: state and
     exit code.
     """
 

@@ -12,7 +12,7 @@ from hopsd.model.rules import Limit
 
 @dataclass(frozen=True, slots=True)
 class Allowance:
-    """A limit, with the ``kept`` jobs that stay where they are and what they take, in its unit."""
+    """A limit, with ``kept_jobs``, which stay where they are, and what they take, in its unit."""
 
     limit: Limit
     kept_jobs: tuple[JobId, ...] = ()

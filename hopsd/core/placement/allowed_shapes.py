@@ -22,7 +22,7 @@ from hopsd.model.rules import Rules, ShapeRule
 
 class Form(NamedTuple):
     """The form of shapes: as in the rules, and whether uneven ones may leave GPUs on their first
-    server, too. On a single server it is ``ONE``, whatever the job's rules.
+    server, too. On a single server it is ``SINGLE_NODE``, whatever the job's rules.
     """
 
     shape: ShapeRule

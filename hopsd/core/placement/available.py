@@ -57,7 +57,7 @@ class AvailableResources:
     """What a plan may give of each node; all arrays (nodes,), in the cluster's order.
 
     Idle ``gpus``, ``cores`` and ``memory`` (in its unit). ``alone``: no staying job has a GPU or
-    core there, so an exclusive job fits. ``closed``: an exclusive job stays there.
+    core there, so an exclusive job fits. ``closed_nodes``: an exclusive job stays there.
     """
 
     nodes: Sequence[Node]
@@ -142,7 +142,7 @@ def _gpus_by_memory(rules: Rules, memory: Ints) -> Ints:
 
 
 def count_fits(idle: Ints, base: Fraction, per_gpu: Fraction) -> Ints:
-    """How often ``per_gpu`` (> 0) fits into ``idle`` - ``base`` (nodes,), up to ``UNLIMITED``."""
+    """How often ``per_gpu`` (> 0) fits into ``idle`` - ``base`` (nodes,), up to ``NO_LIMIT``."""
     scale, base_amount = (
         base.denominator * per_gpu.denominator,
         base.numerator * per_gpu.denominator,

@@ -120,8 +120,8 @@ def generate(
 class _JobClasses:
     """Jobs in classes: those of one class could take the same of the cluster under their rules.
 
-    ``of`` (jobs,): the class of each. By class, ``rules``: those of one of its jobs; ``allowed``:
-    the servers that it may use; ``usable``: S_t.
+    ``class_of_job`` (jobs,): the class of each. By class, ``rules``: those of one of its jobs;
+    ``allowed_nodes``: the servers that it may use; ``usable``: S_t.
     """
 
     def __init__(
@@ -171,8 +171,9 @@ _Key = tuple[int, GpuType, int, int, Form]
 class _Block:
     """Jobs and shapes with the same key: every pair is a column.
 
-    ``per_gpu`` (jobs,): samples per second per GPU before server factors. ``there``: the servers
-    that sets of jobs bound to racks are made of; ``complete``: whether all such sets are listed.
+    ``per_gpu`` (jobs,): samples per second per GPU before server factors. ``leaf_servers``: the
+    servers that sets of jobs bound to racks are made of; ``complete``: whether all such sets are
+    listed.
     """
 
     jobs: Ints

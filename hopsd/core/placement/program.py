@@ -27,8 +27,8 @@ class Program:
 
     ``urgency`` (jobs,) is ``prior + bias``; ``weight`` (jobs,) is ``urgency^lam / exp(log_scale)``;
     ``value`` (columns,) is weight times gain. The gain is ``base`` (columns,) by ``least`` (jobs,),
-    G of eq. 11, times ``kept`` (jobs,), the share of a round left after a move. A *choice* (jobs,)
-    holds every job's column, -1 for none.
+    G of eq. 11, times ``kept_share`` (jobs,), the share of a round left after a move. A *choice*
+    (jobs,) holds every job's column, -1 for none.
     """
 
     configurations: Configurations

@@ -200,8 +200,9 @@ class RackSets:
 
 @dataclass(frozen=True, slots=True)
 class RackFamily:
-    """Sets of ``count`` servers with ``size`` GPUs in all for ``jobs``; the ``listed`` ones are
-    columns, those of job ``jobs[i]`` are ``first[i]`` and the following. ``complete``: no others.
+    """Sets of ``count`` servers with ``size`` GPUs in all for ``jobs``; those of ``listed_shapes``
+    are columns, those of job ``jobs[i]`` are ``first[i]`` and the following. ``complete``: no
+    others.
 
     ``leaves`` (n,): the numbers of leaves that sets may span; ``example`` (n,): a listed one on so
     many, or about. ``headroom`` (jobs, n): how much faster than there a job could be on so many.

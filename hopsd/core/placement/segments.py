@@ -158,7 +158,7 @@ class Segments:
         return minima, mean, maxima
 
     def revalue(self, worth: Callable[[Floats, Ints], Floats], power: float) -> Segments:
-        """See :meth:`Configurations.revalued`."""
+        """See :meth:`Configurations.revalue`."""
         blocks = [replace(block, slowness=block.slowness**power) for block in self.blocks]
         return replace(
             self,

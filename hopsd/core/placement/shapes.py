@@ -99,7 +99,7 @@ class Neighbours:
         return ShapesOfSize(self._servers[index], gpus)
 
     def slid(self, size: int) -> ShapesOfSize:
-        """`filled`, and the same servers with GPUs left over on the first, too.
+        """`fill_servers`, and the same servers with GPUs left over on the first, too.
 
         Two jobs of 12 GPUs on three servers of 8 can only run together as 8+4 and 4+8. Where
         the rest of the first server is used, Slurm fills a job's nodes exactly so.

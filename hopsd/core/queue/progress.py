@@ -34,8 +34,8 @@ down to this share: what they are like is known from its reports, too."""
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """``done``: the samples that count as trained. ``due``: the samples that count where hops asks
-    whether a job has outlived its claim; at least ``done``.
+    """``samples``: the samples that count as trained. ``due``: the samples that count where hops
+    asks whether a job has outlived its claim; at least ``samples``.
     """
 
     samples: float

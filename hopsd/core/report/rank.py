@@ -27,9 +27,10 @@ class RankState(StrEnum):
 class Pause:
     """What a process says of itself while it makes no steps.
 
-    ``quiet``: seconds since its last step; ``still``: seconds without any sign of life, ``limit``:
-    how many are unusual for it; ``stalled``: it was still for longer. ``line``: of the user's code;
-    ``waits_in``: the call in which it waits for other ranks. ``stacks``: the file of its stacks.
+    ``quiet``: seconds since its last step; ``still_seconds``: seconds without any sign of life,
+    ``limit``: how many are unusual for it; ``is_stalled``: it was still for longer. ``line``: of
+    the user's code; ``waits_in``: the call in which it waits for other ranks. ``stacks``: the file
+    of its stacks.
     """
 
     state: RankState
@@ -44,9 +45,9 @@ class Pause:
 
 @dataclass(frozen=True, slots=True)
 class Rank:
-    """The last word of a process. ``pause`` None: it makes steps. ``heard``: when hopsd first read
-    this word; ``written``: when it was written, by the clock of the file server, the same for all
-    ranks.
+    """The last word of a process. ``pause`` None: it makes steps. ``heard_at``: when hopsd first
+    read this word; ``written_at``: when it was written, by the clock of the file server, the same
+    for all ranks.
     """
 
     job: JobId

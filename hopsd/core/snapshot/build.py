@@ -35,9 +35,9 @@ from hopsd.model.rules import intern_nodes
 class SnapshotBuild:
     """A snapshot with related facts that policies do not need.
 
-    ``pinned``: running jobs that the round must not move. ``notes``: remarks for a job's user on
-    how it is planned. ``refused``: waiting jobs that Slurm would never start; they are not in the
-    snapshot. ``expected``: run times that users did not declare. ``partitions``: of jobs that
+    ``pinned_jobs``: running jobs that the round must not move. ``notes``: remarks for a job's user
+    on how it is planned. ``refusals``: waiting jobs that Slurm would never start; they are not in
+    the snapshot. ``expected``: run times that users did not declare. ``partitions``: of jobs that
     count in only some of the partitions they request.
     """
 

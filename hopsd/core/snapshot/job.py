@@ -80,8 +80,8 @@ class Speeds:
 @dataclass(frozen=True, slots=True)
 class Context:
     """Shared by all jobs of a reading. ``schedulable``, ``pools``: the schedulable nodes;
-    ``runnable``: which jobs could run there; ``rules``: on all nodes with GPUs; ``racked``: whether
-    a node's leaf switch or rack is known; ``blocks``: what Slurm allows across blocks.
+    ``runnable``: which jobs could run there; ``rules``: on all nodes with GPUs; ``has_racks``:
+    whether a node's leaf switch or rack is known; ``blocks``: what Slurm allows across blocks.
     """
 
     reading: Reading

@@ -165,7 +165,7 @@ def page(doc: Document) -> Group:
 def view(doc: Document, limit: int | None = None, omitted_parts: Collection[str] = ()) -> Group:
     """The status document as text; ``limit`` rows of each table, None: all that are there.
 
-    ``omitted``: of ``OPTIONAL_PARTS``, what is left out.
+    ``omitted_parts``: of ``OPTIONAL_PARTS``, what is left out.
     """
     parts: list[Any] = [headline(doc)]
     if doc["error"]:

@@ -80,7 +80,7 @@ class AppScheduler(Protocol):
 class Market:
     """Data shared by all agents of an auction.
 
-    ``serial`` and ``left``: seconds of one mean GPU by job, in all and still to go; ``rate``:
+    ``serial`` and ``remaining``: seconds of one mean GPU by job, in all and still to go; ``rate``:
     samples per second of that GPU.
     """
 
@@ -211,7 +211,7 @@ IndependentTime = Callable[[float, int, int, float], float]
 
 @dataclass(frozen=True, slots=True)
 class Agent:
-    """Bids for one app. ``independent``: T_id; ``kept``: GPUs that the app keeps in any case."""
+    """Bids for one app. ``independent``: T_id; ``kept_gpus``: GPUs that it keeps in any case."""
 
     scheduler: AppScheduler
     elapsed_seconds: float

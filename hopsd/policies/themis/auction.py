@@ -36,8 +36,8 @@ its GPUs, up to the duality gap, so that payment is an upper bound."""
 class Outcome:
     """The result of an auction.
 
-    ``choice`` (apps,): the bid that each app wins, a column, -1 for none. ``kept`` (apps,): c of
-    pseudocode 1, the share of it that is left after the hidden payment. ``worth`` of all winning
+    ``choice`` (apps,): the bid that each app wins, a column, -1 for none. ``kept_share`` (apps,): c
+    of pseudocode 1, the share of it that is left after the hidden payment. ``worth`` of all winning
     bids, and the ``bound`` on any choice's worth.
     """
 

@@ -42,7 +42,7 @@ def offer_of(allocation: Allocation, nodes: Mapping[NodeName, Node]) -> Offer:
 class Bids:
     """All tables of bids: a column is a shape for an app.
 
-    ``rho`` (columns,): the app's rho with that shape; ``without`` (apps,): its rho if it wins
+    ``rho`` (columns,): the app's rho with that shape; ``rho_without`` (apps,): its rho if it wins
     nothing.
     """
 

@@ -82,7 +82,7 @@ class KnowledgeSettings:
 
 @dataclass(frozen=True, slots=True)
 class PublicKnowledge:
-    """``workload``: speeds and samples as told; ``declared``: whether comments say the samples.
+    """``workload``: speeds and samples as told; ``declares``: whether comments say the samples.
     ``past_runs``: whether those of ended jobs are remembered.
     """
 

@@ -84,7 +84,7 @@ def parse_logged(lines: Iterable[str]) -> list[LoggedJob]:
 
 @dataclass(frozen=True, slots=True)
 class _Run:
-    """A line of sacct: a job with one run at most. ``again``: it may run again."""
+    """A line of sacct: a job with one run at most. ``may_restart``: it may run again."""
 
     job: LoggedJob
     may_restart: bool

@@ -24,8 +24,8 @@ class KnownJob:
     """A job that a dependency may refer to: any that Slurm knows, not only hops jobs.
 
     ``state`` is also PENDING for a job that failed in a profile run: it goes back to the queue.
-    ``wanted``: its own dependency, if Slurm alone decides when it starts. ``array``: 0 for a job
-    outside arrays; ``task``: its number in the array, None for the record of those in ``rest``.
+    ``dependency``: its own dependency, if Slurm alone decides when it starts. ``array``: 0 for a
+    job outside arrays; ``task``: its number in the array, None for the record of those in ``rest``.
     """
 
     id: int

@@ -119,9 +119,9 @@ class _ReleasedStart:
 
 @dataclass(frozen=True, slots=True)
 class _QueuedStart:
-    """A held job that is to be released. ``vacated``: when it left its last nodes (epoch), None:
-    it did not run. ``since``: the tick at which it was queued; ``until``: that after which it is
-    put off.
+    """A held job that is to be released. ``vacate_time``: when it left its last nodes (epoch),
+    None: it did not run. ``since``: the tick at which it was queued; ``until``: that after which it
+    is put off.
     """
 
     step: Step
@@ -192,9 +192,9 @@ class Placer:
         seconds: float,
         vacate_times: Mapping[JobId, float] | None = None,
     ) -> None:
-        """Queue starts of held jobs; those that left their last nodes (``vacated``) come first, and
-        are not put off for want of time. Others are, except the first few, once ``seconds`` are
-        over.
+        """Queue starts of held jobs; those that left their last nodes (``vacate_times``) come
+        first, and are not put off for want of time. Others are, except the first few, once
+        ``seconds`` are over.
         """
         vacate_times = vacate_times or {}
         if self.idle:
@@ -593,7 +593,7 @@ class Placer:
         return errors.get(job.id, "")
 
     def _not_started(self, start: _ReleasedStart, job: JobReading, refusal: str) -> Result:
-        """``refused``: why Slurm did not hold it again, "" if it did."""
+        """``refusal``: why Slurm did not hold it again, "" if it did."""
         if job.hold is Hold.USER or _marked_held(job):
             return Result(OutcomeStatus.FAILED, error=HELD_MEANWHILE, reason="JobHeldUser")
         target = start.step.target

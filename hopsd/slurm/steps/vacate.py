@@ -28,9 +28,9 @@ _ON_NODES = frozenset({SlurmState.RUNNING, SlurmState.COMPLETING, SlurmState.SUS
 
 @dataclass(frozen=True, slots=True)
 class LeavingJob:
-    """A job that is to leave its nodes; all times but ``signalled`` (epoch, 0: never) are ticks.
+    """A job that is to leave its nodes; all times but ``signal_time`` (epoch, 0: never) are ticks.
 
-    ``grace_end``: when it is requeued if it still runs. ``requeued``: when that was requested,
+    ``grace_end``: when it is requeued if it still runs. ``requeue_time``: when that was requested,
     None: not yet; ``refusal``: why Slurm refused it. ``since``: when its phase began. ``save``: it
     leaves after its next save, if that comes before ``grace_end``.
     """
@@ -105,8 +105,8 @@ def next_action(
 
 @dataclass(frozen=True, slots=True)
 class Departures:
-    """``vacated``: the steps of the jobs that have left; ``results``: of those that ended, or would
-    not leave; ``nodes``: where all of these ran.
+    """``vacated_steps``: the steps of the jobs that have left; ``results``: of those that ended, or
+    would not leave; ``nodes``: where all of these ran.
     """
 
     vacated_steps: Mapping[JobId, Step]

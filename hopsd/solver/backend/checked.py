@@ -21,7 +21,7 @@ _LATE_SHARE, _SHORT = 0.8, 1.0
 
 @dataclass(slots=True)
 class CheckedSolver:
-    """A solver with checked answers. ``asked`` counts calls with time for an answer, ``answered``
+    """A solver with checked answers. ``calls`` counts those with time for an answer, ``answers``
     those with a feasible solution.
 
     Called from several threads: the counts may miss one, and are only compared with zero.

@@ -30,7 +30,7 @@ _ROUNDING = 1e-9
 
 @dataclass(frozen=True, slots=True)
 class _Case:
-    """A branch: some jobs are placed (``placed``, as columns), the others are open.
+    """A branch: some jobs are placed (``placed_jobs``, as columns), the others are open.
 
     ``columns``: those of the open jobs that a plan above the target could use. ``dual``: the bound
     that the prices ``row`` (rows,) of the remaining capacity prove; ``bound``: the tightest known,

@@ -53,9 +53,9 @@ FREE = ColumnCosts(NONE, np.zeros(0))
 class ItemPrices:
     """What every item of a program's demands costs, ``item`` (items,), and what follows.
 
-    ``own``: what some columns cost besides, none if columns are not written out. ``capacity``: at
-    least the cost of what any plan takes. ``job`` (jobs,): the profit of its best column.
-    ``bound``: on any plan's value, the sum of both.
+    ``column_costs``: what some columns cost besides, none if columns are not written out.
+    ``capacity``: at least the cost of what any plan takes. ``job`` (jobs,): the profit of its best
+    column. ``bound``: on any plan's value, the sum of both.
     """
 
     item: Floats

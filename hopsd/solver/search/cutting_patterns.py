@@ -43,7 +43,7 @@ class ServerClass:
 
 @dataclass(frozen=True, slots=True)
 class ClassProgram:
-    """The model; its columns are the ``chosen`` column groups, then the ``patterns`` of classes."""
+    """The model; its columns are the groups ``columns``, then the ``patterns`` of classes."""
 
     model: Model
     columns: Ints

@@ -93,7 +93,7 @@ def _slots(
 
 
 def _rest_of_pattern(remaining: Counter[Pattern], gpus: int, idle: int) -> Pattern:
-    """The other slots of a pattern with a spread job's ``used``; the pattern is used up."""
+    """The other slots of a pattern with a spread job's ``gpus``; the pattern is used up."""
     slot = gpus if gpus == idle else -gpus
     fitting_patterns = [p for p, count in remaining.items() if count > 0 and slot in p]
     if not fitting_patterns:
