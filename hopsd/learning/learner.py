@@ -48,7 +48,7 @@ class Learner:
         self._reports = BackgroundReader(folder)
 
     def accepted_reports(self, prefix: str) -> list[str]:
-        """As :meth:`hopsd.learning.reader.ReportReader.accepted`."""
+        """As :meth:`hopsd.learning.reader.ReportReader.accepted_names`."""
         return self._reports.accepted_names(prefix)
 
     def learn(self, reading: Reading, half_life_seconds: float) -> str:

@@ -25,8 +25,8 @@ class SaveReader:
         accepted_names: Callable[[str], Iterable[str]] = lambda _prefix: (),
     ) -> None:
         """``accepted_names``: names with a prefix that a scan has accepted before, as
-        :meth:`hopsd.learning.reader.ReportReader.accepted`. They are read first, since anybody may
-        fill the folder, also with names of this job.
+        :meth:`hopsd.learning.reader.ReportReader.accepted_names`. They are read first, since
+        anybody may fill the folder, also with names of this job.
         """
         self._folder = folder
         self._clock = clock

@@ -459,7 +459,7 @@ class Controller:
         return next((job_reading.account for job_reading in jobs if job_reading.id == job), "")
 
     def accepted_reports(self, prefix: str) -> list[str]:
-        """As :meth:`hopsd.learning.reader.ReportReader.accepted`."""
+        """As :meth:`hopsd.learning.reader.ReportReader.accepted_names`."""
         return self._learner.accepted_reports(prefix)
 
     def _release_requested(self) -> str:

@@ -185,7 +185,7 @@ def test_foreign_job_that_is_faster(cluster: PrivateCluster, adapter: Adapter) -
         signal = adapter.signal
         requeue_hold = adapter.requeue_hold
         unpin = adapter.unpin
-        together = adapter.batch
+        batch = adapter.batch
 
         def release(self, jobs: list[JobId]) -> None:
             foreign = submit(cluster, "--gres=gpu:4", "--nodelist=n0", comment=None)
