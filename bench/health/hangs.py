@@ -66,8 +66,8 @@ class Training:
         """Train for a minute to an hour, in steps of a second."""
         steps = int(60 * 60 ** self.dice.random())
         for judgement in self.judgements:
-            judgement.stepped(self.now + LOOK_SECONDS, 1)
-            judgement.stepped(self.now + steps, steps - 1)
+            judgement.record_steps(self.now + LOOK_SECONDS, 1)
+            judgement.record_steps(self.now + steps, steps - 1)
         self.now += steps
 
     def pause(self, kind: Kind, seconds: float, waits: tuple[bool, bool]) -> float | None:
@@ -83,7 +83,7 @@ class Training:
             if self.now >= wake:
                 wake += EVERY_SECONDS
                 before = stall_count
-                stall_count = sum(judgement.stalled for judgement in self.judgements)
+                stall_count = sum(judgement.is_stalled for judgement in self.judgements)
                 look = self.now if stall_count > before else look
             if self.now >= look:
                 look = max(look, self.now) + REFRESH_SECONDS
@@ -119,7 +119,7 @@ class Training:
                 ended=False,
                 pause=Pause(
                     RankState(judgement.state),
-                    judgement.stalled,
+                    judgement.is_stalled,
                     0.0,
                     judgement.still_seconds(self.now),
                     judgement.limit,
