@@ -26,12 +26,12 @@ def site(servers: int) -> HealthRecords:
     return HealthRecords(3600.0, NODES, records, (), stays)
 
 
-@pytest.mark.parametrize("others", [1, 4])
-def test_one_run_is_as_certain_as_its_own_deviation_and_the_others_allow(others: int) -> None:
-    records = site(others + 1)
+@pytest.mark.parametrize("other_runs", [1, 4])
+def test_one_run_is_as_certain_as_its_own_deviation_and_the_others_allow(other_runs: int) -> None:
+    records = site(other_runs + 1)
     variance = SITE.run**2 + SITE.healthy**2 + SITE.noise**2 / REPORTS
     assert standard_error(records, SITE, NODES[0].name, 0.0) == pytest.approx(
-        np.sqrt(variance * (1.0 + 1.0 / others))
+        np.sqrt(variance * (1.0 + 1.0 / other_runs))
     )
 
 

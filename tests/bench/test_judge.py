@@ -141,7 +141,7 @@ def test_gaps_are_the_leaders_and_between_plans_only_good_ticks_count(tmp_path: 
 
 
 @pytest.mark.parametrize(
-    ("said", "stuck"),
+    ("log_lines", "stuck"),
     [
         ([(5.0, START), (9.0, "REFUSED"), (80.0, "REFUSED")], True),
         ([(5.0, START), (9.0, "REFUSED"), (40.0, "REFUSED")], False),
@@ -150,12 +150,12 @@ def test_gaps_are_the_leaders_and_between_plans_only_good_ticks_count(tmp_path: 
     ],
 )
 def test_a_job_that_slurmctld_never_updates_again_is_its_own(
-    tmp_path: Path, said: list[tuple[float, str]], stuck: bool
+    tmp_path: Path, log_lines: list[tuple[float, str]], stuck: bool
 ) -> None:
     words = {
         "REFUSED": "_slurm_rpc_update_job: JobId=36 uid=0: Job update not available right now,"
         " the DB index is being set, try again in a bit",
         "UPDATED": "_slurm_rpc_update_job: complete JobId=36 uid=0 usec=347",
     }
-    lines = [(at, words.get(text, text)) for at, text in said]
+    lines = [(at, words.get(text, text)) for at, text in log_lines]
     assert slurm_log(tmp_path, *lines).refuses_updates("36") is stuck

@@ -171,7 +171,7 @@ def test_a_job_on_several_nodes_waits_for_a_silent_slurmctld(node: Node) -> None
 
 
 @pytest.mark.parametrize(
-    "refused",
+    "refusal",
     [
         "slurm_load_jobs error: Zero Bytes were transmitted or received",
         "slurm_load_jobs error: Message receive failure",
@@ -179,8 +179,8 @@ def test_a_job_on_several_nodes_waits_for_a_silent_slurmctld(node: Node) -> None
         "",
     ],
 )
-def test_no_failure_to_reach_slurmctld_is_taken_for_its_answer(node: Node, refused: str) -> None:
-    (node.folder / "scontrol").write_text(f"#!/bin/sh\necho '{refused}' >&2\nexit 1\n")
+def test_no_failure_to_reach_slurmctld_is_taken_for_its_answer(node: Node, refusal: str) -> None:
+    (node.folder / "scontrol").write_text(f"#!/bin/sh\necho '{refusal}' >&2\nexit 1\n")
     (node.folder / "scontrol").chmod(0o755)
     node.call("prolog.sh", SLURM_JOB_COMMENT="hops:reqs=6", SLURM_JOB_NUM_NODES="2")
     fake_scontrol(node, "JobId=7 Restarts=0 NumNodes=2 JOB_GRES=gpu:6 Comment=hops:reqs=6 ")

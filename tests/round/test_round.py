@@ -757,17 +757,17 @@ def test_a_workload_that_ended_by_hops_signal_once_is_moved_no_more(
     assert ("scontrol requeue" in build.notes.get(second, "")) == stays
 
 
-@pytest.mark.parametrize("timed", [None, True, False])
-def test_explain_says_where_communication_is_not_told_apart(timed: bool | None) -> None:
+@pytest.mark.parametrize("is_timed", [None, True, False])
+def test_explain_says_where_communication_is_not_told_apart(is_timed: bool | None) -> None:
     """As with FSDP, DeepSpeed and pipelines."""
     port, memory = cluster(comment(1)), store()
     run_round(port, memory, hops, SETTINGS, None)
     memory.save_jobs(
-        [replace(record, communication_timed=timed) for record in memory.jobs().values()]
+        [replace(record, communication_timed=is_timed) for record in memory.jobs().values()]
     )
     notes = run_round(port, memory, hops, SETTINGS, None).build.notes
     is_noted = "how long its ranks communicate is not known" in notes.get(JobId("1"), "")
-    assert is_noted == (timed is False)
+    assert is_noted == (is_timed is False)
 
 
 @pytest.mark.parametrize(("reqs", "keeps", "is_warned"), [

@@ -118,16 +118,16 @@ def test_what_ended_in_its_grace_is_never_requeued(slurm: FakeSlurm, state: Slur
 
 
 @pytest.mark.parametrize(
-    ("end_fields", "back"),
+    ("end_fields", "is_put_back"),
     [({"exit_signal": 10}, True), ({"exit_code": 138}, True), ({"exit_code": 1}, False)],
 )
 def test_what_died_of_our_signal_is_put_back_later_too(
-    slurm: FakeSlurm, end_fields: dict[str, int], back: bool
+    slurm: FakeSlurm, end_fields: dict[str, int], is_put_back: bool
 ) -> None:
     job = slurm.add(1, state=SlurmState.FAILED, hold=Hold.NONE, **end_fields)
     [outcome] = port(slurm).apply([Step(job, StepKind.REQUEUE)])
-    assert (outcome.status is OutcomeStatus.DONE) == back
-    assert (slurm.table[job].state is SlurmState.PENDING) == back
+    assert (outcome.status is OutcomeStatus.DONE) == is_put_back
+    assert (slurm.table[job].state is SlurmState.PENDING) == is_put_back
 
 
 def test_what_completes_between_look_and_requeue_is_not_run_again(slurm: FakeSlurm) -> None:
@@ -212,17 +212,17 @@ def test_what_completes_after_its_grace_is_not_run_again(slurm: FakeSlurm) -> No
     assert slurm.writes() == ["signal"]
 
 
-@pytest.mark.parametrize("died", [True, False])
+@pytest.mark.parametrize("is_killed", [True, False])
 def test_a_job_that_cleans_up_is_put_back_if_our_signal_killed_it(
-    slurm: FakeSlurm, died: bool
+    slurm: FakeSlurm, is_killed: bool
 ) -> None:
-    end_state = SlurmState.FAILED if died else SlurmState.COMPLETED
+    end_state = SlurmState.FAILED if is_killed else SlurmState.COMPLETED
     job = slurm.running(1, n0=2)
-    signal = 10 if died else 0
+    signal = 10 if is_killed else 0
     slurm.table[job] = cleans_up(slurm, slurm.table[job], 3.0, state=end_state, exit_signal=signal)
     [outcome] = port(slurm).apply([Step(job, StepKind.REQUEUE)])
-    assert outcome.status is (OutcomeStatus.DONE if died else OutcomeStatus.GONE)
-    assert slurm.writes() == (["requeue_hold"] if died else [])
+    assert outcome.status is (OutcomeStatus.DONE if is_killed else OutcomeStatus.GONE)
+    assert slurm.writes() == (["requeue_hold"] if is_killed else [])
 
 
 def test_restart_rests_into_the_next_second(slurm: FakeSlurm) -> None:

@@ -87,14 +87,14 @@ def hung(server: EmbeddedPostgres) -> Iterator[None]:
             os.kill(pid, signal.SIGCONT)
 
 
-@pytest.mark.parametrize("led", [False, True])
+@pytest.mark.parametrize("is_leader", [False, True])
 def test_a_postgresql_that_hangs_costs_one_short_time_out(
-    server: EmbeddedPostgres, dsn: str, led: bool
+    server: EmbeddedPostgres, dsn: str, is_leader: bool
 ) -> None:
     with closing(Leader(dsn)) as leader, PostgresStore(dsn, leader=leader) as store:
         leader.acquire()
         store.save_jobs([job("1")])
-        ask = leader.assure if led else store.unfinished_plan
+        ask = leader.assure if is_leader else store.unfinished_plan
         with hung(server):
             start_time = time.monotonic()
             with pytest.raises((StoreUnavailableError, NotLeaderError)):
@@ -103,7 +103,7 @@ def test_a_postgresql_that_hangs_costs_one_short_time_out(
             assert first < 8.0
             for _ in range(50):
                 with pytest.raises(StoreUnavailableError, match="PostgreSQL does not answer"):
-                    leader.acquire() if led else store.unfinished_plan()
+                    leader.acquire() if is_leader else store.unfinished_plan()
             assert time.monotonic() - start_time < first + 1.0
         deadline = time.monotonic() + 60.0
         while True:
