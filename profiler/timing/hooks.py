@@ -252,9 +252,9 @@ class Hooks:
         if self.is_off or self._is_other_thread():
             return
         queue = self._queue
-        evaluation = self._graphless.add(queue.recorder.counts, queue.steps_left, took, frame)
-        if evaluation is not None:
-            queue.extend((add_graphless, evaluation))
+        place = self._graphless.add(queue.recorder.counts, queue.steps_left, took, frame)
+        if place is not None:
+            queue.extend((add_graphless, *place))
 
     def _begin_step(self, optimizer: Any, *_: Any) -> None:
         if self.is_off or is_compiling() or self._is_other_thread():
