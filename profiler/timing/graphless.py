@@ -71,12 +71,15 @@ class GraphlessBlocks:
         self._iteration: Any = None
         self._early_seconds = self._later_seconds = 0.0
 
-    def add(self, counts: Counts, steps_left: int, took: float, frame: FrameType) -> bool | None:
+    def add(
+        self, counts: Counts, steps_left: int, took: float, frame: FrameType
+    ) -> tuple[Any] | None:
         """Note a block that ``took`` so many seconds and ends in ``frame``. ``counts`` are behind;
         ``steps_left`` until they are renewed.
 
         Returns None until the blocks of this iteration have together taken longer than a regular
-        iteration; then whether those alone did so that the first iterations did not have.
+        iteration; then the place of this one if those alone did so that the first iterations did
+        not have, or None as the place.
         """
         if counts.iterations < EARLY_ITERATIONS and len(self._early_places) < MAX_BLOCKS:
             self._add_early(_place(frame), counts.iterations)
@@ -87,7 +90,8 @@ class GraphlessBlocks:
         if iteration != self._iteration:
             self._iteration = iteration
             self._early_seconds = self._later_seconds = 0.0
-        first = self._early_places.get(_place(frame))
+        place = _place(frame)
+        first = self._early_places.get(place)
         if first == _MANY_TIMES:
             return None
         if first is None:
@@ -96,7 +100,7 @@ class GraphlessBlocks:
             self._early_seconds = max(self._early_seconds, took)
         if max(self._early_seconds, self._later_seconds) <= mean:
             return None
-        return self._later_seconds > mean
+        return (place if self._later_seconds > mean else None,)
 
     def _add_early(self, place: Any, iteration: int) -> None:
         if self._early_places.setdefault(place, iteration) != iteration:

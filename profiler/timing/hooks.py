@@ -53,16 +53,17 @@ class Hooks:
     """Feeds ``recorder``; calls ``report`` after each iteration, or after several short ones.
 
     ``failure`` says why it stopped. ``params`` counts the parameters that the optimizers train,
-    ``optimizers`` those that were created, ``sharing`` the ranks that train on the same batch. Only
-    the training thread is timed; a batch that another thread fetches for it counts.
-    ``batch_steps``: how many steps are flushed together.
+    ``optimizers`` those that were created. Only the training thread is timed; a batch that another
+    thread fetches for it counts. ``batch_steps``: how many steps are flushed together. ``stages``:
+    of the pipeline. ``layer_ranks``: ranks that share layers, in ``row_groups`` groups with a batch
+    each.
     """
 
     def __init__(self, recorder: Recorder, report: Callable[[], None]) -> None:
         self.failure = ""
         self.is_off = False
         self.optimizers = 0
-        self.sharing = 1
+        self.stages = self.layer_ranks = self.row_groups = 1
         self.batch_steps = BATCH_STEPS
         self._report = report
         self._queue = EventQueue(recorder, self._fail)
@@ -104,6 +105,11 @@ class Hooks:
         return self._thread
 
     @property
+    def sharing(self) -> int:
+        """The ranks that train on the same batch."""
+        return max(self.stages, self.layer_ranks // self.row_groups)
+
+    @property
     def params(self) -> int:
         return sum(self._params.values())
 
@@ -138,7 +144,8 @@ class Hooks:
         self._graphless.forget()
         self._loader.forget()
         self._thread = self._optimizer_id = None
-        self._params, self.sharing = {}, 1
+        self._params = {}
+        self.stages = self.layer_ranks = self.row_groups = 1
         self.is_off = bool(self.failure)
 
     def _fail(self, error: Exception) -> None:
@@ -245,9 +252,9 @@ class Hooks:
         if self.is_off or self._is_other_thread():
             return
         queue = self._queue
-        evaluation = self._graphless.add(queue.recorder.counts, queue.steps_left, took, frame)
-        if evaluation is not None:
-            queue.extend((add_graphless, evaluation))
+        place = self._graphless.add(queue.recorder.counts, queue.steps_left, took, frame)
+        if place is not None:
+            queue.extend((add_graphless, *place))
 
     def _begin_step(self, optimizer: Any, *_: Any) -> None:
         if self.is_off or is_compiling() or self._is_other_thread():
@@ -300,7 +307,7 @@ class Hooks:
             if len(self._params) < MAX_OPTIMIZERS:
                 self._thread = self._thread or get_ident()
                 self._params[id(optimizer)] = _params(optimizer)
-                self.sharing = max(self.sharing, ranks_of_batch(optimizer))
+                self.layer_ranks = max(self.layer_ranks, ranks_of_batch(optimizer))
         except Exception as error:
             self._fail(error)
 

@@ -10,7 +10,9 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+import torch
 from hops_profiler.timing.handlers import SuppressErrors
+from hops_profiler.timing.inputs import is_compiling
 
 SAME_BATCH = ("tp", "tensor", "pp", "pipe", "pipeline", "cp", "context", "sp", "sequence", "model")
 """Usual names of device mesh axes along which the batch is the same."""
@@ -50,6 +52,38 @@ def watch_pipeline(report: Callable[[int], None]) -> None:
         return original(self, *args, **kwargs)
 
     stage.forward_one_chunk = forward
+
+
+def watch_rows(report: Callable[[int], None]) -> None:
+    """Call ``report`` once, when the first layer that ranks share takes its input: with 1 if all of
+    them give it the same rows (tensor parallelism), and with the number of ranks if the rows of
+    each are a part of the batch (sequence parallelism along the first axis).
+    """
+    module: Any = sys.modules.get("torch.distributed.tensor")
+    tensors = getattr(module, "DTensor", None)
+    original = vars(tensors).get("from_local") if tensors is not None else None
+    if tensors is None or original is None:
+        return
+    call = tensors.from_local
+
+    @functools.wraps(call)
+    def from_local(local: Any, mesh: Any = None, placements: Any = None, **options: Any) -> Any:
+        if not is_compiling() and torch.is_grad_enabled() and not local.requires_grad:
+            with SuppressErrors():
+                tensors.from_local = original
+                report(_row_groups(mesh, placements))
+        return call(local, mesh, placements, **options)
+
+    tensors.from_local = staticmethod(from_local)
+
+
+def _row_groups(mesh: Any, placements: Any) -> int:
+    """Parts into which ``placements`` divide a batch, whose first axis is the samples'."""
+    groups = 1
+    for axis, placement in enumerate(placements):
+        if getattr(placement, "dim", None) == 0:
+            groups *= int(mesh.size(axis))
+    return groups
 
 
 def _mesh_ranks(parameter: Any) -> int:

@@ -70,7 +70,7 @@ class Recorder:
 
     def _begin_iteration(self) -> None:
         self._passes = self._evaluations = 0
-        self._graphless = self._has_evaluation = False
+        self._graphless, self._late_place = False, None
         self.sample_counter.begin_iteration()
         self._phases.restart()
 
@@ -195,15 +195,14 @@ class Recorder:
         """A model was put into evaluation mode."""
         self._evaluations += 1
 
-    def add_graphless(self, evaluation: bool) -> None:
+    def add_graphless(self, late_place: Any) -> None:
         """The loop spent more than an iteration's time in code that builds no graph.
 
-        ``evaluation``: the training went on without this code, so it needs nothing that it makes.
+        ``late_place``: any key for this code if the training began without it; else None.
         """
         if not self._phases.open:
             self._graphless = True
-            if evaluation:
-                self._has_evaluation = True
+            self._late_place = late_place or self._late_place
 
     def step(self, optimizer: int) -> bool:
         """``optimizer`` (any key for it) has stepped. True if an iteration ended with it."""
@@ -363,13 +362,22 @@ class Recorder:
         if self._graphless:
             # What began with the training may be a rollout where there is no loader.
             rare = fetches > 0 and iterations - self._last_graphless >= MIN_EVALUATION_INTERVAL
-            self._evaluations += self._has_evaluation or rare
+            self._evaluations += rare or self._has_late_evaluation()
             self._last_graphless = iterations
         self._evaluations = self._regular.even_out(self._passes, self._evaluations, iterations)
         regular = iterations > 0 and self._regular.vote(self._passes, fetches, self._evaluations)
         if regular and (learners == 1 or fetches):
             self._regular.learn(self._passes, samples, batches)
         return regular
+
+    def _has_late_evaluation(self) -> bool:
+        """Whether the training began without the code that took long in the iteration that ends,
+        and needs nothing that it makes. A loader's data need no rollouts.
+        """
+        if self._late_place is None:
+            return False
+        evaluates = self._regular.evaluates(self._late_place, self.counts.iterations)
+        return evaluates or self.sample_counter.fetches > 0
 
     def _count(self, samples: float, batches: float, *, regular: bool) -> None:
         """Count what the iteration that ends trained on: if it is not regular, about as much as

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
 MAX_VOTES = 8
 """After this many differing iterations in a row another kind becomes the regular one."""
 
 MAX_KINDS = 32
 """How many numbers of backward passes are distinguished."""
+
+MAX_PLACES = 256
+"""How many places of code are distinguished."""
 
 MIN_EVALUATION_INTERVAL = 16
 """An evaluation is at least so many iterations after the one before; rollouts and generated texts
@@ -26,6 +33,7 @@ class RegularIterations:
         # By passes: fetches, evaluations, votes, samples, batches.
         self._kinds: dict[int, list[float]] = {}
         self._last_uneven = -MIN_EVALUATION_INTERVAL
+        self._late_places: dict[Any, tuple[int, int]] = {}  # their first and last iterations
 
     def even_out(self, passes: int, evaluations: int, iterations: int) -> int:
         """Evaluations of the iteration after ``iterations`` others, without those of a rollout.
@@ -39,6 +47,17 @@ class RegularIterations:
         is_frequent = iterations - self._last_uneven < MIN_EVALUATION_INTERVAL
         self._last_uneven = iterations
         return int(kind[1]) if is_frequent else evaluations
+
+    def evaluates(self, late_place: Any, done: int) -> bool:
+        """Whether code at ``late_place``, without which the training began, evaluates in the
+        iteration after ``done`` others: if it comes each n iterations, it came first within n.
+        Rollouts may come first much later, after steps on what random actions filled a buffer with.
+        """
+        if len(self._late_places) >= MAX_PLACES:
+            self._late_places.clear()
+        first, last = self._late_places.get(late_place, (done, 0))
+        self._late_places[late_place] = first, done
+        return first < 2 * (done - last)
 
     def vote(self, passes: int, fetches: int, evaluations: int) -> bool:
         """Add an iteration's vote. True if the iteration is a regular one."""

@@ -20,7 +20,7 @@ from hops_profiler.timing.device import CudaClock
 from hops_profiler.timing.ending import end_run, enough, out_of_memory
 from hops_profiler.timing.handlers import SuppressErrors
 from hops_profiler.timing.hooks import Hooks
-from hops_profiler.timing.layout import watch_pipeline
+from hops_profiler.timing.layout import watch_pipeline, watch_rows
 from hops_profiler.timing.length import Length, LoaderPass
 from hops_profiler.timing.recorder import Recorder
 from hops_profiler.timing.reporter import Reporter
@@ -256,7 +256,9 @@ class Session:
             if self._job.report_dir:
                 self._watchdog.start()
         if iterations == 1:
-            watch_pipeline(self._note_sharing)
+            watch_pipeline(self._note_stages)
+            if self._hooks.layer_ranks > 1:
+                watch_rows(self._note_row_groups)
         reads = self._communication.read()
         if reads:
             self._hooks.batch_steps = min(self._hooks.batch_steps, ALL_REDUCE_INTERVAL)
@@ -265,10 +267,13 @@ class Session:
             self._reporter.writer.do(self._communication.exchange)
         self._next_check = iterations + (1 if iterations < FIRST_CHECKS or reads else 100)
 
-    def _note_sharing(self, ranks: int) -> None:
-        self._hooks.sharing = max(self._hooks.sharing, ranks)
+    def _note_stages(self, ranks: int) -> None:
+        self._hooks.stages = ranks
         if ranks > 1:
             self._hooks.recorder.sample_counter.ranks = 1
+
+    def _note_row_groups(self, groups: int) -> None:
+        self._hooks.row_groups = groups
 
     def _begin_save(self) -> None:
         log = self._reporter.saves

@@ -250,6 +250,16 @@ def rollouts_without_loader():
         train(model(torch.ones(BATCH, 6)).pow(2).mean(), optimizer)
 
 
+def rollouts_after_random_steps():
+    """What fills a buffer first is random: they train on that before the first rollout."""
+    model, optimizer = model_and_optimizer()
+    for step in range(3 * STEPS):
+        if step >= 2 * STEPS and step % 8 == 0:
+            for _ in range(10):
+                slow(model, 0.03)
+        train(model(torch.ones(BATCH, 6)).pow(2).mean(), optimizer)
+
+
 class Frames(torch.nn.Module):
     """As IMPALA's: frames of an episode come first, then the batch's episodes."""
 

@@ -1,5 +1,5 @@
 """Ranks: ``local`` (a model that only a function knows, the second rank always late), ``tensor``,
-``pipeline``, or ``dispatch`` (one rank reads for both)."""
+``sequence``, ``pipeline``, or ``dispatch`` (one rank reads for both)."""
 
 import json
 import sys
@@ -83,6 +83,27 @@ def tensor() -> None:
         optimizer.step()
 
 
+def sequence() -> None:
+    """The ranks share layers, to which each gives rows of its own."""
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.tensor import Shard
+    from torch.distributed.tensor.parallel import (
+        ColwiseParallel,
+        RowwiseParallel,
+        parallelize_module,
+    )
+
+    rows = Shard(0)
+    plan = {"0": ColwiseParallel(input_layouts=rows), "2": RowwiseParallel(output_layouts=rows)}
+    model = nn.Sequential(nn.Linear(FEATURES, 128), nn.ReLU(), nn.Linear(128, 4))
+    parallelize_module(model, init_device_mesh("cpu", (world,)), plan)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-2)
+    for _ in range(40):
+        optimizer.zero_grad()
+        model(torch.randn(BATCH, FEATURES)).square().mean().backward()
+        optimizer.step()
+
+
 def pipeline() -> None:
     from torch.distributed.pipelining import PipelineStage, ScheduleGPipe
 
@@ -111,5 +132,6 @@ def dispatch() -> None:
         optimizer.step()
 
 
-{"local": local, "tensor": tensor, "pipeline": pipeline, "dispatched": dispatch}[kind]()
+programs = {"local": local, "tensor": tensor, "sequence": sequence, "pipeline": pipeline}
+(programs | {"dispatched": dispatch})[kind]()
 dist.destroy_process_group()
