@@ -48,16 +48,17 @@ class RegularIterations:
         self._last_uneven = iterations
         return int(kind[1]) if is_frequent else evaluations
 
-    def evaluates(self, late_place: Any, done: int) -> bool:
+    def evaluates(self, late_place: Any, iterations: int) -> bool:
         """Whether code at ``late_place``, without which the training began, evaluates in the
-        iteration after ``done`` others: if it comes each n iterations, it came first within n.
-        Rollouts may come first much later, after steps on what random actions filled a buffer with.
+        iteration after ``iterations`` others: if it comes each n iterations, it came first within
+        n. Rollouts may come first much later, after steps on what random actions filled a buffer
+        with.
         """
         if len(self._late_places) >= MAX_PLACES:
             self._late_places.clear()
-        first, last = self._late_places.get(late_place, (done, 0))
-        self._late_places[late_place] = first, done
-        return first < 2 * (done - last)
+        first, last = self._late_places.get(late_place, (iterations, 0))
+        self._late_places[late_place] = first, iterations
+        return first < 2 * (iterations - last)
 
     def vote(self, passes: int, fetches: int, evaluations: int) -> bool:
         """Add an iteration's vote. True if the iteration is a regular one."""
