@@ -115,20 +115,20 @@ class Replay:
 
 @dataclass(slots=True)
 class _CachedPredictor(Predictor):
-    """Takes playouts from ``playouts`` in turn, or makes and keeps them."""
+    """Takes playouts from ``cache`` in turn, or makes and keeps them."""
 
-    playouts: Playouts = field(default_factory=Playouts)
+    cache: Playouts = field(default_factory=Playouts)
     turn: int = 0
 
     def _play(self, situation: Situation, only: int | None) -> tuple[Floats, Floats]:
-        if self.turn == len(self.playouts.times):
-            self.playouts.note(situation)
+        if self.turn == len(self.cache.times):
+            self.cache.note(situation)
             starts, ends = Predictor._play(self, situation, only)
             times = np.where(situation.gpus_held > 0.0, ends, starts)
-            self.playouts.times.append(times if only is None else times[:, only : only + 1])
+            self.cache.times.append(times if only is None else times[:, only : only + 1])
         else:
             self._calls += 1
-        times = self.playouts.times[self.turn]
+        times = self.cache.times[self.turn]
         self.turn += 1
         if only is not None:
             times = np.broadcast_to(times, (len(times), len(situation.ids)))
@@ -236,7 +236,7 @@ def replay(case: Case, recording: Recording, playouts: Playouts) -> Replay:
         base_predictor.traits,
         base_predictor.seed,
         calibration=base_predictor.calibration,
-        playouts=playouts,
+        cache=playouts,
     )
     began = perf_counter()
     predictions: list[Prediction] = []
