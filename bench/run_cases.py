@@ -42,7 +42,7 @@ def main(
     }
     with Bar("runs") as bar:
         for number, (experiment, case) in enumerate(missing.values()):
-            bar.at(number, len(missing))
+            bar.show(number, len(missing))
             began = cpu_seconds()
             run(case)
             seconds = cpu_seconds() - began

@@ -9,8 +9,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import fmean, pstdev
 
-from bench.allox.workload import CPU, GPU, LONG_USER, USERS, Misestimating, cluster, workload
-from hopsd.model.devices import is_cpu
+from bench.allox.workload import GPU, LONG_USER, USERS, Misestimating, cluster, workload
+from hopsd.model.devices import CPU, is_cpu
 from hopsd.model.plan import PlanSettings
 from hopsd.model.scenario import Cluster, Workload
 from hopsd.policies.allox.dominant_share import Configuration, value

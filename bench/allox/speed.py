@@ -10,7 +10,8 @@ import sys
 from collections.abc import Sequence
 from time import process_time
 
-from bench.allox.workload import CPU, GPU
+from bench.allox.workload import GPU
+from hopsd.model.devices import CPU
 from hopsd.model.ids import JobId, NodeName, UserName
 from hopsd.model.job import Job, Node, ThroughputTable
 from hopsd.model.plan import PlanSettings, RoundInfo, Snapshot

@@ -22,6 +22,7 @@ from bench.elastic.ranks import Training
 from bench.elastic.ways.example import OPTIONS
 from examples.demo.cluster import NodeSpec
 from examples.demo.site import PROGRAMS, ROOT, Site, say
+from hopsd.model.ids import JobId
 
 MOVES = 5
 
@@ -92,7 +93,7 @@ def watch(site: Cluster) -> list[tuple[int, dict[int, float]]]:
             for _ in range(2):  # one alone may not be worth a move
                 neighbours += 1
                 site.submit(f"neighbour-{neighbours}", "1", NEIGHBOUR)
-        if states.get(job) == "COMPLETED":
+        if states.get(JobId(job)) == "COMPLETED":
             break
     return runs(record)
 

@@ -32,7 +32,9 @@ def draw(path: Path, alone: Sequence[float], runs: Runs, scaled_run: Any) -> Non
     steps = np.arange(len(alone))
     for _, losses in runs:
         rate_axes.axvline(min(losses), color="0.6", linewidth=0.5, linestyle=":")
-    rate_axes.plot(*_smooth(steps, alone), color="0.6", linewidth=2, label="the same global batch")
+    rate_axes.plot(
+        *_smooth(steps.tolist(), alone), color="0.6", linewidth=2, label="the same global batch"
+    )
     rate_axes.plot(*_smooth(*zip(*scaled_run, strict=True)), color="tab:purple", linewidth=1,
                label="32 samples per GPU, lr_rule=linear")  # fmt: skip
     rate_axes.set(title=f"batch follows the GPUs (mean of {SMOOTHING_STEPS} steps)")

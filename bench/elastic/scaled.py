@@ -24,7 +24,7 @@ def scaled_losses(changes: Sequence[tuple[int, int]], steps: int) -> list[tuple[
     features, labels = example.dataset().tensors
     loader = hops_profiler.ElasticLoader(range(len(labels)), PER_GPU, epochs=100, seed=5)
     batches = (batch for step in loader.steps() for batch, _ in step)
-    losses = []
+    losses: list[tuple[float, float]] = []
     samples_done = 0
     while samples_done < steps:
         gpus = [count for start, count in changes if start <= samples_done][-1]

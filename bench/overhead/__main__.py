@@ -70,7 +70,7 @@ def _environment(job: Mapping[str, str]) -> dict[str, str]:
 
 def _iteration(blocks: Mapping[str, Sequence[Sequence[float]]]) -> list[tuple[str, ...]]:
     """Medians, and the median difference of adjacent blocks."""
-    rows = []
+    rows: list[tuple[str, ...]] = []
     for index, clock in enumerate(("processor", "wall")):
         base_times, plugin_times = (
             [block[index] for block in blocks[name]] for name in ("off", "on")

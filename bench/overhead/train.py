@@ -30,7 +30,7 @@ def compare_blocks(blocks: int) -> dict[str, list[list[float]]]:
     model = nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.ReLU(), nn.Linear(WIDTH, WIDTH), nn.ReLU())
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
     rows = torch.randn(2 * (blocks + 2) * (BLOCK + 1) * BATCH, 1).expand(-1, WIDTH)
-    batches = iter(DataLoader(rows, batch_size=BATCH))
+    batches = iter(DataLoader(rows, batch_size=BATCH))  # type: ignore[arg-type]  # a tensor has rows
 
     def train(iterations: int) -> None:
         for _ in range(iterations):
@@ -57,7 +57,8 @@ def smallest(iterations: int) -> Iterator[int]:
     """Train the smallest model; yields after each iteration."""
     model = nn.Linear(4, 1)
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
-    for number, row in enumerate(DataLoader(torch.randn(iterations, 4), batch_size=None)):
+    rows = torch.randn(iterations, 4)
+    for number, row in enumerate(DataLoader(rows, batch_size=None)):  # type: ignore[arg-type]
         model(row).sum().backward()
         optimizer.step()
         optimizer.zero_grad()

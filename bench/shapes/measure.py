@@ -39,13 +39,14 @@ class Bench:
         reading = ScontrolAdapter(self.cluster.commands()).read()
         commands = self.cluster.commands(timeout_seconds=PATIENCE_SECONDS)
         site = Site(python=str(self.folder / "device.sh"))
+        site_shapes = shapes(reading, gpu_type)
         within_server, between_servers = (
             [
                 transfer
                 for allocation in allocations
                 for transfer in measure(commands, site, allocation, SIZES)[1]
             ]
-            for allocations in shapes(reading, gpu_type)
+            for allocations in (site_shapes.link, site_shapes.net)
         )
         return within_server, between_servers
 

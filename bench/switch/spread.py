@@ -21,7 +21,7 @@ def measure() -> list[list[str]]:
     rows = []
     for gpus in (2, 4, 8):
         for name, rounds, scale, seconds in (
-            ("on one GPU", np.ones_like(ROUNDS), 1, ROUNDS * float(RANKS)),
+            ("on one GPU", np.ones_like(ROUNDS), 1, RANKS * ROUNDS.astype(np.float64)),
             ("spread", ROUNDS, RANKS, np.ones(TRIALS)),
         ):
             case = Instance(

@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
 
@@ -61,7 +61,7 @@ def _lanes(slurm: PrivateCluster, folder: Path, commands: Iterable[str], order: 
     _submit(slurm, folder, line, gpus=GPUS)
 
 
-WAYS = {
+WAYS: dict[str, Callable[[PrivateCluster, Path, list[str]], object]] = {
     "plain jobs": _plain,
     "lanes, in a circle": partial(_lanes, order="round-robin"),
     "lanes, in Hare's order": partial(_lanes, order="hare-dispatch"),

@@ -15,9 +15,9 @@ from hopsd.model.plan import PlanSettings
 from hopsd.model.scenario import Cluster, Workload, WorkloadJob
 from hopsd.policies.protocol import Policy
 from hopsd.policies.registry import get
-from hopsd.policies.themis.agents import Agent, AppScheduler, JobInfo, Market, Offer, honest
+from hopsd.policies.themis.agents import Agent, AppScheduler, Market, Offer, honest
 from hopsd.policies.themis.apps import App
-from hopsd.policies.themis.finish_time import independent_seconds, share_seconds
+from hopsd.policies.themis.finish_time import JobInfo, independent_seconds, share_seconds
 from hopsd.policies.themis.policy import Themis
 from hopsd.sim.engine import SimulationSettings
 from hopsd.sim.metrics import Change, holds_by_job

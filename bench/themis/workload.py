@@ -52,7 +52,7 @@ def _cluster(sizes: Sequence[int]) -> Cluster:
 def apps(kind: int, count: int, network: float, seed: int) -> Workload:
     """``kind`` 1: jobs of 1 or 2 GPUs that all run to their end; 2: successive halving."""
     rng = random.Random(seed)
-    clock, jobs = 0.0, []
+    clock, jobs = 0.0, list[WorkloadJob]()
     for number in range(count):
         low, high = GPU_HOURS[kind]
         work = 3600.0 * low * (high / low) ** rng.random()

@@ -52,16 +52,14 @@ class Cluster(InstantPort):
     def apply(self, steps: Sequence[Step]) -> Sequence[StepOutcome]:
         for step in steps:
             job, runs = self.jobs[step.job], bool(step.target)
-            restart_fields = (
-                {"restarts": job.restarts + 1, "submit": self.now} if step.current else {}
-            )
             self.jobs[step.job] = replace(
                 job,
                 state=SlurmState.RUNNING if runs else SlurmState.PENDING,
                 hold=Hold.NONE if runs else Hold.HOPS,
                 allocation=step.target,
                 start=self.now if runs else 0.0,
-                **restart_fields,
+                restarts=job.restarts + bool(step.current),
+                submit=self.now if step.current else job.submit,
             )
         return [StepOutcome(s, OutcomeStatus.DONE, s.target, started=self.now) for s in steps]
 
