@@ -25,7 +25,7 @@ class Inputs:
 
     Counts the outermost module calls whose outputs are in the graph of a backward pass: those of
     evaluations, rollouts and teachers are not. Modules without parameters, such as a loss over all
-    words of all texts, count only if there are no others.
+    words of all texts, count only if there are no others; the modules that they call are outermost.
 
     A custom autograd function's forward pass runs without a graph of its own, but leads to a
     backward pass: modules called in it count; if there are none, the function's arguments do.
@@ -48,6 +48,7 @@ class Inputs:
         self._calls = Calls()
         self._call: Call | None = None  # the outermost one that is under way
         self._other_rows = 0  # given to modules without parameters, and to functions
+        self._inside_other = False  # a module without parameters is under way
         self._in_function = False
         self._function: Any = None
         # The outermost call's input, until it is known which of its axes is the batch's.
@@ -173,9 +174,9 @@ class Inputs:
             self._compiled_model = True
         outermost, begin = self._depth == 0, perf_counter()
         self._note(function if module is None else module, module, args, kwargs)
-        if outermost and self._call is not None and self._is_state(self._call):
-            self._call = None
-            return function(*args, **kwargs)  # the modules that it calls may get parts of the state
+        if outermost and (self._call is None or self._is_state(self._call)):
+            self.seconds += perf_counter() - begin
+            return self._look_inside(function, args, kwargs)
         self._depth += 1
         self.seconds += perf_counter() - begin
         try:
@@ -188,6 +189,17 @@ class Inputs:
             self._call = None
             self.seconds += perf_counter() - begin
         return result
+
+    def _look_inside(self, function: Any, args: Any, kwargs: Any) -> Any:
+        """Make a call that does not count itself: the modules that it calls may get parts of a
+        solver's state, or the model is one of them.
+        """
+        around, self._inside_other = self._inside_other, self._inside_other or self._call is None
+        self._call = None
+        try:
+            return function(*args, **kwargs)
+        finally:
+            self._inside_other = around
 
     def _is_state(self, call: Call) -> bool:
         """True for a call by a solver with one row: its state may be all samples in one vector."""
@@ -205,6 +217,8 @@ class Inputs:
 
     def _note_function(self, args: Any) -> None:
         try:
+            if self._inside_other:
+                return
             inputs = [a for a in args if not isinstance(a, torch.nn.Parameter)]
             inputs = [a for a in inputs if not (isinstance(a, torch.Tensor) and _is_parameter(a))]
             rows = samples_of(inputs)
@@ -238,7 +252,8 @@ class Inputs:
                 values = [*args, *kwargs.values()]
                 rows = samples_given(values)
                 if module is not None and next(module.parameters(), None) is None:
-                    self._other_rows = max(self._other_rows, rows)
+                    if not self._inside_other:
+                        self._other_rows = max(self._other_rows, rows)
                     return
                 tensors = tensors_in(values, DEPTH)
                 self._sequence = next((t for t in tensors if t.dim() > 1), None)

@@ -53,6 +53,7 @@ class SampleCounter:
 
     def begin_iteration(self) -> None:
         self.fetches = self.samples = 0
+        self._smallest = 0  # batch that was read
         self.has_inspection = False
         self._loader_is_empty = self._mixes_sizes = False
         self._rows = self._outputs = 0
@@ -81,6 +82,7 @@ class SampleCounter:
         """A batch of ``samples`` was read; 0 if unknown."""
         self.fetches += 1
         self.samples += samples
+        self._smallest = min(samples, self._smallest or samples)
         self.last_batch = samples or self.last_batch
 
     def end_loader(self) -> None:
@@ -170,6 +172,8 @@ class SampleCounter:
         # A second axis as long as the batch is the batch's own: the first one is time.
         if given_rows > passes and read and read / self.fetches not in self._axes:
             is_part = read % given_rows == 0 and self._rows < read
+            # A pass over a whole batch is not over a slice: other batches are trained on elsewhere.
+            is_part = is_part and given_rows < passes * self._smallest / self.share
             independent = self._rows == self._outputs == given_rows
             ready_made = read == self.fetches and independent and given_rows % read == 0
             if is_part or ready_made:

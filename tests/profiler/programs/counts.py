@@ -56,6 +56,18 @@ def ready_batches():
         train(mse_loss(model(features[0]), targets[0]), optimizer)
 
 
+def two_levels():
+    """One loader's batches train the model, another's its rate, without a backward pass."""
+    model, optimizer = model_and_optimizer()
+    rate = torch.zeros((), requires_grad=True)
+    held_out_batches = iter(DataLoader(torch.randn(BATCH * STEPS, 6), batch_size=BATCH))
+    for features in DataLoader(torch.randn(BATCH * STEPS, 6), batch_size=BATCH):
+        held_out = next(held_out_batches)
+        loss = (rate.exp() * model(held_out)).pow(2).mean()
+        rate.data -= 0.01 * torch.autograd.grad(loss, rate)[0]
+        train((rate.exp().detach() * model(features)).pow(2).mean(), optimizer)
+
+
 class Recomputation(torch.autograd.Function):
     @staticmethod
     def forward(ctx, model, features, *parameters):
@@ -97,6 +109,25 @@ def flat_state():
     for _ in range(STEPS):
         result = Recomputation.apply(flat, torch.randn(BATCH * 6), *model.parameters())
         train(result.pow(2).mean(), optimizer)
+
+
+class Parts(torch.nn.Module):
+    """A solver's state, one vector, as the parts that a function takes."""
+
+    def __init__(self, slope):
+        super().__init__()
+        self.slope = slope
+
+    def forward(self, state):
+        return self.slope(state[: BATCH * 6].view(BATCH, 6))
+
+
+def solver_of_a_function():
+    """The module around a function has no parameters; the model inside is given the samples."""
+    model, optimizer = model_and_optimizer()
+    solve = Parts(lambda rows: model(rows).pow(2))
+    for _ in range(STEPS):
+        train(solve(torch.randn(BATCH * 6 + BATCH)).mean(), optimizer)
 
 
 def blind_look():

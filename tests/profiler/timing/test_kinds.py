@@ -17,10 +17,10 @@ BY_MODEL = [
     *("slices_of_what_is_read", "ready_batches", "recompute", "blind_look", "compiled_helper"),
     *("flat_state", "rollouts_with_a_graph", "teacher_with_a_graph", "a_pass_for_each_sample"),
     *("frames_first_with_memory", "acting_in_evaluation_mode", "temperature_first"),
-    *("distribution_beside_a_value", "schedule_drawn_first"),
+    *("distribution_beside_a_value", "schedule_drawn_first", "solver_of_a_function"),
 ]
 UNKNOWN = ["points_of_two_kinds", "frames_first", "made_inside"]
-BY_LOADER = {"packed_texts": BATCH, "time_first": BATCH, "bags": 1}
+BY_LOADER = {"packed_texts": BATCH, "time_first": BATCH, "bags": 1, "two_levels": 2 * BATCH}
 EVALUATIONS = {"sampling": 2, "sampling_without_loader": 2}
 ROLLOUTS = ["rollouts", "rollouts_without_loader", "rollouts_after_random_steps"]
 ALL = [
