@@ -23,9 +23,9 @@ def assert_records_are_true(site: Site) -> None:
     assert max(Counter((job, restart) for job, restart, _ in runs).values()) == 1
     for job in site.states():
         run_nodes = [nodes for run_job, _, nodes in runs if run_job == job]
-        placement_nodes = [p.allocation.nodes for p in site.store.placements(JobId(job))]
-        assert placement_nodes == run_nodes, f"job {job}"
-        for placement in site.store.placements(JobId(job)):
+        placements = site.store.placements(JobId(job))
+        assert [p.allocation.nodes for p in placements] == run_nodes, f"job {job}: {placements}"
+        for placement in placements:
             assert placement.end is not None
     ends = [line for line in site.worker_log.read_text().splitlines() if line.startswith("end")]
     assert sorted(ends) == sorted(f"end {job}" for job in site.states())
