@@ -111,6 +111,7 @@ STRANDED_JOB = job(
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", names())
 @settings(max_examples=25, deadline=None)
 @given(snapshot=snapshots())
