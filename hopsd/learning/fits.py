@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 
 from hopsd.core.speed.theory import fit_users
 from hopsd.model.ids import GpuType, UserName, WorkloadName
-from hopsd.model.isolation import find_failing_items
+from hopsd.model.isolation import find_failing_items, in_turn
 from hopsd.model.knowledge import PhaseRecord
 from hopsd.store.history import History
 
@@ -49,7 +48,9 @@ class Fits:
         Returns those that could not be fitted, with the error; their next report retries them.
         """
         self._last_fits = {p: at for p, at in self._last_fits.items() if now - at < FIT_SECONDS}
-        due_pairs = self._in_turn(p for p in self._stale if p not in self._last_fits)
+        due_pairs = in_turn(
+            (pair for pair in self._stale if pair not in self._last_fits), self._stale.__getitem__
+        )
 
         def fit(pairs: Sequence[Pair]) -> None:
             fits = [fit_users(self._store.phases(*pair), half_life_seconds) for pair in pairs]
@@ -66,13 +67,3 @@ class Fits:
             if self._clock() >= deadline:
                 break
         return [(f"{workload} on {gpu_type}", error) for (workload, gpu_type), error in failures]
-
-    def _in_turn(self, pairs: Iterable[Pair]) -> list[Pair]:
-        """The first of each user, then the second of each, and so on."""
-        counts: Counter[UserName] = Counter()
-        turns: dict[Pair, int] = {}
-        for pair in pairs:
-            user = self._stale[pair]
-            turns[pair] = counts[user]
-            counts[user] += 1
-        return sorted(turns, key=lambda pair: turns[pair])

@@ -1,12 +1,14 @@
-"""Finds which of many items make a step raise, so that it can go on without them.
+"""Keeps one item, or one owner of many, from holding up the others.
 
 A job, report or node on which a step fails is set aside by name; the others are served.
-The culprit is found by trial, so no step has to know how it may fail.
+The culprit is found by trial, so no step has to know how it may fail. Where time is short, owners
+are served in turn.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Generic, TypeVar
 
 from hopsd.errors import (
@@ -27,6 +29,17 @@ PASS_THROUGH_ERRORS = (
     StoreUnavailableError,
 )
 """What says nothing of an item: it is raised at once, however few the items are."""
+
+
+def in_turn(items: Iterable[T], owner: Callable[[T], Hashable]) -> list[T]:
+    """The first item of each owner, then the second of each, and so on; else in their order."""
+    counts: Counter[Hashable] = Counter()
+    turns: list[tuple[int, T]] = []
+    for item in items:
+        name = owner(item)
+        turns.append((counts[name], item))
+        counts[name] += 1
+    return [item for _, item in sorted(turns, key=lambda entry: entry[0])]
 
 
 def find_failing_items(

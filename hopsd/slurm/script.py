@@ -5,13 +5,13 @@ from __future__ import annotations
 import hashlib
 import tempfile
 import time
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 
 from hopsd.errors import SlurmError, SlurmUnavailableError
 from hopsd.model.ids import JobId, UserName
+from hopsd.model.isolation import in_turn
 from hopsd.model.reading import JobReading, SlurmState
 from hopsd.slurm.command import ScontrolSession, SlurmCommands
 
@@ -63,7 +63,9 @@ class Scripts:
                 tempfile.TemporaryDirectory(prefix="hops-") as folder,
                 closing(ScontrolSession(self._commands)) as session,
             ):
-                for key, job in _in_turn(jobs):
+                # Others do not wait for the thousands that somebody submits, and perhaps cancels.
+                by_urgency = sorted(jobs.items(), key=lambda item: _urgency(item[1]))
+                for key, job in in_turn(by_urgency, lambda item: item[1].user):
                     if self._monotonic() >= deadline:
                         break
                     self._hashes[key] = _hash(session, job, Path(folder) / "script")
@@ -71,20 +73,7 @@ class Scripts:
             raise SlurmUnavailableError(f"batch scripts cannot be read: {error}") from error
 
 
-def _in_turn(jobs: Mapping[_Key, JobReading]) -> list[tuple[_Key, JobReading]]:
-    """The first job of each user, then the second of each, and so on: others do not wait for the
-    thousands that somebody submits, and perhaps cancels.
-    """
-    sorted_jobs = sorted(jobs.items(), key=lambda item: _turn(item[1]))
-    counts: Counter[UserName] = Counter()
-    place: dict[_Key, int] = {}
-    for key, job in sorted_jobs:
-        place[key] = counts[job.user]
-        counts[job.user] += 1
-    return sorted(sorted_jobs, key=lambda item: place[item[0]])
-
-
-def _turn(job: JobReading) -> int:
+def _urgency(job: JobReading) -> int:
     """Slurm soon forgets who ended, and who waits is planned for only once its script is read."""
     return 0 if job.state.finished else 1 if job.state is SlurmState.PENDING else 2
 

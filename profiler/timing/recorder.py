@@ -141,8 +141,8 @@ class Recorder:
         """
         if not self._has_backward:
             self._has_backward = True
-            if self.trains:
-                self._forget_idle_steps()
+            if self.trains:  # the steps so far trained nothing: they drew a learning rate
+                self._forget_iterations()
         self._phases.begin("backward", "forward", now)
 
     def begin_update(self, now: float) -> None:
@@ -314,14 +314,10 @@ class Recorder:
         if self._closure_steps:  # each was over the same samples
             samples *= self._closure_steps / max(1, self.counts.iterations)
             batches = self._closure_steps
-        self.counts = Counts()
+        self._forget_iterations()
         self.counts.count(samples, batches, read=self.sample_counter.reads)
-        self._regular, self._leader = RegularIterations(), None
-        self._warmup.clear()
-        self._device_times.ignore_pending()
 
-    def _forget_idle_steps(self) -> None:
-        """All steps before the first backward pass trained nothing: they drew a learning rate."""
+    def _forget_iterations(self) -> None:
         self.counts, self._regular, self._leader = Counts(), RegularIterations(), None
         self._warmup.clear()
         self._other_steps.clear()
