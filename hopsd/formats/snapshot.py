@@ -34,7 +34,7 @@ _JOB_MAY_HAVE = (
 )
 _SETTINGS = (
     "lambda sigma gap time_limit priority policy paper_exact seed filter_share lease_seconds"
-    " alpha patience_seconds overdue_ratio tail_weight"
+    " alpha patience_seconds overdue_ratio tail_weight effort"
 )
 
 
@@ -58,7 +58,9 @@ def read_snapshot(document: str) -> tuple[Snapshot, PlanSettings]:
         tuple(jobs),
         top.get("limits", lambda rows: tuple(map(_limit, rows.items())), ()),
     )
-    return snapshot, top.get("settings", _settings, PlanSettings())
+    return snapshot, top.get(
+        "settings", lambda item: read_settings(item, PlanSettings()), PlanSettings()
+    )
 
 
 def _round(item: Item) -> RoundInfo:
@@ -219,8 +221,13 @@ def _weight(weight: Item) -> float:
     return weight.number(minimum=0, maximum=10)
 
 
-def _settings(item: Item) -> PlanSettings:
-    fields, default = item.fields("", _SETTINGS), PlanSettings()
+def read_settings(item: Item, default: PlanSettings) -> PlanSettings:
+    """Settings of planning; keys that are not there are as in ``default``.
+
+    Raises:
+        FormatError: the message starts with the key.
+    """
+    fields = item.fields("", _SETTINGS)
     priority = fields.get("priority", lambda name: name.choice(PriorityName), default.priority)
     return PlanSettings(
         lam=fields.get(
@@ -243,4 +250,5 @@ def _settings(item: Item) -> PlanSettings:
         patience_seconds=fields.get("patience_seconds", at_least_zero, default.patience_seconds),
         overdue_ratio=fields.get("overdue_ratio", at_least_zero, default.overdue_ratio),
         tail_weight=fields.get("tail_weight", _weight, default.tail_weight),
+        effort=fields.get("effort", Item.whole, default.effort),
     )

@@ -339,23 +339,36 @@ def test_the_weights_of_hops_plus_trade_the_short_job_for_the_long(tmp_path: Pat
         with (tmp_path / "out" / "jobs.csv").open(newline="") as file:
             return {row["id"]: float(row["end"]) for row in csv.DictReader(file)}
 
-    mean = ends("--tail-weight=0")
+    mean = ends("--set=tail_weight=0")
     assert mean["short"] < mean["long"]
-    assert ends("--tail-weight=10")["short"] > mean["short"]
+    assert ends("--set=tail_weight=10")["short"] > mean["short"]
 
 
 @pytest.mark.parametrize(
     ("option", "value", "message"),
     [
-        ("--alpha", "1.5", "1.5 is not in the range 0.0<=x<=1.0"),
-        ("--filter", "nan", "nan is not a finite number"),
-        ("--lease", "inf", "inf is not "),
-        ("--patience", "-1", "-1.0 is not in the range"),
-        ("--tail-weight", "11", "11.0 is not in the range 0.0<=x<=10.0"),
-        ("--tail-weight", "nan", "nan is not a finite number"),
+        (
+            "--set",
+            "alpha=1.5",
+            "alpha: 1.5, but it must be a finite number",
+        ),
+        ("--set", "filter_share=nan", "filter_share: 'nan', but it must be a finite number"),
+        ("--set", "lease_seconds=Infinity", "lease_seconds: inf, but it must be"),
+        ("--set", "patience_seconds=-1", "patience_seconds: -1, but it must be"),
+        (
+            "--set",
+            "tail_weight=11",
+            "tail_weight: 11, but it must be a finite number",
+        ),
+        ("--set", "gap=2", "gap: 2, but it must be a finite number"),
+        ("--set", "effort=0.5", "effort: 0.5, but it must be a whole number"),
+        ("--set", "priority=las-vegas", "priority: 'las-vegas', but it must be one of"),
+        ("--set", "gap", "'gap': give KEY=VALUE, such as gap=0.02"),
+        ("--set", "tide=1", "tide: unknown key; the keys are lambda, sigma"),
+        ("--set", "seed=1", "seed: use --seed"),
+        ("--set", "policy=las", "policy: use --policy"),
         ("--round", "nan", "nan is not a finite number"),
         ("--profiling", "inf", "inf is not "),
-        ("--gap", "2", "2.0 is not in the range 0.0<=x<=1.0"),
         ("--seed", "-1", "-1 is not in the range x>=0"),
     ],
 )

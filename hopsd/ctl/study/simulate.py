@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -19,15 +20,17 @@ from hopsd.ctl.render import show, show_json, table
 from hopsd.ctl.shell import completion as complete
 from hopsd.ctl.study.progress import Bar
 from hopsd.ctl.terminal import complain
-from hopsd.errors import InputError
-from hopsd.model.plan import FTF_LAMBDA, PlanSettings, PriorityName
+from hopsd.errors import FormatError, InputError
+from hopsd.formats.item import Item
+from hopsd.formats.snapshot import read_settings
+from hopsd.model.plan import PlanSettings
 from hopsd.model.reason import count_of
 from hopsd.model.scenario import Cluster, Workload
 from hopsd.policies.hare.schedulers import SCHEDULERS
 from hopsd.policies.registry import get
 from hopsd.sim.admission import SPAN_MAX, admit_jobs, horizon
 from hopsd.sim.cluster import ClusterSettings, Failure
-from hopsd.sim.engine import PLAN_SECONDS_MAX, Progress, SimulationSettings
+from hopsd.sim.engine import Progress, SimulationSettings
 from hopsd.sim.failures import read_failures
 from hopsd.sim.information.knowledge import KnowledgeSettings, Knows
 from hopsd.sim.journal import alone, fingerprint, journal_policy
@@ -41,6 +44,30 @@ SHOWN_MAX = 10
 
 
 _SECONDS = FiniteRange(min=0.0, max=SPAN_MAX)
+
+
+def read_assignments(assignments: Sequence[str]) -> dict[str, Any]:
+    """Checked settings of planning from ``KEY=VALUE``, for `read_settings`.
+
+    Raises:
+        click.BadParameter: one is not accepted.
+    """
+    values: dict[str, Any] = {}
+    for assignment in assignments:
+        key, equals, text = assignment.partition("=")
+        if not equals:
+            raise click.BadParameter(f"{assignment!r}: give KEY=VALUE, such as gap=0.02")
+        if key in ("policy", "seed"):
+            raise click.BadParameter(f"{key}: use --{key}")
+        try:
+            values[key] = json.loads(text)
+        except ValueError:
+            values[key] = text
+    try:
+        read_settings(Item(values, ""), PlanSettings())
+    except FormatError as error:
+        raise click.BadParameter(str(error)) from None
+    return values
 
 
 @click.command(context_settings={"show_default": True})
@@ -73,37 +100,10 @@ _SECONDS = FiniteRange(min=0.0, max=SPAN_MAX)
 @click.option("--json", "as_json", is_flag=True, help="One JSON object instead of a table.")
 @click.option("--jobs", type=click.IntRange(1, 1_000_000), help="Number of jobs of a preset.")
 @click.option("--rate", type=FiniteRange(min=0.0, min_open=True), help="Jobs per hour.")
-@click.option("--priority", type=click.Choice([p.value for p in PriorityName]),
-              default="latency_ratio", metavar="NAME",
-              help=f"hops: order of the queue, one of {', '.join(PriorityName)}.")  # fmt: skip
-@click.option("--lambda", "lam", type=FiniteRange(min=0.0),
-              help="hops: weight of priority; by default 1, or 2 with --priority ftf.")  # fmt: skip
-@click.option("--gap", type=FiniteRange(0.0, 1.0), default=0.01,
-              help="Relative gap at which a plan is good enough.")  # fmt: skip
-@click.option(
-    "--effort",
-    type=click.IntRange(min=0),
-    default=0,
-    help="Further searches where the first plan misses the gap; each costs more.",
-)
-@click.option(
-    "--time-limit",
-    type=FiniteRange(min=0.1),
-    default=PLAN_SECONDS_MAX,
-    metavar="SECONDS",
-    help="Time limit of one plan; if it is reached, the result depends on this machine's speed.",
-)
-@click.option("--filter", "filter_share", type=FiniteRange(0.0, 1.0), default=0.8,
-              help="Themis' f: the share of apps that an auction leaves out.")  # fmt: skip
-@click.option("--lease", type=FiniteRange(min=0.0), default=600.0, metavar="SECONDS",
-              help="themis and its rivals: how long GPUs are leased.")  # fmt: skip
-@click.option("--alpha", type=FiniteRange(0.0, 1.0), default=0.1,
-              help="allox: share of the users whose jobs it considers.")  # fmt: skip
-@click.option("--patience", type=FiniteRange(min=0.0), default=3600.0, metavar="SECONDS",
-              help="allox+: a job that has waited longer comes before shorter ones.")  # fmt: skip
-@click.option("--tail-weight", type=FiniteRange(0.0, 10.0), default=PlanSettings().tail_weight,
-              help="hops+: weight of the job that will end last.")  # fmt: skip
-@click.option("--paper-exact", is_flag=True, help="The round as the paper prints it.")
+@click.option("--set", "assignments", multiple=True, metavar="KEY=VALUE",
+              callback=lambda _ctx, _param, assignments: read_assignments(assignments),
+              help="A setting of planning, as in a snapshot file: gap=0.02, priority=las,"
+              " tail_weight=1; docs/simulator.md.")  # fmt: skip
 @click.option("--knowledge", type=click.Choice([k.value for k in Knows]), default="perfect",
               help="What policies know of speeds and run times: docs/simulator.md.")  # fmt: skip
 @click.option("--speed-error", type=FiniteRange(0.0, 2.0), metavar="SIGMA",
@@ -132,17 +132,7 @@ def simulate(
     as_json: bool,
     jobs: int | None,
     rate: float | None,
-    priority: str,
-    lam: float | None,
-    gap: float,
-    effort: int,
-    time_limit: float,
-    filter_share: float,
-    lease: float,
-    alpha: float,
-    patience: float,
-    tail_weight: float,
-    paper_exact: bool,
+    assignments: Mapping[str, Any],
     knowledge: str,
     speed_error: float | None,
     time_error: float | None,
@@ -179,12 +169,7 @@ def simulate(
     if failure_file is not None:
         failures = read_file(failure_file, lambda text: read_failures(text, cluster, workload))
     workload = admit(cluster, workload, round_seconds)
-    if lam is None:
-        lam = FTF_LAMBDA if priority == PriorityName.FTF else PlanSettings().lam
-    plan = PlanSettings(lam=lam, gap=gap, time_limit_seconds=time_limit, paper_exact=paper_exact,
-                        priority=PriorityName(priority), seed=seed, effort=effort,
-                        filter_share=filter_share, lease_seconds=lease, alpha=alpha,
-                        patience_seconds=patience, tail_weight=tail_weight)  # fmt: skip
+    plan = read_settings(Item(assignments, ""), replace(SimulationSettings().plan, seed=seed))
     settings = SimulationSettings(
         round_seconds,
         refresh,
