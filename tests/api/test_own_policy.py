@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -13,15 +13,16 @@ import pytest
 from hopsd.config import load
 from hopsd.ctl import main
 from hopsd.errors import ConfigError, InputError
-from hopsd.policies.registry import POLICIES, get, names, rivals
+from hopsd.policies.registry import POLICIES, get, names, packaged_policies, rivals
 
 ROOT = Path(__file__).resolve().parents[2]
 Install = Callable[[str, str, str], None]
 
 
 @pytest.fixture
-def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Install:
-    """Puts a package with one entry point in place, as pip does."""
+def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Install]:
+    """Puts a package with one entry point in place, as pip does before hopsd starts."""
+    packaged_policies.cache_clear()
     monkeypatch.syspath_prepend(str(tmp_path))
 
     def add_package(name: str, target: str, code: str) -> None:
@@ -32,7 +33,8 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Install:
         (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {module}\nVersion: 1.0\n")
         (info / "entry_points.txt").write_text(f"[hops.policies]\n{name} = {target}\n")
 
-    return add_package
+    yield add_package
+    packaged_policies.cache_clear()
 
 
 PLAN_CODE = "from hopsd.api import Plan\ndef plan(snapshot, settings):\n    return Plan({})\n"

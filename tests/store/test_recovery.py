@@ -8,9 +8,11 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from itertools import count
 
 import psycopg
 import pytest
+from psycopg import sql
 from values import job, plan_record
 
 from hopsd.errors import ConfigError, NotLeaderError, StoreError, StoreUnavailableError
@@ -28,18 +30,27 @@ pytestmark = pytest.mark.live
 STEP = Step(JobId("1"), StepKind.HOLD)
 
 
-@pytest.fixture
-def server() -> Iterator[EmbeddedPostgres]:
-    """A server of this test's own, since it is killed."""
+@pytest.fixture(scope="module")
+def module_server() -> Iterator[EmbeddedPostgres]:
+    """A server of these tests' own, since they kill it."""
     with EmbeddedPostgres() as server:
+        migrate(server.create_database("migrated"))
         yield server
 
 
 @pytest.fixture
+def server(module_server: EmbeddedPostgres) -> EmbeddedPostgres:
+    """It runs."""
+    module_server.start()
+    return module_server
+
+
+_numbers = count()
+
+
+@pytest.fixture
 def dsn(server: EmbeddedPostgres) -> str:
-    dsn = server.create_database("hops")
-    migrate(dsn)
-    return dsn
+    return server.create_database(f"hops{next(_numbers)}", template="migrated")
 
 
 @pytest.fixture
@@ -129,7 +140,11 @@ def test_a_database_that_takes_no_writes_is_away_and_nobodys_job_to_blame(
     store: PostgresStore, dsn: str
 ) -> None:
     with psycopg.connect(dsn, autocommit=True) as admin:
-        admin.execute("ALTER DATABASE hops SET default_transaction_read_only = on")
+        admin.execute(
+            sql.SQL("ALTER DATABASE {} SET default_transaction_read_only = on").format(
+                sql.Identifier(admin.info.dbname)
+            )
+        )
     with (
         PostgresStore(dsn) as read_only_store,
         pytest.raises(StoreUnavailableError, match="takes no writes"),

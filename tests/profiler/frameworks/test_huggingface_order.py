@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,6 +19,16 @@ pytestmark = [
 ]
 
 GLOBAL_BATCH, SAMPLES = 12, 31
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _quick_collections() -> Iterator[None]:
+    """Trainer collects garbage at each end, 0.6 s of all that Transformers imports."""
+    import transformers.trainer  # noqa: F401, PLC0415 - it may be missing
+
+    gc.freeze()
+    yield
+    gc.unfreeze()
 
 
 class Model(torch.nn.Module):  # type: ignore[misc]

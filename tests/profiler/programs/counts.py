@@ -9,6 +9,7 @@ import threading
 import time
 
 import torch
+import torch._dynamo  # the first optimizer imports it: once here, in place of once in each child
 from common import show
 from torch.nn.functional import mse_loss
 from torch.utils.data import DataLoader, Dataset
