@@ -25,7 +25,7 @@ demo-shell: setup
 test: setup
 	$(VENV)/bin/python -m pytest -n 4 --dist worksteal
 
-# The tests that take half a minute or more each.
+# The tests that take four seconds of processor time or more each.
 test-long: setup
 	HOPS_LONG=1 $(VENV)/bin/python -m pytest -m long -n 4 --dist worksteal
 

@@ -18,12 +18,12 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """A run of the other tests stays under twenty minutes on two cores."""
+    """A run of the other tests takes some ten minutes on two cores."""
     if "HOPS_LONG" in os.environ:
         return
     for item in items:
         if item.get_closest_marker("long"):
-            item.add_marker(pytest.mark.skip(reason="takes half a minute or more: make test-long"))
+            item.add_marker(pytest.mark.skip(reason="takes long: make test-long"))
 
 
 @pytest.fixture(autouse=True)

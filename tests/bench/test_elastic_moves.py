@@ -39,6 +39,7 @@ def rows_of_moves(ways: tuple[str, ...], *options: str) -> dict[str, dict[str, s
     return {row[0]: dict(zip(head, row, strict=True)) for row in rows}
 
 
+@pytest.mark.long
 @pytest.mark.live
 def test_trainings_that_are_killed_and_moved_are_as_the_unbroken_ones() -> None:
     rows = rows_of_moves(OURS, "--sequences", "1", "--seed", "9")
@@ -88,6 +89,7 @@ assert training.has_ended
 """
 
 
+@pytest.mark.long
 @pytest.mark.live
 @pytest.mark.skipif(find_spec("accelerate") is None, reason="no Accelerate")
 def test_a_training_that_left_after_its_last_step_waits_for_the_rank_that_loads_last(

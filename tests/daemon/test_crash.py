@@ -134,6 +134,7 @@ def test_hopsd_killed_in_the_grace_of_a_script_that_it_stopped(site: Site, stays
     site.hopsd.wait_for(lambda s: not s["running"] and not s["waiting"], 180.0)
 
 
+@pytest.mark.long
 def test_slurmctld_killed_and_restarted_while_jobs_run_and_move(site: Site) -> None:
     site.hopsd.start()
     for _ in range(3):
@@ -165,6 +166,7 @@ def test_a_lost_node_gives_its_job_another_one(site: Site) -> None:
     site.wait_until_all_completed()
 
 
+@pytest.mark.long
 def test_a_leader_that_was_frozen_does_nothing_more(site: Site, database: str) -> None:
     """Stopped while it applies a plan, continued after another one took over and went on."""
     site.hopsd.start()
@@ -193,6 +195,7 @@ def test_a_leader_that_was_frozen_does_nothing_more(site: Site, database: str) -
         second.stop()
 
 
+@pytest.mark.long
 def test_sigterm_leaves_jobs_as_they_are_and_the_next_start_goes_on(site: Site) -> None:
     site.hopsd.configure(round_seconds=300.0)
     site.hopsd.start()

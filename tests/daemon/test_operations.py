@@ -80,6 +80,7 @@ def test_one_job_is_released_and_hops_leaves_it_alone(site: Site) -> None:
     assert set(site.states()) == {*full, job}
 
 
+@pytest.mark.long
 def test_an_array_is_told_of_and_released_task_by_task_or_as_a_whole(site: Site) -> None:
     site.hopsd.start()
     array = site.submit("hops:reqs=2", LONG, "--array=0-7%3")
@@ -138,6 +139,7 @@ def test_systemd_is_told_ready_alive_what_was_done_and_stopping(
     assert "WATCHDOG=1" in messages
 
 
+@pytest.mark.long
 def test_only_one_hopsd_acts_and_the_other_takes_over(site: Site) -> None:
     site.hopsd.configure(round_seconds=300.0)
     site.hopsd.start()
@@ -264,6 +266,7 @@ def _python_of_everybody() -> str:
     pytest.skip("no Python that every account may run")
 
 
+@pytest.mark.long
 def test_status_and_explain_say_where_and_why(site: Site) -> None:
     site.hopsd.configure(round_seconds=300.0)
     site.hopsd.start()
@@ -296,6 +299,7 @@ def test_status_and_explain_say_where_and_why(site: Site) -> None:
     assert "COMPLETED" in hopsctl(site, "explain", "1").stdout
 
 
+@pytest.mark.long
 def test_postgresql_restarts_under_a_running_daemon(
     site: Site, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
@@ -393,6 +397,7 @@ def test_time_min_starts_a_job_before_a_reservation_as_plain_slurm_does(site: Si
     wait_until(lambda: minutes(short) == minutes(waits) == "2:00:00")
 
 
+@pytest.mark.long
 def test_a_persons_requeuehold_is_a_hold_and_hops_own_is_none(site: Site) -> None:
     """18 of 18 jobs that a person requeued and held were started again."""
 

@@ -102,6 +102,7 @@ def test_a_job_out_of_reach_of_slurm_is_made_to_leave(site: Site) -> None:
     assert [kind for kind, _ in events(site, job)] == ["profiled", "profiled"]
 
 
+@pytest.mark.long
 def test_a_job_that_fails_on_one_gpu_competes_without_figures(site: Site) -> None:
     profile(site)
     script = 'echo "${HOPS_GPUS}" >> $LOG; sleep 2; [ "$HOPS_GPUS" = 2 ] || exit 3'

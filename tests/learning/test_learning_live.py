@@ -103,6 +103,7 @@ def _with_daemon(learning: LearningSite, log: BinaryIO) -> Iterator[LearningSite
             hopsd.terminate()
 
 
+@pytest.mark.long
 def test_a_training_is_measured_and_known_again(learning_site: LearningSite, database: str) -> None:
     # Slow storage spaces the reports (WRITE_SHARE): the job trains for as long as they may take.
     samples = 400_000

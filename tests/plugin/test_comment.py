@@ -221,7 +221,7 @@ TEXT = st.one_of(
 )
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.skipif(not LUAS, reason="no Lua interpreter here")
 @settings(max_examples=25, deadline=None)
 @given(st.lists(TEXT, min_size=200, max_size=200))

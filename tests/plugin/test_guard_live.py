@@ -139,6 +139,7 @@ def test_who_chooses_a_partition_is_taken_at_his_word(cluster: PrivateCluster, a
     assert "Priority=0 " in job_details
 
 
+@pytest.mark.long
 def test_an_owner_holds_and_releases_what_stays_held_by_hops(cluster: PrivateCluster) -> None:
     job = submit(cluster, uid=NOBODY)
     assert reading(cluster, job).hold is Hold.HOPS

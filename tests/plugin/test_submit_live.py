@@ -344,6 +344,7 @@ def test_a_session_is_held_without_a_shape_of_its_own(
     assert "as a session that nothing moves" in result.stderr
 
 
+@pytest.mark.long
 def test_slurmctld_accepts_and_refuses_as_the_table_says(cluster: PrivateCluster) -> None:
     def can_be_sent(text: str) -> bool:
         return "\0" not in text and len(text.encode()) <= 1024  # Slurm's own limit

@@ -48,6 +48,7 @@ class MungeAuth(requests.auth.AuthBase):
         return request
 
 
+@pytest.mark.long
 def test_every_answer_is_as_published(site: Site) -> None:
     (port,) = free_ports(1)
     socket = str(site.folder / "munge.sock")

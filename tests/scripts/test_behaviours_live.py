@@ -14,6 +14,7 @@ def script(case: Behaviour, comment: str | None = None) -> Script:
     return Script(options + case.commands, comment, case.arguments)
 
 
+@pytest.mark.long
 def test_each_behaves_as_on_plain_slurm(scripts: ScriptSite) -> None:
     cases = BEHAVIOURS
     if scripts.release >= (25, 5):  # Slurm holds jobs of accounts without a login shell (26.05)

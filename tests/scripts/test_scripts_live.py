@@ -41,6 +41,7 @@ def failures_of(checks: Mapping[str, Callable[[], None]]) -> dict[str, str]:
     return wrong
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("first", range(0, len(PATTERNS), BATCH_SIZE))
 def test_scripts_run_as_on_plain_slurm(scripts: ScriptSite, first: int) -> None:
     patterns = PATTERNS[first : first + BATCH_SIZE]

@@ -186,7 +186,7 @@ def test_in_conservative_backfill_nobody_is_delayed_by_who_comes_later(
         assert spans(first).items() <= whole.items()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("policy", ["fifo", "sjf", "slurm"])
 @given(SMALL_JOBS, st.lists(st.integers(0, 1500), max_size=2))
 @settings(max_examples=30)

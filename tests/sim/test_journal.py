@@ -47,7 +47,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[tuple[Change, ...],
     return run(path, resume=False), path.read_bytes()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @given(st.data())
 def test_whatever_became_of_a_journal_the_run_comes_to_the_same_end(
     whole: tuple[tuple[Change, ...], bytes], data: st.DataObject

@@ -58,6 +58,7 @@ def reason(site: Site, job: JobId) -> str:
     return str(row["reason"])
 
 
+@pytest.mark.long
 def test_a_held_job_in_a_smaller_partition_makes_nobody_elses_impossible(site: Site) -> None:
     cluster = site.cluster
     submit(cluster, "--hold", "--partition=debug", comment="hops:reqs=4", uid=uid_of(BOB))
@@ -77,6 +78,7 @@ def test_a_held_job_in_a_smaller_partition_makes_nobody_elses_impossible(site: S
     assert read(site, twelve).partition == "debug,main"
 
 
+@pytest.mark.long
 def test_cores_and_memory_of_plain_jobs_are_left_to_them(site: Site) -> None:
     cluster, alice = site.cluster, uid_of(ALICE)
     plain_job = submit(
@@ -100,6 +102,7 @@ def test_cores_and_memory_of_plain_jobs_are_left_to_them(site: Site) -> None:
     assert not [step for step in status["round"]["steps"] if step["status"] == "failed"]
 
 
+@pytest.mark.long
 def test_jobs_that_share_a_server_start_one_after_the_other(site: Site) -> None:
     """Only as 4+2 and 2+4 do two jobs of six fit on three nodes; Slurm fills the second's so once
     the first runs.

@@ -29,6 +29,7 @@ def ran(site: Site, job: str) -> bool:
     return job_of(site, job).state is SlurmState.RUNNING
 
 
+@pytest.mark.long
 def test_it_profiles_places_moves_and_gives_back(site: Site) -> None:
     cluster = site.cluster
     site.hopsd.configure(profiling=True, tables="time_limit_seconds = 2")
@@ -70,6 +71,7 @@ def test_another_operator_keeps_a_job_back(site: Site) -> None:
     assert job_of(site, job).hold is Hold.HOPS
 
 
+@pytest.mark.long
 def test_what_the_account_lacks_is_told_by_name(site: Site) -> None:
     commands = site.cluster.commands()
     assert missing_rights(commands, uid_of(OPERATOR), OPERATOR) == []
@@ -82,6 +84,7 @@ def test_what_the_account_lacks_is_told_by_name(site: Site) -> None:
     )
 
 
+@pytest.mark.long
 def test_coordinators_give_their_accounts_jobs_back_where_the_site_wants_it(site: Site) -> None:
     cluster = site.cluster
     cluster.run("sacctmgr", "-i", "add", "coordinator", "account=phys", f"names={BOB}")

@@ -48,6 +48,7 @@ def ask_as(user: str, site: Site, command: str, **arguments: str) -> Any:
     return answer["data"]
 
 
+@pytest.mark.long
 def test_each_account_is_told_what_squeue_tells_it(site: Site) -> None:
     cluster = site.cluster
     jobs = {

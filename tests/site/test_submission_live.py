@@ -41,6 +41,7 @@ def gpus(site: Site, job: JobId) -> int:
     return job_reading.allocation.gpus if job_reading.state is SlurmState.RUNNING else 0
 
 
+@pytest.mark.long
 def test_a_qos_that_denies_refuses_what_it_refuses_of_a_plain_job(site: Site) -> None:
     cluster = site.cluster
     cluster.sacctmgr("add", "qos", "most", "MaxTRESPerJob=gres/gpu=2", "flags=DenyOnLimit")

@@ -49,7 +49,7 @@ def test_a_third_of_the_jobs_bound_to_racks_are_planned_within_the_gap() -> None
     check_racks(snapshot, rack_plan)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(("seed", "idle"), [(0, 0.8), (1, 0.8), (0, 1.0), (0, 0.5), (1, 0.5)])
 def test_limits_cores_and_memory_beside_racks_are_planned_within_the_gap(
     seed: int, idle: float

@@ -115,6 +115,7 @@ def pair(postgres: Databases) -> Iterator[tuple[Databases, PostgresStore]]:
 
 
 # Where they differ, the shortest case is looked for over some minutes, and is worth the wait.
+@pytest.mark.long
 @pytest.mark.timeout(900)
 @settings(
     max_examples=60,

@@ -63,7 +63,7 @@ def test_one_mode_stays_one(seed: int, count: int, mean: float, spread: float) -
     assert mixture.mean == pytest.approx(float(np.maximum(seconds, 0.0).mean()), rel=0.05)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("count", [10, 50])
 def test_few_values_of_one_mode_seldom_look_like_two(count: int) -> None:
     """By chance they may: of 8,000 draws of ten values 19 did."""

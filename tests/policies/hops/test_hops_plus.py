@@ -386,7 +386,7 @@ def simulate(
     return play(policy, get(policy), cluster, load, settings_)  # type: ignore[arg-type]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_job_moves_up_to_a_faster_gpu_however_short_the_rounds() -> None:
     """Hours on a GPU four times as fast are worth 30 s; hops counts them against one round."""
     case = (

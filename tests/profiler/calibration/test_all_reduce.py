@@ -14,6 +14,7 @@ import pytest
 PROGRAM = Path(__file__).parents[3] / "profiler" / "calibration" / "all_reduce.py"
 
 
+@pytest.mark.long
 @pytest.mark.live
 def test_rank_0_prints_the_seconds_of_each_size() -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:

@@ -26,6 +26,7 @@ def run(node: Node, batch: int, mode: str = "", restarts: int = 0) -> ProgramRun
     return node.run(PROGRAM, **settings, TMPDIR=str(node.folder))
 
 
+@pytest.mark.long
 def test_a_run_keeps_the_first_ones_batch_without_accumulate(node: Node) -> None:
     """Also where gradients are clipped after each backward pass."""
     alone = run(node, batch=8)
@@ -45,6 +46,7 @@ def test_a_run_keeps_the_first_ones_batch_without_accumulate(node: Node) -> None
     )
 
 
+@pytest.mark.long
 def test_a_script_that_counts_itself_is_left_as_it_is(node: Node) -> None:
     first_run = run(node, batch=8, mode="count")
     assert first_run.code == 0, first_run.err
@@ -55,6 +57,7 @@ def test_a_script_that_counts_itself_is_left_as_it_is(node: Node) -> None:
     assert second_run.out.split()[0] == "10"  # and not 5, with gradient accumulation
 
 
+@pytest.mark.long
 def test_a_resumed_run_plans_the_rest_of_the_training_only(node: Node) -> None:
     first_run, second_run = run(node, batch=8, mode="leave"), run(node, batch=8, restarts=1)
     assert second_run.code == 0, second_run.err

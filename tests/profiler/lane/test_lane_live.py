@@ -77,6 +77,7 @@ def left_of(mark: str) -> list[int]:
     return results
 
 
+@pytest.mark.long
 def test_losses_and_weights_are_those_of_trials_alone(tmp_path: Path) -> None:
     alone = subprocess.run(
         [sys.executable, TRAIN, "40", *KINDS], env=environment(), check=True, capture_output=True,
@@ -110,6 +111,7 @@ runpy.run_path({str(RANKS)!r})
 """
 
 
+@pytest.mark.long
 def test_ranks_share_a_gpu_and_compute_as_on_several(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "hops_profiler.launch", "--nproc-per-node=2", RANKS, "15"]
     alone = subprocess.run(
@@ -191,6 +193,7 @@ for i in range(begin, 10**9 if begin == 0 else begin + 3):
 """
 
 
+@pytest.mark.long
 def test_on_the_signal_each_saves_and_the_next_lane_goes_on(tmp_path: Path) -> None:
     (tmp_path / "t.py").write_text(ON_SIGNAL)
     lines = [f"t.py saved.{n}" for n in range(3)]

@@ -87,6 +87,7 @@ def test_what_leaves_is_erased_first_and_takes_no_room() -> None:
     )
 
 
+@pytest.mark.long
 def test_a_training_in_a_pipeline_computes_the_same() -> None:
     """Weights that are used outside their module, tied, saved at once; accumulated gradients."""
     runs(

@@ -107,6 +107,7 @@ def test_the_batch_script_is_no_step() -> None:
         assert batch_place.nodes == 2
 
 
+@pytest.mark.long
 @given(st.lists(st.integers(1, 8), min_size=1, max_size=5))
 def test_nodes_with_other_counts_number_their_ranks_in_order(counts: list[int]) -> None:
     worlds: dict[int, rendezvous.World] = {}

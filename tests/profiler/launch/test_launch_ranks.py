@@ -53,6 +53,7 @@ def environment() -> dict[str, str]:
     return {k: v for k, v in os.environ.items() if not k.startswith(("SLURM", "HOPS", "PET_"))}
 
 
+@pytest.mark.long
 def test_results_are_torchruns_to_the_bit(tmp_path: Path) -> None:
     script = program(tmp_path, TRAIN)
     for name, launcher in (("a", LAUNCH), ("b", TORCHRUN)):

@@ -86,6 +86,7 @@ def test_an_error_in_it_is_told_as_python_tells_it(node: Node) -> None:
     assert "RuntimeError: mine" in result.err
 
 
+@pytest.mark.long
 @pytest.mark.live
 def test_outside_of_a_hops_job_nothing_is_touched(node: Node) -> None:
     code = "import sys; print('hops_profiler' in sys.modules, len(sys.meta_path))"
@@ -104,6 +105,7 @@ print(type(torch.__spec__.loader).__name__, 'exec_module' in vars(torch.__spec__
     assert node.run("-c", code).out.split() == ["SourceFileLoader", "False"]
 
 
+@pytest.mark.long
 @pytest.mark.live
 def test_it_runs_a_script_by_name(node: Node) -> None:
     result = node.run("-m", "hops_profiler", PROGRAMS / "plain.py", PYTHONPATH="")
@@ -114,6 +116,7 @@ def test_it_runs_a_script_by_name(node: Node) -> None:
     ]
 
 
+@pytest.mark.long
 @pytest.mark.live
 @pytest.mark.parametrize("spool", ["missing", "file", "full"])
 def test_training_goes_on_where_no_report_can_be_written(node: Node, spool: str) -> None:
@@ -170,6 +173,7 @@ def test_reports_can_be_read_whatever_the_jobs_umask(node: Node) -> None:
     assert path.stat().st_mode & 0o777 == 0o644
 
 
+@pytest.mark.long
 @pytest.mark.live
 def test_a_profiling_run_that_slurm_cannot_end_goes_on_training(node: Node) -> None:
     """An exit of ours, with whatever code, could pass for a training that is done or broken."""
@@ -194,6 +198,7 @@ def test_a_profiling_run_asks_slurm_first(node: Node) -> None:
     assert json.dumps(result.reports[0]["final"]) == "true"
 
 
+@pytest.mark.long
 @pytest.mark.live
 def test_a_defect_in_a_hook_ends_the_profiler_and_not_training(node: Node) -> None:
     code = """
@@ -245,6 +250,7 @@ def train(iterations):
 """
 
 
+@pytest.mark.long
 @pytest.mark.live
 def test_asking_whether_there_is_a_torch_is_no_import_of_it(node: Node) -> None:
     """As Transformers, datasets and evaluate do, each as often as it likes."""
@@ -253,6 +259,7 @@ def test_asking_whether_there_is_a_torch_is_no_import_of_it(node: Node) -> None:
     assert report["iterations"] == 7
 
 
+@pytest.mark.long
 @pytest.mark.live
 def test_another_sitecustomize_ahead_and_ours_both_run(node: Node) -> None:
     folder = node.folder / "own"
@@ -268,6 +275,7 @@ def test_another_sitecustomize_ahead_and_ours_both_run(node: Node) -> None:
         assert [report["iterations"] for report in result.reports] == [7]
 
 
+@pytest.mark.long
 @pytest.mark.live
 def test_one_ahead_that_runs_the_next_runs_once(node: Node) -> None:
     folder = node.folder / "own"
@@ -323,6 +331,7 @@ def test_a_python_2_starts_without_a_word(node: Node) -> None:
     assert (result.stdout, result.stderr) == ("(2, 'here')\n", "")
 
 
+@pytest.mark.long
 @pytest.mark.live
 @pytest.mark.parametrize(
     "end",
@@ -342,6 +351,7 @@ def test_the_last_report_is_true_however_a_process_ends(node: Node, end: str) ->
     assert (report["iterations"], report["final"]) == (23, True)
 
 
+@pytest.mark.long
 @pytest.mark.live
 def test_processes_that_are_forked_tell_of_themselves(node: Node) -> None:
     """Also such as end without what `atexit` runs; one that only infers below a training tells
@@ -404,6 +414,7 @@ print(json.dumps([slowest, len(seen)]))
     assert slowest < 0.3
 
 
+@pytest.mark.long
 @pytest.mark.live
 def test_storage_that_hangs_delays_an_end_by_seconds_alone(node: Node) -> None:
     code = """

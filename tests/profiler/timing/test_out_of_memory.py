@@ -15,6 +15,7 @@ pytestmark = pytest.mark.live
 PROGRAM = Path(__file__).parents[1] / "programs" / "memory.py"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("iteration", "way", "expected_reports"),
     [

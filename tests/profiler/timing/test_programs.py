@@ -34,6 +34,7 @@ def check_report(report: dict[str, Any]) -> None:
     parse_report(json.dumps(report).encode(), name, time.time())
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("program", "argument", "iterations", "samples", "params"),
     [
@@ -87,6 +88,7 @@ def test_an_evaluation_is_no_iterations_time(node: Node) -> None:
     assert report["basics"]["t_c"] is None
 
 
+@pytest.mark.long
 def test_phases_are_those_of_a_loop_with_clocks_of_its_own(node: Node) -> None:
     """To 5 %. On a busy machine a process may lose the CPU between two clocks: three tries."""
     worst: dict[str, float] = {}
@@ -103,6 +105,7 @@ def test_phases_are_those_of_a_loop_with_clocks_of_its_own(node: Node) -> None:
     pytest.fail(f"relative errors {worst}")
 
 
+@pytest.mark.long
 def test_ranks_report_each_and_the_fast_one_shows_its_wait(node: Node) -> None:
     """Rank 1 is 40 ms late at each second iteration; on a busy machine either is: three tries."""
     session = []
@@ -124,6 +127,7 @@ def test_ranks_report_each_and_the_fast_one_shows_its_wait(node: Node) -> None:
     pytest.fail(f"basic times of rank 0 and 1: {session}")
 
 
+@pytest.mark.long
 def test_two_programs_of_a_job_one_after_the_other_both_count(node: Node) -> None:
     first = node.program("plain").reports
     second = node.program("plain", HOPS_RESTART_COUNT="1").reports
@@ -150,6 +154,7 @@ print(len(torch.nn.modules.module._global_forward_pre_hooks))
     assert report["timed"]["samples"] == 17 * 12
 
 
+@pytest.mark.long
 def test_the_last_save_and_the_program_are_told(node: Node) -> None:
     script = node.folder / "train.py"
     script.write_text("""
@@ -235,6 +240,7 @@ seen()
     assert node.run("-c", code).out == "True True\nTrue True\nFalse False\n"
 
 
+@pytest.mark.long
 def test_batch_of_the_comment_counts_where_none_can_be_seen(node: Node) -> None:
     code = """
 import torch

@@ -15,6 +15,7 @@ pytestmark = pytest.mark.live
 BATCH, ITERATIONS = 16, 40
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", ["tensor", "pipeline"])
 def test_ranks_that_share_a_batch_tell_their_shares(node: Node, kind: str) -> None:
     reports = node.torchrun(2, "ranks", kind).reports
@@ -23,16 +24,19 @@ def test_ranks_that_share_a_batch_tell_their_shares(node: Node, kind: str) -> No
     assert [r["communication_timed"] for r in reports] == [False] * 2
 
 
+@pytest.mark.long
 def test_ranks_that_share_layers_train_on_the_rows_that_each_gives_them(node: Node) -> None:
     reports = node.torchrun(2, "ranks", "sequence").reports
     assert [(r["samples"], r["failure"]) for r in reports] == [(ITERATIONS * BATCH, "")] * 2
 
 
+@pytest.mark.long
 def test_a_rank_that_reads_for_others_tells_what_it_trains_on(node: Node) -> None:
     reports = node.torchrun(2, "ranks", "dispatched").reports
     assert [r["samples"] for r in reports] == [ITERATIONS * BATCH] * 2
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("ranks", [2, 4])
 def test_waiting_and_traffic_agree_with_clocks_around_the_all_reduces(
     node: Node, ranks: int

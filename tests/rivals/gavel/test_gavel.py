@@ -241,7 +241,7 @@ def test_who_loses_nothing_leaves_the_fast_gpu_to_others() -> None:
     assert levels(case, x) == pytest.approx([1.6, 1.0])
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_rounds_give_the_time_that_the_program_says() -> None:
     """Three equal jobs on one GPU, played for 300 rounds: a third of the time each."""
     load = workload([job(i, 1e9, 1) for i in range(3)])

@@ -111,7 +111,7 @@ def test_any_prices_of_cliques_prove_a_bound(rules: bool) -> None:
     assert clique_count > 100
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @settings(max_examples=25, deadline=None)
 @given(st.integers(0, 10_000), st.booleans())
 def test_no_plan_is_worth_more_than_the_relaxation(seed: int, rules: bool) -> None:

@@ -53,7 +53,7 @@ def test_the_best_dive_of_all_rounds_is_within_its_bound(seed: int) -> None:
     assert best * (1 - 1e-6) <= result.prices.bound <= prices.bound
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_2048_fragmented_gpus_with_scarce_cores_and_memory_are_proven_to_99_percent() -> None:
     """Where descents of the dual alone stopped at 98.7 %."""
     case, noise, demands = bench.Case.FRAGMENTED, bench.Noise.PAIR, bench.Demands.SITE
