@@ -144,8 +144,17 @@ def _held_again(job: JobReading) -> bool:
 
 def _allocation_start(old: JobRecord, job: JobReading) -> float | None:
     """The start of the allocation that the job holds."""
-    was_restarted = job.allocation != old.allocation or job.start > (old.allocation_since or 0.0)
-    return job.start if was_restarted else old.allocation_since
+    return old.allocation_since if _continues(old, job) else job.start
+
+
+def _continues(old: JobRecord, job: JobReading) -> bool:
+    """Whether the run that holds GPUs is the record's, whatever Slurm says of its start.
+
+    Where nodes are switched on for a job, Slurm moves its start to when they were up
+    (`job_config_fini`): the GPUs are the job's from the first one on, in one run.
+    """
+    is_same = job.allocation == old.allocation and job.restarts == old.restarts
+    return is_same and old.allocation_since is not None
 
 
 def _requeue_time(old: JobRecord, job: JobReading, now: float) -> float | None:
@@ -163,7 +172,10 @@ def _elapsed_seconds(old: JobRecord, job: JobReading, now: float) -> tuple[float
     if job.state in OCCUPYING_STATES or job.state.finished:
         end = min(now, job.end) if job.state.finished and job.end else now
         end = max(end, old.seen)
-        begin = min(max(job.start, old.seen), end) if job.start else _assumed_start(job, old, end)
+        if _continues(old, job) or not job.start:
+            begin = _assumed_start(job, old, end)
+        else:
+            begin = min(max(job.start, old.seen), end)
         return (begin - old.seen if not old.allocation else 0.0), end - begin
     if old.allocation:
         was_requeued = job.restarts > old.restarts  # Slurm's submit time is then the requeue's

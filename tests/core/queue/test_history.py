@@ -50,6 +50,15 @@ def test_the_wait_ends_when_slurm_started_the_job_not_when_it_was_seen_running()
     assert record.allocation_since == 142.0
 
 
+def test_a_start_that_slurm_moves_to_when_nodes_are_switched_on_is_no_second_run() -> None:
+    """Seen on Slurm 22.05 with a SuspendProgram: from its release to 18 s later."""
+    seen_running = [(160.0, replace(RUNNING, start=142.0)), (190.0, replace(RUNNING, start=185.0))]
+    record = life((130.0, PENDING), *seen_running)
+    assert (record.allocation_since, record.run_seconds) == (142.0, 48.0)
+    restarted_job = replace(RUNNING, start=195.0, restarts=1)
+    assert life((130.0, PENDING), *seen_running, (200.0, restarted_job)).allocation_since == 195.0
+
+
 def test_a_requeue_resets_slurms_submit_time_but_not_ours() -> None:
     requeued_job = replace(PENDING, submit=170.0, restarts=1)
     record = life((130.0, PENDING), (160.0, replace(RUNNING, start=140.0)), (180.0, requeued_job))
