@@ -53,7 +53,9 @@ def installed_policies() -> dict[str, EntryPoint]:
     """Policies of other packages. None of them replaces one of ours or a rival."""
     reserved_names = POLICIES.keys() | rivals().keys()
     return {
-        name: point for name, point in packaged_policies(GROUP).items() if name not in reserved_names
+        name: point
+        for name, point in packaged_policies(GROUP).items()
+        if name not in reserved_names
     }
 
 
