@@ -119,7 +119,7 @@ def _use(document: Document) -> str:
     order = [*(kind for kind in hours if kind != "all"), "all"]
     rows = [[kind, *(f"{hours[kind][name]:,.0f}" for name in USES)] for kind in order]
     return (
-        f'<h2>GPU hours</h2><p class="legend">{legend}</p>{_bars(document["over_time"])}'
+        f'<h2>GPU hours</h2><p class="legend">{legend}</p>{bars(document["over_time"])}'
         + _table(["type", *(name for name, _ in USES.values())], rows)
         + f"<p>{racks_sentence(hours['all'])}</p>"
     )
@@ -135,7 +135,7 @@ def racks_sentence(hours: Document) -> str:
     )
 
 
-def _bars(use: Sequence[Document]) -> str:
+def bars(use: Sequence[Document]) -> str:
     """A bar of GPU hours by use for each hour or day, without CPUs."""
     sums: dict[float, dict[str, float]] = {}
     for row in use:
