@@ -476,6 +476,8 @@ def _with_wander(units: Units) -> Units:
     order = np.lexsort((units.middle, units.target, units.cell, units.run))
     near, near_pairs = _difference(units, order, 1, np.inf)
     far, far_pairs = _difference(units, order, FAR_BLOCKS, FAR_SECONDS)
+    # Noise that no block shows is what successive blocks differ by.
+    units.freedom[:] = np.where(units.freedom > 0.0, units.freedom, max(near_pairs, 1))
     ratio = 1.0
     if far_pairs:
         noise = float(np.median(units.variance))

@@ -83,14 +83,14 @@ def extra_variance(
 def moderate(variances: Floats, freedom: Floats) -> tuple[Floats, Floats]:
     """Each of ``variances`` (n,), shrunk to what all make likely, and its degrees of freedom (n,).
 
-    ``freedom``: with which each was estimated (n,); 0: it was not. Empirical Bayes (Smyth, "Linear
-    models and empirical Bayes methods", 2004): the true ones are scaled inverse chi-squared with as
-    many degrees of freedom as the estimates' logarithms show. Where these differ no more than
-    chance lets them, all are one.
+    ``freedom``: with which each was estimated (n,); 0: it was not, and stays so if none was.
+    Empirical Bayes (Smyth, "Linear models and empirical Bayes methods", 2004): the true ones are
+    scaled inverse chi-squared with as many degrees of freedom as the estimates' logarithms show.
+    Where these differ no more than chance lets them, all are one.
     """
     known = freedom > 0.0
     if not known.any():
-        return variances, np.ones(len(variances))
+        return variances, np.zeros(len(variances))
     half = freedom[known] / 2.0
     logs = np.log(variances[known]) - digamma(half) + np.log(half)
     error2 = polygamma(1, half)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -110,6 +112,15 @@ def test_parts_of_an_estimates_variance_add_up_to_it() -> None:
         variance = (gain**2 / fit.weight).sum() + others.sum() + course
         assert variance == pytest.approx(estimate.error**2, rel=1e-3)
         assert estimate.freedom > 4.0
+
+
+def test_noise_of_reports_half_an_hour_apart_is_known_from_what_they_differ_by() -> None:
+    runs = {f"w{number}": normal(40, number) for number in range(4)}
+    given_records = records(runs)
+    rare = tuple(replace(r, at=30.0 * r.at) for r in given_records.records)
+    units = join_blocks(read_columns(replace(given_records, now=72e3, records=rare)).steady(), 72e3)
+    assert units.variance == pytest.approx(np.full(len(units), NOISE**2), rel=0.3)
+    assert units.freedom.min() > 100.0
 
 
 @pytest.mark.slow
