@@ -24,6 +24,7 @@ from hopsd.health.robust import (
     group,
     group_means,
     group_medians,
+    moderate,
 )
 from hopsd.model.ids import NodeName
 
@@ -55,6 +56,15 @@ other ages: the rest of a warm-up, or what changed for all runs that began at on
 YOUNG_SECONDS = 180.0
 """The first minutes of a run are not compared with others."""
 
+MEDIAN_FREEDOM = 2.0 / 3.0
+"""Degrees of freedom that a block's median takes: squares around it, of 3 to 7 normal values."""
+
+MIN_NOISE, UNKNOWN_NOISE = 1e-4, 0.01
+"""Standard deviations of a record: the least, and that where no block has three."""
+
+FAR_BLOCKS, FAR_SECONDS = 4, 1800.0
+"""Blocks of a run so far apart have forgotten each other, and not yet met another hour."""
+
 LEVELS = ((86_400.0, 300.0), (14 * 86_400.0, 1800.0), (np.inf, 7200.0))
 """Width of blocks by how long ago they are, both in seconds."""
 
@@ -65,12 +75,13 @@ class Units:
 
     ``target`` indexes ``targets``: nodes, by index; the slowest of several determined the speed.
     ``value``: mean logarithm of seconds; ``variance``: its noise, without what differs between
-    runs. ``time``: of the first record. ``alone``: of each of ``cells``, the number of that of the
-    same runs without neighbours, -1: there is none.
+    runs, known with so many degrees of ``freedom``. ``time``: of the first record. ``alone``: of
+    each of ``cells``, the number of that of the same runs without neighbours, -1: there is none.
     """
 
     value: Floats
     variance: Floats
+    freedom: Floats
     time: Floats
     middle: Floats
     run: Ints
@@ -415,7 +426,7 @@ def join_blocks(columns: Columns, now: float) -> Units:
     count = int(block.max()) + 1 if len(block) else 0
     size = np.bincount(block, minlength=count)
     deviations = columns.value - group_medians(columns.value, block, count)[block]
-    noise = _noise(deviations, size[block], columns.workload)
+    noise, freedom = _noise(deviations, size[block], columns.workload)
     limited_values = np.clip(deviations, -CLIP * noise, CLIP * noise) - deviations + columns.value
     weights = np.ones(len(block))
     first = np.full(count, len(block))
@@ -423,6 +434,7 @@ def join_blocks(columns: Columns, now: float) -> Units:
     units = Units(
         value=group_means(limited_values, weights, block, count),
         variance=(noise[first] ** 2) / size,
+        freedom=freedom[first],
         time=columns.at[first],
         middle=group_means(columns.at, weights, block, count),
         run=columns.run[first],
@@ -436,37 +448,57 @@ def join_blocks(columns: Columns, now: float) -> Units:
     return _with_wander(units)
 
 
-def _noise(deviations: Floats, size: Ints, workload: Ints) -> Floats:
-    """Standard deviation of each record around its block, by workload."""
-    noise = np.zeros(len(deviations))
-    several = size >= 3
-    overall = _deviation(deviations[several], size[several]) if several.any() else 0.01
-    for number in np.unique(workload):
-        members = several & (workload == number)
-        enough = members.sum() >= 20
-        noise[workload == number] = (
-            _deviation(deviations[members], size[members]) if enough else overall
-        )
-    return np.maximum(noise, 1e-4)
+def _noise(deviations: Floats, size: Ints, workload: Ints) -> tuple[Floats, Floats]:
+    """Standard deviation of each record around its block, by workload, and the degrees of freedom
+    with which it is known; (n,).
 
-
-def _deviation(deviations: Floats, size: Ints) -> float:
-    """A median takes a degree of freedom from each block."""
-    return 1.4826 * float(np.median(np.abs(deviations) * np.sqrt(size / (size - 1.0))))
+    ``size``: of each record's block. Of a workload with few records, that of all counts the more.
+    """
+    count = int(workload.max(initial=-1)) + 1
+    several = np.flatnonzero(size >= 3)
+    free = np.bincount(workload[several], 1.0 - MEDIAN_FREEDOM / size[several], count)
+    variance = np.full(count, UNKNOWN_NOISE**2)
+    for number in np.unique(workload[several]):
+        members = several[workload[several] == number]
+        extra = extra_variance(deviations[members], np.zeros(len(members)), float(free[number]))
+        variance[number] = max(extra, MIN_NOISE**2)
+    moderated_variance, freedom = moderate(variance, free.astype(np.float64))
+    return np.sqrt(moderated_variance)[workload], freedom[workload]
 
 
 def _with_wander(units: Units) -> Units:
-    """Add to each variance what successive blocks of a run differ by beyond their noise."""
+    """Add to each variance what successive blocks of a run differ by beyond their noise, and for
+    how long a run deviates the same way.
+
+    If blocks further apart differ more, neighbours are alike, and a mean of many is less certain
+    than theirs: as of an autoregressive process of order one, whose autocorrelation that shows.
+    """
     order = np.lexsort((units.middle, units.target, units.cell, units.run))
-    first, second = order[:-1], order[1:]
+    near, near_pairs = _difference(units, order, 1, np.inf)
+    far, far_pairs = _difference(units, order, FAR_BLOCKS, FAR_SECONDS)
+    # Noise that no block shows is what successive blocks differ by.
+    units.freedom[:] = np.where(units.freedom > 0.0, units.freedom, max(near_pairs, 1))
+    ratio = 1.0
+    if far_pairs:
+        noise = float(np.median(units.variance))
+        chance = 2.0 * np.sqrt(2.0 / near_pairs + 2.0 / far_pairs)
+        ratio = max(1.0, (noise + far) / (noise + near) * float(np.exp(-chance)))
+    units.variance[:] = (units.variance + near) * ratio * (2.0 * ratio - 1.0)
+    return units
+
+
+def _difference(units: Units, order: Ints, lag: int, seconds: float) -> tuple[float, int]:
+    """By what variance blocks of a run differ that follow each other in ``order`` after ``lag``, at
+    most so many ``seconds``, beyond their noise; and how many such pairs there are.
+    """
+    first, second = order[:-lag], order[lag:]
     successive = (units.run[first] == units.run[second]) & (units.cell[first] == units.cell[second])
     successive &= units.target[first] == units.target[second]
+    successive &= units.middle[second] - units.middle[first] <= seconds
     first, second = first[successive], second[successive]
     difference = units.value[second] - units.value[first]
     summed_variance = units.variance[first] + units.variance[second]
-    wander = extra_variance(difference, summed_variance, len(first)) / 2.0
-    units.variance[:] += wander
-    return units
+    return extra_variance(difference, summed_variance, len(first)) / 2.0, len(first)
 
 
 def node_types(nodes: Sequence[HealthNode]) -> Ints:

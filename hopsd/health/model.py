@@ -12,7 +12,7 @@ A node is judged without any assumption about itself (`Fit.judge`).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -70,16 +70,24 @@ something is known of it."""
 class Estimate:
     """A node's slowness (natural logarithm) in its last epoch, and the standard deviation of that.
 
-    ``deviations``: of each of its runs from its workload's usual speed, ascending.
-    ``has_controls``: one of them is known from before the epoch, too. ``kind``: how the first was
-    measured.
+    ``spread``: the variance of healthy nodes; ``freedom``: with how many degrees of freedom it and
+    that of the slowness are known together. ``deviations``: of each of its runs from its workload's
+    usual speed, ascending. ``has_controls``: one of them is known from before the epoch, too.
+    ``kind``: how the first was measured.
     """
 
     slowness: float
     error: float
+    spread: float
+    freedom: float
     deviations: Floats
     has_controls: bool
     kind: int
+
+    @property
+    def single(self) -> bool:
+        """Whether one run is all that is known, so that it may be the run that is slow."""
+        return len(self.deviations) == 1 and not self.has_controls
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,19 +103,23 @@ class Rows:
 class Summaries:
     """Units of one run, cell and epoch, joined; columns of length n.
 
-    ``share``: how much of a measurement each is; one of a job at normal speed on four nodes is a
-    quarter for each. ``repeats``: how many of the same run and epoch deviate together. ``effect``:
+    ``variance``: of the noise, known with so many degrees of ``freedom``. ``share``: how much of a
+    measurement each is; one of a job at normal speed on four nodes is a quarter for each.
+    ``course``: how far off it may be what nodes have in common, a standard deviation for each cause
+    (n, causes). ``repeats``: how many of the same run and epoch deviate together. ``effect``:
     number of the run among those whose node changed meanwhile, -1: it is none of them.
     """
 
     value: Floats
     variance: Floats
+    freedom: Floats
     share: Floats
     cell: Ints
     kind: Ints
     run: Ints
     epoch: Ints
     epochs: int
+    course: csr_array
     repeats: Floats
     effect: Ints
 
@@ -126,10 +138,11 @@ class Summaries:
 
 @dataclass(slots=True)
 class Fit:
-    """``cells``: their levels; ``slowness`` (epochs,) with its ``covariance``, under what was
-    assumed of each epoch, ``precision``. ``strangeness``: of each summary, see `_strangeness`.
-    ``spread``: variance of healthy nodes' slowness; ``freedom``: degrees of freedom of each kind's
-    ``run_variance`` (KINDS,).
+    """``cells``: their levels; ``slowness`` (epochs,), under what was assumed of each epoch,
+    ``precision``; ``covariance``: of it and of split runs' deviations. ``design``: of the
+    ``summaries``, as ``weight`` and ``strangeness`` (`_strangeness`). ``spread``: variance of
+    healthy nodes' slowness, known with so many degrees of freedom, ``spread_freedom``; ``freedom``:
+    those of each kind's ``run_variance`` (KINDS,).
     """
 
     cells: Floats
@@ -137,10 +150,13 @@ class Fit:
     precision: Floats
     covariance: Floats
     summaries: Summaries
+    design: csr_array
+    weight: Floats
     strangeness: Floats
     run_variance: Floats
     freedom: Floats
     spread: float
+    spread_freedom: float
 
     def judge(self, epochs: Sequence[int]) -> Estimate | None:
         """A node's slowness in the last of its ``epochs``; None where nothing is compared with it.
@@ -153,14 +169,55 @@ class Fit:
             return None
         mean, variance = self._last_free(indices, [len(indices) - 1])
         rows = self.summaries.epoch == indices[-1]
+        gain = self._gain(indices[-1])
+        variance += float(((self.summaries.course.T @ gain) ** 2).sum())
         level = self.cells[self.summaries.cell[rows]]
-        return Estimate(
+        estimate = Estimate(
             slowness=mean,
             error=float(np.sqrt(variance)),
+            spread=self.spread,
+            freedom=self._freedom(indices[-1], gain, self.spread, self.spread_freedom),
             deviations=by_run(self.summaries.value[rows] - level, self.summaries.run[rows]),
             has_controls=bool((self.summaries.effect[rows] >= 0).any()),
             kind=int(self.summaries.kind[rows][0]) if rows.any() else ALONE,
         )
+        if estimate.single or self.spread <= MAX_SPREAD**2:
+            return estimate
+        # A bound that is known, no estimate.
+        freedom = self._freedom(indices[-1], gain, MAX_SPREAD**2, np.inf)
+        return replace(estimate, spread=MAX_SPREAD**2, freedom=freedom)
+
+    def _gain(self, epoch: int) -> Floats:
+        """How much each summary moves the slowness of an epoch of which nothing is assumed (n,)."""
+        cell, own = self.summaries.cell, self.covariance[epoch]
+        own = own / (1.0 - (self.precision[epoch] - VAGUE) * own[epoch])
+        moved = self.design @ own
+        level = group_means(moved, self.weight, cell, len(self.cells))
+        gain: Floats = self.weight * (moved - level[cell])
+        return gain
+
+    def _freedom(self, epoch: int, gain: Floats, spread: float, spread_freedom: float) -> float:
+        """Degrees of freedom of the variance of an epoch's slowness and of the ``spread`` of
+        healthy nodes (Satterthwaite, 1946).
+
+        ``gain``: see `_gain`; from it the parts follow that noise, runs and nodes have in it.
+        """
+        summaries = self.summaries
+        between_runs = self.run_variance[summaries.kind] * summaries.repeats
+        between_runs = np.where(summaries.effect >= 0, 0.0, between_runs)
+        part = gain**2 / (self.weight * (summaries.variance + between_runs))
+        noise = part * summaries.variance
+        runs = np.bincount(summaries.kind, part * between_runs, KINDS)
+        moved = self.design.T @ gain
+        effects = moved[summaries.epochs :]
+        runs[ALONE] += self.run_variance[ALONE] * float((effects**2).sum())
+        nodes = np.delete(moved[: summaries.epochs] ** 2 / self.precision, epoch)
+        spread += float(nodes.sum())
+        total = float(noise.sum() + runs.sum()) + spread
+        # Noise of one workload is one estimate, in all its parts.
+        error2 = float((noise / np.sqrt(summaries.freedom)).sum()) ** 2
+        error2 += float((runs**2 / self.freedom).sum()) + spread**2 / spread_freedom
+        return total**2 / error2
 
     def changes(self, epochs: Sequence[int]) -> Floats:
         """How clearly, in standard errors, each of ``epochs`` after the first differs from the one
@@ -235,18 +292,19 @@ def common_course(
     groups: Ints,
     width: float,
     scales: Sequence[float] = (),
-) -> Floats:
-    """What nodes have in common at the time of each unit (n,): heat, a busy file server, new code.
+) -> tuple[Floats, Floats]:
+    """What nodes have in common at the time of each unit: heat, a busy file server, new code; and
+    the variance of that (n,).
 
     ``groups``: of each unit (n,), within which nodes are compared; -1: of none. ``residuals``: of
     each row. ``width``: seconds that are one time; ``scales``: in widths, how long the course may
     last. What the times' differences do not tell from chance is left out.
     """
-    course = np.zeros(len(units))
+    course, uncertain = np.zeros(len(units)), np.zeros(len(units))
     compared_units = np.flatnonzero(groups >= 0)
     row = np.flatnonzero(groups[rows.unit] >= 0)
     if not len(row):
-        return course
+        return course, uncertain
     time = np.floor(units.middle / width)
     period = np.full(len(units), -1)
     period[compared_units] = group(groups[compared_units], time[compared_units])
@@ -261,18 +319,23 @@ def common_course(
     period_of = np.zeros(pairs, np.int64)
     period_of[pair] = period[unit]
     usual, error2 = _robust_means(means, variance, period_of, count)
-    nodes = np.bincount(period_of, minlength=count)
+    # As many nodes of equal weight would be as certain: one that decides alone is no course.
+    squares = np.maximum(np.bincount(period_of, variance**-2.0, count), 1e-300)
+    nodes = np.bincount(period_of, 1.0 / variance, count) ** 2 / squares
     first = np.zeros(count, np.int64)
     first[period[compared_units]] = compared_units
-    value = np.zeros(count)
+    value, variance = np.zeros(count), np.zeros(count)
     for number in np.unique(groups[first]):
         members = np.flatnonzero(groups[first] == number)
         if len(np.unique(rows.node[row][groups[unit] == number])) < COURSE_NODES:
             continue
         times, alike = time[first[members]], nodes[members]
-        value[members] = _course(usual[members], error2[members], times, alike, scales)
+        value[members], variance[members] = _course(
+            usual[members], error2[members], times, alike, scales
+        )
     course[compared_units] = value[period[compared_units]]
-    return course
+    uncertain[compared_units] = variance[period[compared_units]]
+    return course, uncertain
 
 
 def _robust_means(
@@ -290,13 +353,16 @@ def _robust_means(
 
 
 def _course(
-    usual: Floats, error2: Floats, times: Floats, nodes: Ints, scales: Sequence[float]
-) -> Floats:
+    usual: Floats, error2: Floats, times: Floats, nodes: Floats, scales: Sequence[float]
+) -> tuple[Floats, Floats]:
     """The course at ``times`` (n,) from the means ``usual`` of ``nodes``, with variances
     ``error2``: the likeliest Gaussian process, and what times with enough nodes have of their own.
+
+    And the variance of it (n,): as large as a time's own mean leaves it, since what runs have of
+    their own lasts, too.
     """
-    course = np.zeros(len(usual))
-    has_mean, enough = nodes > 1, nodes >= COURSE_NODES
+    course, varies_by = np.zeros(len(usual)), np.zeros(len(usual))
+    has_mean, enough = nodes > 1.0 + 1e-6, np.rint(nodes) >= COURSE_NODES
     mean, error = usual[has_mean], error2[has_mean]
     varies = extra_variance(usual[enough], error2[enough], float(enough.sum()))
     limit = 3.0 * np.sqrt(varies + error)
@@ -310,10 +376,12 @@ def _course(
             )
             if likelihood > likeliest:
                 likeliest, course = likelihood, fitted_course
+                varies_by = np.full(len(usual), deviation**2)
     rest, error = (usual - course)[enough], error2[enough]
     own_variance = np.maximum(extra_variance(rest, error, float(len(rest))), rest**2 - 4.0 * error)
     course[enough] += rest * own_variance / (own_variance + error)
-    return course
+    varies_by[enough] += own_variance
+    return course, varies_by * error2 / (varies_by + error2)
 
 
 def _process(
@@ -327,8 +395,12 @@ def _process(
     return likelihood, covariance @ weights
 
 
-def summarize(units: Units, rows: Rows, values: Floats, epoch: Ints, epochs: int) -> Summaries:
-    """Join what each run says of the same epoch. ``values``: of units (n,); ``epoch``: of rows."""
+def summarize(
+    units: Units, rows: Rows, values: Floats, course: csr_array, epoch: Ints, epochs: int
+) -> Summaries:
+    """Join what each run says of the same epoch. ``values``: of units (n,), less a course that
+    may be off by ``course`` (n, causes); ``epoch``: of rows.
+    """
     number = group(units.run[rows.unit], units.cell[rows.unit], epoch)
     count = int(number.max()) + 1 if len(number) else 0
     weight = 1.0 / units.variance[rows.unit]
@@ -346,15 +418,23 @@ def summarize(units: Units, rows: Rows, values: Floats, epoch: Ints, epochs: int
     return Summaries(
         value=group_means(values[rows.unit], weight, number, count),
         variance=1.0 / np.maximum(np.bincount(number, weight, count), 1e-300),
+        freedom=units.freedom[head],
         share=group_means(rows.share, weight, number, count),
         cell=cell,
         kind=kind,
         run=run,
         epoch=epoch,
         epochs=epochs,
+        course=_shares(weight, number, count) @ course[rows.unit],
         repeats=np.where(kind == ALONE, 1.0, np.bincount(epoch_of_run)[epoch_of_run]),
         effect=effect,
     )
+
+
+def _shares(weights: Floats, groups: Ints, count: int) -> csr_array:
+    """What share each of ``weights`` (n,) has of its group's: (count, n)."""
+    shares = weights / np.bincount(groups, weights, count)[groups]
+    return csr_array((shares, (groups, np.arange(len(groups)))), shape=(count, len(groups)))
 
 
 def fit(summaries: Summaries, cells: int) -> Fit:
@@ -383,19 +463,30 @@ def fit(summaries: Summaries, cells: int) -> Fit:
             run_variance[kind] = _blend(extra, USUAL_RUN_DEVIATION**2, freedom)
             all_freedom[kind] = USUAL_WEIGHT + freedom
         run_variance = np.maximum(run_variance, MIN_DEVIATION**2)
-        strange = _strangeness(summaries, deviations)
+        # Of few runs in a cell, a slow node's moves the level that others are strange from.
+        middle = group_medians(summaries.value - slowness[summaries.epoch], summaries.cell, cells)
+        strange = _strangeness(summaries, summaries.value - middle[summaries.cell])
         squares = strange**2 / (summaries.variance + between_runs)
         robust = np.minimum((FREEDOM_RUN + 1.0) / (FREEDOM_RUN + squares), 1.0)
         inner = covariance[:epochs, :epochs]
-        spread = _spread(slowness, inner, precision)
+        spread, spread_freedom = _spread(slowness, inner, precision)
         usual = min(spread, MAX_SPREAD**2)
         precision = (FREEDOM_NODE + 1.0) / (FREEDOM_NODE * usual + slowness**2)
         precision = np.minimum(precision, 1.0 / usual)
-    assumed_precision, results = (
-        assumed_precision[:epochs],
-        (summaries, strange, run_variance, all_freedom, spread),
+    return Fit(
+        cells=level,
+        slowness=slowness,
+        precision=assumed_precision[:epochs],
+        covariance=covariance,
+        summaries=summaries,
+        design=design,
+        weight=weight,
+        strangeness=strange,
+        run_variance=run_variance,
+        freedom=all_freedom,
+        spread=spread,
+        spread_freedom=spread_freedom,
     )
-    return Fit(level, slowness, assumed_precision, inner, *results)
 
 
 def _strangeness(summaries: Summaries, deviations: Floats) -> Floats:
@@ -447,12 +538,15 @@ def _blend(extra: float, usual: float, freedom: float) -> float:
     return (USUAL_WEIGHT * usual + freedom * extra) / (USUAL_WEIGHT + freedom)
 
 
-def _spread(slowness: Floats, covariance: Floats, precision: Floats) -> float:
-    """Variance of healthy nodes' slowness, from what measurements alone say of each."""
+def _spread(slowness: Floats, covariance: Floats, precision: Floats) -> tuple[float, float]:
+    """Variance of healthy nodes' slowness, from what measurements alone say of each, and its
+    degrees of freedom.
+    """
     inner = 1.0 / np.diag(covariance)
     information = inner - precision
     is_informed = information > 0.01 * precision
     flat = slowness[is_informed] * inner[is_informed] / information[is_informed]
     freedom = max(float(is_informed.sum()) - 1.0, 0.0)
     extra = extra_variance(flat, 1.0 / information[is_informed], freedom, FIRM_CLIP)
-    return max(_blend(extra, USUAL_SPREAD**2, freedom), MIN_DEVIATION**2)
+    variance = max(_blend(extra, USUAL_SPREAD**2, freedom), MIN_DEVIATION**2)
+    return variance, USUAL_WEIGHT + freedom

@@ -13,8 +13,8 @@ from hopsd.health.measurements import ALONE, Units
 from hopsd.health.model import Rows
 from hopsd.health.robust import Floats, Ints, group, group_means
 
-MIN_DEVIATIONS = 4.0
-"""A beginning must be clearer than this many standard errors."""
+MIN_DEVIATIONS = 3.0
+"""A beginning must be clearer than this many standard errors. The verdict asks for more."""
 
 MIN_GAIN = 2.0**2
 """By how much it must be likelier than that the node always was so: twice the logarithm. Of nodes

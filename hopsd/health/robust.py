@@ -6,6 +6,7 @@ from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import digamma, polygamma
 
 Floats: TypeAlias = NDArray[np.float64]
 Ints: TypeAlias = NDArray[np.int64]
@@ -77,3 +78,46 @@ def extra_variance(
         middle = (low + high) / 2.0
         low, high = (middle, high) if mean(middle) > target else (low, middle)
     return high
+
+
+def moderate(variances: Floats, freedom: Floats) -> tuple[Floats, Floats]:
+    """Each of ``variances`` (n,), shrunk to what all make likely, and its degrees of freedom (n,).
+
+    ``freedom``: with which each was estimated (n,); 0: it was not, and stays so if none was.
+    Empirical Bayes (Smyth, "Linear models and empirical Bayes methods", 2004): the true ones are
+    scaled inverse chi-squared with as many degrees of freedom as the estimates' logarithms show.
+    Where these differ no more than chance lets them, all are one.
+    """
+    known = freedom > 0.0
+    if not known.any():
+        return variances, np.zeros(len(variances))
+    half = freedom[known] / 2.0
+    logs = np.log(variances[known]) - digamma(half) + np.log(half)
+    error2 = polygamma(1, half)
+    between = _between(logs, error2)
+    usual = float(np.average(logs, weights=1.0 / (error2 + between)))
+    if between <= 0.0:
+        total = float(freedom.sum())
+        return np.full(len(variances), np.exp(usual)), np.full(len(variances), total)
+    prior = 2.0 * _trigamma_inverse(between)
+    usual = float(np.exp(usual + digamma(prior / 2.0) - np.log(prior / 2.0)))
+    moderated = (prior * usual + freedom * np.where(known, variances, 0.0)) / (prior + freedom)
+    return moderated, prior + freedom
+
+
+def _between(values: Floats, variances: Floats) -> float:
+    """The variance of what ``values`` (n,) estimate, each with one of ``variances``: moments
+    (DerSimonian and Laird, 1986)."""
+    weights = 1.0 / variances
+    excess = float((weights * (values - np.average(values, weights=weights)) ** 2).sum())
+    scale = float(weights.sum() - (weights**2).sum() / weights.sum())
+    return max(0.0, (excess - (len(values) - 1.0)) / scale) if scale > 0.0 else 0.0
+
+
+def _trigamma_inverse(value: float) -> float:
+    """Newton's method on 1 / trigamma, which is convex and nearly linear."""
+    place = 0.5 + 1.0 / value
+    for _ in range(20):
+        trigamma = float(polygamma(1, place))
+        place += trigamma * (1.0 - trigamma / value) / float(polygamma(2, place))
+    return place

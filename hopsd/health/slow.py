@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.sparse import csr_array, hstack
 from scipy.special import stdtrit
 
 from hopsd.health.blame import blame, find_suspects
@@ -41,10 +42,11 @@ from hopsd.model.ids import NodeName
 MARGIN = 0.003
 """A node that may lose no more than 0.3 %, by its interval, is not named."""
 
-CHANCE = 1e-3 / 30.0
+CHANCE, CHANCE_OF_RUN = 1e-3 / 30.0, 1e-3 / 10.0
 """Probability with which a healthy node is named: once in 1,000 days, if what is known of a node in
-a day is 30 independent chances. Healthy nodes' differences count as much as measurements' errors;
-how much runs differ is estimated, so that deviations are Student's t.
+a day is 30 independent chances; by its newest run alone 10, since some six begin in a day, and
+minutes and hours of a long one differ. Healthy nodes' differences count as much as measurements'
+errors; variances are estimated, so that deviations are Student's t.
 """
 
 INTERVAL = 1.45
@@ -176,11 +178,11 @@ def fit_course(units: Units, types: Ints) -> Course:
         rows = blame(units, units.value - course - level[units.cell], run_variance, slowness_of)
         epoch = _epoch_of(units, rows, begins, first_epoch)
         residual = (units.value - level[units.cell])[rows.unit] - slowness[epoch]
-        hourly = common_course(
+        hourly, hourly_variance = common_course(
             units, rows, residual, run_variance, types_compared, HOUR, COURSE_HOURS
         )
         rest = residual - hourly[rows.unit]
-        daily = common_course(units, rows, rest, run_variance, cells_compared, DAY)
+        daily, daily_variance = common_course(units, rows, rest, run_variance, cells_compared, DAY)
         course = hourly + daily
         if number:
             residuals = units.value - course - level[units.cell]
@@ -191,24 +193,42 @@ def fit_course(units: Units, types: Ints) -> Course:
             for node, time in slow_since.items():
                 changes = {begin for begin in begins[node] if begin is not None}
                 begins[node] = [None, *sorted({*changes, time})]
-        first_epoch, result = _fit_epochs(units, rows, values, begins)
+        errors = hstack(
+            [
+                _errors(units, hourly_variance, types_compared),
+                _errors(units, daily_variance, cells_compared),
+            ]
+        ).tocsr()
+        first_epoch, result = _fit_epochs(units, rows, values, errors, begins)
         level, slowness, run_variance = result.cells, result.slowness, result.run_variance
         spread = min(result.spread, MAX_SPREAD**2)
-        error = np.sqrt(np.diag(result.covariance))
+        error = np.sqrt(np.diag(result.covariance))[: len(slowness)]
     while (clear := _without_least_clear(begins, first_epoch, result)) != begins:
         begins = clear
-        first_epoch, result = _fit_epochs(units, rows, values, begins)
+        first_epoch, result = _fit_epochs(units, rows, values, errors, begins)
     return Course(result, values, begins, first_epoch)
 
 
+def _errors(units: Units, variance: Floats, groups: Ints) -> csr_array:
+    """How far off the course of each of ``groups`` (n,) may be, a standard deviation for each of
+    its days (n, days): all day in the same direction, since runs last.
+    """
+    day = group(groups, np.floor(units.middle / DAY))
+    return csr_array((np.sqrt(variance), (np.arange(len(day)), day)))
+
+
 def _fit_epochs(
-    units: Units, rows: Rows, values: Floats, begins: list[list[float | None]]
+    units: Units,
+    rows: Rows,
+    values: Floats,
+    errors: csr_array,
+    begins: list[list[float | None]],
 ) -> tuple[Ints, Fit]:
-    """Each node's first epoch (nodes,), and the fit to these epochs."""
+    """Each node's first epoch (nodes,), and the fit to these epochs. ``errors``: of the course."""
     first = np.cumsum([0, *map(len, begins)])[:-1]
     epoch = _epoch_of(units, rows, begins, first)
     epochs = sum(map(len, begins))
-    return first, fit(summarize(units, rows, values, epoch, epochs), units.cells)
+    return first, fit(summarize(units, rows, values, errors, epoch, epochs), units.cells)
 
 
 def _without_least_clear(
@@ -278,12 +298,11 @@ def _sure(estimate: Estimate, result: Fit) -> bool:
     deviations = estimate.deviations
     if estimate.slowness - MARGIN < 1.96 * INTERVAL * estimate.error or not len(deviations):
         return False
-    alone = len(deviations) == 1 and not estimate.has_controls
-    spread = result.spread if alone else min(result.spread, MAX_SPREAD**2)
-    least = stdtrit(result.freedom[estimate.kind], 1.0 - CHANCE)
-    if estimate.slowness < least * np.sqrt(estimate.error**2 + spread):
+    chance = CHANCE_OF_RUN if estimate.single else CHANCE
+    least = stdtrit(estimate.freedom, 1.0 - chance)
+    if estimate.slowness < least * np.sqrt(estimate.error**2 + estimate.spread):
         return False
-    if alone:
+    if estimate.single:
         return result.strange_runs(UNLIKE * estimate.slowness, estimate.kind) < STRANGE
     return bool(deviations[(len(deviations) - 1) // 2] > estimate.slowness / 2.0)
 

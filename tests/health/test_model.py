@@ -1,0 +1,172 @@
+"""Variances, and what is known of them: noise, what all share, and degrees of freedom."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from bench.health.site import DAY, SiteSettings, as_stored, simulate
+from bench.health.starts import judge
+from hopsd.health.measurements import (
+    ALONE,
+    IN_COMPANY,
+    Units,
+    join_blocks,
+    node_types,
+    read_columns,
+)
+from hopsd.health.model import Rows, common_course
+from hopsd.health.records import HealthNode, HealthRecords, SpeedRecord
+from hopsd.health.robust import moderate
+from hopsd.health.slow import find_slow, fit_course
+from hopsd.model.ids import GpuType, JobId, NodeName, WorkloadName
+
+NOISE = 0.02
+
+
+def records(noise: dict[str, list[float]]) -> HealthRecords:
+    """A report a minute of each workload's run on a node of its own."""
+    nodes = tuple(HealthNode(NodeName(f"n{i}"), GpuType("a"), 4) for i in range(len(noise)))
+    reports = tuple(
+        SpeedRecord(
+            60.0 * i,
+            WorkloadName(workload),
+            JobId(workload),
+            {node.name: 4},
+            float(np.exp(value)),
+        )
+        for node, (workload, values) in zip(nodes, noise.items(), strict=True)
+        for i, value in enumerate(values)
+    )
+    return HealthRecords(60.0 * max(map(len, noise.values())), nodes, reports)
+
+
+def units_of(noise: dict[str, list[float]]) -> Units:
+    given_records = records(noise)
+    return join_blocks(read_columns(given_records).steady(), given_records.now)
+
+
+def normal(count: int, seed: int, noise: float = NOISE) -> list[float]:
+    return np.random.default_rng(seed).normal(0.0, noise, count).tolist()
+
+
+def test_variances_that_differ_by_chance_are_one() -> None:
+    freedom = np.array([3.0, 5.0, 20.0, 100.0, 0.0])
+    chance = np.random.default_rng(1).chisquare(np.maximum(freedom, 1.0)) / np.maximum(freedom, 1.0)
+    variances, known = moderate(chance * NOISE**2, freedom)
+    assert np.unique(variances).size == 1
+    assert variances[0] == pytest.approx(NOISE**2, rel=0.2)
+    assert known.tolist() == [freedom.sum()] * 5
+
+
+def test_variances_that_differ_for_sure_stay() -> None:
+    true = np.array([0.003, 0.01, 0.03, 0.06]) ** 2
+    variances, known = moderate(true, np.full(4, 50.0))
+    assert variances == pytest.approx(true, rel=0.2)
+    assert (known > 50.0).all()
+    assert (known < 60.0).all()
+
+
+def test_few_records_that_are_alike_by_chance_are_as_noisy_as_others() -> None:
+    long_runs = {f"w{number}": normal(120, number) for number in range(5)}
+    quiet_run = {"quiet": [0.002 * (i % 2) for i in range(11)]}
+    units = units_of({**long_runs, **quiet_run})
+    number = int(units.cell[np.argmin(units.variance)])
+    assert np.sqrt(units.variance[units.cell == 5].max()) > 0.5 * NOISE / np.sqrt(5.0)
+    assert number < 5
+
+
+def test_a_mean_of_autocorrelated_noise_is_as_uncertain_as_it_is() -> None:
+    """Of an autoregressive process, minutes apart."""
+    runs: dict[str, list[float]] = {}
+    for number in range(12):
+        steps = normal(180, number, NOISE * np.sqrt(1.0 - 0.9**2))
+        values = [steps[0]]
+        for step in steps[1:]:
+            values.append(0.9 * values[-1] + step)
+        runs[f"w{number}"] = values
+    units = units_of(runs)
+    means = [float(np.mean(values)) for values in runs.values()]
+    claimed = np.mean([1.0 / (1.0 / units.variance[units.cell == i]).sum() for i in range(12)])
+    assert claimed == pytest.approx(np.var(means), rel=0.7)
+    independent = units_of({name: normal(180, i) for i, name in enumerate(runs)})
+    assert (1.0 / independent.variance[independent.cell == 0]).sum() == pytest.approx(
+        177.0 / NOISE**2, rel=0.2
+    )
+
+
+def test_parts_of_an_estimates_variance_add_up_to_it() -> None:
+    site = SiteSettings(nodes=6, types=1, days=0.5, workloads=3, interval=240.0)
+    given_records = simulate(site, 2)
+    units = join_blocks(read_columns(given_records).steady(), given_records.now)
+    fit = fit_course(units, node_types(given_records.nodes)).fit
+    for epoch in range(fit.summaries.epochs):
+        estimate = fit.judge([epoch])
+        assert estimate is not None
+        gain = fit._gain(epoch)
+        assert gain @ fit.summaries.value == pytest.approx(estimate.slowness, abs=1e-6)
+        others = np.delete((fit.design.T @ gain) ** 2 / np.append(fit.precision, []), epoch)
+        course = ((fit.summaries.course.T @ gain) ** 2).sum()
+        variance = (gain**2 / fit.weight).sum() + others.sum() + course
+        assert variance == pytest.approx(estimate.error**2, rel=1e-3)
+        assert estimate.freedom > 4.0
+
+
+def test_noise_of_reports_half_an_hour_apart_is_known_from_what_they_differ_by() -> None:
+    runs = {f"w{number}": normal(40, number) for number in range(4)}
+    given_records = records(runs)
+    rare = tuple(replace(r, at=30.0 * r.at) for r in given_records.records)
+    units = join_blocks(read_columns(replace(given_records, now=72e3, records=rare)).steady(), 72e3)
+    assert units.variance == pytest.approx(np.full(len(units), NOISE**2), rel=0.3)
+    assert units.freedom.min() > 100.0
+
+
+@pytest.mark.slow
+def test_of_a_new_workloads_three_runs_the_slow_one_makes_no_other_strange() -> None:
+    case = judge(7, 0.05, NOISE, 3, (600.0,))
+    assert case is not None
+    assert case.seconds == 600.0
+    assert case.right
+    assert not case.false
+
+
+@pytest.mark.slow
+def test_what_is_not_known_of_the_hour_is_no_nodes_fault() -> None:
+    """Several runs of one node at the same time are as far off together as their hours."""
+    site = simulate(SiteSettings(nodes=20, days=3.2), 100)
+    now = 1.2 * DAY + 41.0 * 3600.0
+    assert find_slow(as_stored(site, now)) == ()
+
+
+def test_a_node_that_is_far_more_certain_than_others_is_not_what_all_have_in_common() -> None:
+    """Beside two whose neighbours may slow them down."""
+    count, zeros, ones = 3, np.zeros(3), np.ones(3)
+    places = np.arange(count)
+    kinds = np.array([ALONE, IN_COMPANY, IN_COMPANY])
+    units = Units(
+        value=zeros,
+        variance=np.full(count, 0.002**2),
+        freedom=ones,
+        time=zeros,
+        middle=zeros,
+        run=places,
+        cell=places,
+        kind=kinds,
+        target=places,
+        targets=((0,), (1,), (2,)),
+        cells=count,
+        alone=np.full(count, -1),
+    )
+    rows, groups = Rows(places, places, ones), np.zeros(count, np.int64)
+
+    def course(values: list[float]) -> list[float]:
+        run_variance = np.array([0.005, 0.03, 0.0]) ** 2
+        return common_course(units, rows, np.array(values), run_variance, groups, 3600.0)[
+            0
+        ].tolist()
+
+    assert course([0.05, 0.0, 0.0]) == [0.0] * count
+    units.kind[:] = ALONE
+    assert course([0.05, 0.05, 0.05])[0] > 0.04
