@@ -35,7 +35,7 @@ from hopsd.solver.bound import clique_cuts
 from hopsd.solver.bound.clique_cuts import Clique, CliqueFinder
 from hopsd.solver.bound.cuts import capacity_rows
 from hopsd.solver.bound.dual_prices import Prices
-from hopsd.solver.bound.knapsack_cuts import Cuts, ServerParts, factors, patterns
+from hopsd.solver.bound.knapsack_cuts import Cuts, ServerParts, are_full, factors, patterns
 from hopsd.solver.bound.primal_dual import Packing, approach
 from hopsd.solver.bound.reduced_cost import ColumnCosts, ItemPrices, prices_of_items
 from hopsd.solver.search.dive import COLUMNS_MAX, plan_of, promising_columns
@@ -496,12 +496,14 @@ class _Relaxation:
                 while group_patterns is None:
                     kinds = kinds[:-1]
                     group_patterns = patterns(weight[kinds], capacity[server], _PATTERNS_MAX)
-                rows_of_pattern, kind = np.nonzero(group_patterns)
+                # No part of a pattern has more value than all of it.
+                largest = group_patterns[are_full(group_patterns, weight[kinds], capacity[server])]
+                rows_of_pattern, kind = np.nonzero(largest)
                 row.append(rows + rows_of_pattern)
                 column.append(columns + kind)
-                value.append(group_patterns[rows_of_pattern, kind].astype(np.float64))
+                value.append(largest[rows_of_pattern, kind].astype(np.float64))
                 gain.append(load[server, kinds])
-                rows, columns = rows + len(group_patterns), columns + len(kinds)
+                rows, columns = rows + len(largest), columns + len(kinds)
                 groups.append((group, kinds, group_patterns))
         if not groups:
             return

@@ -17,7 +17,7 @@ import numpy as np
 
 from hopsd.core.placement.program import Program
 from hopsd.core.placement.shapes import ramp
-from hopsd.model.arrays import Floats, Ints
+from hopsd.model.arrays import Bools, Floats, Ints
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,20 +130,31 @@ def patterns(weight: Ints, capacity: Ints, limit: int) -> Ints | None:
     """
     kinds = len(weight)
     counts = [np.zeros((1, kinds), dtype=np.int64)]
-    last, free = np.zeros(1, dtype=np.int64), capacity[None, :]
+    last, free = np.zeros(1, dtype=np.int64), capacity[:, None]
     while len(last):
         children = kinds - last
         parent = np.repeat(np.arange(len(last)), children)
         kind = np.repeat(last, children) + ramp(children)
-        child_free = free[parent] - weight[kind]
-        fits = np.flatnonzero((child_free >= 0).all(axis=1))
+        child_free = free[:, parent] - weight.T[:, kind]
+        fits = np.flatnonzero(np.logical_and.reduce(child_free >= 0))
         if sum(map(len, counts)) + len(fits) > limit:
             return None
         child_counts = counts[-1][parent[fits]]
         child_counts[np.arange(len(fits)), kind[fits]] += 1
         counts.append(child_counts)
-        last, free = kind[fits], child_free[fits]
+        last, free = kind[fits], child_free[:, fits]
     return np.concatenate(counts)
+
+
+def are_full(counts: Ints, weight: Ints, capacity: Ints) -> Bools:
+    """Which patterns ``counts`` (patterns, kinds) leave no room for one more kind: (patterns,).
+
+    ``weight`` (kinds, resources) and ``capacity`` (resources,) are those of the patterns.
+    """
+    free, full = (capacity - counts @ weight).T, np.ones(len(counts), dtype=np.bool_)
+    for kind in weight:
+        full &= np.logical_or.reduce(free < kind[:, None])
+    return full
 
 
 def factors(values: Floats, weights: Ints, kinds: Ints) -> Floats:
@@ -154,7 +165,9 @@ def factors(values: Floats, weights: Ints, kinds: Ints) -> Floats:
     """
     best = np.zeros(len(kinds))
     order = np.argsort(-values, kind="stable")
-    inside = (weights[order][:, None, :] <= kinds[None, :, :]).all(axis=2)
+    inside = np.logical_and.reduce(
+        [least[:, None] <= most for least, most in zip(weights[order].T, kinds.T, strict=True)]
+    )
     has_pattern = inside.any(axis=0)
     best[has_pattern] = values[order][inside.argmax(axis=0)[has_pattern]]
     return best

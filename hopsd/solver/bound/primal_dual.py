@@ -43,6 +43,8 @@ class Packing:
         from scipy.sparse import csr_array  # noqa: PLC0415  # slow to import
 
         column, row, amount = entries
+        # Steps take as long as the matrix takes to read.
+        column, row = column.astype(np.int32), row.astype(np.int32)
         by_column = csr_array((amount, (column, row)), shape=(len(value), len(limit)))
         return cls(value, job, by_column.T.tocsr(), by_column, limit)
 

@@ -20,7 +20,7 @@ from hopsd.solver import tighten as tighten_module
 from hopsd.solver.backend.simplex import Simplex
 from hopsd.solver.bound.column_groups import column_groups
 from hopsd.solver.bound.dual_prices import Prices, find_prices
-from hopsd.solver.bound.knapsack_cuts import ServerParts, factors, patterns
+from hopsd.solver.bound.knapsack_cuts import ServerParts, are_full, factors, patterns
 from hopsd.solver.search.greedy import greedy_by_weight
 from hopsd.solver.tighten import find_cuts, tighten
 
@@ -64,6 +64,13 @@ def test_patterns_are_all_choices_within_the_capacity_once() -> None:
     ]
     assert sorted(map(tuple, pattern_set.tolist())) == expected
     assert patterns(weight, capacity, len(expected) - 1) is None
+    room_for_more = [
+        any(((counts + kind) @ weight <= capacity).all() for kind in np.eye(3, dtype=np.int64))
+        for counts in pattern_set
+    ]
+    assert (
+        are_full(pattern_set, weight, capacity).tolist() == np.logical_not(room_for_more).tolist()
+    )
 
 
 def test_parts_hold_what_items_take_of_servers() -> None:
