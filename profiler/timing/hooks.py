@@ -38,7 +38,7 @@ begin_data, begin_backward = Recorder.begin_data, Recorder.begin_backward
 begin_update, leave, abandon = Recorder.begin_update, Recorder.leave, Recorder.abandon
 add_batch, end_loader, inspect = Recorder.add_batch, Recorder.end_loader, Recorder.inspect
 add_evaluation, add_graphless = Recorder.add_evaluation, Recorder.add_graphless
-step, step_elsewhere = Recorder.step, Recorder.step_elsewhere
+step, step_elsewhere, retire = Recorder.step, Recorder.step_elsewhere, Recorder.retire
 
 MAX_PAUSES = 32
 """Possible evaluations that are inspected."""
@@ -343,6 +343,8 @@ class Hooks:
     def _register_optimizer(self, optimizer: Any, key: int) -> None:
         """Note an optimizer that steps for the first time."""
         try:
+            while self._keys.gone:
+                self._queue.extend((retire, self._keys.gone.pop()))
             if len(self._params) < MAX_OPTIMIZERS:
                 self._thread = self._thread or get_ident()
                 self._params[key] = _params(optimizer)

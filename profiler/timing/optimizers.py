@@ -14,10 +14,12 @@ class OptimizerKeys:
 
     An optimizer that is made after another has stepped, and trains just what that one trained, goes
     on with its training: a script may make one in each of its rounds. ``created``: how many were.
+    ``gone``: keys of those that no longer exist.
     """
 
     def __init__(self) -> None:
         self.created = 0
+        self.gone: set[int] = set()
         self._births: dict[int, int] = {}  # by id: how many had been created then
         self._keys: dict[int, tuple[Callable[[], Any], int]] = {}  # by id: the optimizer, its key
         # By parameters: the first of them, its optimizer's key, and how many had been created.
@@ -42,6 +44,9 @@ class OptimizerKeys:
         if len(self._keys) >= MAX_OPTIMIZERS:
             self._keys.clear()
             self._trained.clear()
+        known_keys = {key for _, key in self._keys.values()}
+        self._keys = {i: known for i, known in self._keys.items() if known[0]() is not None}
+        self.gone |= known_keys - {key for _, key in self._keys.values()}
         parameters = [p for group in optimizer.param_groups for p in group["params"]]
         place = (id(parameters[0]), id(parameters[-1]), len(parameters)) if parameters else None
         first, key, created = self._trained.get(place, (None, 0, 0))
@@ -51,4 +56,5 @@ class OptimizerKeys:
             if parameters:
                 self._trained[place] = weakref.ref(parameters[0]), key, self.created
         self._keys[id(optimizer)] = weakref.ref(optimizer), key
+        self.gone.discard(key)
         return key

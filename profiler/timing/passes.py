@@ -123,13 +123,13 @@ class Batch:
         of all calls of a module (steps of several games), either may be the sample.
         """
         samples = self.samples
+        if any(samples < shape[0] and shape[0] in added_rows for shape in terms):
+            self.unclear = True
         if any(samples in shape for shape in terms):
             return
         for shape in terms:
             entries = [prod(shape[:axes]) for axes in range(1, len(shape) + 1)]
-            if entries[0] > samples and entries[0] in added_rows:
-                self.unclear = True
-            elif samples in entries[:2]:
+            if samples in entries[:2]:
                 self.unclear |= bool(rows & set(shape[:2]))
             else:
                 self.unclear |= any(1 < n < samples and samples % n == 0 for n in entries)

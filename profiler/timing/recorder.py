@@ -72,6 +72,7 @@ class Recorder:
         self._leader: int | None = None
         self._other_steps: dict[int, int] = {}  # by optimizer, since the leader's last step
         self._steps_to_lead = STEPS_TO_NEW_LEADER
+        self._leader_is_gone = False
         # By optimizer: the counts when it stepped last, and what was known of its samples.
         self._former_leaders: dict[int, tuple[Counts, WarmUp, Any]] = {}
         self._steps_without_backward = 0
@@ -242,6 +243,8 @@ class Recorder:
         iterations = 1
         if optimizer in self._former_leaders:
             self._restore_leader(optimizer)
+        elif self._leader_is_gone:
+            self._leader_is_gone = False
         elif optimizer != self._leader and self._leader is not None:
             iterations = self._other_steps[optimizer] = self._other_steps.get(optimizer, 0) + 1
             if iterations < self._steps_to_lead:
@@ -258,6 +261,11 @@ class Recorder:
         self._leader = optimizer
         self._other_steps.clear()
         return self._end_iteration(now, iterations)
+
+    def retire(self, optimizer: int) -> None:
+        """``optimizer`` no longer exists: if it led, the one that steps next leads."""
+        self._leader_is_gone |= optimizer == self._leader
+        self._former_leaders.pop(optimizer, None)
 
     def step_elsewhere(self, optimizer: int) -> None:
         """``optimizer`` has stepped in another thread, after a backward pass there.

@@ -3,6 +3,7 @@
 Each runs in a child process, which prints its name and number first.
 """
 
+import copy
 import os
 import sys
 import threading
@@ -416,8 +417,9 @@ def steps_of_games():
     """Each step of all games is a call, and the loss is over the steps of all together."""
     model, optimizer = model_and_optimizer()
     for _ in range(STEPS):
-        values = torch.cat([model(torch.randn(BATCH, 6)) for _ in range(5)])
-        train(values.pow(2).mean(), optimizer)
+        values = [model(torch.randn(BATCH, 6)) for _ in range(5)]
+        entropy = sum(value.sin().mean() for value in values)
+        train(torch.cat(values).pow(2).mean() + entropy, optimizer)
 
 
 def rows_with_labels():
@@ -426,6 +428,16 @@ def rows_with_labels():
     labeled = torch.arange(0, BATCH, 2)
     for _ in range(STEPS):
         train(model(torch.randn(BATCH, 6))[labeled].pow(2).mean(), optimizer)
+
+
+def copies():
+    """Each client trains a copy of the model, with an optimizer of its own, for six steps."""
+    model, _ = model_and_optimizer()
+    for _ in range(STEPS // 6):
+        client = copy.deepcopy(model)
+        optimizer = torch.optim.SGD(client.parameters(), lr=0.01)
+        for _ in range(6):
+            train(client(torch.randn(BATCH, 6)).pow(2).mean(), optimizer)
 
 
 def points_of_rays():

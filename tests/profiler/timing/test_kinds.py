@@ -18,7 +18,7 @@ BY_MODEL = [
     *("flat_state", "rollouts_with_a_graph", "teacher_with_a_graph", "a_pass_for_each_sample"),
     *("frames_first_with_memory", "acting_in_evaluation_mode", "temperature_first"),
     *("distribution_beside_a_value", "schedule_drawn_first", "solver_of_a_function"),
-    *("two_views", "rows_with_labels"),
+    *("two_views", "rows_with_labels", "copies"),
 ]
 UNKNOWN = [
     *("points_of_two_kinds", "frames_first", "made_inside"),
