@@ -440,6 +440,26 @@ def copies():
             train(client(torch.randn(BATCH, 6)).pow(2).mean(), optimizer)
 
 
+class Recurrent(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.memory = torch.nn.RNN(6, 4, batch_first=True)
+
+    def forward(self, steps, state):
+        return self.memory(steps, state)
+
+
+def one_sequence_with_its_state():
+    """Both arguments of the model look like images of one channel."""
+    model = Recurrent()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    state = torch.zeros(1, 1, 4)
+    for _ in range(STEPS):
+        output, state = model(torch.randn(1, 5, 6), state)
+        state = state.detach()
+        train(output.pow(2).mean(), optimizer)
+
+
 def points_of_rays():
     """The model is given the points of each ray, the loss is over the rays."""
     model, optimizer = model_and_optimizer()

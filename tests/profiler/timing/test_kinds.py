@@ -31,7 +31,15 @@ ROLLOUTS = ["rollouts", "rollouts_without_loader", "rollouts_after_random_steps"
 SELF_PLAY_SECONDS = 50 * 0.002
 ALL = [
     *(*BY_MODEL, *UNKNOWN, *BY_LOADER, *EVALUATIONS, *ROLLOUTS),
-    *("learners", "learners_apart", "lbfgs", "self_play", "late_acting", "turns"),
+    *(
+        "one_sequence_with_its_state",
+        "learners",
+        "learners_apart",
+        "lbfgs",
+        "self_play",
+        "late_acting",
+        "turns",
+    ),
 ]
 
 Runs = dict[str, tuple[list[str], dict[str, Any]]]
@@ -157,3 +165,8 @@ def test_turns_of_another_optimizer_belong_to_the_iterations_of_the_first(runs: 
     assert (report["iterations"], report["samples"]) == (iterations, iterations * BATCH)
     assert report["timed"]["samples"] == report["timed"]["iterations"] * BATCH
     assert report["timed"]["iterations"] >= iterations - WARMUP - 1
+
+
+def test_arguments_of_a_model_are_no_list_of_images(runs: Runs) -> None:
+    _, report = runs["one_sequence_with_its_state"]
+    assert (report["samples"], report["samples_from"]) == (STEPS, "input")
