@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 MAX_SAMPLES_ERROR = 0.05
-"""Largest relative error of samples, one standard deviation, where they vary."""
+"""Largest relative error of samples, two standard deviations, where they vary."""
 
 _NO_PASSES = 0, 0.0
 """Backward passes, and the samples they were seen to be over."""
@@ -81,7 +81,7 @@ class SampleCounter:
             return False
         inspections = self._inspections
         unseen_share = 1.0 - inspections.count / max(1, iterations)
-        error = unseen_share * inspections.deviation
+        error = 2.0 * unseen_share * inspections.deviation
         return error > MAX_SAMPLES_ERROR * inspections.mean * sqrt(inspections.count)
 
     @property
