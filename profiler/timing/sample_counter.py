@@ -9,6 +9,7 @@ from hops_profiler.timing.series import Series
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from typing import Protocol
 
     from hops_profiler.timing.regular import RegularIterations, WarmUp
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
         adds_calls: bool
         repeats_rows: bool
         is_stage: bool
+        graphless: Sequence[int]
 
 
 MAX_SAMPLES_ERROR = 0.05
