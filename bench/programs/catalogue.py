@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-LISTS = ("catalogue", "unusual", "further", "fresh", "later", "newest")
+LISTS = ("catalogue", "unusual", "further", "fresh", "later", "newest", "freshest", "latest")
 """``unusual``: programs with rare kinds of loops, not known while the plugin was written."""
 
 

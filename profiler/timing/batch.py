@@ -49,10 +49,10 @@ def samples_of(batch: Any, depth: int = DEPTH) -> int:
 
 
 def samples_given(values: list[Any]) -> int:
-    """Samples in the arguments of a module: dictionaries are parts of its input, not a list of
-    samples.
+    """Samples in the arguments of a module: several are parts of its input, not a list of samples,
+    and so are dictionaries.
     """
-    parts = values and all(isinstance(value, dict) for value in values)
+    parts = len(values) > 1 or (values and isinstance(values[0], dict))
     return samples_of(dict(enumerate(values)) if parts else values, DEPTH + 1)
 
 

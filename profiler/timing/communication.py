@@ -95,10 +95,7 @@ class Communication:
             if not all_reduces or not 1 < world <= MAX_RANKS:
                 return
             if self._store is None:
-                # A separate connection, so that the training does not wait for ours.
-                store: Any = dist.distributed_c10d._get_default_store()
-                self._store = store.clone()
-                self._store.set_timeout(STORE_TIMEOUT)
+                self._store = open_store()
             begins = {str(number): begin for number, (begin, _) in all_reduces.items()}
             self._store.set(f"hops_profiler/{rank}", json.dumps(begins))
             peers = []
@@ -108,6 +105,14 @@ class Communication:
                     peers.append(json.loads(self._store.get(key)))
             if len(peers) == world - 1:
                 self.wait = _mean_wait(all_reduces, peers)
+
+
+def open_store() -> Any:
+    """A separate connection to the ranks' store, so that the training does not wait for ours."""
+    default: Any = dist.distributed_c10d._get_default_store()
+    store = default.clone()
+    store.set_timeout(STORE_TIMEOUT)
+    return store
 
 
 def _mean_wait(

@@ -32,20 +32,23 @@ DECORATOR = "_contextlib.py"
 """File of PyTorch's that enters the block around functions decorated with `torch.no_grad()`."""
 
 
-def attach(add: Callable[[float, FrameType], None]) -> None:
+def attach(begin: Callable[[FrameType], None], add: Callable[[float, FrameType], None]) -> None:
     """Have ``add`` called after each block under `no_grad` or `inference_mode`, with its seconds
-    and the frame that it ends in.
+    and the frame that it ends in, and ``begin`` before it.
     """
     for kind in (torch.no_grad, torch.inference_mode):
-        _attach(kind, add)
+        _attach(kind, begin, add)
 
 
-def _attach(kind: Any, add: Callable[[float, FrameType], None]) -> None:
+def _attach(
+    kind: Any, begin: Callable[[FrameType], None], add: Callable[[float, FrameType], None]
+) -> None:
     enter, exit_ = kind.__enter__, kind.__exit__
 
     @functools.wraps(enter)
     def time_enter(block: Any) -> Any:
         if not is_compiling():
+            begin(sys._getframe(1))
             block._hops_begin = perf_counter()
         return enter(block)
 
@@ -68,6 +71,7 @@ class GraphlessBlocks:
     def forget(self) -> None:
         """Begin with another training."""
         self._early_places: dict[Any, int] = {}  # by place: the iteration, or _OFTEN
+        self._late_places: set[Any] = set()
         self._iteration: Any = None
         self._early_seconds = self._later_seconds = 0.0
 
@@ -100,7 +104,17 @@ class GraphlessBlocks:
             self._early_seconds = max(self._early_seconds, took)
         if max(self._early_seconds, self._later_seconds) <= mean:
             return None
-        return (place if self._later_seconds > mean else None,)
+        if self._later_seconds <= mean:
+            return (None,)
+        if len(self._late_places) < MAX_BLOCKS:
+            self._late_places.add(_code(place))
+        return (place,)
+
+    def is_late(self, frame: FrameType) -> bool:
+        """Whether a block of the code in ``frame`` has taken long, which the first iterations did
+        not have.
+        """
+        return bool(self._late_places) and _code(_place(frame)) in self._late_places
 
     def _add_early(self, place: Any, iteration: int) -> None:
         if self._early_places.setdefault(place, iteration) != iteration:
@@ -114,3 +128,7 @@ def _place(frame: FrameType) -> Any:
         function = frame.f_locals.get("func")
         return getattr(function, "__code__", code)
     return code, frame.f_lasti
+
+
+def _code(place: Any) -> Any:
+    return place[0] if isinstance(place, tuple) else place

@@ -20,14 +20,17 @@ from typing import Any
 
 import torch
 from hops_profiler.timing import graphless
+from hops_profiler.timing.counts import WARMUP
 from hops_profiler.timing.events import MAX_EVENTS, EventQueue
 from hops_profiler.timing.gate import StepGate
 from hops_profiler.timing.handlers import calls, raised_by_one
 from hops_profiler.timing.inputs import Inputs, is_compiling
 from hops_profiler.timing.inspections import INSPECTION_SECONDS, InspectionPlan
-from hops_profiler.timing.layout import ranks_of_batch
+from hops_profiler.timing.layout import ranks_of_batch, shards
 from hops_profiler.timing.loader import LoaderSizes
+from hops_profiler.timing.optimizers import MAX_OPTIMIZERS, OptimizerKeys
 from hops_profiler.timing.recorder import BACKWARDS_WITHOUT_STEP, Recorder
+from hops_profiler.timing.rows import SameRows
 from torch.optim import optimizer as optim
 from torch.utils.data import dataloader
 
@@ -35,9 +38,10 @@ begin_data, begin_backward = Recorder.begin_data, Recorder.begin_backward
 begin_update, leave, abandon = Recorder.begin_update, Recorder.leave, Recorder.abandon
 add_batch, end_loader, inspect = Recorder.add_batch, Recorder.end_loader, Recorder.inspect
 add_evaluation, add_graphless = Recorder.add_evaluation, Recorder.add_graphless
-step, step_elsewhere = Recorder.step, Recorder.step_elsewhere
+step, step_elsewhere, retire = Recorder.step, Recorder.step_elsewhere, Recorder.retire
 
-MAX_OPTIMIZERS = 1024
+MAX_PAUSES = 32
+"""Possible evaluations that are inspected."""
 
 UNBATCHED_ITERATIONS = 14
 """First iterations, whose events are flushed at once."""
@@ -55,15 +59,16 @@ class Hooks:
     ``failure`` says why it stopped. ``params`` counts the parameters that the optimizers train,
     ``optimizers`` those that were created. Only the training thread is timed; a batch that another
     thread fetches for it counts. ``batch_steps``: how many steps are flushed together. ``stages``:
-    of the pipeline. ``layer_ranks``: ranks that share layers, in ``row_groups`` groups with a batch
-    each.
+    of the pipeline. ``rows``: what ranks read. ``layer_ranks``: ranks that share layers, in
+    ``row_groups`` groups with a batch each. ``has_shards``: PyTorch shards
+    parameters, and knows what ranks share.
     """
 
     def __init__(self, recorder: Recorder, report: Callable[[], None]) -> None:
         self.failure = ""
         self.is_off = False
-        self.optimizers = 0
         self.stages = self.layer_ranks = self.row_groups = 1
+        self.has_shards = False
         self.batch_steps = BATCH_STEPS
         self._report = report
         self._queue = EventQueue(recorder, self._fail)
@@ -76,7 +81,10 @@ class Hooks:
         self._optimizer_id: int | None = None
         self._step_code: Any = None  # the code around every optimizer's step, PyTorch's
         self._learners: dict[int, bool] = {}  # other threads, since a backward pass of theirs
-        self._params: dict[int, int] = {}  # by optimizer
+        self._params: dict[int, int] = {}  # by key of the optimizer
+        self.rows = SameRows()
+        self._keys = OptimizerKeys()
+        self._pauses_left = MAX_PAUSES
 
     @property
     def recorder(self) -> Recorder:
@@ -107,7 +115,11 @@ class Hooks:
     @property
     def sharing(self) -> int:
         """The ranks that train on the same batch."""
-        return max(self.stages, self.layer_ranks // self.row_groups)
+        return max(self.stages, self.layer_ranks // self.row_groups, self.rows.sharing)
+
+    @property
+    def optimizers(self) -> int:
+        return self._keys.created
 
     @property
     def params(self) -> int:
@@ -124,7 +136,7 @@ class Hooks:
         self._attach_loader()
         self._attach_backward()
         self._attach_modes()
-        graphless.attach(self._add_graphless)
+        graphless.attach(self._begin_graphless, self._add_graphless)
         self._inputs.attach()
         optim.register_optimizer_step_pre_hook(self._begin_step)
         optim.register_optimizer_step_post_hook(self._end_step)
@@ -146,6 +158,7 @@ class Hooks:
         self._thread = self._optimizer_id = None
         self._params = {}
         self.stages = self.layer_ranks = self.row_groups = 1
+        self.rows = SameRows()
         self.is_off = bool(self.failure)
 
     def _fail(self, error: Exception) -> None:
@@ -185,6 +198,8 @@ class Hooks:
                     raise
                 now = perf_counter()
             try:
+                if self.rows.is_open:
+                    self.rows.add(batch)
                 size = next_size(loader, batch)
                 extend((leave, now, add_batch, size) if now else (add_batch, size))
                 if queue.immediate:
@@ -211,7 +226,8 @@ class Hooks:
                 return original(*args, **kwargs)
             if self._inputs.looking:
                 roots = args[0] if args else kwargs.get("tensors")
-                extend((inspect, self._inputs.take(roots)))
+                gradients = args[1] if len(args) > 1 else kwargs.get("grad_tensors")
+                extend((inspect, self._inputs.take(roots, gradients)))
             extend((begin_backward, perf_counter()))
             try:
                 if queue.immediate:
@@ -236,6 +252,7 @@ class Hooks:
         def note_evaluation(module: Any) -> Any:
             if not (self.is_off or is_compiling()):
                 queue.extend((add_evaluation, None))
+                self._look_at_pause()
                 if len(queue.events) > MAX_EVENTS:
                     queue.flush()
             return evaluate(module)
@@ -243,10 +260,31 @@ class Hooks:
         @functools.wraps(make)
         def initialize(optimizer: Any, *args: Any, **kwargs: Any) -> None:
             make(optimizer, *args, **kwargs)
-            self.optimizers += 1
+            self._keys.note(optimizer)
 
         torch.nn.Module.eval = note_evaluation  # type: ignore[method-assign, assignment]
         optim.Optimizer.__init__ = initialize  # type: ignore[method-assign, assignment]
+
+    def _begin_graphless(self, frame: FrameType) -> None:
+        if not self.is_off and self._graphless.is_late(frame):
+            self._look_at_pause()
+
+    def _look_at_pause(self) -> None:
+        """The training may pause, for an evaluation or to act: inspect what the model is given."""
+        queue, recorder = self._queue, self._queue.recorder
+        if (
+            self._pauses_left
+            and recorder.steady
+            and recorder.counts.iterations >= WARMUP
+            and not (recorder.sample_counter.reads or self._inputs.looking)
+            and not self._is_other_thread()
+        ):
+            self._pauses_left -= 1
+            try:
+                self._inputs.look(search=False)
+            except Exception as error:
+                self._fail(error)
+            queue.steps_left = 0  # the next step ends the inspection
 
     def _add_graphless(self, took: float, frame: FrameType) -> None:
         if self.is_off or self._is_other_thread():
@@ -283,13 +321,14 @@ class Hooks:
         queue = self._queue
         if self._is_other_thread():
             if self._learners.pop(get_ident(), False):
-                queue.extend((step_elsewhere, id(optimizer)))
+                queue.extend((step_elsewhere, self._keys.key(optimizer)))
             return
-        now, key = perf_counter(), id(optimizer)
-        if self._optimizer_id == key:
+        now = perf_counter()
+        if self._optimizer_id == id(optimizer):
             self._optimizer_id = None
+            key = self._keys.key(optimizer)
             if key not in self._params:
-                self._register_optimizer(optimizer)
+                self._register_optimizer(optimizer, key)
             queue.extend((leave, now, step, key))
             queue.steps_left -= 1
         else:  # its base class's step, which it calls, has already counted it
@@ -301,13 +340,16 @@ class Hooks:
             if self._gate.gate is not None:
                 self._gate.visit(self._gate.gate)
 
-    def _register_optimizer(self, optimizer: Any) -> None:
+    def _register_optimizer(self, optimizer: Any, key: int) -> None:
         """Note an optimizer that steps for the first time."""
         try:
+            while self._keys.gone:
+                self._queue.extend((retire, self._keys.gone.pop()))
             if len(self._params) < MAX_OPTIMIZERS:
                 self._thread = self._thread or get_ident()
-                self._params[id(optimizer)] = _params(optimizer)
+                self._params[key] = _params(optimizer)
                 self.layer_ranks = max(self.layer_ranks, ranks_of_batch(optimizer))
+                self.has_shards = self.has_shards or shards(optimizer)
         except Exception as error:
             self._fail(error)
 

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from hops_profiler.timing.batch import samples_given, samples_of
 from hops_profiler.timing.handlers import raised_by_one
-from hops_profiler.timing.passes import DEPTH, Batch, Call, Calls, tensors_in
+from hops_profiler.timing.passes import DEPTH, MAX_CALLS, Batch, Call, Calls, tensors_in
 
 # True while torch.compile traces our hooks into the user's graph: they must vanish there, since a
 # clock cannot be compiled and fullgraph=True would refuse the user's code. Absent before 2.3.
@@ -47,6 +47,8 @@ class Inputs:
         self._depth = 0
         self._calls = Calls()
         self._call: Call | None = None  # the outermost one that is under way
+        self._graphless: list[int] = []  # rows of the outermost calls without a graph
+        self._in_graphless = False
         self._other_rows = 0  # given to modules without parameters, and to functions
         self._inside_other = False  # a module without parameters is under way
         self._in_function = False
@@ -167,9 +169,10 @@ class Inputs:
         self._hooks = {}
 
     def _observe(self, function: Any, module: Any, args: Any, kwargs: Any) -> Any:
-        builds = torch.is_grad_enabled() or self._in_function
-        if get_ident() != self._thread or not builds:
+        if get_ident() != self._thread:
             return function(*args, **kwargs)
+        if not (torch.is_grad_enabled() or self._in_function):
+            return self._observe_graphless(function, args, kwargs)
         if type(module).__name__ == "OptimizedModule":
             self._compiled_model = True
         outermost, begin = self._depth == 0, perf_counter()
@@ -189,6 +192,22 @@ class Inputs:
             self._call = None
             self.seconds += perf_counter() - begin
         return result
+
+    def _observe_graphless(self, function: Any, args: Any, kwargs: Any) -> Any:
+        if self._in_graphless or len(self._graphless) >= MAX_CALLS:
+            return function(*args, **kwargs)
+        begin = perf_counter()
+        try:
+            self._graphless.append(samples_given([*args, *kwargs.values()]))
+        except Exception as error:  # then the call is not counted
+            if raised_by_one(error):
+                raise
+        self.seconds += perf_counter() - begin
+        self._in_graphless = True
+        try:
+            return function(*args, **kwargs)
+        finally:
+            self._in_graphless = False
 
     def _look_inside(self, function: Any, args: Any, kwargs: Any) -> Any:
         """Make a call that does not count itself: the modules that it calls may get parts of a
@@ -227,10 +246,17 @@ class Inputs:
             if raised_by_one(error):
                 raise
 
-    def take(self, roots: Any) -> Batch:
-        """The batch of the backward pass from the tensors ``roots``."""
-        begin = perf_counter()
-        batch = self._calls.take(roots)
+    def take(self, roots: Any, gradients: Any = None) -> Batch:
+        """The batch of the backward pass from the tensors ``roots``, and the ``gradients`` of
+        these, if others gave them.
+        """
+        begin, batch = perf_counter(), Batch()
+        try:
+            batch = self._calls.take(roots, gradients, self._graphless)
+        except Exception as error:  # then the batch size is unknown
+            if raised_by_one(error):
+                raise
+        self._graphless = []
         self.seconds += perf_counter() - begin
         batch.samples = batch.samples or self._other_rows
         self._has_batch = True
@@ -241,6 +267,7 @@ class Inputs:
     def _forget(self) -> None:
         self.seconds = 0.0
         self._calls.forget()
+        self._graphless = []
         self._call = None
         self._other_rows = 0
         self._sequence = None
@@ -255,10 +282,18 @@ class Inputs:
                     if not self._inside_other:
                         self._other_rows = max(self._other_rows, rows)
                     return
-                tensors = tensors_in(values, DEPTH)
+                tensors = list(tensors_in(values, DEPTH))
                 self._sequence = next((t for t in tensors if t.dim() > 1), None)
                 self._in_layer = False
-                self._call = Call(id(key), rows, _second_axes(values))
+                layer_input = self._sequence
+                if getattr(module, "batch_first", None) is False and layer_input is not None:
+                    rows = int(layer_input.shape[1]) if layer_input.dim() == 3 else rows
+                source = _address(tensors[0]) if tensors else 0
+                self._call = Call(id(key), rows, _second_axes(values), source)
+                self._call.passes_back = any(
+                    _is_parameter(tensor) and not isinstance(tensor, torch.nn.Parameter)
+                    for tensor in tensors
+                )
             elif self._call is not None and args:
                 self._note_layer(self._call, self._sequence, module, args[0])
         except Exception as error:  # then the batch size is unknown
@@ -302,6 +337,14 @@ def _requires_grad(value: Any) -> bool:
 
 def _is_parameter(value: torch.Tensor) -> bool:
     return value.requires_grad and value.is_leaf
+
+
+def _address(value: torch.Tensor) -> int:
+    """Where ``value`` begins in memory; its identity if it has none of its own, as under `vmap`."""
+    try:
+        return value.data_ptr()
+    except RuntimeError:
+        return id(value)
 
 
 def _within_graph(args: Any) -> bool:

@@ -36,6 +36,12 @@ def ranks_of_batch(optimizer: Any) -> int:
     return ranks
 
 
+def shards(optimizer: Any) -> bool:
+    """Whether parameters of ``optimizer`` are PyTorch's shards of larger ones (FSDP, tensors)."""
+    parameters = [p for group in optimizer.param_groups for p in group["params"]]
+    return any(hasattr(p, "device_mesh") or type(p).__name__ == "FlatParameter" for p in parameters)
+
+
 def watch_pipeline(report: Callable[[int], None]) -> None:
     """Call ``report`` with the number of stages once a stage of this process runs."""
     module: Any = sys.modules.get("torch.distributed.pipelining.stage")

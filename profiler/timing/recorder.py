@@ -7,8 +7,11 @@ regular iteration is, and `device_times.py` adds the GPU's times.
 
 from __future__ import annotations
 
+import copy
+
 from hops_profiler.timing.counts import WARMUP, Counts, spans
 from hops_profiler.timing.device_times import DeviceTimes
+from hops_profiler.timing.pauses import MAX_DOUBTFUL_SHARE, ROLLOUT, Pauses
 from hops_profiler.timing.phases import PhaseClock
 from hops_profiler.timing.regular import MIN_EVALUATION_INTERVAL, RegularIterations, WarmUp
 from hops_profiler.timing.sample_counter import SampleCounter
@@ -23,6 +26,9 @@ if TYPE_CHECKING:
 STEPS_TO_NEW_LEADER = 10
 """Steps of another optimizer, without one of the leading optimizer, that make it the leader."""
 
+MAX_FORMER_LEADERS = 8
+"""Optimizers that led, and may return."""
+
 BACKWARDS_WITHOUT_STEP = 32
 """Backward passes without any step after which a backward pass ends an iteration: no hook sees
 steps that were compiled into the user's graph, or of an optimizer that is not PyTorch's."""
@@ -30,6 +36,10 @@ steps that were compiled into the user's graph, or of an optimizer that is not P
 MAX_STEPS_WITHOUT_BACKWARD = 10
 """Steps in a row without a backward pass after which such a step ends an iteration: gradients that
 come from elsewhere (`torch.autograd.grad`)."""
+
+MIN_EARLY_EVALUATIONS = 8
+"""Calls of `eval()` before the first step that show acting by the model: for teachers and the like
+there are fewer."""
 
 _BACKWARD = 0
 """Stands for an optimizer where backward passes lead; no object has this id."""
@@ -40,7 +50,8 @@ class Recorder:
 
     An iteration is a forward pass that leads to a backward pass that leads to a step of the leading
     optimizer: the first that stepped. Steps of others (a GAN's, or one for each layer) belong to
-    its iterations, and so does a step that no backward pass led to.
+    its iterations, and so does a step that no backward pass led to. Where it steps no more, another
+    leads; if it returns after all, they take turns, and the other's belongs to its iteration.
 
     Where no hook sees steps, each backward pass ends an iteration. As long as nothing ever went
     backward or stepped, a batch ends the iteration of the one before: inference, with data and
@@ -60,17 +71,24 @@ class Recorder:
         self._time = 0.0  # of the last event that ended a phase
         self._leader: int | None = None
         self._other_steps: dict[int, int] = {}  # by optimizer, since the leader's last step
+        self._steps_to_lead = STEPS_TO_NEW_LEADER
+        self._leader_is_gone = False
+        # By optimizer: the counts when it stepped last, and what was known of its samples.
+        self._former_leaders: dict[int, tuple[Counts, WarmUp, Any]] = {}
         self._steps_without_backward = 0
         self._closure_steps = 0
         self._steps_elsewhere = 0  # in other threads, since the iteration began
         self._learners_differ = False
         self._last_graphless = -MIN_EVALUATION_INTERVAL
+        self._pauses = Pauses()
+        self._early_evaluations = 0  # before the first step
         self._has_backward = False  # ever
         self._begin_iteration()
 
     def _begin_iteration(self) -> None:
         self._passes = self._evaluations = 0
         self._graphless, self._late_place = False, None
+        self._pauses.begin_iteration()
         self.sample_counter.begin_iteration()
         self._phases.restart()
 
@@ -91,6 +109,11 @@ class Recorder:
         """True if what the iterations trained on cannot be counted, or not yet."""
         counter = self.sample_counter
         return counter.unclear or counter.is_vague(self.counts.iterations)
+
+    @property
+    def time_is_unknown(self) -> bool:
+        """True if what was left out as evaluations may be part of the training."""
+        return self._pauses.doubtful_seconds > MAX_DOUBTFUL_SHARE * self.counts.iteration.sum
 
     @property
     def fetches(self) -> float:
@@ -190,6 +213,7 @@ class Recorder:
     def inspect(self, batch: Batch) -> None:
         """The backward pass that begins was seen to be over ``batch``."""
         self.sample_counter.inspect(batch)
+        self._pauses.add(batch.samples, batch.graphless)
 
     def add_evaluation(self, _: object = None) -> None:
         """A model was put into evaluation mode."""
@@ -217,10 +241,18 @@ class Recorder:
                 self.counts.end(now, max(1, self._closure_steps))
                 return True
         iterations = 1
-        if optimizer != self._leader and self._leader is not None:
+        if optimizer in self._former_leaders:
+            self._restore_leader(optimizer)
+        elif self._leader_is_gone:
+            self._leader_is_gone = False
+        elif optimizer != self._leader and self._leader is not None:
             iterations = self._other_steps[optimizer] = self._other_steps.get(optimizer, 0) + 1
-            if iterations < STEPS_TO_NEW_LEADER:
+            if iterations < self._steps_to_lead:
                 return False
+            if len(self._former_leaders) < MAX_FORMER_LEADERS:
+                counts = copy.deepcopy(self.counts)
+                learnt = self.sample_counter.learnt
+                self._former_leaders[self._leader] = counts, self._warmup.copy(), learnt
         if self._passes or "backward" in self._phases.open or not self.counts.passes:
             self._steps_without_backward = 0
         elif self._steps_without_backward < MAX_STEPS_WITHOUT_BACKWARD:
@@ -229,6 +261,11 @@ class Recorder:
         self._leader = optimizer
         self._other_steps.clear()
         return self._end_iteration(now, iterations)
+
+    def retire(self, optimizer: int) -> None:
+        """``optimizer`` no longer exists: if it led, the one that steps next leads."""
+        self._leader_is_gone |= optimizer == self._leader
+        self._former_leaders.pop(optimizer, None)
 
     def step_elsewhere(self, optimizer: int) -> None:
         """``optimizer`` has stepped in another thread, after a backward pass there.
@@ -317,8 +354,26 @@ class Recorder:
         self._forget_iterations()
         self.counts.count(samples, batches, read=self.sample_counter.reads)
 
+    def _restore_leader(self, optimizer: int) -> None:
+        """A former leader steps again: all since its last step belongs to the iteration that ends.
+
+        Others then need twice as many steps as the turn had to lead once more.
+        """
+        counts, warmup, self.sample_counter.learnt = self._former_leaders[optimizer]
+        former_leaders = list(self._former_leaders)
+        turn = self.counts.iterations - counts.iterations
+        for later in former_leaders[former_leaders.index(optimizer) :]:
+            del self._former_leaders[later]
+        self._steps_to_lead = max(self._steps_to_lead, 2 * turn)
+        self.counts, self._leader = counts, optimizer
+        self._warmup.restore(warmup)
+        seconds = self._phases.seconds
+        seconds["rest"] += self._time - counts.last_step - sum(seconds.values())
+        self._device_times.ignore_pending()
+
     def _forget_iterations(self) -> None:
         self.counts, self._regular, self._leader = Counts(), RegularIterations(), None
+        self._former_leaders.clear()
         self._warmup.clear()
         self._other_steps.clear()
         self._device_times.ignore_pending()
@@ -341,6 +396,7 @@ class Recorder:
         is_timed = regular and self.counts.iterations >= WARMUP and iterations == 1
         self._count(samples, batches, regular=regular)
         self.counts.end(now, iterations + learners - 1, self._passes)
+        self._pauses.end_iteration(self.counts.took, regular=regular)
         if not (regular or is_first):
             self.counts.interruptions += 1
         seconds = self._phases.seconds
@@ -360,7 +416,15 @@ class Recorder:
             rare = fetches > 0 and iterations - self._last_graphless >= MIN_EVALUATION_INTERVAL
             self._evaluations += rare or self._has_late_evaluation()
             self._last_graphless = iterations
+        if iterations == 0:
+            self._early_evaluations = self._evaluations
         self._evaluations = self._regular.even_out(self._passes, self._evaluations, iterations)
+        usual = self._regular.evaluations(self._passes)
+        if usual not in (None, self._evaluations) and not fetches:
+            is_early = self._graphless and self._late_place is None
+            is_early |= self._early_evaluations >= MIN_EARLY_EVALUATIONS
+            if self._pauses.judge(is_early=is_early) == ROLLOUT:
+                self._evaluations = usual
         regular = iterations > 0 and self._regular.vote(self._passes, fetches, self._evaluations)
         if regular and (learners == 1 or fetches):
             self._regular.learn(self._passes, samples, batches)

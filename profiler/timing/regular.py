@@ -75,6 +75,11 @@ class RegularIterations:
         kind[:] = fetches, evaluations, 1, 0, 0
         return True
 
+    def evaluations(self, passes: int) -> int | None:
+        """Evaluations of a regular iteration with this many passes; None if unknown."""
+        kind = self._kinds.get(passes)
+        return None if kind is None else int(kind[1])
+
     def includes(self, passes: int, fetches: int, evaluations: int) -> bool:
         """Like :meth:`vote`, but adds no vote."""
         kind = self._kinds.get(passes)
@@ -141,6 +146,16 @@ class WarmUp:
 
     def clear(self) -> None:
         self._iterations = []
+
+    def copy(self) -> WarmUp:
+        """A copy, for :meth:`restore`."""
+        copy = WarmUp()
+        copy.restore(self)
+        return copy
+
+    def restore(self, copy: WarmUp) -> None:
+        """Have the iterations of ``copy`` again."""
+        self._iterations = list(copy._iterations)
 
     def scale_samples(self, factor: float) -> None:
         """Multiply the samples of all iterations."""

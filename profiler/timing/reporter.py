@@ -104,6 +104,11 @@ class Reporter:
         counts = recorder.counts
         samples, timed_samples, source = self._samples()
         communication = self._communication
+        timed = {
+            "iterations": counts.iteration.count,
+            "samples": timed_samples,
+            "seconds": counts.iteration.sum,
+        }
         return {
             "version": report.VERSION,
             "job": job.id,
@@ -140,11 +145,7 @@ class Reporter:
             "gpus": gpus_in_use(),
             **dict(zip(("visible_gpus", "taken_gpus"), visible_and_taken(), strict=True)),
             "stall": None if final else self._stall(),
-            "timed": {
-                "iterations": counts.iteration.count,
-                "samples": timed_samples,
-                "seconds": counts.iteration.sum,
-            },
+            "timed": dict.fromkeys(timed, 0) if recorder.time_is_unknown else timed,
             "basics": basics(counts, world, communication.seconds, communication.wait),
             "phases": {name: series.as_json() for name, series in counts.phases.items()},
             "backward_by_data": {str(b): s for b, s in sorted(counts.backward_by_data.items())},
@@ -154,7 +155,7 @@ class Reporter:
         """Samples in all and in the timed iterations, and their source: "" if unknown."""
         recorder, share, batch = self._hooks.recorder, self._hooks.sharing, self.job.batch
         counts, mean = recorder.counts, recorder.samples / max(1, recorder.batches)
-        unknown = recorder.samples_are_unknown
+        unknown = recorder.samples_are_unknown or self._hooks.rows.unclear
         if batch and (unknown or not LAST_BATCHES * batch < mean <= batch):
             return recorder.batches * batch, counts.timed_batches * batch, "comment"
         if unknown or not recorder.samples:

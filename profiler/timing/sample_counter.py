@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 from math import sqrt
 
 from hops_profiler.timing.series import Series
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from typing import Protocol
 
     from hops_profiler.timing.regular import RegularIterations, WarmUp
@@ -20,10 +22,14 @@ if TYPE_CHECKING:
         outputs: int
         axes: set[int]
         unclear: bool
+        adds_calls: bool
+        repeats_rows: bool
+        is_stage: bool
+        graphless: Sequence[int]
 
 
 MAX_SAMPLES_ERROR = 0.05
-"""Largest relative error of samples, one standard deviation, where they vary."""
+"""Largest relative error of samples, two standard deviations, where they vary."""
 
 _NO_PASSES = 0, 0.0
 """Backward passes, and the samples they were seen to be over."""
@@ -36,14 +42,16 @@ class SampleCounter:
     previous iteration read a batch from a loader. ``ranks``: of how many this rank may read the
     batches. ``share``: among so many ranks it was seen to distribute them. ``factor``: samples
     trained on for each one read. ``unclear``: no loader is read, and what modules are given does
-    not show the samples. ``varies``: it is not the same in all iterations.
+    not show the samples. ``varies``: it is not the same in all iterations. ``is_stage``: a backward
+    pass began with gradients from elsewhere, or led to some.
     """
 
     def __init__(self, warmup: WarmUp) -> None:
         self._warmup = warmup
         self.ranks = self.share = 1
         self.factor = 1.0
-        self.reads = self.unclear = self.varies = False
+        self.reads = self.unclear = self.varies = self.is_stage = False
+        self._adds_calls = self._repeats_rows = False
         self.last_batch = 0
         self._inspections = Series()  # samples of the inspected iterations
         self._input = self._pass_input = 0.0
@@ -75,8 +83,17 @@ class SampleCounter:
             return False
         inspections = self._inspections
         unseen_share = 1.0 - inspections.count / max(1, iterations)
-        error = unseen_share * inspections.deviation
+        error = 2.0 * unseen_share * inspections.deviation
         return error > MAX_SAMPLES_ERROR * inspections.mean * sqrt(inspections.count)
+
+    @property
+    def learnt(self) -> tuple[float, bool, Series]:
+        """What inspections have shown so far."""
+        return self._input, self.varies, copy.deepcopy(self._inspections)
+
+    @learnt.setter
+    def learnt(self, state: tuple[float, bool, Series]) -> None:
+        self._input, self.varies, self._inspections = state
 
     def add_batch(self, samples: int) -> None:
         """A batch of ``samples`` was read; 0 if unknown."""
@@ -96,6 +113,11 @@ class SampleCounter:
         self._rows += batch.rows
         self._outputs += batch.outputs
         self._axes |= batch.axes
+        self.is_stage |= batch.is_stage
+        # Steps of an episode count one by one, and so may those of several episodes together.
+        self._adds_calls |= batch.adds_calls
+        self._repeats_rows |= batch.repeats_rows
+        self._mixes_sizes |= self._adds_calls and self._repeats_rows
 
     def add_pass(self, *, in_step: bool) -> None:
         """A backward pass has ended. All passes ``in_step``, of a closure as LBFGS calls it, are

@@ -24,6 +24,7 @@ from hops_profiler.timing.layout import watch_pipeline, watch_rows
 from hops_profiler.timing.length import Length, LoaderPass
 from hops_profiler.timing.recorder import Recorder
 from hops_profiler.timing.reporter import Reporter
+from hops_profiler.timing.rows import MAX_BATCHES
 
 INFERENCE_SECONDS = 60.0
 """For so long a program that only infers may turn out to be validating before it trains."""
@@ -265,7 +266,16 @@ class Session:
         if reads and self._exchanges and iterations >= self._exchanges[0]:
             self._exchanges = [number for number in self._exchanges if number > iterations]
             self._reporter.writer.do(self._communication.exchange)
+        if world > 1 and not (reads or self._hooks.has_shards or self._hooks.stages > 1):
+            self._compare_rows(iterations)
         self._next_check = iterations + (1 if iterations < FIRST_CHECKS or reads else 100)
+
+    def _compare_rows(self, iterations: int) -> None:
+        """Find ranks that read the same rows, where PyTorch does not say which share a batch."""
+        rows, counter = self._hooks.rows, self._hooks.recorder.sample_counter
+        rows.expect(is_stage=counter.is_stage)
+        if rows.sharing == 1 and iterations > MAX_BATCHES:
+            self._reporter.writer.do(lambda: rows.exchange(is_stage=counter.is_stage))
 
     def _note_stages(self, ranks: int) -> None:
         self._hooks.stages = ranks

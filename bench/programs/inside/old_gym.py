@@ -28,6 +28,17 @@ class Old(gymnasium.Wrapper):  # type: ignore[type-arg]
         self.env.reset(seed=seed)
 
 
+class Action(gymnasium.Wrapper):  # type: ignore[type-arg]
+    """Converts actions by ``action``, or by ``_action`` as it was called once."""
+
+    def step(self, action: Any) -> Any:
+        convert = getattr(self, "action", None) or self._action
+        return self.env.step(convert(action))
+
+    def seed(self, seed: int) -> None:
+        self.env.seed(seed)  # type: ignore[attr-defined]
+
+
 class Pixels:
     """Random frames; an episode has 50 steps."""
 
@@ -54,10 +65,16 @@ class Pixels:
 
 
 def make(name: str, **options: Any) -> Old:
-    return Old(gymnasium.make(name, **options))
+    return Old(gymnasium.make(name.replace("-v0", "-v1"), **options))
 
 
 gym = types.ModuleType("gym")
-gym.__dict__.update(make=make, spaces=gymnasium.spaces, Space=gymnasium.Space, Env=gymnasium.Env)
+gym.__dict__.update(
+    ActionWrapper=Action,
+    make=make,
+    spaces=gymnasium.spaces,
+    Space=gymnasium.Space,
+    Env=gymnasium.Env,
+)
 gym.__dict__.update(dict.fromkeys(("Wrapper", "ObservationWrapper", "RewardWrapper"), object))
 sys.modules.update({"gym": gym, "gym.spaces": gymnasium.spaces})

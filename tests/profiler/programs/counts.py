@@ -3,6 +3,7 @@
 Each runs in a child process, which prints its name and number first.
 """
 
+import copy
 import os
 import sys
 import threading
@@ -343,6 +344,148 @@ def acting_in_evaluation_mode():
             model(torch.randn(1, 6))
         model.train()
         train(model(torch.randn(BATCH, 6)).pow(2).mean(), optimizer)
+
+
+def acting(model, steps):
+    """A step of a game after the other, each by the model."""
+    model.eval()
+    with torch.no_grad():
+        for _ in range(steps):
+            model(torch.randn(1, 6))
+            time.sleep(0.002)
+    model.train()
+
+
+def self_play():
+    """The training begins with it, and so does each of its rounds, with a new optimizer."""
+    model, _ = model_and_optimizer()
+    for _ in range(3):
+        acting(model, 50)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+        for _ in range(STEPS):
+            train(model(torch.randn(BATCH, 6)).pow(2).mean(), optimizer)
+
+
+def late_acting():
+    """It first comes after as many steps as lie between two: they play, or try the model out."""
+    model, optimizer = model_and_optimizer()
+    for step in range(3 * STEPS):
+        if step and step % 16 == 0:
+            acting(model, 50)
+        train(model(torch.randn(BATCH, 6)).pow(2).mean(), optimizer)
+
+
+def trials_of_an_actor():
+    """As before, but each step acts once anyway: what comes each 16 steps is an evaluation."""
+    model, optimizer = model_and_optimizer()
+    for step in range(3 * STEPS):
+        if step and step % 16 == 0:
+            acting(model, 50)
+        with torch.no_grad():
+            model(torch.randn(1, 6))
+        train(model(torch.randn(BATCH, 6)).pow(2).mean(), optimizer)
+
+
+def turns():
+    """An optimizer steps twelve times, then another does forty times; the first one leads."""
+    critic, critic_optimizer = model_and_optimizer()
+    actor, actor_optimizer = model_and_optimizer()
+    for _ in range(4):
+        for _ in range(12):
+            train(critic(torch.randn(BATCH, 6)).pow(2).mean(), critic_optimizer)
+        for _ in range(40):
+            train(actor(torch.randn(2 * BATCH, 6)).pow(2).mean(), actor_optimizer)
+    train(critic(torch.randn(BATCH, 6)).pow(2).mean(), critic_optimizer)
+
+
+def as_many_points_of_two_kinds():
+    """Those inside and those at the border have terms of their own in the loss."""
+    model, optimizer = model_and_optimizer()
+    for _ in range(STEPS):
+        inner, border = model(torch.randn(BATCH, 6)), model(torch.randn(BATCH, 6))
+        train(inner.pow(2).mean() + border.pow(2).mean(), optimizer)
+
+
+def two_views():
+    """A term of the loss is over both."""
+    model, optimizer = model_and_optimizer()
+    for _ in range(STEPS):
+        one, other = model(torch.randn(BATCH, 6)), model(torch.randn(BATCH, 6))
+        train((one - other).pow(2).mean() + one.pow(2).mean(), optimizer)
+
+
+def steps_of_games():
+    """Each step of all games is a call, and the loss is over the steps of all together."""
+    model, optimizer = model_and_optimizer()
+    for _ in range(STEPS):
+        values = [model(torch.randn(BATCH, 6)) for _ in range(5)]
+        entropy = sum(value.sin().mean() for value in values)
+        train(torch.cat(values).pow(2).mean() + entropy, optimizer)
+
+
+def rows_with_labels():
+    """The model is given all nodes of a graph, of which half have labels."""
+    model, optimizer = model_and_optimizer()
+    labeled = torch.arange(0, BATCH, 2)
+    for _ in range(STEPS):
+        train(model(torch.randn(BATCH, 6))[labeled].pow(2).mean(), optimizer)
+
+
+def copies():
+    """Each client trains a copy of the model, with an optimizer of its own, for six steps."""
+    model, _ = model_and_optimizer()
+    for _ in range(STEPS // 6):
+        client = copy.deepcopy(model)
+        optimizer = torch.optim.SGD(client.parameters(), lr=0.01)
+        for _ in range(6):
+            train(client(torch.randn(BATCH, 6)).pow(2).mean(), optimizer)
+
+
+class Recurrent(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.memory = torch.nn.RNN(6, 4, batch_first=True)
+
+    def forward(self, steps, state):
+        return self.memory(steps, state)
+
+
+def one_sequence_with_its_state():
+    """Both arguments of the model look like images of one channel."""
+    model = Recurrent()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    state = torch.zeros(1, 1, 4)
+    for _ in range(STEPS):
+        output, state = model(torch.randn(1, 5, 6), state)
+        state = state.detach()
+        train(output.pow(2).mean(), optimizer)
+
+
+def points_of_rays():
+    """The model is given the points of each ray, the loss is over the rays."""
+    model, optimizer = model_and_optimizer()
+    for _ in range(STEPS):
+        points = model(torch.randn(BATCH * 5, 6)).view(BATCH, 5)
+        train(points.sum(1).pow(2).mean(), optimizer)
+
+
+def sequences_and_their_steps():
+    """One model is given the steps of all sequences, another the sequences."""
+    model, optimizer = model_and_optimizer()
+    memory = torch.nn.GRU(1, 4)
+    for _ in range(STEPS):
+        steps = model(torch.randn(5 * BATCH, 6)).view(5, BATCH, 1)
+        states, _ = memory(steps, torch.zeros(1, BATCH, 4))
+        train((states - steps).pow(2).sum(2).mean(), optimizer)
+
+
+def played_and_replayed():
+    """An episode goes through the model step by step; then many do at once."""
+    model, optimizer = model_and_optimizer()
+    for step in range(STEPS):
+        rows = BATCH if step % 2 else 1
+        losses = [model(torch.randn(rows, 6)).pow(2).mean() for _ in range(5)]
+        train(sum(losses), optimizer)
 
 
 class PolicyAndValue(torch.nn.Module):

@@ -1,5 +1,6 @@
 """Ranks: ``local`` (a model that only a function knows, the second rank always late), ``tensor``,
-``sequence``, ``pipeline``, or ``dispatch`` (one rank reads for both)."""
+``sequence``, ``pipeline``, ``dispatch`` (one rank reads for both), or stages of a pipeline without
+PyTorch's help: ``stages`` (both read each batch) and ``stages_without_loader``."""
 
 import json
 import sys
@@ -119,6 +120,36 @@ def pipeline() -> None:
         optimizer.step()
 
 
+def stages() -> None:
+    """Each has two parts of a batch for a step, and sends what the other needs."""
+    train_stages(DataLoader(dataset(), batch_size=BATCH // 2))
+
+
+def stages_without_loader() -> None:
+    train_stages([(torch.randn(BATCH // 2, FEATURES), torch.zeros(BATCH // 2).long())] * 80)
+
+
+def train_stages(batches: Any) -> None:
+    torch.manual_seed(rank)
+    model = nn.Linear(FEATURES, 32) if rank == 0 else nn.Linear(32, 4)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-2)
+    for number, (features, labels) in enumerate(batches):
+        hidden = torch.empty(BATCH // 2, 32)
+        if rank == 0:
+            hidden = model(features)
+            dist.send(hidden.detach(), 1)
+            gradients = torch.empty_like(hidden)
+            dist.recv(gradients, 1)
+            torch.autograd.backward(hidden, gradients)
+        else:
+            dist.recv(hidden, 0)
+            cross_entropy(model(hidden.requires_grad_()), labels).backward()
+            dist.send(hidden.grad, 0)
+        if number % 2:
+            optimizer.step()
+            optimizer.zero_grad()
+
+
 def dispatch() -> None:
     model = nn.parallel.DistributedDataParallel(network())
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-2)
@@ -133,5 +164,6 @@ def dispatch() -> None:
 
 
 programs = {"local": local, "tensor": tensor, "sequence": sequence, "pipeline": pipeline}
+programs |= {"stages": stages, "stages_without_loader": stages_without_loader}
 (programs | {"dispatched": dispatch})[kind]()
 dist.destroy_process_group()

@@ -18,14 +18,28 @@ BY_MODEL = [
     *("flat_state", "rollouts_with_a_graph", "teacher_with_a_graph", "a_pass_for_each_sample"),
     *("frames_first_with_memory", "acting_in_evaluation_mode", "temperature_first"),
     *("distribution_beside_a_value", "schedule_drawn_first", "solver_of_a_function"),
+    *("two_views", "rows_with_labels", "copies"),
 ]
-UNKNOWN = ["points_of_two_kinds", "frames_first", "made_inside"]
+UNKNOWN = [
+    *("points_of_two_kinds", "frames_first", "made_inside"),
+    *("points_of_rays", "played_and_replayed", "sequences_and_their_steps"),
+    *("as_many_points_of_two_kinds", "steps_of_games"),
+]
 BY_LOADER = {"packed_texts": BATCH, "time_first": BATCH, "bags": 1, "two_levels": 2 * BATCH}
-EVALUATIONS = {"sampling": 2, "sampling_without_loader": 2}
+EVALUATIONS = {"sampling": 2, "sampling_without_loader": 2, "trials_of_an_actor": 4}
 ROLLOUTS = ["rollouts", "rollouts_without_loader", "rollouts_after_random_steps"]
+SELF_PLAY_SECONDS = 50 * 0.002
 ALL = [
     *(*BY_MODEL, *UNKNOWN, *BY_LOADER, *EVALUATIONS, *ROLLOUTS),
-    *("learners", "learners_apart", "lbfgs"),
+    *(
+        "one_sequence_with_its_state",
+        "learners",
+        "learners_apart",
+        "lbfgs",
+        "self_play",
+        "late_acting",
+        "turns",
+    ),
 ]
 
 Runs = dict[str, tuple[list[str], dict[str, Any]]]
@@ -128,3 +142,31 @@ def test_rollouts_are_part_of_the_training(runs: Runs, kind: str) -> None:
     # The first may be taken for an evaluation if a loader is read, or iterations came before it.
     assert report["interrupted"] <= (kind != "rollouts_without_loader")
     assert report["timed"]["seconds"] > 0.5
+
+
+def test_self_play_is_part_of_the_training_in_evaluation_mode_and_with_new_optimizers(
+    runs: Runs,
+) -> None:
+    _, report = runs["self_play"]
+    assert (report["iterations"], report["samples"]) == (3 * STEPS, 3 * STEPS * BATCH)
+    assert report["timed"]["iterations"] >= 3 * STEPS - WARMUP - 1
+    assert report["timed"]["seconds"] > 2 * SELF_PLAY_SECONDS
+
+
+def test_time_is_unknown_where_acting_may_be_either(runs: Runs) -> None:
+    _, report = runs["late_acting"]
+    assert (report["iterations"], report["samples"]) == (3 * STEPS, 3 * STEPS * BATCH)
+    assert report["timed"] == {"iterations": 0, "samples": 0, "seconds": 0}
+
+
+def test_turns_of_another_optimizer_belong_to_the_iterations_of_the_first(runs: Runs) -> None:
+    _, report = runs["turns"]
+    iterations = 4 * 12 + 1
+    assert (report["iterations"], report["samples"]) == (iterations, iterations * BATCH)
+    assert report["timed"]["samples"] == report["timed"]["iterations"] * BATCH
+    assert report["timed"]["iterations"] >= iterations - WARMUP - 1
+
+
+def test_arguments_of_a_model_are_no_list_of_images(runs: Runs) -> None:
+    _, report = runs["one_sequence_with_its_state"]
+    assert (report["samples"], report["samples_from"]) == (STEPS, "input")

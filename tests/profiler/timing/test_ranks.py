@@ -16,7 +16,7 @@ BATCH, ITERATIONS = 16, 40
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("kind", ["tensor", "pipeline"])
+@pytest.mark.parametrize("kind", ["tensor", "pipeline", "stages"])
 def test_ranks_that_share_a_batch_tell_their_shares(node: Node, kind: str) -> None:
     reports = node.torchrun(2, "ranks", kind).reports
     assert [(r["iterations"], r["failure"]) for r in reports] == [(ITERATIONS, "")] * 2
@@ -28,6 +28,12 @@ def test_ranks_that_share_a_batch_tell_their_shares(node: Node, kind: str) -> No
 def test_ranks_that_share_layers_train_on_the_rows_that_each_gives_them(node: Node) -> None:
     reports = node.torchrun(2, "ranks", "sequence").reports
     assert [(r["samples"], r["failure"]) for r in reports] == [(ITERATIONS * BATCH, "")] * 2
+
+
+@pytest.mark.long
+def test_what_stages_share_is_unknown_where_they_read_no_loader(node: Node) -> None:
+    reports = node.torchrun(2, "ranks", "stages_without_loader").reports
+    assert [(r["samples"], r["samples_from"], r["failure"]) for r in reports] == [(0, "", "")] * 2
 
 
 @pytest.mark.long
