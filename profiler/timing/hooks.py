@@ -148,6 +148,8 @@ class Hooks:
     def pause(self) -> None:
         """Measure no more, unless a gate is to be called."""
         self.is_off = self.is_off or self._gate.gate is None
+        if self.is_off:
+            self._inputs.rest()
 
     def restart(self, recorder: Recorder, *, in_child: bool = False) -> None:
         """Forget everything so far: a measured block begins, or a forked process (``in_child``)."""

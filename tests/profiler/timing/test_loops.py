@@ -499,6 +499,7 @@ def test_what_is_listened_to_can_be_pickled() -> None:
 def test_modules_are_called_as_ever_after_a_look() -> None:
     call_before = nn.Module.__call__
     measure(lambda: [Loop().step(torch.randn(2, FEATURES)) for _ in range(3)])
+    assert nn.Module.__call__ is call_before  # the block ended within a look
     loop = Loop()
     measure(lambda: [loop.step(torch.randn(2, FEATURES)) for _ in range(7)])
     assert nn.Module.__call__ is call_before
