@@ -122,6 +122,30 @@ def test_what_is_overdue_counts_as_late_at_once() -> None:
     assert calibration.shifts[Group.END] == (first, last)
 
 
+def shifts_of_a_queue(classes: int) -> tuple[float, float]:
+    """After 30 rounds that tell two starts of each class, those of every fifth round all late."""
+    calibration = Calibration()
+    for turn in range(30):
+        at = 360.0 * turn
+        calibration.begin(at)
+        for sort in range(classes):
+            for _ in range(2):
+                forecast = Forecast(
+                    Kind.START, at, scale(10_800.0), scale(7_200.0), scale(14_400.0)
+                )
+                calibration.record((*CLASS, str(sort)), forecast)
+                calibration.resolve(forecast, at + (10_800.0 if turn % 5 else 16_200.0))
+    calibration.begin(1e6)
+    return calibration.shifts[Group.START]
+
+
+def test_a_queue_of_several_classes_errs_together() -> None:
+    """Five times as many starts of one moment, each of half the weight, as its root: so an end
+    moves by 5 to the power of 3/4, not by 5.
+    """
+    assert np.divide(shifts_of_a_queue(5), shifts_of_a_queue(1)) == pytest.approx(5**0.75, rel=0.1)
+
+
 def test_each_end_is_judged_when_it_has_passed() -> None:
     """Of two like ones, both known at 700, the one that came at 550 would else count first."""
     calibration = Calibration()
