@@ -9,11 +9,12 @@ Predictions err together: a job's from one round to the next, those of a queue a
 has a weight, so that a class counts as often as it was observed independently; without that a
 single busy day would replace the shipped residuals, and intervals be too short on the next. Which
 quantiles are the ends of the intervals follows how often each end proved wrong (adaptive conformal
-inference, Gibbs and Candès, NeurIPS 2021). There all starts of one moment are one queue,
-whatever their classes, whose ends move together: if each class counted by itself, a single shock
-would move the ends as often as there are classes. Whether an outcome is beyond an end is counted
-when that end has passed, also where it is known before: otherwise what comes early would count
-first, and intervals be too short until the late ones have come.
+inference, Gibbs and Candès, NeurIPS 2021). There all starts of one moment are one queue, whatever
+their classes, and outcomes move the ends by no more than they are independent: they are known hours
+later, and ends that each of thousands moves swing between far too narrow and far too wide. Whether
+an outcome is beyond an end is counted when that end has passed, also where it is known before:
+otherwise what comes early would count first, and intervals be too short until the late ones have
+come.
 """
 
 from __future__ import annotations
@@ -53,10 +54,9 @@ that a few long waits ask for.
 """
 
 GAIN = 0.1
-"""How much an outcome moves an end, in standard deviations per outcome beyond it, times the root of
-the mean weight: so many outcomes that err together count as their root. All count alike there:
-intervals are to hold for what is published, in which a job that waits or runs for long is as often
-as there are rounds.
+"""How much an outcome moves an end, in standard deviations per independent outcome beyond it: times
+the mean weight. All count alike there: intervals are to hold for what is published, in which a job
+that waits or runs for long is as often as there are rounds.
 """
 
 JUDGED_MAX = 500
@@ -487,7 +487,7 @@ class Calibration:
             wrong = true is not None and true < forecast.low - 1e-9
         weights = self._judged_weights[group]
         weights.append(weight)
-        step = GAIN * sqrt(sum(weights) / len(weights)) * (wrong - forecast.tails[is_high_end])
+        step = GAIN * sum(weights) / len(weights) * (wrong - forecast.tails[is_high_end])
         shifts = list(self.shifts[group])
         shifts[is_high_end] = min(max(shifts[is_high_end] + step, -SHIFT_MAX), SHIFT_MAX)
         self.shifts[group] = shifts[0], shifts[1]
