@@ -9,9 +9,12 @@ Predictions err together: a job's from one round to the next, those of a queue a
 has a weight, so that a class counts as often as it was observed independently; without that a
 single busy day would replace the shipped residuals, and intervals be too short on the next. Which
 quantiles are the ends of the intervals follows how often each end proved wrong (adaptive conformal
-inference, Gibbs and Candès, NeurIPS 2021). Whether an outcome is beyond an end is counted when that
-end has passed, also where it is known before: otherwise what comes early would count first, and
-intervals be too short until the late ones have come.
+inference, Gibbs and Candès, NeurIPS 2021). There all starts of one moment are one queue, whatever
+their classes, and outcomes move the ends by no more than they are independent: they are known hours
+later, and ends that each of thousands moves swing between far too narrow and far too wide. Whether
+an outcome is beyond an end is counted when that end has passed, also where it is known before:
+otherwise what comes early would count first, and intervals be too short until the late ones have
+come.
 """
 
 from __future__ import annotations
@@ -51,10 +54,9 @@ that a few long waits ask for.
 """
 
 GAIN = 0.1
-"""How much an outcome moves an end, in standard deviations per outcome beyond it, times the root of
-the mean weight: so many outcomes that err together count as their root. All count alike there:
-intervals are to hold for what is published, in which a job that waits or runs for long is as often
-as there are rounds.
+"""How much an outcome moves an end, in standard deviations per independent outcome beyond it: times
+the mean weight. All count alike there: intervals are to hold for what is published, in which a job
+that waits or runs for long is as often as there are rounds.
 """
 
 JUDGED_MAX = 500
@@ -258,11 +260,21 @@ class History:
         return pairs
 
 
+@dataclass(slots=True)
+class Queue:
+    """Start predictions of all classes at ``time``, ``seconds`` after the ones before."""
+
+    time: float = -inf
+    seconds: float = inf
+    count: int = 0
+
+
 @dataclass(slots=True, eq=False)
 class Forecast:
     """A prediction awaiting its outcome. ``centre`` and ``low`` to ``high`` are scaled; ``low`` and
-    ``high`` as published. ``weight``: how much it counts, ``weight_max``: at most. ``outcome``:
-    what came true, scaled; None: nothing yet. ``tails`` and ``sure``: of its :class:`Interval`.
+    ``high`` as published. ``weight``: how much it counts in its class, ``weight_max``: at most.
+    ``outcome``: what came true, scaled; None: nothing yet. ``tails`` and ``sure``: of its
+    :class:`Interval`. ``queue``: that it is one of, if a start.
     """
 
     kind: Kind
@@ -275,7 +287,21 @@ class Forecast:
     outcome: float | None = None
     tails: tuple[float, float] = (TAIL, TAIL)
     sure: bool = False
+    queue: Queue | None = None
     _places: list[tuple[History, int]] = field(default_factory=list)
+
+    @property
+    def distance(self) -> float:
+        """Seconds from which on another prediction of as far ahead is independent."""
+        return max(MIN_DISTANCE_SECONDS, unscale(self.centre))
+
+    @property
+    def move(self) -> float:
+        """How much it counts among all of its kind, whose ends move together."""
+        if self.queue is None:
+            return self.weight
+        weight = min(self.weight_max, self.queue.seconds / self.distance)
+        return weight / sqrt(self.queue.count)
 
     def keep(self, history: History) -> None:
         self._places.append((history, history.add(self.time, self.centre, np.nan, self.weight)))
@@ -285,6 +311,13 @@ class Forecast:
         for history, number in self._places:
             if (slot := history.slot(number)) is not None:
                 history.weight[slot] = weight
+
+    def drop(self) -> None:
+        """It counts no more."""
+        self.weigh(0.0)
+        if self.queue is not None:
+            self.queue.count -= 1
+            self.queue = None
 
     def resolve(self, time: float) -> None:
         """The event happened at ``time``."""
@@ -324,6 +357,7 @@ class Calibration:
     _round_counts: dict[Class, int] = field(default_factory=dict)
     _batches: dict[Class, _Batch] = field(default_factory=dict)
     _latest: dict[Class, float] = field(default_factory=dict)
+    _queue: Queue = field(default_factory=Queue)
     _judged_weights: dict[Group, deque[float]] = field(
         default_factory=lambda: {group: deque(maxlen=JUDGED_MAX) for group in Group}
     )
@@ -410,7 +444,7 @@ class Calibration:
         self._round_counts[finest] = self._round_counts.get(finest, 0) + 1
         for depth in range(len(finest), 1, -1):
             forecast.keep(self._histories.setdefault(finest[:depth], History()))
-        distance = max(MIN_DISTANCE_SECONDS, unscale(forecast.centre))
+        distance = forecast.distance
         if (
             kept_forecasts
         ):  # of one job they count as often as what is ahead, or behind it, has doubled
@@ -424,6 +458,10 @@ class Calibration:
                 self._batches[finest] = _Batch(min(1.0, seconds / distance))
                 self._latest[finest] = forecast.time
             self._batches[finest].add(forecast)
+            if forecast.time > self._queue.time:
+                self._queue = Queue(forecast.time, forecast.time - self._queue.time)
+            self._queue.count += 1
+            forecast.queue = self._queue
         self._forecast_count += 1
         for is_high_end, end in ((False, forecast.low), (True, forecast.high)):
             deadline = forecast.time + unscale(end) + is_high_end
@@ -436,11 +474,11 @@ class Calibration:
 
     def forget(self, forecast: Forecast) -> None:
         """The event will never happen."""
-        forecast.weigh(0.0)
+        forecast.drop()
 
     def _judge(self, is_high_end: bool, forecast: Forecast) -> None:
         """One end has passed, the high one if ``late``: move it."""
-        if forecast.weight <= 0.0:
+        if (weight := forecast.move) <= 0.0:
             return
         group, true = _GROUPS[forecast.kind, forecast.sure], forecast.outcome
         if is_high_end:
@@ -448,8 +486,8 @@ class Calibration:
         else:
             wrong = true is not None and true < forecast.low - 1e-9
         weights = self._judged_weights[group]
-        weights.append(forecast.weight)
-        step = GAIN * sqrt(sum(weights) / len(weights)) * (wrong - forecast.tails[is_high_end])
+        weights.append(weight)
+        step = GAIN * sum(weights) / len(weights) * (wrong - forecast.tails[is_high_end])
         shifts = list(self.shifts[group])
         shifts[is_high_end] = min(max(shifts[is_high_end] + step, -SHIFT_MAX), SHIFT_MAX)
         self.shifts[group] = shifts[0], shifts[1]

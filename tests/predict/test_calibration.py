@@ -122,6 +122,39 @@ def test_what_is_overdue_counts_as_late_at_once() -> None:
     assert calibration.shifts[Group.END] == (first, last)
 
 
+def shifts_of_a_queue(classes: Sequence[Class]) -> tuple[float, float]:
+    """After 12 h of rounds of 6 min: each tells 20 starts of each class 3 h ahead, too narrowly for
+    one hour in five, of which all are late.
+    """
+    calibration = Calibration()
+    centre = scale(10_800.0)
+    for at in range(0, 43_200, 360):
+        calibration.begin(at)
+        late = 5_400.0 if at // 3_600 % 5 == 4 else 0.0
+        for key in classes:
+            for _ in range(20):
+                forecast = Forecast(Kind.START, at, centre, scale(7_200.0), scale(14_400.0))
+                calibration.record(key, forecast)
+                calibration.resolve(forecast, at + 10_800.0 + late)
+    calibration.begin(1e6)
+    return calibration.shifts[Group.START]
+
+
+def test_ends_do_not_swing_with_a_long_queue() -> None:
+    """2,400 starts are judged as the few that are independent in 12 h, not as thousands."""
+    low, high = shifts_of_a_queue([CLASS])
+    assert -0.5 < low < 0.0 < high < 0.5
+
+
+def test_a_queue_of_several_classes_errs_together() -> None:
+    """Five times as many starts at a time move the ends by no more than the root of five."""
+    classes: list[Class] = [("start", "2", "1", "samples", str(sort)) for sort in range(5)]
+    one, several = shifts_of_a_queue([CLASS]), shifts_of_a_queue(classes)
+    ratio = np.divide(several, one)
+    assert (ratio > 1.0).all()
+    assert (ratio < 5.0**0.5 + 0.2).all()
+
+
 def test_each_end_is_judged_when_it_has_passed() -> None:
     """Of two like ones, both known at 700, the one that came at 550 would else count first."""
     calibration = Calibration()
