@@ -344,37 +344,43 @@ def test_the_weights_of_hops_plus_trade_the_short_job_for_the_long(tmp_path: Pat
     assert ends("--set=tail_weight=10")["short"] > mean["short"]
 
 
+REQUIRED_OPTIONS = ["--cluster", "c", "--workload", "w", "--out", "o", "--policy", "fifo"]
+
+
 @pytest.mark.parametrize(
     ("option", "value", "message"),
     [
-        (
-            "--set",
-            "alpha=1.5",
-            "alpha: 1.5, but it must be a finite number",
-        ),
-        ("--set", "filter_share=nan", "filter_share: 'nan', but it must be a finite number"),
-        ("--set", "lease_seconds=Infinity", "lease_seconds: inf, but it must be"),
-        ("--set", "patience_seconds=-1", "patience_seconds: -1, but it must be"),
-        (
-            "--set",
-            "tail_weight=11",
-            "tail_weight: 11, but it must be a finite number",
-        ),
-        ("--set", "gap=2", "gap: 2, but it must be a finite number"),
-        ("--set", "effort=0.5", "effort: 0.5, but it must be a whole number"),
-        ("--set", "priority=las-vegas", "priority: 'las-vegas', but it must be one of"),
-        ("--set", "gap", "'gap': give KEY=VALUE, such as gap=0.02"),
-        ("--set", "tide=1", "tide: unknown key; the keys are lambda, sigma"),
-        ("--set", "seed=1", "seed: use --seed"),
-        ("--set", "policy=las", "policy: use --policy"),
         ("--round", "nan", "nan is not a finite number"),
         ("--profiling", "inf", "inf is not "),
         ("--seed", "-1", "-1 is not in the range x>=0"),
     ],
 )
 def test_a_knob_out_of_its_range_is_refused(option: str, value: str, message: str) -> None:
-    required_options = ["--cluster", "c", "--workload", "w", "--out", "o", "--policy", "fifo"]
-    result = CliRunner().invoke(command, [*required_options, option, value])
+    result = CliRunner().invoke(command, [*REQUIRED_OPTIONS, option, value])
+    assert result.exit_code == 2
+    assert message in result.output
+
+
+@pytest.mark.parametrize(
+    ("assignment", "message"),
+    [
+        ("alpha=1.5", "alpha: 1.5, but it must be a finite number, 0 or more and at most 1"),
+        ("filter_share=nan", "filter_share: 'nan', but it must be a finite number"),
+        ("lease_seconds=Infinity", "lease_seconds: inf, but it must be a finite number"),
+        ("patience_seconds=-1", "patience_seconds: -1, but it must be a finite number, 0 or more"),
+        ("tail_weight=11", "11, but it must be a finite number, 0 or more and at most 10"),
+        ("tail_weight=NaN", "tail_weight: nan, but it must be a finite number"),
+        ("gap=2", "gap: 2, but it must be a finite number, 0 or more and at most 1"),
+        ("effort=0.5", "effort: 0.5, but it must be a whole number, 0 or more"),
+        ("priority=las-vegas", "priority: 'las-vegas', but it must be one of"),
+        ("gap", "'gap': give KEY=VALUE, such as gap=0.02"),
+        ("tide=1", "tide: unknown key; the keys are lambda, sigma"),
+        ("seed=1", "seed: use --seed"),
+        ("policy=las", "policy: use --policy"),
+    ],
+)
+def test_a_setting_that_planning_does_not_take_is_refused(assignment: str, message: str) -> None:
+    result = CliRunner().invoke(command, [*REQUIRED_OPTIONS, "--set", assignment])
     assert result.exit_code == 2
     assert message in result.output
 
