@@ -28,7 +28,7 @@ class SameRows:
 
     def __init__(self) -> None:
         self.sharing, self.unclear = 1, False
-        self.is_open = True
+        self.is_open, self._is_settled = True, False
         self._checksum = self._batches = 0
         self._store: Any = None
 
@@ -45,8 +45,12 @@ class SameRows:
         """Until all ranks have told, what a stage trains on is unclear."""
         self.unclear = self.sharing == 1 and (self.unclear or is_stage)
 
-    def exchange(self, *, is_stage: bool) -> None:
-        """Compare with the other ranks. May wait for the network."""
+    def exchange(self, *, is_stage: bool, settles: bool) -> None:
+        """Compare with the other ranks, until all have told and every rank knows whether it is a
+        stage (``settles``). May wait for the network.
+        """
+        if self._is_settled:
+            return
         with suppress(Exception):  # the group, or the store, is gone
             rank, world = dist.get_rank(), dist.get_world_size()
             self._store = self._store or open_store()
@@ -56,6 +60,7 @@ class SameRows:
             if not self._store.check(keys):
                 return
             words = [self._store.get(key).decode().split() for key in keys]
+            self._is_settled = settles
             same = [stage == "1" for text, stage in words if text == str(checksum)]
             if checksum is not None and len(same) > 1:
                 self.sharing = len(same) if any(same) else 1

@@ -273,9 +273,10 @@ class Session:
     def _compare_rows(self, iterations: int) -> None:
         """Find ranks that read the same rows, where PyTorch does not say which share a batch."""
         rows, counter = self._hooks.rows, self._hooks.recorder.sample_counter
-        rows.expect(is_stage=counter.is_stage)
+        is_stage, settles = counter.is_stage, iterations >= FIRST_CHECKS
+        rows.expect(is_stage=is_stage)
         if rows.sharing == 1 and iterations > MAX_BATCHES:
-            self._reporter.writer.do(lambda: rows.exchange(is_stage=counter.is_stage))
+            self._reporter.writer.do(lambda: rows.exchange(is_stage=is_stage, settles=settles))
 
     def _note_stages(self, ranks: int) -> None:
         self._hooks.stages = ranks

@@ -1,0 +1,47 @@
+"""What ranks read, compared through their store."""
+
+from __future__ import annotations
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from hops_profiler.timing import rows  # noqa: E402
+from hops_profiler.timing.rows import SameRows  # noqa: E402
+
+
+class CountingStore(torch.distributed.HashStore):  # type: ignore[misc]
+    """Counts what is asked of it."""
+
+    requests = 0
+
+    def set(self, key: str, value: str) -> None:
+        self.requests += 1
+        super().set(key, value)
+
+
+@pytest.mark.parametrize("is_same", [True, False])
+def test_ranks_compare_what_they_read_until_all_have_told(
+    monkeypatch: pytest.MonkeyPatch, is_same: bool
+) -> None:
+    """A job of 512 ranks would read as many keys from the store in each, for ever."""
+    store = CountingStore()
+    monkeypatch.setattr(rows, "open_store", lambda: store)
+    monkeypatch.setattr(torch.distributed, "get_world_size", lambda: 2)
+    first, second = SameRows(), SameRows()
+    first.add(torch.ones(3, 2))
+    second.add(torch.ones(3, 2) if is_same else torch.zeros(3, 2))
+
+    def exchange(rank: int, *, settles: bool = True) -> None:
+        monkeypatch.setattr(torch.distributed, "get_rank", lambda: rank)
+        (first, second)[rank].exchange(is_stage=rank == 0, settles=settles)
+
+    exchange(0)  # the other has not told yet
+    exchange(1, settles=False)
+    exchange(0)
+    exchange(1)
+    assert (first.sharing, second.sharing) == ((2, 2) if is_same else (1, 1))
+    requests = store.requests
+    exchange(0)
+    exchange(1)
+    assert store.requests == requests == 4
