@@ -123,6 +123,21 @@ def test_who_keeps_a_job_back_is_told() -> None:
     ]
 
 
+def test_restarts_are_counted_by_the_hours_that_jobs_have_run() -> None:
+    port, memory = cluster(comment(1), comment(1)), store()
+    observation = run_round(port, memory, hops, SETTINGS, None).observation
+    assert document(SERVICE, observation, None)["restarts_per_job_hour"] is None
+    run_times = [(3, 3600.0), (1, 1800.0 + 3600.0 * 1.5)]
+    records = {
+        job: replace(record, restarts=restarts, run_seconds=seconds)
+        for (job, record), (restarts, seconds) in zip(
+            observation.records.items(), run_times, strict=True
+        )
+    }
+    later = replace(observation, records=records)
+    assert document(SERVICE, later, None)["restarts_per_job_hour"] == pytest.approx(4 / 3)
+
+
 def test_a_job_that_rests_is_told_with_what_it_asked_for() -> None:
     port, memory = cluster("hops:reqs=1,4;samples=1000"), store()
     job = next(iter(port.jobs))

@@ -23,7 +23,7 @@ from hopsd.round.observe import observe
 from hopsd.round.recover import recover
 from hopsd.round.run import run_round
 from hopsd.round.settings import RoundSettings
-from hopsd.round.under_way import COMPLETING_SECONDS, carry_on, planning_reading
+from hopsd.round.under_way import COMPLETING_SECONDS, carry_on, planning_reading, read_settled
 from hopsd.round.window import RoundWindow
 from hopsd.slurm.apply import SlurmPort
 from hopsd.slurm.watch import ApplySettings
@@ -70,6 +70,24 @@ def begin(slurm: FakeSlurm, site: SlurmPort, memory: MemoryStore, *steps: Step) 
 
 def preempt(job: JobReading) -> Step:
     return Step(job.id, StepKind.PREEMPT, current=job.allocation)
+
+
+@pytest.mark.parametrize(("ended", "readings"), [(None, 1), ("another", 1), ("itself", 2)])
+def test_slurm_is_read_again_only_where_a_leaving_job_has_ended(
+    monkeypatch: pytest.MonkeyPatch, ended: str | None, readings: int
+) -> None:
+    slurm, memory = FakeSlurm(), store()
+    leaving, other = stubborn(slurm), slurm.running(2, n1=8)
+    site = port(slurm)
+    begin(slurm, site, memory, preempt(leaving))
+    if ended is not None:
+        job = {"itself": leaving.id, "another": other}[ended]
+        slurm.change(job, state=SlurmState.FAILED, exit_signal=10, allocation=Allocation())
+    times_read = []
+    read = site.read
+    monkeypatch.setattr(site, "read", lambda: times_read.append(slurm.now) or read())
+    read_settled(site, memory)
+    assert len(times_read) == readings
 
 
 def test_one_job_that_ignores_its_signal_stops_nobody() -> None:

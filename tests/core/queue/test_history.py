@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hopsd.core.queue.history import advance_all
+from hopsd.core.queue.history import advance_all, with_service
 from hopsd.model.allocation import Allocation
 from hopsd.model.history import JobRecord
-from hopsd.model.ids import JobId, UserName
+from hopsd.model.ids import AppName, JobId, UserName
 from hopsd.model.reading import Hold, JobReading, Reading, SlurmState
 
 ON_N0 = Allocation.of({"n0": 2})
@@ -206,3 +206,26 @@ def test_a_clock_set_back_takes_nothing_away() -> None:
     before = life((130.0, PENDING), (160.0, PENDING))
     after = life((130.0, PENDING), (160.0, PENDING), (20.0, PENDING), (170.0, PENDING))
     assert after.wait_seconds == before.wait_seconds + 10.0
+
+
+def test_the_gpu_time_of_a_job_that_ends_counts_for_its_app_once() -> None:
+    """Themis' finish-time fairness asks what an app's jobs have had."""
+
+    def record(number: int, gpu_seconds: float, end: float | None = None) -> JobRecord:
+        return replace(
+            life((130.0, PENDING)),
+            id=JobId(str(number)), attained_gpu_seconds=gpu_seconds, end=end,
+        )  # fmt: skip
+
+    apps = dict.fromkeys((JobId("1"), JobId("2"), JobId("3")), (UserName("ann"), AppName("search")))
+
+    def app_of(record: JobRecord) -> tuple[UserName, AppName] | JobId:
+        return apps.get(record.id, record.id)
+
+    running = {JobId(str(n)): record(n, 10.0) for n in (1, 2, 3, 4)}
+    ended = {**running, JobId("1"): record(1, 70.0, 200.0), JobId("2"): record(2, 30.0, 200.0)}
+    counted = with_service(running, ended, app_of)
+    assert {job: counted[job].app_gpu_seconds for job in counted} == {
+        "1": 0.0, "2": 0.0, "3": 100.0, "4": 0.0
+    }  # fmt: skip
+    assert with_service(counted, counted, app_of) == counted
