@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import multiprocessing
 import os
 import signal
 import subprocess
 import tempfile
+from concurrent.futures import Future
 from pathlib import Path
 
 import pytest
@@ -15,6 +17,7 @@ torch = pytest.importorskip("torch")
 
 import torch.distributed as dist  # noqa: E402 - it may be missing
 from hops_profiler import ShardedCheckpoint  # noqa: E402
+from hops_profiler.checkpoint import sharded  # noqa: E402
 from torch.distributed.device_mesh import init_device_mesh  # noqa: E402
 from torch.distributed.tensor import Shard, distribute_tensor  # noqa: E402
 
@@ -78,3 +81,20 @@ def exit_codes(ranks: int, folder: Path, number: int) -> list[int | None]:
     for process in processes:
         process.join()
     return [process.exitcode for process in processes]
+
+
+def test_a_save_that_failed_is_told_and_is_no_checkpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def disk_full(*_: object, **__: object) -> Future[None]:
+        failed_save: Future[None] = Future()
+        failed_save.set_exception(OSError(errno.ENOSPC, "No space left on device"))
+        return failed_save
+
+    monkeypatch.setattr(sharded, "async_save", disk_full)
+    checkpoint = ShardedCheckpoint(tmp_path / "saved", lambda: {"done": torch.zeros(1)})
+    checkpoint.save()
+    with pytest.raises(OSError, match="No space left"):
+        checkpoint.wait()
+    assert checkpoint.load() is None
+    checkpoint.wait()  # told once
