@@ -301,3 +301,37 @@ def test_a_job_that_slurm_could_not_launch_says_so() -> None:
     ]:
         reading = job_reading(held_record | {"state_description": description}, ORDER, NONE_KNOWN)
         assert reading.launch_failed is has_failed
+
+
+LEFT_BY_REQUEUEHOLD = {
+    **OLD,
+    "job_state": "PENDING",
+    "nodes": "",
+    "priority": 0,
+    "state_reason": "JobHeldUser",
+    "restart_cnt": 1,
+    "submit_time": 1000,
+    "eligible_time": 1120,
+}
+"""Slurm sets the begin time of what it requeues two minutes ahead."""
+
+
+@pytest.mark.parametrize(
+    ("changes", "requeued_held"),
+    [
+        ({}, True),
+        ({"eligible_time": 1119}, True),
+        ({"eligible_time": 1126}, False),
+        ({"eligible_time": 1000}, False),
+        ({"state_reason": "JobHeldAdmin"}, False),
+        ({"priority": 5}, False),
+        ({"restart_cnt": 0}, False),
+        ({"job_state": "RUNNING"}, False),
+        ({"job_state": "SPECIAL_EXIT"}, False),
+    ],
+)
+def test_what_scontrol_requeuehold_leaves_is_a_persons_hold(
+    changes: dict[str, Any], requeued_held: bool
+) -> None:
+    reading = job_reading({**LEFT_BY_REQUEUEHOLD, **changes}, ORDER, NONE_KNOWN)
+    assert reading.requeued_held is requeued_held
