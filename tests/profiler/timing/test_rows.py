@@ -45,3 +45,25 @@ def test_ranks_compare_what_they_read_until_all_have_told(
     exchange(0)
     exchange(1)
     assert store.requests == requests == 4
+
+
+def test_what_a_stage_trains_on_is_unclear_until_another_is_seen_to_read_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    store = CountingStore()
+    monkeypatch.setattr(rows, "open_store", lambda: store)
+    monkeypatch.setattr(torch.distributed, "get_world_size", lambda: 2)
+    stage, last = SameRows(), SameRows()
+    for ranks_rows in (stage, last):
+        ranks_rows.expect(is_stage=False)
+        assert not ranks_rows.unclear
+        ranks_rows.add(torch.ones(3, 2))
+    stage.expect(is_stage=True)
+    assert stage.unclear
+    stage.expect(is_stage=False)
+    assert stage.unclear, "it was a stage"
+    for rank, ranks_rows in ((1, last), (0, stage)):
+        monkeypatch.setattr(torch.distributed, "get_rank", lambda rank=rank: rank)
+        ranks_rows.exchange(is_stage=rank == 0, settles=True)
+    stage.expect(is_stage=True)
+    assert (stage.sharing, stage.unclear) == (2, False)
