@@ -16,7 +16,6 @@ import numpy as np
 from hopsd.core.placement.program import Program
 from hopsd.model.arrays import Ints
 from hopsd.solver.backend.checked import CheckedSolver
-from hopsd.solver.bound.branching import bound_by_branching
 from hopsd.solver.bound.column_groups import ColumnGroups, column_groups
 from hopsd.solver.bound.dual_prices import Prices, prices_in_stages
 from hopsd.solver.bound.reduced_cost import ItemPrices
@@ -42,10 +41,9 @@ _PART = 0.3
 # Passes end when so many more with the same gain would not meet the gap. Under rules the bound is
 # sometimes loose, and passes with little gain are still worth more than a proof.
 _MAX_PASSES = 10
-# Proof and search in turn: effort on the first turn's cases, four times as much each; columns for
-# CBC and groups twice as large each, up to the last of these turns, whose CBC may branch until the
-# time is over.
-_TURNS, _CASES = 6, 10_000_000
+# Proof and search in turn: columns for CBC and groups twice as large each, up to the last of these
+# turns, whose CBC may branch until the time is over.
+_TURNS = 6
 # The shares of the time left that a dive or a class plan, and cuts with a dive, may take.
 _DIVE, _CUTS = 0.85, 0.8
 # A dive from a plan that lacks so many times the requested gap seldom meets it.
@@ -240,19 +238,12 @@ def _close(
 ) -> tuple[Ints, float]:
     """Alternate between proof and wider search, with more effort each turn, until the gap is met.
 
-    Effort is counted, not timed, so that the result does not depend on the machine's speed. Without
-    a solver, cases go on while they lower the bound.
+    Effort is counted, not timed, so that the result does not depend on the machine's speed.
     """
     for turn in count() if turns is None else range(turns):
-        if _enough(program, choice, bound, task):
+        if task.solver.has_failed or _enough(program, choice, bound, task):
             break
         doublings = min(turn, _TURNS - 1)
-        target = program.scaled_objective(choice) / (1 - task.gap)
-        cases = bound_by_branching(program, prices, target, task.give_up, _CASES * 4**doublings)
-        stuck = task.solver.has_failed and cases >= bound
-        bound = min(bound, cases)
-        if stuck or _enough(program, choice, bound, task):
-            break
         nodes = NODES << 2 * turn if turn + 1 < _TURNS else None
         choice, proven_bound = _prove(
             program, choice, tight, task, Reach(QUICK.columns << doublings, nodes)

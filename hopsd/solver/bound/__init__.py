@@ -1,1 +1,1 @@
-"""Upper bounds: dual prices, cuts, reduced costs and branching."""
+"""Upper bounds: dual prices, cuts and reduced costs."""

@@ -140,18 +140,6 @@ def _job_groups(program: Program) -> Ints:
     return group
 
 
-def descend_over(
-    program: Program, columns: Ints, start: Floats, floor: float, steps: int, give_up: float
-) -> tuple[Floats, float]:
-    """Prices (rows,) for some ``columns`` (sorted) of a program only, and the bound they prove.
-
-    Descends from ``start``, and no further than ``floor``.
-    """
-    dual = _by_row(program, capacity_rows(program), columns)
-    row = _descend(dual, start, floor, steps, give_up)
-    return row, dual(row)[0]
-
-
 def prices_at(program: Program, rows: CapacityRows, row: Floats) -> Prices:
     """Prices ``row`` (rows,), negative ones set to 0, with the Lagrangian bound they prove.
 
