@@ -89,7 +89,12 @@ class Kind(StrEnum):
     END = "end"
 
 
-_KINDS = frozenset(kind.value for kind in Kind)
+RESTART = "restart"
+"""Of classes: starts of jobs that have run before. Policies that stop jobs stop many for a round
+or two, and so have many of these; they are learnt from apart from first starts.
+"""
+
+_EVENTS = frozenset((Kind.START.value, RESTART, Kind.END.value))
 
 
 class Group(StrEnum):
@@ -98,21 +103,20 @@ class Group(StrEnum):
     """
 
     START = "start"
+    RESTART = "restart"
     END = "end"
     SURE_START = "sure start"
+    SURE_RESTART = "sure restart"
     SURE_END = "sure end"
 
 
-_GROUPS = {
-    (Kind.START, False): Group.START,
-    (Kind.END, False): Group.END,
-    (Kind.START, True): Group.SURE_START,
-    (Kind.END, True): Group.SURE_END,
-}
+def _group_of(key: Class, *, sure: bool) -> Group:
+    return Group(f"sure {key[0]}" if sure else key[0])
+
 
 Class = tuple[str, ...]
-"""Kind, time ahead, spread of the playouts, knowledge, of starts the sort of job: from the coarsest
-to the finest.
+"""Kind or :data:`RESTART`, time ahead, spread of the playouts, knowledge, of starts the sort of
+job: from the coarsest to the finest.
 """
 
 
@@ -134,15 +138,18 @@ def class_of(
     round_left: float,
     round_seconds: float,
     sort: str = "",
+    *,
+    has_run: bool = False,
 ) -> Class:
     """``seconds_ahead``: until the predicted moment; ``width``: from the 10 % to the 90 % quantile
-    of the playouts, scaled; ``sort``: of :func:`sort_of`, of starts.
+    of the playouts, scaled; ``sort``: of :func:`sort_of`, of starts; ``has_run``: the job, before.
     """
     bounds = (1.0, round_left, round_left + 3 * round_seconds, round_left + 15 * round_seconds)
     horizon = sum(seconds_ahead > bound for bound in bounds)
     spread = sum(width > bound for bound in (0.02, 0.4, 1.0))
     sorts = (sort,) if sort else ()
-    return kind.value, str(horizon), str(spread), source.value, *sorts
+    event = RESTART if has_run and kind is Kind.START else kind.value
+    return event, str(horizon), str(spread), source.value, *sorts
 
 
 def sort_of(*, wide: bool, wait_seconds: float, seconds_ahead: float) -> str:
@@ -361,7 +368,7 @@ class Calibration:
     _judged_weights: dict[Group, deque[float]] = field(
         default_factory=lambda: {group: deque(maxlen=JUDGED_MAX) for group in Group}
     )
-    _deadlines: list[tuple[float, int, bool, Forecast]] = field(default_factory=list)
+    _deadlines: list[tuple[float, int, bool, Group, Forecast]] = field(default_factory=list)
     _forecast_count: int = 0
 
     def begin(self, now: float) -> None:
@@ -380,15 +387,14 @@ class Calibration:
         its own. ``margin``: outcomes so close to the middle came when expected.
         """
         curve = self._curve(key, now, playout_residuals)
-        kind = Kind(key[0])
-        unsure = UNSURE if kind is Kind.START else 0.0
+        unsure = 0.0 if key[0] == Kind.END else UNSURE
         least, most = curve.quantile(0.5 - unsure), curve.quantile(0.5 + unsure)
         middle = min(max(0.0, least), most)
         margin += 1e-9
         below, above = curve.below(middle - margin), curve.above(middle + margin)
         tails = split_tails(below, above)
         sure = below + above <= 2.0 * TAIL
-        first, last = self.shifts[_GROUPS[kind, sure]]
+        first, last = self.shifts[_group_of(key, sure=sure)]
         low = end_at(curve, middle, tails[0], first, -1)
         return Interval(low, middle, end_at(curve, middle, tails[1], last, 1), tails, sure)
 
@@ -463,9 +469,11 @@ class Calibration:
             self._queue.count += 1
             forecast.queue = self._queue
         self._forecast_count += 1
+        group = _group_of(finest, sure=forecast.sure)
         for is_high_end, end in ((False, forecast.low), (True, forecast.high)):
             deadline = forecast.time + unscale(end) + is_high_end
-            heappush(self._deadlines, (deadline, self._forecast_count, is_high_end, forecast))
+            number = self._forecast_count
+            heappush(self._deadlines, (deadline, number, is_high_end, group, forecast))
         return True
 
     def resolve(self, forecast: Forecast, time: float) -> None:
@@ -476,11 +484,11 @@ class Calibration:
         """The event will never happen."""
         forecast.drop()
 
-    def _judge(self, is_high_end: bool, forecast: Forecast) -> None:
-        """One end has passed, the high one if ``late``: move it."""
+    def _judge(self, is_high_end: bool, group: Group, forecast: Forecast) -> None:
+        """One end has passed, the high one if ``is_high_end``: move those of the group."""
         if (weight := forecast.move) <= 0.0:
             return
-        group, true = _GROUPS[forecast.kind, forecast.sure], forecast.outcome
+        true = forecast.outcome
         if is_high_end:
             wrong = true is None or true > forecast.high + 1e-9
         else:
@@ -510,7 +518,7 @@ class Calibration:
                 self.shifts[Group(group)] = ends[0], ends[1]
         for name, outcomes in dict(state.get("outcomes", {})).items():
             key = tuple(str(name).split("/"))
-            if key[0] in _KINDS and isinstance(outcomes, list):
+            if key[0] in _EVENTS and isinstance(outcomes, list):
                 history = self._histories.setdefault(key, History())
                 for row in outcomes:
                     if _are_within(row, -50.0, 50.0) and 0.0 <= row[1] <= 1.0:

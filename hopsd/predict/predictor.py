@@ -216,6 +216,7 @@ class Predictor:
             situation.round_left,
             situation.round_seconds,
             sort,
+            has_run=bool(situation.started[index]),
         )
         centre = scale(mid)
         spread = np.log1p(times / UNIT_SECONDS) - centre

@@ -21,6 +21,7 @@ from hopsd.predict.calibration import (
     Group,
     History,
     Kind,
+    class_of,
     kaplan_meier,
     scale,
     sort_of,
@@ -29,9 +30,11 @@ from hopsd.predict.calibration import (
 )
 from hopsd.predict.limit_share import USUAL_SHARE, LimitShares
 from hopsd.predict.prior import Residual, learn_prior, prior_of
+from hopsd.predict.situation import Source
 from hopsd.predict.traits import traits_of
 
 CLASS: Class = ("start", "2", "1", "samples")
+END_CLASS: Class = ("end", *CLASS[1:])
 EXACT = np.zeros(16)
 
 
@@ -111,7 +114,7 @@ def test_what_is_overdue_counts_as_late_at_once() -> None:
     calibration = Calibration()
     calibration.begin(0.0)
     overdue_forecast = Forecast(Kind.END, 0.0, scale(600.0), scale(500.0), scale(700.0))
-    calibration.record(CLASS, overdue_forecast)
+    calibration.record(END_CLASS, overdue_forecast)
     calibration.begin(600.0)
     assert calibration.shifts[Group.END][1] == 0.0
     calibration.begin(800.0)
@@ -160,7 +163,7 @@ def test_each_end_is_judged_when_it_has_passed() -> None:
     calibration = Calibration()
     calibration.begin(0.0)
     right = Forecast(Kind.END, 0.0, scale(600.0), scale(500.0), scale(700.0))
-    calibration.record(CLASS, right)
+    calibration.record(END_CLASS, right)
     calibration.resolve(right, 550.0)
     tail_flags = []
     for now in (490.0, 690.0, 710.0):
@@ -329,7 +332,7 @@ def test_shifts_stay_within_bounds() -> None:
     for low, bound in ((0.0, -SHIFT_MAX), (5.0, SHIFT_MAX)):
         for i in range(300):
             forecast = Forecast(Kind.END, 1e6 * i, 1.0, low, 9.0)
-            calibration.record(CLASS, forecast)
+            calibration.record(END_CLASS, forecast)
             calibration.resolve(forecast, forecast.time + 10.0)
             calibration.begin(forecast.time + 9e5)
         assert calibration.shifts[Group.END][0] == bound
@@ -423,6 +426,28 @@ def test_sorts_of_waiting_jobs() -> None:
     assert sort_of(wide=True, wait_seconds=30.0, seconds_ahead=20.0) == "wide overdue"
 
 
+def test_restarts_are_learnt_from_apart() -> None:
+    """Of a policy that stops jobs for a round or two, restarts are many, and come soon."""
+    keys = [
+        class_of(Kind.START, 3600.0, 0.1, Source.SAMPLES, 60.0, 360.0, "narrow", has_run=has_run)
+        for has_run in (False, True)
+    ]
+    assert keys[0][1:] == keys[1][1:]
+    calibration = Calibration()
+    centre = scale(3600.0)
+    for i in range(100):
+        at = 1e5 * i
+        calibration.begin(at)
+        for key, seconds in zip(keys, (3600.0, 360.0), strict=True):
+            forecast = Forecast(Kind.START, at, centre, centre - 0.1, centre + 0.1)
+            calibration.record(key, forecast)
+            calibration.resolve(forecast, at + seconds)
+    calibration.begin(1e8)
+    assert calibration.shifts[Group.START][0] < 0.0 < calibration.shifts[Group.RESTART][0]
+    first, again = (calibration.interval(key, 1e8, EXACT).middle for key in keys)
+    assert (first, again) == pytest.approx((0.0, scale(360.0) - centre))
+
+
 def a_week(days: int) -> Arrivals:
     """Each day 40 jobs between 9 and 10, and one in every other hour."""
     arrivals = Arrivals()
@@ -485,7 +510,7 @@ def test_the_hours_survive_a_restart() -> None:
 def test_the_prior_has_every_family() -> None:
     for policy in ("hops", "slurm", "srtf"):
         prior = prior_of(traits_of(policy))
-        assert {key[0] for key in prior} == {"start", "end"}
+        assert {key[0] for key in prior} == {"start", "restart", "end"}
         assert all(list(values) == sorted(values) for values in prior.values())
 
 
