@@ -39,7 +39,7 @@ from bench.predict.replay import Case, Replay, load_or_record, playouts_of, repl
 from bench.predict.works import Folders, to_learn, works
 from bench.result_file import write_result
 from hopsd.model.arrays import Floats
-from hopsd.predict.calibration import Kind, scale
+from hopsd.predict.calibration import Event, Kind
 from hopsd.predict.predictor import AHEAD_SECONDS, PLAYOUTS, Predictor
 from hopsd.predict.prior import FILE, Residual, family_of, learn_prior
 from hopsd.predict.traits import traits_of
@@ -83,18 +83,11 @@ def learn(family: str, numbers: Sequence[int], workers: int) -> None:
 
 def _residuals(case: Case) -> list[Residual]:
     """Of one work to learn from."""
-    result = replay_case(case)
-    true = true_of(result)
     traits = traits_of(case.policy)
     return [
-        Residual(
-            traits,
-            p.of_class,
-            scale(true[p.job, p.kind] - p.at) - p.forecast.centre,
-            p.forecast.weight,
-        )
-        for p in result.predictions
-        if p.forecast is not None and p.forecast.weight > 0.0 and (p.job, p.kind) in true
+        Residual(traits, p.of_class, p.forecast.outcome - p.forecast.centre, p.forecast.weight)
+        for p in replay_case(case).predictions
+        if p.forecast is not None and p.forecast.weight > 0.0 and p.forecast.outcome is not None
     ]
 
 
@@ -115,7 +108,7 @@ def rows_that_came(replay_of_case: Replay, kind: Kind) -> Floats:
     rows: list[Row] = []
     jobs_seen = set()
     for p in replay_of_case.predictions:
-        if p.kind is kind and (p.job, kind) in true:
+        if p.kind is kind and p.of_class[0] != Event.RESTART and (p.job, kind) in true:
             rival_prediction = rival.get((p.job, p.at), np.nan)
             load, first = replay_of_case.playouts.load.get(p.at, 0), float(p.job not in jobs_seen)
             actual_time, certain = true[p.job, kind], float(p.certain)

@@ -89,12 +89,25 @@ class Kind(StrEnum):
     END = "end"
 
 
-RESTART = "restart"
-"""Of classes: starts of jobs that have run before. Policies that stop jobs stop many for a round
-or two, and so have many of these; they are learnt from apart from first starts.
-"""
+class Event(StrEnum):
+    """What is learnt from apart: the start of a job that was just submitted, of one that has waited
+    for a while, and of one that has run before; the end.
 
-_EVENTS = frozenset((Kind.START.value, RESTART, Kind.END.value))
+    Of those that have waited, jobs that wait for long are predicted most often. Policies that stop
+    jobs stop many for a round or two.
+    """
+
+    SUBMISSION = "submission"
+    START = "start"
+    RESTART = "restart"
+    END = "end"
+
+
+def start_event(*, has_run: bool, wait_seconds: float) -> Event:
+    """Of a waiting job. ``wait_seconds``: so far."""
+    if has_run:
+        return Event.RESTART
+    return Event.SUBMISSION if wait_seconds < MIN_DISTANCE_SECONDS else Event.START
 
 
 class Group(StrEnum):
@@ -102,9 +115,11 @@ class Group(StrEnum):
     when expected.
     """
 
+    SUBMISSION = "submission"
     START = "start"
     RESTART = "restart"
     END = "end"
+    SURE_SUBMISSION = "sure submission"
     SURE_START = "sure start"
     SURE_RESTART = "sure restart"
     SURE_END = "sure end"
@@ -115,7 +130,7 @@ def _group_of(key: Class, *, sure: bool) -> Group:
 
 
 Class = tuple[str, ...]
-"""Kind or :data:`RESTART`, time ahead, spread of the playouts, knowledge, of starts the sort of
+""":class:`Event`, time ahead, spread of the playouts, knowledge, of starts the sort of
 job: from the coarsest to the finest.
 """
 
@@ -131,25 +146,22 @@ def unscale(value: float) -> float:
 
 
 def class_of(
-    kind: Kind,
+    event: Event,
     seconds_ahead: float,
     width: float,
     source: Source,
     round_left: float,
     round_seconds: float,
     sort: str = "",
-    *,
-    has_run: bool = False,
 ) -> Class:
     """``seconds_ahead``: until the predicted moment; ``width``: from the 10 % to the 90 % quantile
-    of the playouts, scaled; ``sort``: of :func:`sort_of`, of starts; ``has_run``: the job, before.
+    of the playouts, scaled; ``sort``: of :func:`sort_of`, of starts.
     """
     bounds = (1.0, round_left, round_left + 3 * round_seconds, round_left + 15 * round_seconds)
     horizon = sum(seconds_ahead > bound for bound in bounds)
     spread = sum(width > bound for bound in (0.02, 0.4, 1.0))
     sorts = (sort,) if sort else ()
-    event = RESTART if has_run and kind is Kind.START else kind.value
-    return event, str(horizon), str(spread), source.value, *sorts
+    return event.value, str(horizon), str(spread), source.value, *sorts
 
 
 def sort_of(*, wide: bool, wait_seconds: float, seconds_ahead: float) -> str:
@@ -387,7 +399,7 @@ class Calibration:
         its own. ``margin``: outcomes so close to the middle came when expected.
         """
         curve = self._curve(key, now, playout_residuals)
-        unsure = 0.0 if key[0] == Kind.END else UNSURE
+        unsure = 0.0 if key[0] == Event.END else UNSURE
         least, most = curve.quantile(0.5 - unsure), curve.quantile(0.5 + unsure)
         middle = min(max(0.0, least), most)
         margin += 1e-9
@@ -518,7 +530,7 @@ class Calibration:
                 self.shifts[Group(group)] = ends[0], ends[1]
         for name, outcomes in dict(state.get("outcomes", {})).items():
             key = tuple(str(name).split("/"))
-            if key[0] in _EVENTS and isinstance(outcomes, list):
+            if key[0] in set(Event) and isinstance(outcomes, list):
                 history = self._histories.setdefault(key, History())
                 for row in outcomes:
                     if _are_within(row, -50.0, 50.0) and 0.0 <= row[1] <= 1.0:

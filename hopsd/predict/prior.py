@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from hopsd.predict.calibration import RESTART, Class, Kind, kaplan_meier
+from hopsd.predict.calibration import Class, Event, kaplan_meier
 from hopsd.predict.traits import Traits
 
 FILE = "prior.json"
@@ -34,10 +34,16 @@ def family_of(traits: Traits) -> str:
 
 
 def prior_of(traits: Traits) -> Mapping[Class, Sequence[float]]:
-    """The shipped residuals of the policy's family; starts again have those of first starts."""
+    """The shipped residuals of the policy's family; of events without any, those of starts."""
     classes = _read_file().get(family_of(traits), {})
-    restarts = {(RESTART, *key[1:]): of for key, of in classes.items() if key[0] == Kind.START}
-    return restarts | classes
+    known = {key[0] for key in classes}
+    return classes | {
+        (event.value, *key[1:]): of
+        for event in (Event.SUBMISSION, Event.RESTART)
+        if event not in known
+        for key, of in classes.items()
+        if key[0] == Event.START
+    }
 
 
 @cache

@@ -17,6 +17,7 @@ from hopsd.predict.calibration import (
     SHIFT_MAX,
     Calibration,
     Class,
+    Event,
     Forecast,
     Group,
     History,
@@ -26,6 +27,7 @@ from hopsd.predict.calibration import (
     scale,
     sort_of,
     split_tails,
+    start_event,
     unscale,
 )
 from hopsd.predict.limit_share import USUAL_SHARE, LimitShares
@@ -426,13 +428,13 @@ def test_sorts_of_waiting_jobs() -> None:
     assert sort_of(wide=True, wait_seconds=30.0, seconds_ahead=20.0) == "wide overdue"
 
 
-def test_restarts_are_learnt_from_apart() -> None:
-    """Of a policy that stops jobs for a round or two, restarts are many, and come soon."""
+@pytest.mark.parametrize("event", [Event.SUBMISSION, Event.RESTART])
+def test_starts_of_three_kinds_are_learnt_from_apart(event: Event) -> None:
+    """Of one kind all come soon; starts of jobs that have waited come when expected."""
     keys = [
-        class_of(Kind.START, 3600.0, 0.1, Source.SAMPLES, 60.0, 360.0, "narrow", has_run=has_run)
-        for has_run in (False, True)
+        class_of(of, 3600.0, 0.1, Source.SAMPLES, 60.0, 360.0, "narrow")
+        for of in (Event.START, event)
     ]
-    assert keys[0][1:] == keys[1][1:]
     calibration = Calibration()
     centre = scale(3600.0)
     for i in range(100):
@@ -443,9 +445,15 @@ def test_restarts_are_learnt_from_apart() -> None:
             calibration.record(key, forecast)
             calibration.resolve(forecast, at + seconds)
     calibration.begin(1e8)
-    assert calibration.shifts[Group.START][0] < 0.0 < calibration.shifts[Group.RESTART][0]
-    first, again = (calibration.interval(key, 1e8, EXACT).middle for key in keys)
-    assert (first, again) == pytest.approx((0.0, scale(360.0) - centre))
+    assert calibration.shifts[Group.START][0] < 0.0 < calibration.shifts[Group(event.value)][0]
+    start, other = (calibration.interval(key, 1e8, EXACT).middle for key in keys)
+    assert (start, other) == pytest.approx((0.0, scale(360.0) - centre))
+
+
+def test_whose_start_it_is() -> None:
+    assert start_event(has_run=False, wait_seconds=0.0) is Event.SUBMISSION
+    assert start_event(has_run=False, wait_seconds=3600.0) is Event.START
+    assert start_event(has_run=True, wait_seconds=0.0) is Event.RESTART
 
 
 def a_week(days: int) -> Arrivals:
@@ -510,7 +518,7 @@ def test_the_hours_survive_a_restart() -> None:
 def test_the_prior_has_every_family() -> None:
     for policy in ("hops", "slurm", "srtf"):
         prior = prior_of(traits_of(policy))
-        assert {key[0] for key in prior} == {"start", "restart", "end"}
+        assert {key[0] for key in prior} == set(Event)
         assert all(list(values) == sorted(values) for values in prior.values())
 
 
