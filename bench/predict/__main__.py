@@ -2,7 +2,7 @@
 
     python -m bench.predict [--philly FILE] [--sia DIR] [--shockwave DIR --speeds FILE]
         [--only TEXT ...] [--record | --no-run] [--workers N]
-    python -m bench.predict --learn steady|elastic [--number N ...]
+    python -m bench.predict --learn steady|elastic [--event EVENT ...] [--number N ...]
         # writes hopsd/predict/prior.json
 
 Folders are those of ``bench.rivals``. Prints, for each trace, policy and kind: predictions, how
@@ -69,16 +69,23 @@ RATIO_SECONDS = 60.0
 LOADS = (100, 150, 250)
 AHEADS = (60.0, 600.0, 3600.0, 6 * 3600.0)
 FAMILIES = ("steady", "elastic")
+EVENTS = tuple(event.value for event in Event)
 
 
-def learn(family: str, numbers: Sequence[int], workers: int) -> None:
-    """Write the family's prior, of those of the numbered works that are its; the others stay."""
+def learn(family: str, events: Sequence[str], numbers: Sequence[int], workers: int) -> None:
+    """Write the family's prior of the events, of those of the numbered works that are its; the
+    others stay.
+    """
     with ProcessPoolExecutor(workers) as pool:
         all_cases = map(to_learn, numbers)
         cases = [case for case in all_cases if family_of(traits_of(case.policy)) == family]
         residuals = [residual for part in pool.map(_residuals, cases) for residual in part]
-    shipped_prior = json.loads(PRIOR.read_text())
-    PRIOR.write_text(json.dumps(shipped_prior | learn_prior(residuals), indent=0) + "\n")
+    prior = json.loads(PRIOR.read_text())
+    learned = learn_prior(residuals)[family]
+    old = {name: of for name, of in prior[family].items() if name.split("/")[0] not in events}
+    new = {name: of for name, of in learned.items() if name.split("/")[0] in events}
+    prior[family] = dict(sorted((old | new).items()))
+    PRIOR.write_text(json.dumps(prior, indent=0) + "\n")
 
 
 def _residuals(case: Case) -> list[Residual]:
@@ -328,6 +335,9 @@ EXISTING_FOLDER = click.Path(exists=True, path_type=Path)
 @click.option("--record", is_flag=True, help="Play what is missing, and predict nothing.")
 @click.option("--no-run", is_flag=True, help="Of the traces that are kept alone.")
 @click.option("--learn", "family", type=click.Choice(FAMILIES), help="Write the prior instead.")
+@click.option(
+    "--event", "events", type=click.Choice(EVENTS), multiple=True, default=EVENTS, help="To learn."
+)
 @click.option("--number", "numbers", type=int, multiple=True, default=range(50), help="To learn.")
 @click.option("--workers", type=click.IntRange(min=1), default=1, help="Processes.")
 def main(
@@ -339,11 +349,12 @@ def main(
     record: bool,
     no_run: bool,
     family: str | None,
+    events: Sequence[str],
     numbers: Sequence[int],
     workers: int,
 ) -> None:
     if family is not None:
-        learn(family, numbers, workers)
+        learn(family, events, numbers, workers)
         return
     all_works = list(works(Folders(philly, sia, shockwave, speeds)))
     cases = [

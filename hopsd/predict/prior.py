@@ -70,14 +70,19 @@ class Residual:
 
 
 def learn_prior(residuals: Iterable[Residual]) -> dict[str, dict[str, list[float]]]:
-    """The contents of ``prior.json``, for the families that occur."""
+    """The contents of ``prior.json``, for the families that occur.
+
+    What was said at submission counts among starts, too: most works have few jobs that wait for
+    long.
+    """
     by_class: dict[str, dict[Class, list[tuple[float, float]]]] = {}
     for residual in residuals:
         classes = by_class.setdefault(family_of(residual.traits), {})
-        for depth in range(len(residual.of_class), 1, -1):
-            classes.setdefault(residual.of_class[:depth], []).append(
-                (residual.value, residual.weight)
-            )
+        event, *parts = residual.of_class
+        for counted in (event, Event.START.value) if event == Event.SUBMISSION else (event,):
+            key = (counted, *parts)
+            for depth in range(len(key), 1, -1):
+                classes.setdefault(key[:depth], []).append((residual.value, residual.weight))
     shares = tuple(((np.arange(POINTS) + 0.5) / POINTS).tolist())
     document: dict[str, Any] = {}
     for family, classes in sorted(by_class.items()):

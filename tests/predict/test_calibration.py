@@ -526,3 +526,9 @@ def test_a_prior_is_made_of_classes_with_enough_residuals() -> None:
     prior = learn_prior(Residual(traits_of("hops"), CLASS, i / 100.0) for i in range(100))
     assert set(prior["elastic"]) == {"start/2", "start/2/1", "start/2/1/samples"}
     assert not learn_prior([Residual(traits_of("hops"), CLASS, 1.0)])["elastic"]
+
+
+def test_what_was_said_at_submission_counts_among_the_starts_of_a_prior() -> None:
+    said = ("submission", *CLASS[1:])
+    prior = learn_prior(Residual(traits_of("hops"), said, i / 100.0) for i in range(100))["elastic"]
+    assert prior["start/2/1"] == prior["submission/2/1"]
