@@ -2,7 +2,7 @@
 
     python -m bench.predict [--philly FILE] [--sia DIR] [--shockwave DIR --speeds FILE]
         [--only TEXT ...] [--record | --no-run] [--workers N]
-    python -m bench.predict --learn steady|elastic [--number N ...]
+    python -m bench.predict --learn steady|elastic [--event EVENT ...] [--number N ...]
         # writes hopsd/predict/prior.json
 
 Folders are those of ``bench.rivals``. Prints, for each trace, policy and kind: predictions, how
@@ -39,7 +39,7 @@ from bench.predict.replay import Case, Replay, load_or_record, playouts_of, repl
 from bench.predict.works import Folders, to_learn, works
 from bench.result_file import write_result
 from hopsd.model.arrays import Floats
-from hopsd.predict.calibration import Kind, scale
+from hopsd.predict.calibration import Event, Kind
 from hopsd.predict.predictor import AHEAD_SECONDS, PLAYOUTS, Predictor
 from hopsd.predict.prior import FILE, Residual, family_of, learn_prior
 from hopsd.predict.traits import traits_of
@@ -69,32 +69,32 @@ RATIO_SECONDS = 60.0
 LOADS = (100, 150, 250)
 AHEADS = (60.0, 600.0, 3600.0, 6 * 3600.0)
 FAMILIES = ("steady", "elastic")
+EVENTS = tuple(event.value for event in Event)
 
 
-def learn(family: str, numbers: Sequence[int], workers: int) -> None:
-    """Write the family's prior, of those of the numbered works that are its; the others stay."""
+def learn(family: str, events: Sequence[str], numbers: Sequence[int], workers: int) -> None:
+    """Write the family's prior of the events, of those of the numbered works that are its; the
+    others stay.
+    """
     with ProcessPoolExecutor(workers) as pool:
         all_cases = map(to_learn, numbers)
         cases = [case for case in all_cases if family_of(traits_of(case.policy)) == family]
         residuals = [residual for part in pool.map(_residuals, cases) for residual in part]
-    shipped_prior = json.loads(PRIOR.read_text())
-    PRIOR.write_text(json.dumps(shipped_prior | learn_prior(residuals), indent=0) + "\n")
+    prior = json.loads(PRIOR.read_text())
+    learned = learn_prior(residuals)[family]
+    old = {name: of for name, of in prior[family].items() if name.split("/")[0] not in events}
+    new = {name: of for name, of in learned.items() if name.split("/")[0] in events}
+    prior[family] = dict(sorted((old | new).items()))
+    PRIOR.write_text(json.dumps(prior, indent=0) + "\n")
 
 
 def _residuals(case: Case) -> list[Residual]:
     """Of one work to learn from."""
-    result = replay_case(case)
-    true = true_of(result)
     traits = traits_of(case.policy)
     return [
-        Residual(
-            traits,
-            p.of_class,
-            scale(true[p.job, p.kind] - p.at) - p.forecast.centre,
-            p.forecast.weight,
-        )
-        for p in result.predictions
-        if p.forecast is not None and p.forecast.weight > 0.0 and (p.job, p.kind) in true
+        Residual(traits, p.of_class, p.forecast.outcome - p.forecast.centre, p.forecast.weight)
+        for p in replay_case(case).predictions
+        if p.forecast is not None and p.forecast.weight > 0.0 and p.forecast.outcome is not None
     ]
 
 
@@ -115,7 +115,7 @@ def rows_that_came(replay_of_case: Replay, kind: Kind) -> Floats:
     rows: list[Row] = []
     jobs_seen = set()
     for p in replay_of_case.predictions:
-        if p.kind is kind and (p.job, kind) in true:
+        if p.kind is kind and p.of_class[0] != Event.RESTART and (p.job, kind) in true:
             rival_prediction = rival.get((p.job, p.at), np.nan)
             load, first = replay_of_case.playouts.load.get(p.at, 0), float(p.job not in jobs_seen)
             actual_time, certain = true[p.job, kind], float(p.certain)
@@ -335,6 +335,9 @@ EXISTING_FOLDER = click.Path(exists=True, path_type=Path)
 @click.option("--record", is_flag=True, help="Play what is missing, and predict nothing.")
 @click.option("--no-run", is_flag=True, help="Of the traces that are kept alone.")
 @click.option("--learn", "family", type=click.Choice(FAMILIES), help="Write the prior instead.")
+@click.option(
+    "--event", "events", type=click.Choice(EVENTS), multiple=True, default=EVENTS, help="To learn."
+)
 @click.option("--number", "numbers", type=int, multiple=True, default=range(50), help="To learn.")
 @click.option("--workers", type=click.IntRange(min=1), default=1, help="Processes.")
 def main(
@@ -346,11 +349,12 @@ def main(
     record: bool,
     no_run: bool,
     family: str | None,
+    events: Sequence[str],
     numbers: Sequence[int],
     workers: int,
 ) -> None:
     if family is not None:
-        learn(family, numbers, workers)
+        learn(family, events, numbers, workers)
         return
     all_works = list(works(Folders(philly, sia, shockwave, speeds)))
     cases = [

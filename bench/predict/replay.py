@@ -104,7 +104,7 @@ class Playouts:
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """What was predicted, and what came true."""
+    """What was predicted, restarts included, and what came true."""
 
     case: Case
     predictions: Sequence[Prediction]
@@ -240,24 +240,17 @@ def replay(case: Case, recording: Recording, playouts: Playouts) -> Replay:
     )
     began = perf_counter()
     predictions: list[Prediction] = []
-    running: set[JobId] = set()
     for event in recording.events:
         if isinstance(event, Question):
             if event.job is not None:
                 prediction = predictor.start_of(event.situation, event.job)
                 predictions += [prediction] if prediction is not None else []
             else:
-                predictions += [
-                    p
-                    for p in predictor.all_of(event.situation)
-                    if p.kind is Kind.END or p.job not in running
-                ]
+                predictions += predictor.all_of(event.situation)
         elif event.kind is None:
             predictor.arrivals.note(event.time)
         else:
             predictor.resolve(event.job, event.kind, event.time)
-            if event.kind is Kind.START:
-                running.add(event.job)
     return Replay(case, predictions, recording.outcomes, playouts, perf_counter() - began)
 
 

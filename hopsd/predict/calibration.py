@@ -89,7 +89,25 @@ class Kind(StrEnum):
     END = "end"
 
 
-_KINDS = frozenset(kind.value for kind in Kind)
+class Event(StrEnum):
+    """What is learnt from apart: the start of a job that was just submitted, of one that has waited
+    for a while, and of one that has run before; the end.
+
+    Of those that have waited, jobs that wait for long are predicted most often. Policies that stop
+    jobs stop many for a round or two.
+    """
+
+    SUBMISSION = "submission"
+    START = "start"
+    RESTART = "restart"
+    END = "end"
+
+
+def start_event(*, has_run: bool, wait_seconds: float) -> Event:
+    """Of a waiting job. ``wait_seconds``: so far."""
+    if has_run:
+        return Event.RESTART
+    return Event.SUBMISSION if wait_seconds < MIN_DISTANCE_SECONDS else Event.START
 
 
 class Group(StrEnum):
@@ -97,22 +115,23 @@ class Group(StrEnum):
     when expected.
     """
 
+    SUBMISSION = "submission"
     START = "start"
+    RESTART = "restart"
     END = "end"
+    SURE_SUBMISSION = "sure submission"
     SURE_START = "sure start"
+    SURE_RESTART = "sure restart"
     SURE_END = "sure end"
 
 
-_GROUPS = {
-    (Kind.START, False): Group.START,
-    (Kind.END, False): Group.END,
-    (Kind.START, True): Group.SURE_START,
-    (Kind.END, True): Group.SURE_END,
-}
+def _group_of(key: Class, *, sure: bool) -> Group:
+    return Group(f"sure {key[0]}" if sure else key[0])
+
 
 Class = tuple[str, ...]
-"""Kind, time ahead, spread of the playouts, knowledge, of starts the sort of job: from the coarsest
-to the finest.
+""":class:`Event`, time ahead, spread of the playouts, knowledge, of starts the sort of
+job: from the coarsest to the finest.
 """
 
 
@@ -127,7 +146,7 @@ def unscale(value: float) -> float:
 
 
 def class_of(
-    kind: Kind,
+    event: Event,
     seconds_ahead: float,
     width: float,
     source: Source,
@@ -142,7 +161,7 @@ def class_of(
     horizon = sum(seconds_ahead > bound for bound in bounds)
     spread = sum(width > bound for bound in (0.02, 0.4, 1.0))
     sorts = (sort,) if sort else ()
-    return kind.value, str(horizon), str(spread), source.value, *sorts
+    return event.value, str(horizon), str(spread), source.value, *sorts
 
 
 def sort_of(*, wide: bool, wait_seconds: float, seconds_ahead: float) -> str:
@@ -361,7 +380,7 @@ class Calibration:
     _judged_weights: dict[Group, deque[float]] = field(
         default_factory=lambda: {group: deque(maxlen=JUDGED_MAX) for group in Group}
     )
-    _deadlines: list[tuple[float, int, bool, Forecast]] = field(default_factory=list)
+    _deadlines: list[tuple[float, int, bool, Group, Forecast]] = field(default_factory=list)
     _forecast_count: int = 0
 
     def begin(self, now: float) -> None:
@@ -380,15 +399,14 @@ class Calibration:
         its own. ``margin``: outcomes so close to the middle came when expected.
         """
         curve = self._curve(key, now, playout_residuals)
-        kind = Kind(key[0])
-        unsure = UNSURE if kind is Kind.START else 0.0
+        unsure = 0.0 if key[0] == Event.END else UNSURE
         least, most = curve.quantile(0.5 - unsure), curve.quantile(0.5 + unsure)
         middle = min(max(0.0, least), most)
         margin += 1e-9
         below, above = curve.below(middle - margin), curve.above(middle + margin)
         tails = split_tails(below, above)
         sure = below + above <= 2.0 * TAIL
-        first, last = self.shifts[_GROUPS[kind, sure]]
+        first, last = self.shifts[_group_of(key, sure=sure)]
         low = end_at(curve, middle, tails[0], first, -1)
         return Interval(low, middle, end_at(curve, middle, tails[1], last, 1), tails, sure)
 
@@ -463,9 +481,11 @@ class Calibration:
             self._queue.count += 1
             forecast.queue = self._queue
         self._forecast_count += 1
+        group = _group_of(finest, sure=forecast.sure)
         for is_high_end, end in ((False, forecast.low), (True, forecast.high)):
             deadline = forecast.time + unscale(end) + is_high_end
-            heappush(self._deadlines, (deadline, self._forecast_count, is_high_end, forecast))
+            number = self._forecast_count
+            heappush(self._deadlines, (deadline, number, is_high_end, group, forecast))
         return True
 
     def resolve(self, forecast: Forecast, time: float) -> None:
@@ -476,11 +496,11 @@ class Calibration:
         """The event will never happen."""
         forecast.drop()
 
-    def _judge(self, is_high_end: bool, forecast: Forecast) -> None:
-        """One end has passed, the high one if ``late``: move it."""
+    def _judge(self, is_high_end: bool, group: Group, forecast: Forecast) -> None:
+        """One end has passed, the high one if ``is_high_end``: move those of the group."""
         if (weight := forecast.move) <= 0.0:
             return
-        group, true = _GROUPS[forecast.kind, forecast.sure], forecast.outcome
+        true = forecast.outcome
         if is_high_end:
             wrong = true is None or true > forecast.high + 1e-9
         else:
@@ -510,7 +530,7 @@ class Calibration:
                 self.shifts[Group(group)] = ends[0], ends[1]
         for name, outcomes in dict(state.get("outcomes", {})).items():
             key = tuple(str(name).split("/"))
-            if key[0] in _KINDS and isinstance(outcomes, list):
+            if key[0] in set(Event) and isinstance(outcomes, list):
                 history = self._histories.setdefault(key, History())
                 for row in outcomes:
                     if _are_within(row, -50.0, 50.0) and 0.0 <= row[1] <= 1.0:

@@ -20,6 +20,7 @@ from hopsd.core.queue.run_time import Expectation
 from hopsd.model.allocation import Allocation
 from hopsd.model.history import JobRecord
 from hopsd.model.ids import JobId
+from hopsd.model.job import Job
 from hopsd.model.plan import PriorityName, Snapshot
 from hopsd.model.step import OutcomeStatus, StepKind, StepOutcome
 from hopsd.predict.calibration import Kind
@@ -119,7 +120,7 @@ class Outlook:
         self._state: Document = self._predictor.as_dict()
         self._latest: dict[JobId, Prediction] = {}
         self._first: dict[tuple[JobId, Kind], Prediction] = {}
-        self._present: dict[JobId, bool] = {}
+        self._present: dict[JobId, Job] = {}
         self._errors = Errors()
         self._next: RoundReport | None = None
         self._situation: Situation | None = None
@@ -222,14 +223,17 @@ class Outlook:
 
     def _learn(self, result: RoundReport, snapshot: Snapshot) -> None:
         """Resolve what happened since the last set; a job without a record was cancelled."""
-        present = {job.id: bool(job.running) for job in snapshot.jobs}
-        for job, ran in self._present.items():
+        present = {job.id: job for job in snapshot.jobs}
+        for job, old in self._present.items():
             record = result.records.get(job)
             if job in present:
-                if present[job] and not ran:
+                if present[job].running and not old.running:
                     start = record.allocation_since if record is not None else None
                     self._resolve(job, Kind.START, start or snapshot.now)
             elif record is not None and record.end is not None and _is_completed(record):
+                if not old.running:  # it started, too
+                    start = record.end - (record.run_seconds - old.run_seconds)
+                    self._resolve(job, Kind.START, start)
                 self._resolve(job, Kind.END, record.end)
             else:
                 self._predictor.forget(job)

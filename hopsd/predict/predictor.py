@@ -17,11 +17,13 @@ from hopsd.predict.calibration import (
     UNIT_SECONDS,
     Calibration,
     Class,
+    Event,
     Forecast,
     Kind,
     class_of,
     scale,
     sort_of,
+    start_event,
     unscale,
 )
 from hopsd.predict.limit_share import LimitShares
@@ -202,14 +204,14 @@ class Predictor:
         if (times >= HORIZON_SECONDS).mean() > BEYOND_HORIZON_MAX:
             return None
         low, mid, high = np.quantile(times, (0.1, 0.5, 0.9)).tolist()
-        sort = ""
+        event, sort = Event.END, ""
         if kind is Kind.START:
+            wait_seconds = float(situation.waiting_time[index])
+            event = start_event(has_run=bool(situation.started[index]), wait_seconds=wait_seconds)
             wide = situation.counts[index, 0] > max(node.gpus for node in situation.nodes)
-            sort = sort_of(
-                wide=wide, wait_seconds=float(situation.waiting_time[index]), seconds_ahead=mid
-            )
+            sort = sort_of(wide=wide, wait_seconds=wait_seconds, seconds_ahead=mid)
         key = class_of(
-            kind,
+            event,
             mid,
             scale(high) - scale(low),
             situation.sources[index],

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from hopsd.predict.calibration import Class, kaplan_meier
+from hopsd.predict.calibration import Class, Event, kaplan_meier
 from hopsd.predict.traits import Traits
 
 FILE = "prior.json"
@@ -34,8 +34,16 @@ def family_of(traits: Traits) -> str:
 
 
 def prior_of(traits: Traits) -> Mapping[Class, Sequence[float]]:
-    """The shipped residuals of the policy's family."""
-    return _read_file().get(family_of(traits), {})
+    """The shipped residuals of the policy's family; of events without any, those of starts."""
+    classes = _read_file().get(family_of(traits), {})
+    known = {key[0] for key in classes}
+    return classes | {
+        (event.value, *key[1:]): of
+        for event in (Event.SUBMISSION, Event.RESTART)
+        if event not in known
+        for key, of in classes.items()
+        if key[0] == Event.START
+    }
 
 
 @cache
@@ -62,14 +70,19 @@ class Residual:
 
 
 def learn_prior(residuals: Iterable[Residual]) -> dict[str, dict[str, list[float]]]:
-    """The contents of ``prior.json``, for the families that occur."""
+    """The contents of ``prior.json``, for the families that occur.
+
+    What was said at submission counts among starts, too: most works have few jobs that wait for
+    long.
+    """
     by_class: dict[str, dict[Class, list[tuple[float, float]]]] = {}
     for residual in residuals:
         classes = by_class.setdefault(family_of(residual.traits), {})
-        for depth in range(len(residual.of_class), 1, -1):
-            classes.setdefault(residual.of_class[:depth], []).append(
-                (residual.value, residual.weight)
-            )
+        event, *parts = residual.of_class
+        for counted in (event, Event.START.value) if event == Event.SUBMISSION else (event,):
+            key = (counted, *parts)
+            for depth in range(len(key), 1, -1):
+                classes.setdefault(key[:depth], []).append((residual.value, residual.weight))
     shares = tuple(((np.arange(POINTS) + 0.5) / POINTS).tolist())
     document: dict[str, Any] = {}
     for family, classes in sorted(by_class.items()):

@@ -17,21 +17,26 @@ from hopsd.predict.calibration import (
     SHIFT_MAX,
     Calibration,
     Class,
+    Event,
     Forecast,
     Group,
     History,
     Kind,
+    class_of,
     kaplan_meier,
     scale,
     sort_of,
     split_tails,
+    start_event,
     unscale,
 )
 from hopsd.predict.limit_share import USUAL_SHARE, LimitShares
 from hopsd.predict.prior import Residual, learn_prior, prior_of
+from hopsd.predict.situation import Source
 from hopsd.predict.traits import traits_of
 
 CLASS: Class = ("start", "2", "1", "samples")
+END_CLASS: Class = ("end", *CLASS[1:])
 EXACT = np.zeros(16)
 
 
@@ -111,7 +116,7 @@ def test_what_is_overdue_counts_as_late_at_once() -> None:
     calibration = Calibration()
     calibration.begin(0.0)
     overdue_forecast = Forecast(Kind.END, 0.0, scale(600.0), scale(500.0), scale(700.0))
-    calibration.record(CLASS, overdue_forecast)
+    calibration.record(END_CLASS, overdue_forecast)
     calibration.begin(600.0)
     assert calibration.shifts[Group.END][1] == 0.0
     calibration.begin(800.0)
@@ -160,7 +165,7 @@ def test_each_end_is_judged_when_it_has_passed() -> None:
     calibration = Calibration()
     calibration.begin(0.0)
     right = Forecast(Kind.END, 0.0, scale(600.0), scale(500.0), scale(700.0))
-    calibration.record(CLASS, right)
+    calibration.record(END_CLASS, right)
     calibration.resolve(right, 550.0)
     tail_flags = []
     for now in (490.0, 690.0, 710.0):
@@ -329,7 +334,7 @@ def test_shifts_stay_within_bounds() -> None:
     for low, bound in ((0.0, -SHIFT_MAX), (5.0, SHIFT_MAX)):
         for i in range(300):
             forecast = Forecast(Kind.END, 1e6 * i, 1.0, low, 9.0)
-            calibration.record(CLASS, forecast)
+            calibration.record(END_CLASS, forecast)
             calibration.resolve(forecast, forecast.time + 10.0)
             calibration.begin(forecast.time + 9e5)
         assert calibration.shifts[Group.END][0] == bound
@@ -423,6 +428,34 @@ def test_sorts_of_waiting_jobs() -> None:
     assert sort_of(wide=True, wait_seconds=30.0, seconds_ahead=20.0) == "wide overdue"
 
 
+@pytest.mark.parametrize("event", [Event.SUBMISSION, Event.RESTART])
+def test_starts_of_three_kinds_are_learnt_from_apart(event: Event) -> None:
+    """Of one kind all come soon; starts of jobs that have waited come when expected."""
+    keys = [
+        class_of(of, 3600.0, 0.1, Source.SAMPLES, 60.0, 360.0, "narrow")
+        for of in (Event.START, event)
+    ]
+    calibration = Calibration()
+    centre = scale(3600.0)
+    for i in range(100):
+        at = 1e5 * i
+        calibration.begin(at)
+        for key, seconds in zip(keys, (3600.0, 360.0), strict=True):
+            forecast = Forecast(Kind.START, at, centre, centre - 0.1, centre + 0.1)
+            calibration.record(key, forecast)
+            calibration.resolve(forecast, at + seconds)
+    calibration.begin(1e8)
+    assert calibration.shifts[Group.START][0] < 0.0 < calibration.shifts[Group(event.value)][0]
+    start, other = (calibration.interval(key, 1e8, EXACT).middle for key in keys)
+    assert (start, other) == pytest.approx((0.0, scale(360.0) - centre))
+
+
+def test_whose_start_it_is() -> None:
+    assert start_event(has_run=False, wait_seconds=0.0) is Event.SUBMISSION
+    assert start_event(has_run=False, wait_seconds=3600.0) is Event.START
+    assert start_event(has_run=True, wait_seconds=0.0) is Event.RESTART
+
+
 def a_week(days: int) -> Arrivals:
     """Each day 40 jobs between 9 and 10, and one in every other hour."""
     arrivals = Arrivals()
@@ -485,7 +518,7 @@ def test_the_hours_survive_a_restart() -> None:
 def test_the_prior_has_every_family() -> None:
     for policy in ("hops", "slurm", "srtf"):
         prior = prior_of(traits_of(policy))
-        assert {key[0] for key in prior} == {"start", "end"}
+        assert {key[0] for key in prior} == set(Event)
         assert all(list(values) == sorted(values) for values in prior.values())
 
 
@@ -493,3 +526,9 @@ def test_a_prior_is_made_of_classes_with_enough_residuals() -> None:
     prior = learn_prior(Residual(traits_of("hops"), CLASS, i / 100.0) for i in range(100))
     assert set(prior["elastic"]) == {"start/2", "start/2/1", "start/2/1/samples"}
     assert not learn_prior([Residual(traits_of("hops"), CLASS, 1.0)])["elastic"]
+
+
+def test_what_was_said_at_submission_counts_among_the_starts_of_a_prior() -> None:
+    said = ("submission", *CLASS[1:])
+    prior = learn_prior(Residual(traits_of("hops"), said, i / 100.0) for i in range(100))["elastic"]
+    assert prior["start/2/1"] == prior["submission/2/1"]

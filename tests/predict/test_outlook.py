@@ -101,6 +101,19 @@ def test_errors_are_counted_when_predictions_come_true() -> None:
     assert starts["seconds"] == pytest.approx(50.0, abs=6.0)
 
 
+def test_a_job_that_ran_between_two_sets_has_started() -> None:
+    predictions = outlook()
+    short = job("1", 20.0, 4)
+    predictions.predict(round_report(100.0, job("2", 500.0, 4, runs=True), short))
+    ended = replace(record(short, 700.0, end=690.0), run_seconds=25.0)
+    predictions.predict(round_report(700.0, ended_records=(ended,)))
+    document = predictions.document
+    assert document is not None
+    starts = document["errors"]["start"]
+    assert sum(starts["counts"]) == 1
+    assert starts["seconds"] == pytest.approx(65.0, abs=6.0)  # 665 s, in place of 600 s
+
+
 def test_a_cancelled_job_is_no_outcome() -> None:
     predictions = outlook()
     predictions.predict(round_report(100.0, job("1", 500.0, 4, runs=True)))

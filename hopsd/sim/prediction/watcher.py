@@ -35,7 +35,7 @@ class Watcher:
     predictions: list[Prediction] = field(default_factory=list)
     _read_count: int = 0
     _known_jobs: set[JobId] = field(default_factory=set)
-    _running_jobs: set[JobId] = field(default_factory=set)
+    _started_jobs: set[JobId] = field(default_factory=set)
 
     def arrivals(
         self,
@@ -69,7 +69,7 @@ class Watcher:
         self._add(
             p
             for p in self.predictor.all_of(situation)
-            if p.kind is Kind.END or p.job not in self._running_jobs
+            if p.kind is Kind.END or p.job not in self._started_jobs
         )
 
     def _add(self, predictions: Iterable[Prediction | None]) -> None:
@@ -83,8 +83,8 @@ class Watcher:
         ):
             change = port.changes[self._read_count]
             self._read_count += 1
-            if change.placement and change.job not in self._running_jobs:
-                self._running_jobs.add(change.job)
+            if change.placement:  # also of jobs that had been stopped: they were waiting, too
+                self._started_jobs.add(change.job)
                 self.predictor.resolve(change.job, Kind.START, change.time)
             elif not change.placement and change.job not in unfinished_jobs:
                 self.predictor.resolve(change.job, Kind.END, change.time)
