@@ -13,7 +13,15 @@ from typing import Any
 import torch
 from hops_profiler.timing.batch import samples_given, samples_of
 from hops_profiler.timing.handlers import raised_by_one
-from hops_profiler.timing.passes import DEPTH, MAX_CALLS, Batch, Call, Calls, tensors_in
+from hops_profiler.timing.passes import (
+    DEPTH,
+    MAX_CALLS,
+    Batch,
+    Call,
+    Calls,
+    rows_of_layers,
+    tensors_in,
+)
 
 # True while torch.compile traces our hooks into the user's graph: they must vanish there, since a
 # clock cannot be compiled and fullgraph=True would refuse the user's code. Absent before 2.3.
@@ -33,6 +41,8 @@ class Inputs:
     If something is compiled, only calls of compiled objects are inspected at first: torch.compile
     may be tracing a module's own call, and would compile our hook into it. If no compiled object
     begins a graph, they are helpers of an eager model, and the next inspection is of modules.
+
+    Where no module was ever called, the layers in the graph show the batch.
     """
 
     def __init__(self) -> None:
@@ -41,6 +51,7 @@ class Inputs:
         self._compiles = False
         self._compiled_model = False
         self._has_batch = False  # a backward pass was inspected since something was compiled
+        self._has_call = False  # ever
         self._owners: list[Any] = []
         self._hooks: dict[Any, tuple[Any, Any]] = {}  # by class: our call and the original
         self._thread = 0
@@ -171,6 +182,7 @@ class Inputs:
     def _observe(self, function: Any, module: Any, args: Any, kwargs: Any) -> Any:
         if get_ident() != self._thread:
             return function(*args, **kwargs)
+        self._has_call = True
         if not (torch.is_grad_enabled() or self._in_function):
             return self._observe_graphless(function, args, kwargs)
         if type(module).__name__ == "OptimizedModule":
@@ -253,6 +265,8 @@ class Inputs:
         begin, batch = perf_counter(), Batch()
         try:
             batch = self._calls.take(roots, gradients, self._graphless)
+            if not (self._has_call or self._compiles or self._other_rows):
+                batch.samples = rows_of_layers(roots)
         except Exception as error:  # then the batch size is unknown
             if raised_by_one(error):
                 raise
@@ -294,6 +308,7 @@ class Inputs:
                     _is_parameter(tensor) and not isinstance(tensor, torch.nn.Parameter)
                     for tensor in tensors
                 )
+                self._call.depends = _within_graph(tensors)
             elif self._call is not None and args:
                 self._note_layer(self._call, self._sequence, module, args[0])
         except Exception as error:  # then the batch size is unknown

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from math import sqrt
 
+from hops_profiler.timing.loss_rows import LossRows
 from hops_profiler.timing.series import Series
 
 TYPE_CHECKING = False
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
         samples: int
         rows: int
         outputs: int
+        loss_rows: int
         axes: set[int]
         unclear: bool
         adds_calls: bool
@@ -42,8 +44,9 @@ class SampleCounter:
     previous iteration read a batch from a loader. ``ranks``: of how many this rank may read the
     batches. ``share``: among so many ranks it was seen to distribute them. ``factor``: samples
     trained on for each one read. ``unclear``: no loader is read, and what modules are given does
-    not show the samples. ``varies``: it is not the same in all iterations. ``is_stage``: a backward
-    pass began with gradients from elsewhere, or led to some.
+    not show the samples; or those of several loaders lead to steps of several optimizers.
+    ``varies``: it is not the same in all iterations. ``is_stage``: a backward pass began with
+    gradients from elsewhere, or led to some.
     """
 
     def __init__(self, warmup: WarmUp) -> None:
@@ -54,6 +57,7 @@ class SampleCounter:
         self._adds_calls = self._repeats_rows = False
         self.last_batch = 0
         self._inspections = Series()  # samples of the inspected iterations
+        self._loss = LossRows()
         self._input = self._pass_input = 0.0
         self._previous_factor = 0.0
         self._prefetch: int | None = None  # samples of a batch read for the next iteration
@@ -66,6 +70,9 @@ class SampleCounter:
         self._loader_is_empty = self._mixes_sizes = False
         self._rows = self._outputs = 0
         self._earlier_samples = 0.0  # of passes that led to other optimizers' steps
+        self._earlier_steps = 0  # with passes of their own
+        self._passes = self._switches = 0
+        self._misses_pass = False
         self._axes: set[int] = set()
         self._new_passes: tuple[int, float] = _NO_PASSES  # since the last step
         self._step_passes: tuple[int, float] = _NO_PASSES  # that led to the last step
@@ -74,6 +81,11 @@ class SampleCounter:
     def is_even(self) -> bool:
         """True if each iteration so far trains on the batches that were read for it."""
         return self._prefetch is None and self.share == 1
+
+    @property
+    def shown_by_loss(self) -> bool:
+        """True if samples vary, no loader shows them, and the first axis of each loss does."""
+        return self.varies and not self.reads and self._loss.is_known
 
     def is_vague(self, iterations: int) -> bool:
         """True if the samples of ``iterations`` vary so much that the inspected ones do not show
@@ -102,6 +114,10 @@ class SampleCounter:
         self._smallest = min(samples, self._smallest or samples)
         self.last_batch = samples or self.last_batch
 
+    def switch_loader(self) -> None:
+        """The last batch came from another loader than the one before."""
+        self._switches += 1
+
     def end_loader(self) -> None:
         """The loader that was asked for a batch had none."""
         self._loader_is_empty = True
@@ -118,12 +134,20 @@ class SampleCounter:
         self._adds_calls |= batch.adds_calls
         self._repeats_rows |= batch.repeats_rows
         self._mixes_sizes |= self._adds_calls and self._repeats_rows
+        self._loss.learn(self._passes, batch.samples, batch.loss_rows)
+
+    def read_loss(self, rows: int) -> None:
+        """The loss of the backward pass that begins has so many ``rows``."""
+        samples = self._loss.samples(self._passes, rows)
+        self.has_inspection, self._pass_input = True, samples or 0
+        self._misses_pass |= samples is None
 
     def add_pass(self, *, in_step: bool) -> None:
         """A backward pass has ended. All passes ``in_step``, of a closure as LBFGS calls it, are
         over the same samples.
         """
         passes, samples = self._new_passes
+        self._passes += 1
         if in_step:
             self._new_passes = 1, max(samples, self._pass_input)
         else:
@@ -133,6 +157,7 @@ class SampleCounter:
     def begin_step(self) -> None:
         """The passes since the last step lead to the one that begins."""
         self._earlier_samples = max(self._earlier_samples, self._step_passes[1])
+        self._earlier_steps += self._step_passes[0] > 0
         self._step_passes, self._new_passes = self._new_passes, _NO_PASSES
 
     def attribute_prefetched_batch(self, regular: RegularIterations, passes: int) -> None:
@@ -156,13 +181,14 @@ class SampleCounter:
         now or last; else the batch that was read once, before the loop.
         """
         passes = max(self._step_passes[0], self._new_passes[0], iterations)
-        if self.has_inspection:
+        if self.has_inspection and not self._misses_pass:
             self._learn_input()
         self.reads = self.fetches > 0
         if not self.fetches:
             return (self._input or self.last_batch) * max(1, iterations), passes
         passes = min(passes, self.fetches)  # a GAN's two are over one batch
         if self.has_inspection:
+            self.unclear = self.unclear or self._is_shared_out()
             if self.ranks > 1:
                 # One rank may read for all of them, and hand out what it has read.
                 distributes = self._input * self.ranks == self.samples
@@ -180,6 +206,13 @@ class SampleCounter:
         self._input = samples
         self._inspections.add(samples)
         self.unclear = self.unclear or (self._mixes_sizes and not self.fetches)
+
+    def _is_shared_out(self) -> bool:
+        """Whether batches of several loaders lead to steps of several optimizers, none of which is
+        over all that was read.
+        """
+        most = max(self._earlier_samples, self._step_passes[1], self._new_passes[1])
+        return self._switches > 1 and self._earlier_steps > 0 and 0 < most < self.samples
 
     def _compare_with_input(self) -> None:
         """Set the ratio of samples trained on to samples read, once two inspections agree on it.

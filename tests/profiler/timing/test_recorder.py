@@ -366,6 +366,7 @@ class Batch:
     ) -> None:
         self.rows, self.outputs, self.axes = rows, outputs, axes
         self.samples, self.unclear = samples, unclear
+        self.loss_rows = samples
         self.adds_calls = self.repeats_rows = self.is_stage = False
         self.graphless: list[int] = []
 
