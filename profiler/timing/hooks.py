@@ -51,6 +51,9 @@ UNBATCHED_ITERATIONS = 14
 BATCH_STEPS = 64
 """Steps whose events are flushed together."""
 
+TENSOR = "_tensor.py"
+"""File of PyTorch's that defines a tensor's methods."""
+
 BATCH_SECONDS = 0.1
 """The first step after so long flushes, too."""
 
@@ -236,7 +239,8 @@ class Hooks:
                 roots = args[0] if args else kwargs.get("tensors")
                 if self._inputs.looking:
                     gradients = args[1] if len(args) > 1 else kwargs.get("grad_tensors")
-                    extend((inspect, self._inputs.take(roots, gradients)))
+                    place = _place(sys._getframe(1))
+                    extend((inspect, self._inputs.take(roots, gradients, place)))
                 self._note_loss(roots)
             extend((begin_backward, perf_counter()))
             try:
@@ -402,6 +406,13 @@ class Hooks:
             queue.due = perf_counter() + BATCH_SECONDS
         except Exception as error:
             self._fail(error)
+
+
+def _place(frame: FrameType) -> Any:
+    """The code that calls `backward` in ``frame``, or calls a tensor's, which does."""
+    while frame.f_back is not None and frame.f_code.co_filename.endswith(TENSOR):
+        frame = frame.f_back
+    return frame.f_code, frame.f_lasti
 
 
 def _params(optimizer: Any) -> int:

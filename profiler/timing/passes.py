@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import combinations, islice
 from math import prod
@@ -54,13 +53,14 @@ class Call:
     second axes, if these may be the batch's. ``nodes``: numbers of its outputs in the graph; None
     if unknown. ``unclear``: either of its input's first two axes may be the batch's.
     ``passes_back``: an input is no parameter and is to have a gradient. ``depends``: an input comes
-    out of a graph. ``source``: where its first input begins in memory. ``features``: lengths of the
-    axes after the first of what it returned.
+    out of a graph; ``is_made``: the first one is what another call returned. ``source``: where its
+    first input begins in memory, ``storage``: the memory's identity, None if unknown. ``features``:
+    lengths of the axes after the first of what it returned.
     """
 
     __slots__ = (
-        *("axes", "depends", "features", "module", "nodes", "outputs"),
-        *("passes_back", "rows", "source", "unclear"),
+        *("axes", "depends", "features", "is_made", "module", "nodes", "outputs"),
+        *("passes_back", "rows", "source", "storage", "unclear"),
     )
 
     def __init__(self, module: int, rows: int, axes: set[int], source: int = 0) -> None:
@@ -69,13 +69,14 @@ class Call:
         self.axes = axes
         self.source = source
         self.outputs = 0
-        self.unclear = self.passes_back = self.depends = False
+        self.storage: int | None = None
+        self.unclear = self.passes_back = self.depends = self.is_made = False
         self.features: set[int] = set()
         self.nodes: set[int] | None = None
 
     def add_result(self, result: Any) -> None:
         """Note what the call returned, while a graph is built."""
-        tensors = _tensors_returned(result)
+        tensors = tensors_returned(result)
         if isinstance(result, torch.Tensor) and result.dim():
             self.outputs = int(result.shape[0])
         self.features = {int(length) for tensor in tensors for length in tensor.shape[1:]}
@@ -95,7 +96,9 @@ class Batch:
     ``adds_calls``: its samples are calls of one row; ``repeats_rows``: a module was called several
     times with more rows. ``is_stage``: its gradients come from elsewhere, or go there.
     ``graphless``: rows of the calls without a graph before it. ``loss_rows``: see
-    :func:`rows_of_loss`.
+    :func:`rows_of_loss`. ``sources``: memory that its calls were given first. ``is_made``: all that
+    they were given comes from other calls. ``wants_gradient``: a call's input is to have one.
+    ``place``: the code that began the backward pass.
     """
 
     def __init__(
@@ -115,8 +118,12 @@ class Batch:
         self.loss_rows = loss_rows
         self.axes: set[int] = set()
         self._features: set[int] = set()
-        singles: Counter[int] = Counter()
+        self.sources: set[tuple[int, int]] = set()
+        self.place: Any = None
+        self.is_made = self.wants_gradient = False
+        singles: dict[int, list[Call]] = {}
         by_module: dict[int, list[Call]] = {}
+        fresh = False
         for call in calls:
             self.rows += call.rows
             self.outputs = max(self.outputs, call.outputs)
@@ -125,8 +132,13 @@ class Batch:
             self.samples = max(self.samples, call.rows)
             self.unclear |= call.unclear
             self.is_stage |= call.passes_back
+            self.wants_gradient |= call.passes_back
+            self.is_made |= call.is_made
+            fresh |= not (call.is_made or call.depends)
+            if call.storage is not None:
+                self.sources.add((call.storage, call.source))
             if call.rows == 1:
-                singles[call.module] += 1
+                singles.setdefault(call.module, []).append(call)
             elif call.rows > 1:
                 by_module.setdefault(call.module, []).append(call)
         repeats = list(by_module.values())
@@ -137,8 +149,10 @@ class Batch:
             if terms and self.samples > 1 and not selects:
                 self._compare_with_loss(terms, repeats)
         self.repeats_rows = any(len(calls) > 1 for calls in repeats) and not parts
-        self.adds_calls = max(singles.values(), default=0) > max(1, self.samples)
-        self.samples = max(self.samples, *singles.values(), 0)
+        self.is_made &= not fresh
+        steps = max((_steps_of(calls) for calls in singles.values()), default=0)
+        self.adds_calls = steps > max(1, self.samples)
+        self.samples = max(self.samples, steps)
 
     def _compare_with_loss(
         self, terms: Collection[tuple[int, ...]], repeats: Sequence[Sequence[Call]]
@@ -178,6 +192,16 @@ class Batch:
                 self.samples = n
             else:
                 self.unclear = True
+
+
+def _steps_of(calls: Sequence[Call]) -> int:
+    """Samples of a module's calls of one row each: an episode's steps; or one, if they are of a
+    sequence that was there before, as each is given what the one before returned, and parts of the
+    same tensor.
+    """
+    depend = sum(call.depends for call in calls) >= len(calls) - 1
+    storages = {call.storage for call in calls}
+    return 1 if depend and len(storages) == 1 and storages != {None} else len(calls)
 
 
 def _are_steps(calls: Sequence[Call]) -> bool:
@@ -245,12 +269,15 @@ class Calls:
         together (the points in an area and at its border, or two tasks); and the samples of all its
         calls, if each leads to terms of its own with an entry, or a few, for each of its rows.
 
-        Calls with as many rows as each other may be over what is real and what is made: they are
-        not unless gradients by the input are wanted, and these are the ``only`` calls of all.
+        What other calls made is no sample beside real ones, nor is what lies between both, for a
+        gradient. Calls with as many rows as each other may yet be over what is real and made: they
+        are not if gradients by the input are wanted, and these are the ``only`` calls of all.
         """
         by_module: dict[int, list[Call]] = {}
+        makes = any(call.is_made or call.depends for call in calls)
         for call in calls:
-            if call.rows > 1:
+            is_made = call.is_made or call.depends or (makes and call.passes_back)
+            if call.rows > 1 and not is_made:
                 by_module.setdefault(call.module, []).append(call)
         several = [own for own in by_module.values() if len({call.source for call in own}) > 1]
         if not several or not 1 < len(terms) <= MAX_PARTED_TERMS:
@@ -271,7 +298,7 @@ class Calls:
             ]
             parted |= any(apart)
             match = all(
-                shape[0] == call.rows and prod(shape[1:]) <= MAX_ENTRIES and not call.depends
+                shape[0] == call.rows and prod(shape[1:]) <= MAX_ENTRIES
                 for call in seen
                 for number in numbers_of[call]
                 for shape in shapes[number]
@@ -294,7 +321,7 @@ def tensors_in(value: Any, depth: int) -> Iterator[torch.Tensor]:
             yield from tensors_in(part, depth - 1)
 
 
-def _tensors_returned(result: Any) -> list[torch.Tensor]:
+def tensors_returned(result: Any) -> list[torch.Tensor]:
     """Tensors of a result, those in its objects' attributes included: distributions hold theirs so.
     The result may be a cycle, or large.
     """

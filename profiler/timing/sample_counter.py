@@ -11,7 +11,7 @@ from hops_profiler.timing.series import Series
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from typing import Protocol
+    from typing import Any, Protocol
 
     from hops_profiler.timing.regular import RegularIterations, WarmUp
 
@@ -28,6 +28,10 @@ if TYPE_CHECKING:
         repeats_rows: bool
         is_stage: bool
         graphless: Sequence[int]
+        sources: set[tuple[int, int]]
+        is_made: bool
+        wants_gradient: bool
+        place: Any
 
 
 MAX_SAMPLES_ERROR = 0.05
@@ -73,6 +77,7 @@ class SampleCounter:
         self._earlier_steps = 0  # with passes of their own
         self._passes = self._switches = 0
         self._misses_pass = False
+        self._forget_places()
         self._axes: set[int] = set()
         self._new_passes: tuple[int, float] = _NO_PASSES  # since the last step
         self._step_passes: tuple[int, float] = _NO_PASSES  # that led to the last step
@@ -124,7 +129,7 @@ class SampleCounter:
 
     def inspect(self, batch: Batch) -> None:
         """The backward pass that begins was seen to be over ``batch``."""
-        self.has_inspection, self._pass_input = True, batch.samples
+        self.has_inspection, self._pass_input = True, self._add_place(batch)
         self._mixes_sizes |= batch.unclear
         self._rows += batch.rows
         self._outputs += batch.outputs
@@ -134,7 +139,36 @@ class SampleCounter:
         self._adds_calls |= batch.adds_calls
         self._repeats_rows |= batch.repeats_rows
         self._mixes_sizes |= self._adds_calls and self._repeats_rows
-        self._loss.learn(self._passes, batch.samples, batch.loss_rows)
+        self._loss.learn(self._passes, self._pass_input, batch.loss_rows)
+
+    def _forget_places(self) -> None:
+        self._places: dict[Any, int] = {}  # of code: samples of its passes, since the last step
+        self._sources: set[tuple[int, int]] = set()
+        self._made = 0  # samples of passes over what other calls made
+
+    def _add_place(self, batch: Batch) -> int:
+        """Samples that the pass over ``batch`` adds to those of the step.
+
+        Passes that one place of the code begins accumulate a gradient. Those of several are terms
+        of a loss: over the same samples, if they are given the same memory; over none, if they are
+        given what a model made, beside real samples, or what lies between both. Else either may be,
+        where they are over equally many.
+        """
+        samples = batch.samples
+        if self.fetches or not samples:
+            return samples
+        others = [count for place, count in self._places.items() if place != batch.place]
+        if batch.is_made:
+            self._made += samples
+            return 0
+        if others:
+            known = bool(batch.sources) and batch.sources <= self._sources
+            if known or (self._made and batch.wants_gradient):
+                return 0
+            self._mixes_sizes |= samples in others
+        self._places[batch.place] = self._places.get(batch.place, 0) + samples
+        self._sources |= batch.sources
+        return samples
 
     def read_loss(self, rows: int) -> None:
         """The loss of the backward pass that begins has so many ``rows``."""
@@ -158,7 +192,10 @@ class SampleCounter:
         """The passes since the last step lead to the one that begins."""
         self._earlier_samples = max(self._earlier_samples, self._step_passes[1])
         self._earlier_steps += self._step_passes[0] > 0
-        self._step_passes, self._new_passes = self._new_passes, _NO_PASSES
+        passes, samples = self._new_passes
+        self._step_passes = passes, samples or self._made
+        self._new_passes = _NO_PASSES
+        self._forget_places()
 
     def attribute_prefetched_batch(self, regular: RegularIterations, passes: int) -> None:
         """Count a batch read ahead for the iteration that trained on it.

@@ -614,6 +614,95 @@ def frequent_acting():
         train(model(torch.randn(BATCH, 6)).pow(2).mean(), optimizer)
 
 
+def real_and_made_in_passes():
+    """As `real_and_made`, a pass for each."""
+    maker = torch.nn.Linear(2, 6)
+    model, optimizer = model_and_optimizer()
+    for _ in range(STEPS):
+        optimizer.zero_grad()
+        real, made = torch.randn(BATCH, 6), maker(torch.randn(BATCH, 2)).detach()
+        loss = -model(real).mean()
+        loss.backward()
+        model(made).mean().backward()
+        between = ((real + made) / 2).requires_grad_()
+        (slope,) = torch.autograd.grad(model(between).sum(), between, create_graph=True)
+        (slope.norm(dim=1) - 1).pow(2).mean().backward()
+        optimizer.step()
+        show(loss)
+
+
+def two_losses_of_the_same():
+    """An actor and a critic are given the same rows; each loss goes backward by itself."""
+    actor, critic = torch.nn.Linear(6, 2), torch.nn.Linear(6, 1)
+    optimizer = torch.optim.SGD([*actor.parameters(), *critic.parameters()], lr=0.01)
+    for _ in range(STEPS):
+        rows = torch.randn(BATCH, 6)
+        optimizer.zero_grad()
+        loss = actor(rows).pow(2).mean()
+        loss.backward()
+        critic(rows).pow(2).mean().backward()
+        optimizer.step()
+        show(loss)
+
+
+def two_losses_of_others():
+    """Two tasks, or two views of the same: nothing tells."""
+    model, optimizer = model_and_optimizer()
+    for _ in range(STEPS):
+        one, other = torch.randn(BATCH, 6), torch.randn(BATCH, 6)
+        optimizer.zero_grad()
+        loss = model(one).pow(2).mean()
+        loss.backward()
+        model(other).sin().mean().backward()
+        optimizer.step()
+        show(loss)
+
+
+def accumulated():
+    """Two passes of the same code lead to a step."""
+    model, optimizer = model_and_optimizer()
+    for _ in range(STEPS):
+        optimizer.zero_grad()
+        for _ in range(2):
+            loss = model(torch.randn(BATCH, 6)).pow(2).mean()
+            loss.backward()
+        optimizer.step()
+        show(loss)
+
+
+class Letters(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.table, self.memory = torch.nn.Embedding(9, 4), torch.nn.GRU(4, 4, 2)
+
+    def forward(self, letter, state):
+        return self.memory(self.table(letter.view(1, -1)), state)
+
+
+def letters_of_a_text():
+    """Each letter is a call, beside the state of two layers; a text is one sample."""
+    model = Letters()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    for _ in range(STEPS):
+        loss, state = 0, torch.zeros(2, 1, 4)
+        for letter in torch.randint(9, (5,)):
+            output, state = model(letter, state)
+            loss += output.pow(2).mean()
+        train(loss, optimizer)
+
+
+def acting_with_a_memory():
+    """Each step of an episode is a call, and what the model remembers goes on to the next."""
+    cell = torch.nn.GRUCell(6, 4)
+    optimizer = torch.optim.SGD(cell.parameters(), lr=0.01)
+    for _ in range(STEPS):
+        loss, state = 0, torch.zeros(1, 4)
+        for _ in range(BATCH):
+            state = cell(torch.randn(1, 6), state)
+            loss += state.pow(2).mean()
+        train(loss, optimizer)
+
+
 def played_and_replayed():
     """An episode goes through the model step by step; then many do at once."""
     model, optimizer = model_and_optimizer()

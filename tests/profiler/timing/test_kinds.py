@@ -19,16 +19,19 @@ BY_MODEL = [
     *("frames_first_with_memory", "acting_in_evaluation_mode", "temperature_first"),
     *("distribution_beside_a_value", "schedule_drawn_first", "solver_of_a_function"),
     *("two_views", "rows_with_labels", "copies", "points_of_rays"),
-    "points_of_rays_in_two_networks",
+    *("points_of_rays_in_two_networks", "real_and_made_in_passes", "two_losses_of_the_same"),
+    *("acting_with_a_memory", "real_and_made"),
 ]
 SEVERAL_CALLS = {
     "points_of_two_kinds": BATCH + 3,
     "equation_and_border": 2 * BATCH,
     "steps_of_games": 5 * BATCH,
+    "accumulated": 2 * BATCH,
+    "letters_of_a_text": 1,
 }
 UNKNOWN = [
     *("frames_first", "made_inside", "played_and_replayed", "sequences_and_their_steps"),
-    *("as_many_points_of_two_kinds", "real_and_made", "means_of_features"),
+    *("as_many_points_of_two_kinds", "means_of_features", "two_losses_of_others"),
     *("steps_of_a_recurrent_cell", "own_layers_over_tokens", "teacher_with_a_loader"),
 ]
 BY_LOADER = {"packed_texts": BATCH, "time_first": BATCH, "bags": 1, "two_levels": 2 * BATCH}
@@ -116,7 +119,7 @@ def test_samples_are_unknown_where_a_model_s_calls_do_not_show_them(runs: Runs, 
 
 
 def test_batch_decides_where_samples_are_unknown(shared_node: Node) -> None:
-    (report,) = shared_node.program("counts", "real_and_made", HOPS_BATCH="11").reports
+    (report,) = shared_node.program("counts", "two_losses_of_others", HOPS_BATCH="11").reports
     assert (report["samples"], report["samples_from"]) == (STEPS * 11, "comment")
 
 

@@ -367,6 +367,9 @@ class Batch:
         self.rows, self.outputs, self.axes = rows, outputs, axes
         self.samples, self.unclear = samples, unclear
         self.loss_rows = samples
+        self.sources: set[tuple[int, int]] = set()
+        self.is_made = self.wants_gradient = False
+        self.place = None
         self.adds_calls = self.repeats_rows = self.is_stage = False
         self.graphless: list[int] = []
 
