@@ -24,7 +24,9 @@ from hops_profiler.timing.passes import (
     tensors_in,
     tensors_returned,
 )
-from torch.multiprocessing.reductions import StorageWeakRef
+from torch.multiprocessing import reductions
+
+StorageWeakRef: Any = reductions.StorageWeakRef
 
 # True while torch.compile traces our hooks into the user's graph: they must vanish there, since a
 # clock cannot be compiled and fullgraph=True would refuse the user's code. Absent before 2.3.
