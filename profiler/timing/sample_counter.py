@@ -99,9 +99,12 @@ class SampleCounter:
         if not self.varies or self.reads:
             return False
         inspections = self._inspections
-        unseen_share = 1.0 - inspections.count / max(1, iterations)
-        error = 2.0 * unseen_share * inspections.deviation
-        return error > MAX_SAMPLES_ERROR * inspections.mean * sqrt(inspections.count)
+        unseen = iterations - inspections.count
+        if unseen <= 0:
+            return False
+        # Their mean is estimated by that of the inspected ones; both have an error.
+        error = inspections.deviation * sqrt(1.0 / unseen + 1.0 / max(1, inspections.count))
+        return 2.0 * error * unseen > MAX_SAMPLES_ERROR * inspections.mean * iterations
 
     @property
     def learnt(self) -> tuple[float, bool, Series]:
@@ -215,14 +218,16 @@ class SampleCounter:
         """Samples and batches of the iteration that ends, or of several counted as one.
 
         Those that were read for it; if none were, the inputs of its forward passes, as inspected
-        now or last; else the batch that was read once, before the loop.
+        now, or by then, on average; else the batch that was read once, before the loop.
         """
         passes = max(self._step_passes[0], self._new_passes[0], iterations)
         if self.has_inspection and not self._misses_pass:
             self._learn_input()
         self.reads = self.fetches > 0
         if not self.fetches:
-            return (self._input or self.last_batch) * max(1, iterations), passes
+            estimates = self.varies and not (self.has_inspection and not self._misses_pass)
+            samples = self._inspections.mean if estimates else self._input
+            return (samples or self.last_batch) * max(1, iterations), passes
         passes = min(passes, self.fetches)  # a GAN's two are over one batch
         if self.has_inspection:
             self.unclear = self.unclear or self._is_shared_out()

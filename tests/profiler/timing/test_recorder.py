@@ -460,6 +460,18 @@ def test_samples_that_vary_are_vague_until_enough_iterations_were_inspected() ->
     assert not vague[-1]
 
 
+def test_few_iterations_that_nobody_saw_leave_a_short_training_s_samples_vague() -> None:
+    """Three of seventeen; 40 samples, give or take 16."""
+    loop = Loop()
+    for iteration in range(17):
+        if iteration not in (3, 4, 5):
+            rows = 56 if iteration % 2 else 24
+            loop.recorder.inspect(Batch(rows, rows, set(), samples=rows))
+        loop.phase("backward", 0.3)
+        loop.step()
+    assert loop.recorder.samples_are_unknown
+
+
 def test_samples_that_vary_are_known_where_all_iterations_were_inspected() -> None:
     loop = Loop()
     for iteration in range(20):
