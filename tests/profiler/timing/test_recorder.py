@@ -267,7 +267,8 @@ def _state(recorder: Recorder) -> dict[str, Any]:
     state = {name: value for owner in owners for name, value in vars(owner).items()}
     state["_inspections"] = counter._inspections.as_json()
     state["_regular"] = recorder._regular._kinds
-    state["_pauses"] = vars(recorder._pauses)
+    state["_pauses"], state["_graphs"] = vars(recorder._pauses), vars(recorder._graphs)
+    state["_loss"] = vars(counter._loss)
     state["_former_leaders"] = {
         leader: (counts.iterations, counts.samples, learnt[:2])
         for leader, (counts, _, learnt) in recorder._former_leaders.items()
