@@ -61,7 +61,7 @@ class Pauses:
             acts = self._usual_small > 0
             self._verdict = ROLLOUT if is_early else EVALUATION if acts else DOUBT
         if self._verdict == DOUBT and is_frequent:
-            self._verdict, self.doubtful_seconds = ROLLOUT, 0.0
+            self._verdict = ROLLOUT  # the first one has been left out: its time stays in doubt
         self._is_doubtful = self._verdict == DOUBT
         return self._verdict
 

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from hops_profiler.timing.basics import pattern
 from hops_profiler.timing.counts import PHASES, WARMUP
+from hops_profiler.timing.pauses import DOUBT, ROLLOUT, Pauses
 from hops_profiler.timing.recorder import STEPS_TO_NEW_LEADER, Recorder
 from hops_profiler.timing.series import Series
 from hypothesis import given
@@ -495,3 +496,16 @@ def test_the_first_step_of_a_gan_is_over_a_whole_batch() -> None:
         loop.step()
         assert loop.recorder.fetches == 1
     assert loop.recorder.samples == 6 * 16
+
+
+def test_what_comes_often_is_a_rollout_but_the_time_of_the_first_stays_in_doubt() -> None:
+    pauses = Pauses()
+    verdicts = []
+    for iteration, acts in enumerate((0, 5, 0, 0, 0, 0, 5)):
+        pauses.begin_iteration()
+        pauses.add(8, [1] * acts)
+        if acts:
+            verdicts.append(pauses.judge(iteration, is_early=False))
+        pauses.end_iteration(2.0, regular=not acts)
+    assert verdicts == [DOUBT, ROLLOUT]
+    assert pauses.doubtful_seconds == 2.0
