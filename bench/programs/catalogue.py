@@ -7,7 +7,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-LISTS = ("catalogue", "unusual", "further", "fresh", "later", "newest", "freshest", "latest")
+LISTS = (
+    *("catalogue", "unusual", "further", "fresh", "later"),
+    *("newest", "freshest", "latest", "untried"),
+)
 """``unusual``: programs with rare kinds of loops, not known while the plugin was written."""
 
 

@@ -109,6 +109,7 @@ class Learner:
                         job, record.communication_timed
                     ),
                     keeps_steps=results.keeps_steps.get(job, record.keeps_steps),
+                    time_known=results.time_known.get(job, record.time_known),
                     answers_signal=results.answers_signal.get(job, record.answers_signal),
                 )
             )

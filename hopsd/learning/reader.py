@@ -28,6 +28,7 @@ from hopsd.core.report.training_state import (
     samples_done,
     samples_planned,
     seen_saving,
+    time_known,
 )
 from hopsd.core.submission.workload import workload_of
 from hopsd.errors import FormatError, InputError
@@ -78,7 +79,8 @@ class Collection:
     stands still, the last words of all ranks. ``steps``: that the present runs have done.
     ``gpus_used``: by the trainings of a running job that have gone on for minutes. ``gpus_taken``:
     on how many of its GPUs the driver sees any process. ``keeps_steps``: whether a job's steps have
-    the same samples on any number of GPUs. ``answers_signal``: whether all of its ranks handle the
+    the same samples on any number of GPUs. ``time_known``: whether its reports show how long an
+    iteration takes. ``answers_signal``: whether all of its ranks handle the
     signal of its script.
     """
 
@@ -98,6 +100,7 @@ class Collection:
     gpus_used: Mapping[JobId, int] = field(default_factory=dict)
     gpus_taken: Mapping[JobId, int] = field(default_factory=dict)
     keeps_steps: Mapping[JobId, bool] = field(default_factory=dict)
+    time_known: Mapping[JobId, bool] = field(default_factory=dict)
     answers_signal: Mapping[JobId, bool] = field(default_factory=dict)
 
 
@@ -357,6 +360,7 @@ class ReportReader:
             gpus_used=gpus_used(reports.values(), job),
             gpus_taken=gpus_taken(reports.values(), job),
             keeps_steps=keeps_steps(reports.values()),
+            time_known=time_known(reports.values()),
             answers_signal=answers_signal(reports.values(), job),
         )
 
@@ -476,6 +480,7 @@ def _merge(results: Iterable[Collection], refusals: Iterable[Refusal], unread: s
         {job: gpus for part in parts for job, gpus in part.gpus_used.items()},
         {job: gpus for part in parts for job, gpus in part.gpus_taken.items()},
         {job: keeps for part in parts for job, keeps in part.keeps_steps.items()},
+        {job: known for part in parts for job, known in part.time_known.items()},
         {job: answers for part in parts for job, answers in part.answers_signal.items()},
     )
 

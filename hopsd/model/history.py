@@ -25,7 +25,8 @@ class JobRecord:
     ``samples_planned``: in all, as the training's own loops show it, None: they do not.
     ``account``: Slurm's, "" if it has none. ``communication_timed``: whether its ranks tell how
     long they communicate, None: unknown, or one rank. ``keeps_steps``: whether its steps have the
-    same samples on any number of GPUs, None: unknown. ``answers_signal``: whether its ranks handle
+    same samples on any number of GPUs, None: unknown. ``time_known``: whether its reports show how
+    long an iteration takes, None: it reported nothing. ``answers_signal``: whether its ranks handle
     the signal of the script's ``--signal``, None: it reported nothing. ``failed_again``: whether it
     failed soon after it was started again, having run longer before. ``gpus_most``: plans give it
     no more, since it held others for nothing; None: as it asks.
@@ -60,6 +61,7 @@ class JobRecord:
     account: str = ""
     communication_timed: bool | None = None
     keeps_steps: bool | None = None
+    time_known: bool | None = None
     answers_signal: bool | None = None
     failed_again: bool = False
     gpus_most: int | None = None

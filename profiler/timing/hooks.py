@@ -29,6 +29,7 @@ from hops_profiler.timing.inspections import INSPECTION_SECONDS, InspectionPlan
 from hops_profiler.timing.layout import ranks_of_batch, shards
 from hops_profiler.timing.loader import LoaderSizes
 from hops_profiler.timing.optimizers import MAX_OPTIMIZERS, OptimizerKeys
+from hops_profiler.timing.passes import number_of_loss, rows_of_loss
 from hops_profiler.timing.recorder import BACKWARDS_WITHOUT_STEP, Recorder
 from hops_profiler.timing.rows import SameRows
 from torch.optim import optimizer as optim
@@ -39,6 +40,7 @@ begin_update, leave, abandon = Recorder.begin_update, Recorder.leave, Recorder.a
 add_batch, end_loader, inspect = Recorder.add_batch, Recorder.end_loader, Recorder.inspect
 add_evaluation, add_graphless = Recorder.add_evaluation, Recorder.add_graphless
 step, step_elsewhere, retire = Recorder.step, Recorder.step_elsewhere, Recorder.retire
+read_loss, number, switched = Recorder.read_loss, Recorder.number, (Recorder.switch_loader, None)
 
 MAX_PAUSES = 32
 """Possible evaluations that are inspected."""
@@ -48,6 +50,9 @@ UNBATCHED_ITERATIONS = 14
 
 BATCH_STEPS = 64
 """Steps whose events are flushed together."""
+
+TENSOR = "_tensor.py"
+"""File of PyTorch's that defines a tensor's methods."""
 
 BATCH_SECONDS = 0.1
 """The first step after so long flushes, too."""
@@ -85,6 +90,8 @@ class Hooks:
         self.rows = SameRows()
         self._keys = OptimizerKeys()
         self._pauses_left = MAX_PAUSES
+        self._numbers = True  # backward passes say how many nodes there were before
+        self._reads_losses = False
 
     @property
     def recorder(self) -> Recorder:
@@ -159,6 +166,7 @@ class Hooks:
         self._loader.forget()
         self._thread = self._optimizer_id = None
         self._params = {}
+        self._numbers, self._reads_losses = True, False
         self.stages = self.layer_ranks = self.row_groups = 1
         self.rows = SameRows()
         self.is_off = bool(self.failure)
@@ -176,7 +184,7 @@ class Hooks:
 
     def _attach_loader(self) -> None:
         kind: Any = dataloader._BaseDataLoaderIter
-        fetch, next_size = kind.__next__, self._loader.next_size
+        fetch, sizes, next_size = kind.__next__, self._loader, self._loader.next_size
         queue, extend, events = self._queue, self._queue.extend, self._queue.events
 
         @functools.wraps(fetch)
@@ -204,6 +212,7 @@ class Hooks:
                     self.rows.add(batch)
                 size = next_size(loader, batch)
                 extend((leave, now, add_batch, size) if now else (add_batch, size))
+                extend(switched if sizes.switches else ())
                 if queue.immediate:
                     if queue.flush():
                         self._report()
@@ -226,10 +235,13 @@ class Hooks:
             if self._is_other_thread():
                 self._learners[get_ident()] = True
                 return original(*args, **kwargs)
-            if self._inputs.looking:
+            if self._numbers:
                 roots = args[0] if args else kwargs.get("tensors")
-                gradients = args[1] if len(args) > 1 else kwargs.get("grad_tensors")
-                extend((inspect, self._inputs.take(roots, gradients)))
+                if self._inputs.looking:
+                    gradients = args[1] if len(args) > 1 else kwargs.get("grad_tensors")
+                    place = _place(sys._getframe(1))
+                    extend((inspect, self._inputs.take(roots, gradients, place)))
+                self._note_loss(roots)
             extend((begin_backward, perf_counter()))
             try:
                 if queue.immediate:
@@ -244,6 +256,15 @@ class Hooks:
                     queue.flush()
 
         torch.autograd.backward = backward
+
+    def _note_loss(self, roots: Any) -> None:
+        """Note what the ``roots`` of a backward pass show at once, where no loader is read."""
+        try:
+            if self._reads_losses and not self._inputs.looking:
+                self._queue.extend((read_loss, rows_of_loss(roots)))
+            self._queue.extend((number, number_of_loss(roots)))
+        except Exception as error:
+            self._fail(error)
 
     def _attach_modes(self) -> None:
         """Hook into the calls that begin a training or an evaluation."""
@@ -378,11 +399,20 @@ class Hooks:
                 or recorder.marking
             )
             reads = recorder.sample_counter.reads
+            self._numbers = not reads or inspects
+            self._reads_losses = plan.reads_losses(recorder)
             steps = self.batch_steps if reads else interval - iterations % interval
             queue.steps_left = min(self.batch_steps, steps)
             queue.due = perf_counter() + BATCH_SECONDS
         except Exception as error:
             self._fail(error)
+
+
+def _place(frame: FrameType) -> Any:
+    """The code that calls `backward` in ``frame``, or calls a tensor's, which does."""
+    while frame.f_back is not None and frame.f_code.co_filename.endswith(TENSOR):
+        frame = frame.f_back
+    return frame.f_code, frame.f_lasti
 
 
 def _params(optimizer: Any) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from threading import get_ident
 from time import perf_counter
 from types import FunctionType
@@ -13,7 +14,19 @@ from typing import Any
 import torch
 from hops_profiler.timing.batch import samples_given, samples_of
 from hops_profiler.timing.handlers import raised_by_one
-from hops_profiler.timing.passes import DEPTH, MAX_CALLS, Batch, Call, Calls, tensors_in
+from hops_profiler.timing.passes import (
+    DEPTH,
+    MAX_CALLS,
+    Batch,
+    Call,
+    Calls,
+    rows_of_layers,
+    tensors_in,
+    tensors_returned,
+)
+from torch.multiprocessing import reductions
+
+StorageWeakRef: Any = reductions.StorageWeakRef
 
 # True while torch.compile traces our hooks into the user's graph: they must vanish there, since a
 # clock cannot be compiled and fullgraph=True would refuse the user's code. Absent before 2.3.
@@ -33,6 +46,8 @@ class Inputs:
     If something is compiled, only calls of compiled objects are inspected at first: torch.compile
     may be tracing a module's own call, and would compile our hook into it. If no compiled object
     begins a graph, they are helpers of an eager model, and the next inspection is of modules.
+
+    Where no module was ever called, the layers in the graph show the batch.
     """
 
     def __init__(self) -> None:
@@ -41,6 +56,7 @@ class Inputs:
         self._compiles = False
         self._compiled_model = False
         self._has_batch = False  # a backward pass was inspected since something was compiled
+        self._has_call = False  # ever
         self._owners: list[Any] = []
         self._hooks: dict[Any, tuple[Any, Any]] = {}  # by class: our call and the original
         self._thread = 0
@@ -48,6 +64,10 @@ class Inputs:
         self._calls = Calls()
         self._call: Call | None = None  # the outermost one that is under way
         self._graphless: list[int] = []  # rows of the outermost calls without a graph
+        # Memory that calls were given and have returned, by its identity: no other gets it as long
+        # as it is here.
+        self._given: dict[int, Any] = {}
+        self._returned: dict[int, Any] = {}
         self._in_graphless = False
         self._other_rows = 0  # given to modules without parameters, and to functions
         self._inside_other = False  # a module without parameters is under way
@@ -171,6 +191,7 @@ class Inputs:
     def _observe(self, function: Any, module: Any, args: Any, kwargs: Any) -> Any:
         if get_ident() != self._thread:
             return function(*args, **kwargs)
+        self._has_call = True
         if not (torch.is_grad_enabled() or self._in_function):
             return self._observe_graphless(function, args, kwargs)
         if type(module).__name__ == "OptimizedModule":
@@ -205,9 +226,13 @@ class Inputs:
         self.seconds += perf_counter() - begin
         self._in_graphless = True
         try:
-            return function(*args, **kwargs)
+            result = function(*args, **kwargs)
         finally:
             self._in_graphless = False
+        begin = perf_counter()
+        self._note_returned(result)
+        self.seconds += perf_counter() - begin
+        return result
 
     def _look_inside(self, function: Any, args: Any, kwargs: Any) -> Any:
         """Make a call that does not count itself: the modules that it calls may get parts of a
@@ -233,6 +258,18 @@ class Inputs:
         except Exception as error:  # then the batch size is unknown
             if raised_by_one(error):
                 raise
+        self._note_returned(result)
+
+    def _note_returned(self, result: Any) -> None:
+        """Note the memory of what a call has returned; kept alive is only its identity."""
+        try:
+            if len(self._returned) < MAX_CALLS:
+                for tensor in tensors_returned(result):
+                    reference = StorageWeakRef(tensor.untyped_storage())
+                    self._returned[reference.cdata] = reference
+        except Exception as error:  # it has no memory of its own, as under `vmap`
+            if raised_by_one(error):
+                raise
 
     def _note_function(self, args: Any) -> None:
         try:
@@ -246,17 +283,20 @@ class Inputs:
             if raised_by_one(error):
                 raise
 
-    def take(self, roots: Any, gradients: Any = None) -> Batch:
+    def take(self, roots: Any, gradients: Any = None, place: Any = None) -> Batch:
         """The batch of the backward pass from the tensors ``roots``, and the ``gradients`` of
-        these, if others gave them.
+        these, if others gave them; ``place``: the code that begins it.
         """
         begin, batch = perf_counter(), Batch()
         try:
             batch = self._calls.take(roots, gradients, self._graphless)
+            if not (self._has_call or self._compiles or self._other_rows):
+                batch.samples = rows_of_layers(roots)
         except Exception as error:  # then the batch size is unknown
             if raised_by_one(error):
                 raise
         self._graphless = []
+        batch.place = place
         self.seconds += perf_counter() - begin
         batch.samples = batch.samples or self._other_rows
         self._has_batch = True
@@ -268,6 +308,7 @@ class Inputs:
         self.seconds = 0.0
         self._calls.forget()
         self._graphless = []
+        self._given, self._returned = {}, {}
         self._call = None
         self._other_rows = 0
         self._sequence = None
@@ -283,6 +324,8 @@ class Inputs:
                         self._other_rows = max(self._other_rows, rows)
                     return
                 tensors = list(tensors_in(values, DEPTH))
+                if tensors and not (tensors[0].dim() or tensors[0].is_floating_point()):
+                    rows = 1  # a letter, beside the state of several layers
                 self._sequence = next((t for t in tensors if t.dim() > 1), None)
                 self._in_layer = False
                 layer_input = self._sequence
@@ -294,12 +337,23 @@ class Inputs:
                     _is_parameter(tensor) and not isinstance(tensor, torch.nn.Parameter)
                     for tensor in tensors
                 )
+                self._call.depends = _within_graph(tensors)
+                self._note_memory(self._call, tensors)
             elif self._call is not None and args:
                 self._note_layer(self._call, self._sequence, module, args[0])
         except Exception as error:  # then the batch size is unknown
             if raised_by_one(error):
                 raise
             self._sequence = None
+
+    def _note_memory(self, call: Call, tensors: list[torch.Tensor]) -> None:
+        """Note the memory of a call's first input, and who made it."""
+        with suppress(RuntimeError, NotImplementedError):  # none of its own, as under `vmap`
+            reference = StorageWeakRef(tensors[0].untyped_storage()) if tensors else None
+            if reference is not None:
+                call.storage = reference.cdata
+                call.is_made = call.storage in self._returned
+                self._given[call.storage] = reference
 
     def _note_layer(self, call: Call, outer: torch.Tensor | None, module: Any, inner: Any) -> None:
         """Find which of the first two axes of the model's input is the batch's, from what the model

@@ -24,6 +24,10 @@ MAX_SHARE = 0.005
 """Largest share of the time for inspections of inputs that vary."""
 
 
+LOSS_SECONDS = 15e-6
+"""What it costs to read the loss of a backward pass: up to 64 nodes, mostly five."""
+
+
 class InspectionPlan:
     """``seconds``: what the last inspection took."""
 
@@ -39,6 +43,11 @@ class InspectionPlan:
             return INTERVAL
         shortest = self.seconds / (MAX_SHARE * iteration)
         return next((prime for prime in PRIMES if prime >= shortest), INTERVAL)
+
+    def reads_losses(self, recorder: Recorder) -> bool:
+        """True if the losses of all iterations are to be read, as inputs vary, and costs little."""
+        iteration = recorder.counts.iteration.mean
+        return recorder.sample_counter.shown_by_loss and MAX_SHARE * iteration > LOSS_SECONDS
 
     def is_due(self, recorder: Recorder, interval: int) -> bool:
         """True if the next iteration is to be inspected."""

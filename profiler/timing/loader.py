@@ -17,7 +17,9 @@ MAX_REQUESTS = 4096
 
 
 class LoaderSizes:
-    """Notes what samplers request, by loader. ``fail`` gets errors of our hooks."""
+    """Notes what samplers request, by loader. ``fail`` gets errors of our hooks. ``switches``: the
+    last batch came from another loader than the one before, or from a new pass over it.
+    """
 
     def __init__(self, fail: Callable[[Exception], None]) -> None:
         self._fail = fail
@@ -26,6 +28,7 @@ class LoaderSizes:
     def forget(self) -> None:
         """Forget which loader was read last."""
         self._reading: Callable[[], Any] = _no_loader
+        self.switches = False
         self._sizes: Any = None
 
     def attach(self) -> None:
@@ -56,7 +59,8 @@ class LoaderSizes:
     def next_size(self, loader: Any, batch: Any) -> int:
         """Samples in ``batch``, which ``loader`` has just yielded; 0 if unknown."""
         sizes = loader.__dict__.get("_hops_sizes")
-        if sizes is not self._sizes or not sizes:
+        self.switches = sizes is not self._sizes or not sizes
+        if self.switches:
             self._sizes, self._reading = sizes, weakref.ref(loader)
         return (sizes and sizes.popleft()) or samples_of(batch)
 

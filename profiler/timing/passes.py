@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Sequence
-from itertools import islice
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import combinations, islice
 from math import prod
 from typing import Any
 
@@ -34,17 +33,35 @@ MAX_SELECTING_NODES = 256
 MAX_PARTED_TERMS = 8
 """Terms of a loss whose calls are told apart."""
 
+MAX_ENTRIES = 4
+"""Entries of the loss for each sample where several rows make one: colours, or coordinates. With
+more, an axis may be one of features over which rows were averaged."""
+
+MIN_STEPS = 3
+"""Calls that are steps of several games; two may be views of the same samples."""
+
+LOOKUPS = ("Embedding", "Index")
+"""Beginnings of the names of nodes that look up rows of a parameter."""
+
+LAYERS = (*LOOKUPS, "Addmm", "Baddbmm", "Bmm", "Convolution", "Mm", "Mv")
+"""Beginnings of the names of nodes by which parameters meet data."""
+
 
 class Call:
     """An outermost call of a module. ``rows``: samples in its arguments. ``outputs``: rows of the
     tensor that it returned, 0 if it returned something else. ``axes``: lengths of its inputs'
     second axes, if these may be the batch's. ``nodes``: numbers of its outputs in the graph; None
     if unknown. ``unclear``: either of its input's first two axes may be the batch's.
-    ``passes_back``: an input is no parameter and is to have a gradient. ``source``: where its first
-    input begins in memory.
+    ``passes_back``: an input is no parameter and is to have a gradient. ``depends``: an input comes
+    out of a graph; ``is_made``: the first one is what another call returned. ``source``: where its
+    first input begins in memory, ``storage``: the memory's identity, None if unknown. ``features``:
+    lengths of the axes after the first of what it returned.
     """
 
-    __slots__ = ("axes", "module", "nodes", "outputs", "passes_back", "rows", "source", "unclear")
+    __slots__ = (
+        *("axes", "depends", "features", "is_made", "module", "nodes", "outputs"),
+        *("passes_back", "rows", "source", "storage", "unclear"),
+    )
 
     def __init__(self, module: int, rows: int, axes: set[int], source: int = 0) -> None:
         self.module = module
@@ -52,14 +69,17 @@ class Call:
         self.axes = axes
         self.source = source
         self.outputs = 0
-        self.unclear = self.passes_back = False
+        self.storage: int | None = None
+        self.unclear = self.passes_back = self.depends = self.is_made = False
+        self.features: set[int] = set()
         self.nodes: set[int] | None = None
 
     def add_result(self, result: Any) -> None:
         """Note what the call returned, while a graph is built."""
-        tensors = _tensors_returned(result)
+        tensors = tensors_returned(result)
         if isinstance(result, torch.Tensor) and result.dim():
             self.outputs = int(result.shape[0])
+        self.features = {int(length) for tensor in tensors for length in tensor.shape[1:]}
         if tensors:
             nodes = [_number(tensor.grad_fn) for tensor in tensors if tensor.grad_fn is not None]
             self.nodes = None if None in nodes else {node for node in nodes if node is not None}
@@ -69,12 +89,16 @@ class Batch:
     """The batch of a backward pass. ``samples``: 0 if unknown. ``rows``: of all calls together.
     ``outputs``: most rows that a call returned. ``axes``: see :class:`Call`. ``unclear``: a call is
     unclear, or the calls of a module differ in their rows, which may have to be added, as those may
-    that lead to terms of their own (``adds_terms``); or the loss, whose terms have the shapes
-    ``terms``, is over another number of samples and does not select some of them (``selects``).
+    that lead to terms of their own (``adds_terms``), unless it is known that they do (``parts``:
+    the samples of all); or the loss, whose terms have the shapes ``terms``, is over another number
+    of samples and does not select some of them (``selects``).
 
     ``adds_calls``: its samples are calls of one row; ``repeats_rows``: a module was called several
     times with more rows. ``is_stage``: its gradients come from elsewhere, or go there.
-    ``graphless``: rows of the calls without a graph before it.
+    ``graphless``: rows of the calls without a graph before it. ``loss_rows``: see
+    :func:`rows_of_loss`. ``sources``: memory that its calls were given first. ``is_made``: all that
+    they were given comes from other calls. ``wants_gradient``: a call's input is to have one.
+    ``place``: the code that began the backward pass.
     """
 
     def __init__(
@@ -84,55 +108,108 @@ class Batch:
         *,
         selects: bool = False,
         adds_terms: bool = False,
+        parts: int = 0,
         is_stage: bool = False,
         graphless: Sequence[int] = (),
+        loss_rows: int = 0,
     ) -> None:
         self.rows = self.outputs = self.samples = 0
         self.unclear, self.is_stage, self.graphless = adds_terms, is_stage, graphless
+        self.loss_rows = loss_rows
         self.axes: set[int] = set()
-        singles: Counter[int] = Counter()
-        repeats: Counter[int] = Counter()
-        rows_by_module: dict[int, int] = {}
+        self._features: set[int] = set()
+        self.sources: set[tuple[int, int]] = set()
+        self.place: Any = None
+        self.is_made = self.wants_gradient = False
+        singles: dict[int, list[Call]] = {}
+        by_module: dict[int, list[Call]] = {}
+        fresh = False
         for call in calls:
             self.rows += call.rows
             self.outputs = max(self.outputs, call.outputs)
             self.axes |= call.axes
+            self._features |= call.features
             self.samples = max(self.samples, call.rows)
             self.unclear |= call.unclear
             self.is_stage |= call.passes_back
+            self.wants_gradient |= call.passes_back
+            self.is_made |= call.is_made
+            fresh |= not (call.is_made or call.depends)
+            if call.storage is not None:
+                self.sources.add((call.storage, call.source))
             if call.rows == 1:
-                singles[call.module] += 1
+                singles.setdefault(call.module, []).append(call)
             elif call.rows > 1:
-                repeats[call.module] += 1
-                self.unclear |= rows_by_module.setdefault(call.module, call.rows) != call.rows
-        if terms and self.samples > 1 and not selects:
-            added_rows = {rows_by_module[module] * count for module, count in repeats.items()}
-            self._compare_with_loss(terms, set(rows_by_module.values()), added_rows)
-        self.repeats_rows = max(repeats.values(), default=0) > 1
-        self.adds_calls = max(singles.values(), default=0) > max(1, self.samples)
-        self.samples = max(self.samples, *singles.values(), 0)
+                by_module.setdefault(call.module, []).append(call)
+        repeats = list(by_module.values())
+        if parts:
+            self.samples = parts
+        else:
+            self.unclear |= any(len({call.rows for call in calls}) > 1 for calls in repeats)
+            if terms and self.samples > 1 and not selects:
+                self._compare_with_loss(terms, repeats)
+        self.repeats_rows = any(len(calls) > 1 for calls in repeats) and not parts
+        self.is_made &= not fresh
+        steps = max((_steps_of(calls) for calls in singles.values()), default=0)
+        self.adds_calls = steps > max(1, self.samples)
+        self.samples = max(self.samples, steps)
 
     def _compare_with_loss(
-        self, terms: Collection[tuple[int, ...]], rows: set[int], added_rows: set[int]
+        self, terms: Collection[tuple[int, ...]], repeats: Sequence[Sequence[Call]]
     ) -> None:
         """Compare the samples with the loss, a second source: usually one of its terms has an axis
         of that length.
 
-        Where several rows make one entry of the loss (points of a ray, two views), or modules are
-        given one of its axes (sequences) and two of them in one (their steps), or it has the rows
-        of all calls of a module (steps of several games), either may be the sample.
+        The loss has an entry for each sample where several rows make one (points of a ray, pairs),
+        and where each step of several games is a call. Else, where modules are given one of its
+        axes (sequences) and two of them in one (their steps), or it has the rows of all calls of a
+        module (views), either may be the sample.
         """
         samples = self.samples
-        if any(samples < shape[0] and shape[0] in added_rows for shape in terms):
-            self.unclear = True
+        for calls in repeats:
+            rows = calls[0].rows * len(calls)
+            if any(samples < shape[0] == rows for shape in terms):
+                if _are_steps(calls) and any(rows == prod(shape) for shape in terms):
+                    self.samples = rows
+                    return
+                self.unclear = True
         if any(samples in shape for shape in terms):
             return
+        given_rows = {calls[0].rows for calls in repeats}
+        is_divided = False
         for shape in terms:
             entries = [prod(shape[:axes]) for axes in range(1, len(shape) + 1)]
             if samples in entries[:2]:
-                self.unclear |= bool(rows & set(shape[:2]))
+                self.unclear |= bool(given_rows & set(shape[:2]))
             else:
-                self.unclear |= any(1 < n < samples and samples % n == 0 for n in entries)
+                is_divided |= any(1 < n < samples and samples % n == 0 for n in entries)
+        if is_divided:
+            first_axes = {shape[0] for shape in terms}
+            entries_each = max(prod(shape[1:]) for shape in terms)
+            (n,) = first_axes if len(first_axes) == 1 else (0,)
+            divides = n > 1 and not any(rows % n for rows in given_rows)
+            if divides and entries_each <= MAX_ENTRIES and n not in self._features:
+                self.samples = n
+            else:
+                self.unclear = True
+
+
+def _steps_of(calls: Sequence[Call]) -> int:
+    """Samples of a module's calls of one row each: an episode's steps; or one, if they are of a
+    sequence that was there before, as each is given what the one before returned, and parts of the
+    same tensor.
+    """
+    depend = sum(call.depends for call in calls) >= len(calls) - 1
+    storages = {call.storage for call in calls}
+    return 1 if depend and len(storages) == 1 and storages != {None} else len(calls)
+
+
+def _are_steps(calls: Sequence[Call]) -> bool:
+    """Whether calls of a module are steps of several games: each has rows of its own, and none is
+    given what another returned, as a recurrent cell is.
+    """
+    sources = {call.source for call in calls}
+    return MIN_STEPS <= len(calls) == len(sources) and not any(call.depends for call in calls)
 
 
 class Calls:
@@ -165,8 +242,11 @@ class Calls:
         nodes = _nodes_in_graph(roots, by_node)
         in_graph = {by_node[node] for node in (by_node if nodes is None else nodes)}
         calls = [*self._without_nodes, *in_graph]
-        terms = _terms(roots)
-        adds_terms = nodes is not None and self._have_terms_of_their_own(in_graph, list(terms))
+        terms = dict(_terms(roots))
+        adds_terms, parts = False, 0
+        if nodes is not None:
+            only = len(in_graph) == len(set(by_node.values())) and not graphless
+            adds_terms, parts = self._parts(in_graph, terms, only=only)
         self._without_nodes.clear()
         in_numbers = {node for call in in_graph for node in call.nodes or ()}
         for node in in_numbers:
@@ -175,35 +255,59 @@ class Calls:
             calls,
             set().union(*terms.values()),
             selects=_selects(terms, in_numbers),
-            adds_terms=adds_terms,
+            adds_terms=adds_terms and not parts,
+            parts=parts,
             is_stage=gradients is not None and any(t.numel() > 1 for t in tensors_in(roots, 1)),
             graphless=graphless,
+            loss_rows=_first_axis(terms.values()),
         )
 
-    def _have_terms_of_their_own(self, calls: Collection[Call], terms: Sequence[Any]) -> bool:
-        """True if two calls of a module with inputs of their own lead to no term of the loss
-        together: the points in an area and at its border, or two tasks.
+    def _parts(
+        self, calls: Collection[Call], terms: Mapping[Any, set[tuple[int, ...]]], *, only: bool
+    ) -> tuple[bool, int]:
+        """Whether two calls of a module with inputs of their own lead to no term of the loss
+        together (the points in an area and at its border, or two tasks); and the samples of all its
+        calls, if each leads to terms of its own with an entry, or a few, for each of its rows.
+
+        What other calls made is no sample beside real ones, nor is what lies between both, for a
+        gradient. Calls with as many rows as each other may yet be over what is real and made: they
+        are not if gradients by the input are wanted, and these are the ``only`` calls of all.
         """
-        sources: dict[int, set[int]] = {}
+        by_module: dict[int, list[Call]] = {}
+        makes = any(call.is_made or call.depends for call in calls)
         for call in calls:
-            if call.rows > 1:
-                sources.setdefault(call.module, set()).add(call.source)
-        several = {module for module, places in sources.items() if len(places) > 1}
+            is_made = call.is_made or call.depends or (makes and call.passes_back)
+            if call.rows > 1 and not is_made:
+                by_module.setdefault(call.module, []).append(call)
+        several = [own for own in by_module.values() if len({call.source for call in own}) > 1]
         if not several or not 1 < len(terms) <= MAX_PARTED_TERMS:
-            return False
-        terms_of: dict[Call, set[int]] = {}
+            return False, 0
+        numbers_of: dict[Call, set[int]] = {}
         for number, term in enumerate(terms):
             nodes = _nodes_below([term], self._by_node)
             if nodes is None:
-                return False
+                return False, 0
             for node in nodes:
-                terms_of.setdefault(self._by_node[node], set()).add(number)
-        parted = [(call, numbers) for call, numbers in terms_of.items() if call.module in several]
-        return any(
-            one.module == other.module and one.source != other.source and not numbers & others
-            for one, numbers in parted
-            for other, others in parted
-        )
+                numbers_of.setdefault(self._by_node[node], set()).add(number)
+        shapes, parted, samples = list(terms.values()), False, 0
+        for own in several:
+            seen = [call for call in own if call in numbers_of]
+            apart = [
+                one.source != other.source and not numbers_of[one] & numbers_of[other]
+                for one, other in combinations(seen, 2)
+            ]
+            parted |= any(apart)
+            match = all(
+                shape[0] == call.rows and prod(shape[1:]) <= MAX_ENTRIES
+                for call in seen
+                for number in numbers_of[call]
+                for shape in shapes[number]
+            )
+            differ = len({call.rows for call in own}) == len(own)
+            wanted = only and len(by_module) == 1 and any(call.passes_back for call in own)
+            if len(seen) == len(own) and all(apart) and match and (differ or wanted):
+                samples = max(samples, sum(call.rows for call in own))
+        return parted, samples
 
 
 def tensors_in(value: Any, depth: int) -> Iterator[torch.Tensor]:
@@ -217,7 +321,7 @@ def tensors_in(value: Any, depth: int) -> Iterator[torch.Tensor]:
             yield from tensors_in(part, depth - 1)
 
 
-def _tensors_returned(result: Any) -> list[torch.Tensor]:
+def tensors_returned(result: Any) -> list[torch.Tensor]:
     """Tensors of a result, those in its objects' attributes included: distributions hold theirs so.
     The result may be a cycle, or large.
     """
@@ -243,24 +347,74 @@ def _number(node: Any) -> int | None:
     return None if number is None else int(number())
 
 
-def _terms(roots: Any) -> dict[Any, set[tuple[int, ...]]]:
-    """Nodes of the tensors whose sums or means make the loss, and the shapes of these; empty before
+def _terms(roots: Any) -> Iterator[tuple[Any, set[tuple[int, ...]]]]:
+    """Nodes of the tensors whose sums or means make the loss, and the shapes of these; none before
     PyTorch 2.3.
     """
-    terms: dict[Any, set[tuple[int, ...]]] = {}
     nodes = [tensor.grad_fn for tensor in tensors_in(roots, 1) if tensor.grad_fn is not None]
     visits = set(nodes)
     for node in nodes:  # which grows meanwhile
         sizes = {tuple(output.shape) for output in getattr(node, "_input_metadata", ())}
         sizes = {size for size in sizes if prod(size) > 1}
         if sizes:
-            terms[node] = sizes
+            yield node, sizes
             continue
         for further, _ in node.next_functions:
             if further is not None and further not in visits and len(visits) < MAX_TERMS:
                 visits.add(further)
                 nodes.append(further)
-    return terms
+
+
+def rows_of_loss(roots: Any) -> int:
+    """Length of the first axis of the first term of a loss; 0 if it has none."""
+    return _first_axis(shapes for _, shapes in _terms(roots))
+
+
+def rows_of_layers(roots: Any) -> int:
+    """Rows of the batch where no module is called: the first axis that all terms of a loss have, if
+    what meets data first has it, too, and all layers have that many rows or a multiple; else 0.
+    """
+    terms = [(node, shapes) for node, shapes in _terms(roots) if not _is_of_parameters(node)]
+    lengths = {shape[0] for _, shapes in terms for shape in shapes}
+    if len(lengths) != 1:
+        return 0
+    (rows,) = lengths
+    nodes = [node for node, _ in terms]
+    visits, begins = set(nodes), False
+    for node in nodes:  # which grows meanwhile
+        inputs = [further for further, _ in node.next_functions]
+        if type(node).__name__.startswith(LAYERS) and not _is_of_parameters(node):
+            shapes = [output.shape for output in node._input_metadata]
+            if any(map(_is_of_parameters, inputs)) and shapes and len(shapes[0]):
+                if shapes[0][0] % rows:
+                    return 0
+                meets_data = all(map(_is_of_parameters, filter(None, inputs)))
+                begins |= meets_data and shapes[0][0] == rows
+        for further in inputs:
+            if further is not None and further not in visits:
+                if len(visits) >= MAX_NODES:
+                    return 0
+                visits.add(further)
+                nodes.append(further)
+    return rows if begins else 0
+
+
+def _is_of_parameters(node: Any, depth: int = DEPTH) -> bool:
+    """Whether a node makes something of parameters alone, such as a transposed weight."""
+    if node is None or not depth or type(node).__name__.startswith(LOOKUPS):
+        return False
+    inputs = [further for further, _ in node.next_functions]
+    return all(_is_of_parameters(further, depth - 1) for further in inputs)
+
+
+def number_of_loss(roots: Any) -> int:
+    """Number of the first node of a loss: of all that its thread has made, those before it."""
+    root = next(tensors_in(roots, 1), None)
+    return (root is not None and root.grad_fn is not None and _number(root.grad_fn)) or 0
+
+
+def _first_axis(terms: Iterable[set[tuple[int, ...]]]) -> int:
+    return next((min(shapes)[0] for shapes in terms), 0)
 
 
 def _selects(terms: Iterable[Any], outputs: Collection[int]) -> bool:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from hops_profiler.timing.regular import MIN_EVALUATION_INTERVAL
+
 EVALUATION = "evaluation"
 ROLLOUT = "rollout"
 DOUBT = "doubt"
@@ -22,7 +24,8 @@ class Pauses:
     - Batches as large as those of the training, more of them than a regular iteration has (for a
       target network): an evaluation.
     - Few rows, as when acting: a rollout if it came before the training began, too; an evaluation
-      if regular iterations act anyway, so that the training needs nothing else; else in doubt.
+      if regular iterations act anyway, so that the training needs nothing else; a rollout if it
+      comes often; else in doubt.
     """
 
     def __init__(self) -> None:
@@ -30,6 +33,7 @@ class Pauses:
         self._batch = 0
         self._usual_large = self._usual_small = 0
         self._verdict = EVALUATION
+        self._last = -MIN_EVALUATION_INTERVAL
         self.begin_iteration()
 
     def begin_iteration(self) -> None:
@@ -42,17 +46,22 @@ class Pauses:
         self._batch = samples or self._batch
         self._calls.extend(calls)
 
-    def judge(self, *, is_early: bool) -> str:
-        """What the iteration that ends did besides its training, as judged now or last.
+    def judge(self, iterations: int, *, is_early: bool) -> str:
+        """What the iteration after ``iterations`` others did besides its training, as judged now or
+        last.
 
         ``is_early``: the training began with the same code.
         """
+        is_frequent = iterations - self._last < MIN_EVALUATION_INTERVAL
+        self._last = iterations
         large, small = self._count()
         if self._batch > 1 and large > self._usual_large:
             self._verdict = EVALUATION
         elif self._batch > 1 and small > self._usual_small:
             acts = self._usual_small > 0
             self._verdict = ROLLOUT if is_early else EVALUATION if acts else DOUBT
+        if self._verdict == DOUBT and is_frequent:
+            self._verdict = ROLLOUT  # the first one has been left out: its time stays in doubt
         self._is_doubtful = self._verdict == DOUBT
         return self._verdict
 

@@ -11,6 +11,7 @@ import copy
 
 from hops_profiler.timing.counts import WARMUP, Counts, spans
 from hops_profiler.timing.device_times import DeviceTimes
+from hops_profiler.timing.forgotten import ForgottenGraphs
 from hops_profiler.timing.pauses import MAX_DOUBTFUL_SHARE, ROLLOUT, Pauses
 from hops_profiler.timing.phases import PhaseClock
 from hops_profiler.timing.regular import MIN_EVALUATION_INTERVAL, RegularIterations, WarmUp
@@ -81,6 +82,7 @@ class Recorder:
         self._learners_differ = False
         self._last_graphless = -MIN_EVALUATION_INTERVAL
         self._pauses = Pauses()
+        self._graphs = ForgottenGraphs()
         self._early_evaluations = 0  # before the first step
         self._has_backward = False  # ever
         self._begin_iteration()
@@ -112,8 +114,9 @@ class Recorder:
 
     @property
     def time_is_unknown(self) -> bool:
-        """True if what was left out as evaluations may be part of the training."""
-        return self._pauses.doubtful_seconds > MAX_DOUBTFUL_SHARE * self.counts.iteration.sum
+        """True if what was left out as evaluations may be part of the training, or the reverse."""
+        doubtful_seconds = self._pauses.doubtful_seconds + self._graphs.doubtful_seconds
+        return doubtful_seconds > MAX_DOUBTFUL_SHARE * self.counts.iteration.sum
 
     @property
     def fetches(self) -> float:
@@ -214,6 +217,19 @@ class Recorder:
         """The backward pass that begins was seen to be over ``batch``."""
         self.sample_counter.inspect(batch)
         self._pauses.add(batch.samples, batch.graphless)
+
+    def read_loss(self, rows: int) -> None:
+        """The loss of the backward pass that begins has so many ``rows``."""
+        self.sample_counter.read_loss(rows)
+
+    def number(self, node: int) -> None:
+        """The backward pass that begins does so from a node of this number."""
+        self._graphs.add(node)
+
+    def switch_loader(self, _: object = None) -> None:
+        """The last batch came from another loader than the one before."""
+        if not self._phases.open:
+            self.sample_counter.switch_loader()
 
     def add_evaluation(self, _: object = None) -> None:
         """A model was put into evaluation mode."""
@@ -397,6 +413,8 @@ class Recorder:
         self._count(samples, batches, regular=regular)
         self.counts.end(now, iterations + learners - 1, self._passes)
         self._pauses.end_iteration(self.counts.took, regular=regular)
+        backward = self._phases.seconds["backward"]
+        self._graphs.end_iteration(self.counts.iterations - 1, self.counts.took, backward)
         if not (regular or is_first):
             self.counts.interruptions += 1
         seconds = self._phases.seconds
@@ -423,7 +441,7 @@ class Recorder:
         if usual not in (None, self._evaluations) and not fetches:
             is_early = self._graphless and self._late_place is None
             is_early |= self._early_evaluations >= MIN_EARLY_EVALUATIONS
-            if self._pauses.judge(is_early=is_early) == ROLLOUT:
+            if self._pauses.judge(iterations, is_early=is_early) == ROLLOUT:
                 self._evaluations = usual
         regular = iterations > 0 and self._regular.vote(self._passes, fetches, self._evaluations)
         if regular and (learners == 1 or fetches):

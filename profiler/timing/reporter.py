@@ -139,6 +139,7 @@ class Reporter:
             "interrupted": counts.interruptions,
             "communication_timed": communication.has_model if world > 1 else None,
             "keeps_steps": _keeps_steps() if counts.iterations else None,
+            "time_known": not recorder.time_is_unknown if counts.iterations else None,
             "handled_signals": handled_signals(),
             "failure": self._hooks.failure,
             "out_of_memory": self.out_of_memory,

@@ -5,12 +5,13 @@ from __future__ import annotations
 import copy
 from math import sqrt
 
+from hops_profiler.timing.loss_rows import LossRows
 from hops_profiler.timing.series import Series
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from typing import Protocol
+    from typing import Any, Protocol
 
     from hops_profiler.timing.regular import RegularIterations, WarmUp
 
@@ -20,12 +21,17 @@ if TYPE_CHECKING:
         samples: int
         rows: int
         outputs: int
+        loss_rows: int
         axes: set[int]
         unclear: bool
         adds_calls: bool
         repeats_rows: bool
         is_stage: bool
         graphless: Sequence[int]
+        sources: set[tuple[int, int]]
+        is_made: bool
+        wants_gradient: bool
+        place: Any
 
 
 MAX_SAMPLES_ERROR = 0.05
@@ -42,8 +48,9 @@ class SampleCounter:
     previous iteration read a batch from a loader. ``ranks``: of how many this rank may read the
     batches. ``share``: among so many ranks it was seen to distribute them. ``factor``: samples
     trained on for each one read. ``unclear``: no loader is read, and what modules are given does
-    not show the samples. ``varies``: it is not the same in all iterations. ``is_stage``: a backward
-    pass began with gradients from elsewhere, or led to some.
+    not show the samples; or those of several loaders lead to steps of several optimizers.
+    ``varies``: it is not the same in all iterations. ``is_stage``: a backward pass began with
+    gradients from elsewhere, or led to some.
     """
 
     def __init__(self, warmup: WarmUp) -> None:
@@ -54,6 +61,7 @@ class SampleCounter:
         self._adds_calls = self._repeats_rows = False
         self.last_batch = 0
         self._inspections = Series()  # samples of the inspected iterations
+        self._loss = LossRows()
         self._input = self._pass_input = 0.0
         self._previous_factor = 0.0
         self._prefetch: int | None = None  # samples of a batch read for the next iteration
@@ -66,6 +74,10 @@ class SampleCounter:
         self._loader_is_empty = self._mixes_sizes = False
         self._rows = self._outputs = 0
         self._earlier_samples = 0.0  # of passes that led to other optimizers' steps
+        self._earlier_steps = 0  # with passes of their own
+        self._passes = self._switches = 0
+        self._misses_pass = False
+        self._forget_places()
         self._axes: set[int] = set()
         self._new_passes: tuple[int, float] = _NO_PASSES  # since the last step
         self._step_passes: tuple[int, float] = _NO_PASSES  # that led to the last step
@@ -75,6 +87,11 @@ class SampleCounter:
         """True if each iteration so far trains on the batches that were read for it."""
         return self._prefetch is None and self.share == 1
 
+    @property
+    def shown_by_loss(self) -> bool:
+        """True if samples vary, no loader shows them, and the first axis of each loss does."""
+        return self.varies and not self.reads and self._loss.is_known
+
     def is_vague(self, iterations: int) -> bool:
         """True if the samples of ``iterations`` vary so much that the inspected ones do not show
         their mean well enough yet.
@@ -82,9 +99,12 @@ class SampleCounter:
         if not self.varies or self.reads:
             return False
         inspections = self._inspections
-        unseen_share = 1.0 - inspections.count / max(1, iterations)
-        error = 2.0 * unseen_share * inspections.deviation
-        return error > MAX_SAMPLES_ERROR * inspections.mean * sqrt(inspections.count)
+        unseen = iterations - inspections.count
+        if unseen <= 0:
+            return False
+        # Their mean is estimated by that of the inspected ones; both have an error.
+        error = inspections.deviation * sqrt(1.0 / unseen + 1.0 / max(1, inspections.count))
+        return 2.0 * error * unseen > MAX_SAMPLES_ERROR * inspections.mean * iterations
 
     @property
     def learnt(self) -> tuple[float, bool, Series]:
@@ -102,13 +122,17 @@ class SampleCounter:
         self._smallest = min(samples, self._smallest or samples)
         self.last_batch = samples or self.last_batch
 
+    def switch_loader(self) -> None:
+        """The last batch came from another loader than the one before."""
+        self._switches += 1
+
     def end_loader(self) -> None:
         """The loader that was asked for a batch had none."""
         self._loader_is_empty = True
 
     def inspect(self, batch: Batch) -> None:
         """The backward pass that begins was seen to be over ``batch``."""
-        self.has_inspection, self._pass_input = True, batch.samples
+        self.has_inspection, self._pass_input = True, self._add_place(batch)
         self._mixes_sizes |= batch.unclear
         self._rows += batch.rows
         self._outputs += batch.outputs
@@ -118,12 +142,49 @@ class SampleCounter:
         self._adds_calls |= batch.adds_calls
         self._repeats_rows |= batch.repeats_rows
         self._mixes_sizes |= self._adds_calls and self._repeats_rows
+        self._loss.learn(self._passes, self._pass_input, batch.loss_rows)
+
+    def _forget_places(self) -> None:
+        self._places: dict[Any, int] = {}  # of code: samples of its passes, since the last step
+        self._sources: set[tuple[int, int]] = set()
+        self._made = 0  # samples of passes over what other calls made
+
+    def _add_place(self, batch: Batch) -> int:
+        """Samples that the pass over ``batch`` adds to those of the step.
+
+        Passes that one place of the code begins accumulate a gradient. Those of several are terms
+        of a loss: over the same samples, if they are given the same memory; over none, if they are
+        given what a model made, beside real samples, or what lies between both. Else either may be,
+        where they are over equally many.
+        """
+        samples = batch.samples
+        if self.fetches or not samples:
+            return samples
+        others = [count for place, count in self._places.items() if place != batch.place]
+        if batch.is_made:
+            self._made += samples
+            return 0
+        if others:
+            known = bool(batch.sources) and batch.sources <= self._sources
+            if known or (self._made and batch.wants_gradient):
+                return 0
+            self._mixes_sizes |= samples in others
+        self._places[batch.place] = self._places.get(batch.place, 0) + samples
+        self._sources |= batch.sources
+        return samples
+
+    def read_loss(self, rows: int) -> None:
+        """The loss of the backward pass that begins has so many ``rows``."""
+        samples = self._loss.samples(self._passes, rows)
+        self.has_inspection, self._pass_input = True, samples or 0
+        self._misses_pass |= samples is None
 
     def add_pass(self, *, in_step: bool) -> None:
         """A backward pass has ended. All passes ``in_step``, of a closure as LBFGS calls it, are
         over the same samples.
         """
         passes, samples = self._new_passes
+        self._passes += 1
         if in_step:
             self._new_passes = 1, max(samples, self._pass_input)
         else:
@@ -133,7 +194,11 @@ class SampleCounter:
     def begin_step(self) -> None:
         """The passes since the last step lead to the one that begins."""
         self._earlier_samples = max(self._earlier_samples, self._step_passes[1])
-        self._step_passes, self._new_passes = self._new_passes, _NO_PASSES
+        self._earlier_steps += self._step_passes[0] > 0
+        passes, samples = self._new_passes
+        self._step_passes = passes, samples or self._made
+        self._new_passes = _NO_PASSES
+        self._forget_places()
 
     def attribute_prefetched_batch(self, regular: RegularIterations, passes: int) -> None:
         """Count a batch read ahead for the iteration that trained on it.
@@ -153,16 +218,19 @@ class SampleCounter:
         """Samples and batches of the iteration that ends, or of several counted as one.
 
         Those that were read for it; if none were, the inputs of its forward passes, as inspected
-        now or last; else the batch that was read once, before the loop.
+        now, or by then, on average; else the batch that was read once, before the loop.
         """
         passes = max(self._step_passes[0], self._new_passes[0], iterations)
-        if self.has_inspection:
+        if self.has_inspection and not self._misses_pass:
             self._learn_input()
         self.reads = self.fetches > 0
         if not self.fetches:
-            return (self._input or self.last_batch) * max(1, iterations), passes
+            estimates = self.varies and not (self.has_inspection and not self._misses_pass)
+            samples = self._inspections.mean if estimates else self._input
+            return (samples or self.last_batch) * max(1, iterations), passes
         passes = min(passes, self.fetches)  # a GAN's two are over one batch
         if self.has_inspection:
+            self.unclear = self.unclear or self._is_shared_out()
             if self.ranks > 1:
                 # One rank may read for all of them, and hand out what it has read.
                 distributes = self._input * self.ranks == self.samples
@@ -180,6 +248,13 @@ class SampleCounter:
         self._input = samples
         self._inspections.add(samples)
         self.unclear = self.unclear or (self._mixes_sizes and not self.fetches)
+
+    def _is_shared_out(self) -> bool:
+        """Whether batches of several loaders lead to steps of several optimizers, none of which is
+        over all that was read.
+        """
+        most = max(self._earlier_samples, self._step_passes[1], self._new_passes[1])
+        return self._switches > 1 and self._earlier_steps > 0 and 0 < most < self.samples
 
     def _compare_with_input(self) -> None:
         """Set the ratio of samples trained on to samples read, once two inspections agree on it.

@@ -92,6 +92,24 @@ def test_whether_steps_have_the_same_samples_on_any_gpus(
 
 
 @pytest.mark.parametrize(
+    ("ranks", "known_by_job"),
+    [((True, True), {"17": True}), ((True, False), {"17": False}), ((None, None), {})],
+)
+def test_whether_the_time_of_an_iteration_is_known(
+    tmp_path: Path, ranks: tuple[bool | None, bool | None], known_by_job: dict[str, bool]
+) -> None:
+    for rank, known in enumerate(ranks):
+        untimed = {"iterations": 0, "samples": 0, "seconds": 0}
+        ranks_report = report(world=2, rank=rank, pid=rank, time_known=known, timed=untimed)
+        put_report(tmp_path, ranks_report)
+    collection = look(ReportReader(tmp_path), reading(job()))
+    assert collection.time_known == known_by_job
+    put_report(tmp_path, report(run=1, time_known=True))
+    collection = look(ReportReader(tmp_path), reading(job(restarts=1)))
+    assert collection.time_known == {"17": True}
+
+
+@pytest.mark.parametrize(
     ("ranks", "answers_by_job"),
     [
         ((["USR1"], ["USR1", "TERM"]), {"17": True}),

@@ -806,6 +806,14 @@ def test_explain_says_that_samples_are_not_known() -> None:
     assert "do not show how many samples" in notes[JobId("1")]
 
 
+def test_explain_says_that_the_time_of_an_iteration_is_not_known() -> None:
+    port, memory = cluster(comment(1)), store()
+    run_round(port, memory, hops, SETTINGS, None)
+    memory.save_jobs([replace(record, time_known=False) for record in memory.jobs().values()])
+    notes = run_round(port, memory, hops, SETTINGS, None).build.notes
+    assert "has no speed" in notes[JobId("1")]
+
+
 def test_a_reserved_node_does_not_part_the_others() -> None:
     """A job on several nodes takes neighbours, as those on both sides of a reservation are."""
     nodes = [replace(NODES[0], name=NodeName(f"n{number}")) for number in range(3)]

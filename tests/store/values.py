@@ -161,6 +161,7 @@ job_records = every_field(
     account=texts,
     communication_timed=st.none() | st.booleans(),
     keeps_steps=st.none() | st.booleans(),
+    time_known=st.none() | st.booleans(),
     answers_signal=st.none() | st.booleans(),
     failed_again=st.booleans(),
     gpus_most=st.none() | counts,

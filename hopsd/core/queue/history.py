@@ -121,6 +121,7 @@ def advance(
         account=job.account or old.account,
         communication_timed=old.communication_timed,
         keeps_steps=old.keeps_steps,
+        time_known=old.time_known,
         answers_signal=old.answers_signal,
         failed_again=old.failed_again or _failed_again(job, old.run_seconds + run),
         gpus_most=old.gpus_most,

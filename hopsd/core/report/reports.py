@@ -48,7 +48,8 @@ class Report:
     run, whose training is discarded. ``out_of_memory``: the process ended because a GPU's
     memory was too small. ``communication_timed``: whether communication time is measured apart
     from the passes; None with one rank or an older plugin. ``keeps_steps``: whether its steps have
-    the same samples on any number of GPUs; None before the first, or an older plugin.
+    the same samples on any number of GPUs, ``time_known``: whether it is known how long one takes;
+    None before the first, or an older plugin.
     ``handled_signals``: those of sbatch's ``--signal`` that the process handles. ``final``: the
     process has ended, or the profile run has measured enough. ``pause``: what it says of itself
     while it makes no steps.
@@ -80,6 +81,7 @@ class Report:
     out_of_memory: bool = False
     communication_timed: bool | None = None
     keeps_steps: bool | None = None
+    time_known: bool | None = None
     handled_signals: frozenset[str] = frozenset()
     saving: bool = False
     saved_at: float | None = None
@@ -129,6 +131,7 @@ def parse_report(data: bytes, file_name: str, now: float) -> Report:
         out_of_memory=document.get("out_of_memory") is True,
         communication_timed=_flag(document, "communication_timed"),
         keeps_steps=_flag(document, "keeps_steps"),
+        time_known=_flag(document, "time_known"),
         handled_signals=_signals(document),
         saving=document.get("saving") is True,
         saved_at=_optional(document, "saved_at", now + bounds.CLOCK_SKEW_SECONDS),

@@ -71,6 +71,18 @@ def keeps_steps(reports: Iterable[Report]) -> dict[JobId, bool]:
     return {job: keeps for (job, _), keeps in sorted(runs.items())}
 
 
+def time_known(reports: Iterable[Report]) -> dict[JobId, bool]:
+    """Whether all processes of each job's newest run show how long an iteration takes; omitted
+    where no run says.
+    """
+    runs: dict[Run, bool] = {}
+    for report in reports:
+        run = report.job, report.run
+        if report.time_known is not None:
+            runs[run] = report.time_known and runs.get(run, True)
+    return {job: known for (job, _), known in sorted(runs.items())}
+
+
 def answers_signal(reports: Iterable[Report], job: JobReading) -> dict[JobId, bool]:
     """Whether all ranks of the job's newest training handle the signal that its script asks for, by
     which they can save before they are stopped; omitted while none has trained.

@@ -22,6 +22,11 @@ MAX_RATIO = 1000
 
 REMEDY = "batch= in its comment decides"
 
+UNKNOWN_TIME = (
+    "it has no speed: what its loop does between some of its iterations may be evaluations or part"
+    " of the training; in evaluations, call eval() and use no_grad() to show which"
+)
+
 
 def doubts_of_job(comment: Comment, record: JobRecord) -> Iterator[str]:
     """What to doubt in a job's progress."""
@@ -29,6 +34,8 @@ def doubts_of_job(comment: Comment, record: JobRecord) -> Iterator[str]:
     counts = record.saved is False or (record.saved is not None and not record.restarts)
     if counts and not record.samples_done:
         yield f"its reports do not show how many samples an iteration trains on: {REMEDY}"
+    if record.time_known is False:
+        yield UNKNOWN_TIME
     declared_samples, loop_samples = comment.samples, record.samples_planned
     if (
         declared_samples

@@ -56,6 +56,7 @@ from hopsd.errors import FormatError
         {"saved": -1},
         {"communication_timed": "yes"},
         {"keeps_steps": "yes"},
+        {"time_known": 1},
         {"handled_signals": "USR1"},
         {"handled_signals": [["USR1"]]},
         {"program": None},

@@ -61,6 +61,15 @@ def test_a_training_without_samples_is_named(
     assert not notes(None, replace(record, samples_done=1.0))
 
 
+@pytest.mark.parametrize(("known", "is_doubted"), [(False, True), (True, False), (None, False)])
+def test_a_training_whose_time_is_in_doubt_is_told_why_it_has_no_speed(
+    known: bool | None, is_doubted: bool
+) -> None:
+    remarks = notes(None, replace(RECORD, time_known=known))
+    assert len(remarks) == is_doubted
+    assert all("no speed" in note and "eval()" in note for note in remarks)
+
+
 @pytest.mark.parametrize(
     ("batch", "per_gpu", "is_doubted"),
     [

@@ -479,6 +479,230 @@ def sequences_and_their_steps():
         train((states - steps).pow(2).sum(2).mean(), optimizer)
 
 
+def points_of_rays_in_two_networks():
+    """A coarse network is given few points of each ray, a fine one more; rays have colours."""
+    coarse, fine = torch.nn.Linear(6, 4), torch.nn.Linear(6, 4)
+    optimizer = torch.optim.SGD([*coarse.parameters(), *fine.parameters()], lr=0.01)
+    for _ in range(STEPS):
+        loss = 0
+        for model, points in ((coarse, 3), (fine, 5)):
+            raw = model(torch.randn(BATCH * points, 6)).view(BATCH, points, 4)
+            loss += (raw[..., :3].sigmoid() * raw[..., 3:].sigmoid()).sum(1).pow(2).mean()
+        train(loss, optimizer)
+
+
+def means_of_features():
+    """The loss is over features, of which there are fewer than rows."""
+    model = torch.nn.Linear(6, 4)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    for _ in range(STEPS):
+        train(model(torch.randn(BATCH, 6)).mean(0).pow(2).sum(), optimizer)
+
+
+def steps_of_a_recurrent_cell():
+    """Each step of the sequences is a call, and the loss is over the steps of all together."""
+    cell, head = torch.nn.GRUCell(6, 4), torch.nn.Linear(4, 1)
+    optimizer = torch.optim.SGD([*cell.parameters(), *head.parameters()], lr=0.01)
+    for _ in range(STEPS):
+        state, states = torch.zeros(BATCH, 4), []
+        for _ in range(5):
+            state = cell(torch.randn(BATCH, 6), state)
+            states.append(state)
+        train(torch.cat(states).pow(2).mean(), optimizer)
+
+
+def equation_and_border():
+    """As many points of two kinds; an equation's need gradients by the input."""
+    model, optimizer = model_and_optimizer()
+    for _ in range(STEPS):
+        inner = torch.randn(BATCH, 6, requires_grad=True)
+        value = model(inner)
+        (slope,) = torch.autograd.grad(value.sum(), inner, create_graph=True)
+        border = model(torch.randn(BATCH, 6))
+        train((slope[:, :1] - value).pow(2).mean() + border.pow(2).mean(), optimizer)
+
+
+def real_and_made():
+    """A critic sees real rows, made ones and, for its gradient, what lies between them."""
+    maker = torch.nn.Linear(2, 6)
+    model, optimizer = model_and_optimizer()
+    for _ in range(STEPS):
+        real, made = torch.randn(BATCH, 6), maker(torch.randn(BATCH, 2)).detach()
+        between = ((real + made) / 2).requires_grad_()
+        (slope,) = torch.autograd.grad(model(between).sum(), between, create_graph=True)
+        loss = model(made).mean() - model(real).mean() + (slope.norm(dim=1) - 1).pow(2).mean()
+        train(loss, optimizer)
+
+
+def episodes():
+    """Of three to 16 steps, each a call; all steps of one go backward together."""
+    model, optimizer = model_and_optimizer()
+    for step in range(3 * STEPS):
+        time.sleep(0.005)
+        values = [model(torch.randn(6)) for _ in range(episode_length(step))]
+        train(torch.cat(values).pow(2).mean(), optimizer)
+
+
+def episode_length(step):
+    return 3 + step * step % 14
+
+
+def own_layers():
+    """Neither modules nor an optimizer: parameters in the open."""
+    table, weights = torch.randn(9, 2, requires_grad=True), torch.randn(6, 4, requires_grad=True)
+    for _ in range(3 * STEPS):
+        rows, labels = torch.randint(9, (BATCH, 3)), torch.randint(4, (BATCH,))
+        logits = table[rows].view(BATCH, -1) @ weights
+        loss = torch.nn.functional.cross_entropy(logits, labels) + 0.01 * weights.pow(2).mean()
+        loss.backward()
+        for parameter in (table, weights):
+            parameter.data -= 0.01 * parameter.grad
+            parameter.grad = None
+        show(loss)
+
+
+def own_layers_over_tokens():
+    """As before; each row has tokens, and the loss is over all of them."""
+    table = torch.randn(9, 4, requires_grad=True)
+    weights = torch.randn(4, 9, requires_grad=True)
+    optimizer = torch.optim.SGD([table, weights], lr=0.01)
+    for _ in range(STEPS):
+        logits = table[torch.randint(9, (BATCH, 3))].view(-1, 4) @ weights
+        train(torch.nn.functional.cross_entropy(logits, torch.randint(9, (3 * BATCH,))), optimizer)
+
+
+def teacher_with_a_loader():
+    """Rows of another loader lead to a step of the teacher."""
+    model, optimizer = model_and_optimizer()
+    teacher, teacher_optimizer = model_and_optimizer()
+    held_out_batches = iter(DataLoader(torch.randn(BATCH * STEPS, 6), batch_size=BATCH))
+    for features in DataLoader(torch.randn(BATCH * STEPS, 6), batch_size=BATCH):
+        teacher_optimizer.zero_grad()
+        teacher(next(held_out_batches)).pow(2).mean().backward()
+        teacher_optimizer.step()
+        train(model(features).pow(2).mean(), optimizer)
+
+
+def trials_with_a_graph():
+    """After each twenty steps the model is tried out for long, and nothing says so."""
+    model, optimizer = model_and_optimizer()
+    for step in range(4 * STEPS):
+        train(model(torch.randn(BATCH, 6)).pow(2).mean(), optimizer)
+        if step % 20 == 19:
+            for _ in range(50):
+                model(torch.randn(BATCH, 6))
+                time.sleep(0.002)
+
+
+def playing_with_a_graph():
+    """As before, but the training begins with it."""
+    model, optimizer = model_and_optimizer()
+    for step in range(4 * STEPS):
+        if step % 20 == 0:
+            for _ in range(50):
+                model(torch.randn(BATCH, 6))
+                time.sleep(0.002)
+        train(model(torch.randn(BATCH, 6)).pow(2).mean(), optimizer)
+
+
+def frequent_acting():
+    """After each five steps the model acts in evaluation mode; at first it did not."""
+    model, optimizer = model_and_optimizer()
+    for step in range(3 * STEPS):
+        if step and step % 5 == 0:
+            acting(model, 20)
+        train(model(torch.randn(BATCH, 6)).pow(2).mean(), optimizer)
+
+
+def real_and_made_in_passes():
+    """As `real_and_made`, a pass for each."""
+    maker = torch.nn.Linear(2, 6)
+    model, optimizer = model_and_optimizer()
+    for _ in range(STEPS):
+        optimizer.zero_grad()
+        real, made = torch.randn(BATCH, 6), maker(torch.randn(BATCH, 2)).detach()
+        loss = -model(real).mean()
+        loss.backward()
+        model(made).mean().backward()
+        between = ((real + made) / 2).requires_grad_()
+        (slope,) = torch.autograd.grad(model(between).sum(), between, create_graph=True)
+        (slope.norm(dim=1) - 1).pow(2).mean().backward()
+        optimizer.step()
+        show(loss)
+
+
+def two_losses_of_the_same():
+    """An actor and a critic are given the same rows; each loss goes backward by itself."""
+    actor, critic = torch.nn.Linear(6, 2), torch.nn.Linear(6, 1)
+    optimizer = torch.optim.SGD([*actor.parameters(), *critic.parameters()], lr=0.01)
+    for _ in range(STEPS):
+        rows = torch.randn(BATCH, 6)
+        optimizer.zero_grad()
+        loss = actor(rows).pow(2).mean()
+        loss.backward()
+        critic(rows).pow(2).mean().backward()
+        optimizer.step()
+        show(loss)
+
+
+def two_losses_of_others():
+    """Two tasks, or two views of the same: nothing tells."""
+    model, optimizer = model_and_optimizer()
+    for _ in range(STEPS):
+        one, other = torch.randn(BATCH, 6), torch.randn(BATCH, 6)
+        optimizer.zero_grad()
+        loss = model(one).pow(2).mean()
+        loss.backward()
+        model(other).sin().mean().backward()
+        optimizer.step()
+        show(loss)
+
+
+def accumulated():
+    """Two passes of the same code lead to a step."""
+    model, optimizer = model_and_optimizer()
+    for _ in range(STEPS):
+        optimizer.zero_grad()
+        for _ in range(2):
+            loss = model(torch.randn(BATCH, 6)).pow(2).mean()
+            loss.backward()
+        optimizer.step()
+        show(loss)
+
+
+class Letters(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.table, self.memory = torch.nn.Embedding(9, 4), torch.nn.GRU(4, 4, 2)
+
+    def forward(self, letter, state):
+        return self.memory(self.table(letter.view(1, -1)), state)
+
+
+def letters_of_a_text():
+    """Each letter is a call, beside the state of two layers; a text is one sample."""
+    model = Letters()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    for _ in range(STEPS):
+        loss, state = 0, torch.zeros(2, 1, 4)
+        for letter in torch.randint(9, (5,)):
+            output, state = model(letter, state)
+            loss += output.pow(2).mean()
+        train(loss, optimizer)
+
+
+def acting_with_a_memory():
+    """Each step of an episode is a call, and what the model remembers goes on to the next."""
+    cell = torch.nn.GRUCell(6, 4)
+    optimizer = torch.optim.SGD(cell.parameters(), lr=0.01)
+    for _ in range(STEPS):
+        loss, state = 0, torch.zeros(1, 4)
+        for _ in range(BATCH):
+            state = cell(torch.randn(1, 6), state)
+            loss += state.pow(2).mean()
+        train(loss, optimizer)
+
+
 def played_and_replayed():
     """An episode goes through the model step by step; then many do at once."""
     model, optimizer = model_and_optimizer()

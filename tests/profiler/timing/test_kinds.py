@@ -18,19 +18,29 @@ BY_MODEL = [
     *("flat_state", "rollouts_with_a_graph", "teacher_with_a_graph", "a_pass_for_each_sample"),
     *("frames_first_with_memory", "acting_in_evaluation_mode", "temperature_first"),
     *("distribution_beside_a_value", "schedule_drawn_first", "solver_of_a_function"),
-    *("two_views", "rows_with_labels", "copies"),
+    *("two_views", "rows_with_labels", "copies", "points_of_rays"),
+    *("points_of_rays_in_two_networks", "real_and_made_in_passes", "two_losses_of_the_same"),
+    *("acting_with_a_memory", "real_and_made"),
 ]
+SEVERAL_CALLS = {
+    "points_of_two_kinds": BATCH + 3,
+    "equation_and_border": 2 * BATCH,
+    "steps_of_games": 5 * BATCH,
+    "accumulated": 2 * BATCH,
+    "letters_of_a_text": 1,
+}
 UNKNOWN = [
-    *("points_of_two_kinds", "frames_first", "made_inside"),
-    *("points_of_rays", "played_and_replayed", "sequences_and_their_steps"),
-    *("as_many_points_of_two_kinds", "steps_of_games"),
+    *("frames_first", "made_inside", "played_and_replayed", "sequences_and_their_steps"),
+    *("as_many_points_of_two_kinds", "means_of_features", "two_losses_of_others"),
+    *("steps_of_a_recurrent_cell", "own_layers_over_tokens", "teacher_with_a_loader"),
 ]
 BY_LOADER = {"packed_texts": BATCH, "time_first": BATCH, "bags": 1, "two_levels": 2 * BATCH}
 EVALUATIONS = {"sampling": 2, "sampling_without_loader": 2, "trials_of_an_actor": 4}
 ROLLOUTS = ["rollouts", "rollouts_without_loader", "rollouts_after_random_steps"]
 SELF_PLAY_SECONDS = 50 * 0.002
 ALL = [
-    *(*BY_MODEL, *UNKNOWN, *BY_LOADER, *EVALUATIONS, *ROLLOUTS),
+    *(*BY_MODEL, *SEVERAL_CALLS, *UNKNOWN, *BY_LOADER, *EVALUATIONS, *ROLLOUTS),
+    *("episodes", "own_layers", "trials_with_a_graph", "playing_with_a_graph", "frequent_acting"),
     *(
         "one_sequence_with_its_state",
         "learners",
@@ -81,6 +91,26 @@ def test_samples_are_those_that_lead_to_a_backward_pass(runs: Runs, kind: str) -
     assert timed_part["iterations"] >= STEPS - WARMUP - 1
 
 
+@pytest.mark.parametrize(("kind", "batch"), SEVERAL_CALLS.items())
+def test_samples_of_calls_add_up_where_the_loss_shows_it(runs: Runs, kind: str, batch: int) -> None:
+    _, report = runs[kind]
+    assert (report["samples"], report["samples_from"]) == (STEPS * batch, "input")
+
+
+def test_episodes_are_counted_to_the_step(runs: Runs) -> None:
+    """Some are inspected; the loss shows the steps of all others but the first ones."""
+    losses, report = runs["episodes"]
+    steps = sum(3 + step * step % 14 for step in range(len(losses)))
+    assert report["samples"] == pytest.approx(steps, rel=0.02)
+
+
+def test_layers_show_the_batch_where_there_are_neither_modules_nor_an_optimizer(
+    runs: Runs,
+) -> None:
+    losses, report = runs["own_layers"]
+    assert (report["iterations"], report["samples"]) == (len(losses), len(losses) * BATCH)
+
+
 @pytest.mark.parametrize("kind", UNKNOWN)
 def test_samples_are_unknown_where_a_model_s_calls_do_not_show_them(runs: Runs, kind: str) -> None:
     losses, report = runs[kind]
@@ -89,7 +119,9 @@ def test_samples_are_unknown_where_a_model_s_calls_do_not_show_them(runs: Runs, 
 
 
 def test_batch_decides_where_samples_are_unknown(shared_node: Node) -> None:
-    (report,) = shared_node.program("counts", "points_of_two_kinds", HOPS_BATCH="11").reports
+    (report,) = shared_node.program(
+        "counts", "as_many_points_of_two_kinds", HOPS_BATCH="11"
+    ).reports
     assert (report["samples"], report["samples_from"]) == (STEPS * 11, "comment")
 
 
@@ -153,10 +185,22 @@ def test_self_play_is_part_of_the_training_in_evaluation_mode_and_with_new_optim
     assert report["timed"]["seconds"] > 2 * SELF_PLAY_SECONDS
 
 
-def test_time_is_unknown_where_acting_may_be_either(runs: Runs) -> None:
-    _, report = runs["late_acting"]
-    assert (report["iterations"], report["samples"]) == (3 * STEPS, 3 * STEPS * BATCH)
+@pytest.mark.parametrize("kind", ["late_acting", "trials_with_a_graph"])
+def test_time_is_unknown_where_acting_may_be_either(runs: Runs, kind: str) -> None:
+    losses, report = runs[kind]
+    assert (report["iterations"], report["samples"]) == (len(losses), len(losses) * BATCH)
     assert report["timed"] == {"iterations": 0, "samples": 0, "seconds": 0}
+
+
+@pytest.mark.parametrize(
+    ("kind", "rounds"), [("playing_with_a_graph", (5, 5)), ("frequent_acting", (13, 14))]
+)
+def test_acting_belongs_to_a_training_that_begins_with_it_or_needs_it_often(
+    runs: Runs, kind: str, rounds: tuple[int, int]
+) -> None:
+    losses, report = runs[kind]
+    assert (report["iterations"], report["samples"]) == (len(losses), len(losses) * BATCH)
+    assert report["timed"]["seconds"] > 0.04 * rounds[0]
 
 
 def test_turns_of_another_optimizer_belong_to_the_iterations_of_the_first(runs: Runs) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from hops_profiler.timing.basics import pattern
 from hops_profiler.timing.counts import PHASES, WARMUP
+from hops_profiler.timing.pauses import DOUBT, ROLLOUT, Pauses
 from hops_profiler.timing.recorder import STEPS_TO_NEW_LEADER, Recorder
 from hops_profiler.timing.series import Series
 from hypothesis import given
@@ -267,7 +268,8 @@ def _state(recorder: Recorder) -> dict[str, Any]:
     state = {name: value for owner in owners for name, value in vars(owner).items()}
     state["_inspections"] = counter._inspections.as_json()
     state["_regular"] = recorder._regular._kinds
-    state["_pauses"] = vars(recorder._pauses)
+    state["_pauses"], state["_graphs"] = vars(recorder._pauses), vars(recorder._graphs)
+    state["_loss"] = vars(counter._loss)
     state["_former_leaders"] = {
         leader: (counts.iterations, counts.samples, learnt[:2])
         for leader, (counts, _, learnt) in recorder._former_leaders.items()
@@ -366,6 +368,10 @@ class Batch:
     ) -> None:
         self.rows, self.outputs, self.axes = rows, outputs, axes
         self.samples, self.unclear = samples, unclear
+        self.loss_rows = samples
+        self.sources: set[tuple[int, int]] = set()
+        self.is_made = self.wants_gradient = False
+        self.place = None
         self.adds_calls = self.repeats_rows = self.is_stage = False
         self.graphless: list[int] = []
 
@@ -456,6 +462,18 @@ def test_samples_that_vary_are_vague_until_enough_iterations_were_inspected() ->
     assert not vague[-1]
 
 
+def test_few_iterations_that_nobody_saw_leave_a_short_training_s_samples_vague() -> None:
+    """Three of seventeen; 40 samples, give or take 16."""
+    loop = Loop()
+    for iteration in range(17):
+        if iteration not in (3, 4, 5):
+            rows = 56 if iteration % 2 else 24
+            loop.recorder.inspect(Batch(rows, rows, set(), samples=rows))
+        loop.phase("backward", 0.3)
+        loop.step()
+    assert loop.recorder.samples_are_unknown
+
+
 def test_samples_that_vary_are_known_where_all_iterations_were_inspected() -> None:
     loop = Loop()
     for iteration in range(20):
@@ -478,3 +496,16 @@ def test_the_first_step_of_a_gan_is_over_a_whole_batch() -> None:
         loop.step()
         assert loop.recorder.fetches == 1
     assert loop.recorder.samples == 6 * 16
+
+
+def test_what_comes_often_is_a_rollout_but_the_time_of_the_first_stays_in_doubt() -> None:
+    pauses = Pauses()
+    verdicts = []
+    for iteration, acts in enumerate((0, 5, 0, 0, 0, 0, 5)):
+        pauses.begin_iteration()
+        pauses.add(8, [1] * acts)
+        if acts:
+            verdicts.append(pauses.judge(iteration, is_early=False))
+        pauses.end_iteration(2.0, regular=not acts)
+    assert verdicts == [DOUBT, ROLLOUT]
+    assert pauses.doubtful_seconds == 2.0
