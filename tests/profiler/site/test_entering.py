@@ -62,6 +62,21 @@ def test_another_programs_start_costs_under_20_ms(node: Node) -> None:
     assert best(profile) - best(alone) < 0.020
 
 
+def test_a_python_that_has_no_plugin_gets_it_from_its_own_folder() -> None:
+    """As in users' environments, which do not know hops; isolated from site-packages here."""
+    python = Path(sys.base_prefix) / "bin" / f"python3.{sys.version_info.minor}"
+    code = (
+        "import sitecustomize, sys;"
+        "print(getattr(sys.modules.get('hops_profiler'), '__file__', None))"
+    )
+    bare_env = {"PYTHONPATH": str(PROFILER / "site"), "PATH": os.environ["PATH"]}
+    for env, plugin in ((bare_env | {"HOPS_JOB": "1"}, PROFILER / "__init__.py"), (bare_env, None)):
+        result = subprocess.run(
+            [python, "-S", "-c", code], env=env, capture_output=True, text=True, check=True
+        )
+        assert (result.stdout.strip(), result.stderr) == (str(plugin), "")
+
+
 @pytest.mark.live
 def test_a_sitecustomize_of_the_environment_still_runs(node: Node) -> None:
     folder = node.folder / "own"
