@@ -21,6 +21,7 @@ from hopsd.health.robust import (
     Floats,
     Ints,
     extra_variance,
+    extra_variances,
     group,
     group_means,
     group_medians,
@@ -457,11 +458,11 @@ def _noise(deviations: Floats, size: Ints, workload: Ints) -> tuple[Floats, Floa
     count = int(workload.max(initial=-1)) + 1
     several = np.flatnonzero(size >= 3)
     free = np.bincount(workload[several], 1.0 - MEDIAN_FREEDOM / size[several], count)
-    variance = np.full(count, UNKNOWN_NOISE**2)
-    for number in np.unique(workload[several]):
-        members = several[workload[several] == number]
-        extra = extra_variance(deviations[members], np.zeros(len(members)), float(free[number]))
-        variance[number] = max(extra, MIN_NOISE**2)
+    extra = extra_variances(
+        deviations[several], np.zeros(len(several)), workload[several], free.astype(np.float64)
+    )
+    has_several = np.bincount(workload[several], minlength=count) > 0
+    variance = np.where(has_several, np.maximum(extra, MIN_NOISE**2), UNKNOWN_NOISE**2)
     moderated_variance, freedom = moderate(variance, free.astype(np.float64))
     return np.sqrt(moderated_variance)[workload], freedom[workload]
 

@@ -25,6 +25,7 @@ from hopsd.health.robust import (
     Floats,
     Ints,
     extra_variance,
+    extra_variances,
     group,
     group_means,
     group_medians,
@@ -324,18 +325,35 @@ def common_course(
     nodes = np.bincount(period_of, 1.0 / variance, count) ** 2 / squares
     first = np.zeros(count, np.int64)
     first[period[compared_units]] = compared_units
-    value, variance = np.zeros(count), np.zeros(count)
-    for number in np.unique(groups[first]):
-        members = np.flatnonzero(groups[first] == number)
-        if len(np.unique(rows.node[row][groups[unit] == number])) < COURSE_NODES:
-            continue
-        times, alike = time[first[members]], nodes[members]
-        value[members], variance[members] = _course(
-            usual[members], error2[members], times, alike, scales
+    group_of, group_count = groups[first], int(groups.max()) + 1
+    several = _node_counts(groups[unit], rows.node[row], group_count)[group_of] >= COURSE_NODES
+    value, varies_by = np.zeros(count), np.zeros(count)
+    for number in np.unique(group_of[several]) if scales else ():
+        members = np.flatnonzero(group_of == number)
+        value[members], varies_by[members] = _smooth_course(
+            usual[members], error2[members], time[first[members]], nodes[members], scales
         )
+    # What times with enough nodes have of their own.
+    enough = np.flatnonzero(several & (np.rint(nodes) >= COURSE_NODES))
+    rest, error = (usual - value)[enough], error2[enough]
+    freedom = np.bincount(group_of[enough], minlength=group_count).astype(np.float64)
+    extra = extra_variances(rest, error, group_of[enough], freedom)[group_of[enough]]
+    own = np.maximum(extra, rest**2 - 4.0 * error)
+    value[enough] += rest * own / (own + error)
+    varies_by[enough] += own
+    # As large as a time's own mean leaves it, since what runs have of their own lasts, too.
+    variance = varies_by * error2 / (varies_by + error2)
     course[compared_units] = value[period[compared_units]]
     uncertain[compared_units] = variance[period[compared_units]]
     return course, uncertain
+
+
+def _node_counts(groups: Ints, nodes: Ints, count: int) -> Ints:
+    """How many different ``nodes`` (n,) each of ``groups`` (n,) has (count,)."""
+    pair = group(groups, nodes)
+    of_pair = np.zeros(int(pair.max(initial=-1)) + 1, np.int64)
+    of_pair[pair] = groups
+    return np.bincount(of_pair, minlength=count)
 
 
 def _robust_means(
@@ -352,14 +370,11 @@ def _robust_means(
     return middle, 1.0 / np.maximum(np.bincount(groups, 1.0 / variances, count), 1e-300)
 
 
-def _course(
+def _smooth_course(
     usual: Floats, error2: Floats, times: Floats, nodes: Floats, scales: Sequence[float]
 ) -> tuple[Floats, Floats]:
     """The course at ``times`` (n,) from the means ``usual`` of ``nodes``, with variances
-    ``error2``: the likeliest Gaussian process, and what times with enough nodes have of their own.
-
-    And the variance of it (n,): as large as a time's own mean leaves it, since what runs have of
-    their own lasts, too.
+    ``error2``, if it is smooth, and by how much it varies: the likeliest Gaussian process.
     """
     course, varies_by = np.zeros(len(usual)), np.zeros(len(usual))
     has_mean, enough = nodes > 1.0 + 1e-6, np.rint(nodes) >= COURSE_NODES
@@ -377,11 +392,7 @@ def _course(
             if likelihood > likeliest:
                 likeliest, course = likelihood, fitted_course
                 varies_by = np.full(len(usual), deviation**2)
-    rest, error = (usual - course)[enough], error2[enough]
-    own_variance = np.maximum(extra_variance(rest, error, float(len(rest))), rest**2 - 4.0 * error)
-    course[enough] += rest * own_variance / (own_variance + error)
-    varies_by[enough] += own_variance
-    return course, varies_by * error2 / (varies_by + error2)
+    return course, varies_by
 
 
 def _process(
