@@ -24,6 +24,7 @@ from hopsd.health.robust import (
     FIRM_CLIP,
     Floats,
     Ints,
+    distinct_counts,
     extra_variance,
     extra_variances,
     group,
@@ -326,7 +327,7 @@ def common_course(
     first = np.zeros(count, np.int64)
     first[period[compared_units]] = compared_units
     group_of, group_count = groups[first], int(groups.max()) + 1
-    several = _node_counts(groups[unit], rows.node[row], group_count)[group_of] >= COURSE_NODES
+    several = distinct_counts(rows.node[row], groups[unit], group_count)[group_of] >= COURSE_NODES
     value, varies_by = np.zeros(count), np.zeros(count)
     for number in np.unique(group_of[several]) if scales else ():
         members = np.flatnonzero(group_of == number)
@@ -346,14 +347,6 @@ def common_course(
     course[compared_units] = value[period[compared_units]]
     uncertain[compared_units] = variance[period[compared_units]]
     return course, uncertain
-
-
-def _node_counts(groups: Ints, nodes: Ints, count: int) -> Ints:
-    """How many different ``nodes`` (n,) each of ``groups`` (n,) has (count,)."""
-    pair = group(groups, nodes)
-    of_pair = np.zeros(int(pair.max(initial=-1)) + 1, np.int64)
-    of_pair[pair] = groups
-    return np.bincount(of_pair, minlength=count)
 
 
 def _robust_means(

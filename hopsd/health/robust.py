@@ -31,6 +31,14 @@ def group(*keys: NDArray[np.generic]) -> Ints:
     return numbers
 
 
+def distinct_counts(values: NDArray[np.generic], groups: Ints, count: int) -> Ints:
+    """How many different ``values`` (n,) each of ``groups`` (n,) has (count,)."""
+    pair = group(groups, values)
+    of_pair = np.zeros(int(pair.max(initial=-1)) + 1, np.int64)
+    of_pair[pair] = groups
+    return np.bincount(of_pair, minlength=count)
+
+
 def group_medians(values: Floats, groups: Ints, count: int) -> Floats:
     """The median of each group (count,); NaN for an empty group."""
     low = group_quantiles(values, groups, count, 0.5)
