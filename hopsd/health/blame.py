@@ -91,8 +91,8 @@ def find_suspects(
 
 @dataclass(frozen=True, slots=True)
 class _Rest:
-    """What ``suspects`` leave unexplained: ``value`` of each job (n,), and how much the jobs tell of
-    each node beside them, ``norm`` (nodes,). ``basis`` (n, suspects): orthonormal.
+    """What ``suspects`` leave unexplained: ``value`` of each job (n,), and how much the jobs tell
+    of each node beside them, ``norm`` (nodes,). ``basis`` (n, suspects): orthonormal.
     """
 
     value: Floats

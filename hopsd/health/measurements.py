@@ -352,11 +352,9 @@ def _spans(past: Sequence[SpeedRecord], runs: Sequence[int]) -> list[tuple[float
     goes_on = run[1:] == run[:-1]
     interval = group_medians(np.diff(at)[goes_on], run[1:][goes_on], count)
     margin = 1.5 * np.where(np.isnan(interval), UNKNOWN_INTERVAL, interval)
-    first, last = (
-        np.searchsorted(run, np.arange(count)),
-        np.searchsorted(run, np.arange(count), "right") - 1,
-    )
-    return list(zip((at[first] - margin).tolist(), (at[last] + margin).tolist(), strict=True))
+    begin = np.searchsorted(run, np.arange(count))
+    first, last = at[begin] - margin, at[np.append(begin[1:], len(run)) - 1] + margin
+    return list(zip(first.tolist(), last.tolist(), strict=True))
 
 
 def _remove_warm_up(columns: Columns) -> None:

@@ -135,19 +135,19 @@ class RunSeries:
     def __len__(self) -> int:
         return len(self._head)
 
-    def changes(self, time: float, asked: NDArray[np.bool_]) -> list[Change]:
+    def changes(self, time: float, now: float, asked: NDArray[np.bool_]) -> list[Change]:
         """The clearest change, of each of the nodes that are ``asked`` about (nodes,), that runs
-        show which end at ``time`` or go on.
+        show which end at ``time`` or go on, by what is known ``now``.
         """
         clearest: dict[int, tuple[float, Change]] = {}
         for window in WINDOWS if len(self) else ():
-            for deviations, change in self._changes(time, window, asked):
+            for deviations, change in self._changes(time, now, window, asked):
                 if change.node not in clearest or deviations > clearest[change.node][0]:
                     clearest[change.node] = deviations, change
         return [change for _, change in clearest.values()]
 
     def seconds_after(self, time: float, now: float) -> Floats:
-        """For how long runs that began after ``time`` have been on each node at ``now`` (nodes,)."""
+        """Of each node, how long runs that began after ``time`` are on it at ``now`` (nodes,)."""
         nodes = np.arange(len(self._types)) * self._span - self._begin
         first = np.searchsorted(self._node_key, nodes + self._within(time), "right")
         last = np.searchsorted(self._node_key, nodes + self._within(now), "right") - 1
@@ -168,18 +168,17 @@ class RunSeries:
 
     def _within(self, time: float) -> float:
         """``time``, if it is within reach of what is reported."""
-        return float(
-            np.clip(time, self._begin - PAST_SECONDS, self._begin + self._span - PAST_SECONDS - 1.0)
-        )
+        low = self._begin - PAST_SECONDS
+        return float(np.clip(time, low, low + self._span - 1.0))
 
     def _changes(
-        self, now: float, window: float, asked: NDArray[np.bool_]
+        self, time: float, now: float, window: float, asked: NDArray[np.bool_]
     ) -> Iterator[tuple[float, Change]]:
-        there = np.flatnonzero((self._first <= now - window) & (self._last > now - window))
+        there = np.flatnonzero((self._first <= time - window) & (self._last > time - window))
         if not asked[self._node[there]].any():
             return
-        end, middle = self._place(there, now), self._place(there, now - window)
-        start = self._place(there, now - window - PAST_SECONDS)
+        end, middle = self._place(there, time), self._place(there, time - window)
+        start = self._place(there, time - window - PAST_SECONDS)
         enough = (end - middle >= MIN_RECENT) & (middle - start >= MIN_PAST)
         series = there[enough]
         if not asked[self._node[series]].any():
@@ -189,7 +188,7 @@ class RunSeries:
         change = _mean(self._sums, middle, end) - _mean(self._sums, start, middle)
         whole = _mean(self._whole_sums, middle, end) - _mean(self._whole_sums, start, middle)
         # What went away meanwhile is over.
-        last = np.minimum(self._place(series, now - WINDOWS[1]), end - MIN_RECENT)
+        last = np.minimum(self._place(series, time - WINDOWS[1]), end - MIN_RECENT)
         last = np.maximum(middle, last)
         latest = _mean(self._sums, last, end) - _mean(self._sums, middle, end)
         ranks = self._columns.kind[self._head[series]] == RANKS
@@ -218,7 +217,7 @@ class RunSeries:
                 first = series[members[0]]
                 since = self._since(start[members[0]], end[members[0]])
                 is_hidden = not self._columns.full[self._head[first]]
-                if is_hidden and since > now - HIDDEN_SECONDS:
+                if is_hidden and since > time - HIDDEN_SECONDS:
                     continue
                 if not self._is_habit(series[members], since, now, window, slowness):
                     yield deviations, Change(int(self._node[first]), slowness, error, since)
@@ -260,7 +259,7 @@ class RunSeries:
     def _is_habit(
         self, series: Ints, since: float, now: float, window: float, slowness: float
     ) -> bool:
-        """Whether a run of the workload on other nodes had slowed down at the same age by then."""
+        """Whether a run of the workload on other nodes slowed down at that age, until ``now``."""
         columns = self._columns
         for head in self._head[series].tolist():
             begin = columns.at[head] - columns.age[head]
@@ -324,5 +323,5 @@ def find_changes(series: RunSeries, now: float) -> dict[int, Change]:
     changes: dict[int, Change] = {}
     for time in series.ends(now):
         is_newest = series.seconds_after(time, now) < LATER_SECONDS
-        changes |= {change.node: change for change in series.changes(time, is_newest)}
+        changes |= {change.node: change for change in series.changes(time, now, is_newest)}
     return changes
