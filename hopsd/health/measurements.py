@@ -81,13 +81,15 @@ class Units:
 
     ``target`` indexes ``targets``: nodes, by index; the slowest of several determined the speed.
     ``value``: mean logarithm of seconds; ``variance``: its noise, without what differs between
-    runs, known with so many degrees of ``freedom``. ``time``: of the first record. ``alone``: of
-    each of ``cells``, the number of that of the same runs without neighbours, -1: there is none.
+    runs, known with so many degrees of ``freedom``. ``records``: how many. ``time``: of the first.
+    ``alone``: of each of ``cells``, the number of that of the same runs without neighbours, -1:
+    there is none.
     """
 
     value: Floats
     variance: Floats
     freedom: Floats
+    records: Ints
     time: Floats
     middle: Floats
     run: Ints
@@ -439,6 +441,7 @@ def join_blocks(columns: Columns, now: float) -> Units:
         value=group_means(limited_values, weights, block, count),
         variance=(noise[first] ** 2) / size,
         freedom=freedom[first],
+        records=size,
         time=columns.at[first],
         middle=group_means(columns.at, weights, block, count),
         run=columns.run[first],

@@ -73,15 +73,16 @@ class Estimate:
     """A node's slowness (natural logarithm) in its last epoch, and the standard deviation of that.
 
     ``spread``: the variance of healthy nodes; ``freedom``: with how many degrees of freedom it and
-    that of the slowness are known together. ``deviations``: of each of its runs from its workload's
-    usual speed, ascending. ``has_controls``: one of them is known from before the epoch, too.
-    ``kind``: how the first was measured.
+    that of the slowness are known together. ``records``: how many tell. ``deviations``: of each of
+    its runs from its workload's usual speed, ascending. ``has_controls``: one of them is known from
+    before the epoch, too. ``kind``: how the first was measured.
     """
 
     slowness: float
     error: float
     spread: float
     freedom: float
+    records: int
     deviations: Floats
     has_controls: bool
     kind: int
@@ -108,8 +109,9 @@ class Summaries:
     ``variance``: of the noise, known with so many degrees of ``freedom``. ``share``: how much of a
     measurement each is; one of a job at normal speed on four nodes is a quarter for each.
     ``course``: how far off it may be what nodes have in common, a standard deviation for each cause
-    (n, causes). ``repeats``: how many of the same run and epoch deviate together. ``effect``:
-    number of the run among those whose node changed meanwhile, -1: it is none of them.
+    (n, causes). ``records``: how many were joined. ``repeats``: how many of the same run and epoch
+    deviate together. ``effect``: number of the run among those whose node changed meanwhile, -1: it
+    is none of them.
     """
 
     value: Floats
@@ -122,6 +124,7 @@ class Summaries:
     epoch: Ints
     epochs: int
     course: csr_array
+    records: Ints
     repeats: Floats
     effect: Ints
 
@@ -179,6 +182,7 @@ class Fit:
             error=float(np.sqrt(variance)),
             spread=self.spread,
             freedom=self._freedom(indices[-1], gain, self.spread, self.spread_freedom),
+            records=int(self.summaries.records[rows].sum()),
             deviations=by_run(self.summaries.value[rows] - level, self.summaries.run[rows]),
             has_controls=bool((self.summaries.effect[rows] >= 0).any()),
             kind=int(self.summaries.kind[rows][0]) if rows.any() else ALONE,
@@ -430,6 +434,7 @@ def summarize(
         epoch=epoch,
         epochs=epochs,
         course=_shares(weight, number, count) @ course[rows.unit],
+        records=np.bincount(number, units.records[rows.unit], count).astype(np.int64),
         repeats=np.where(kind == ALONE, 1.0, np.bincount(epoch_of_run)[epoch_of_run]),
         effect=effect,
     )

@@ -53,6 +53,9 @@ INTERVAL = 1.45
 """By how much intervals are wider than the model's own, which takes estimated variances and change
 points for the true ones; measured on simulated sites (`python -m bench.health.intervals`)."""
 
+MIN_RECORDS = 3
+"""A pause may be in one report, or in two: of fewer, none need be usual."""
+
 STILL_SLOW = 3.0
 """Standard errors at which a node was slow in an earlier epoch, too."""
 
@@ -296,7 +299,9 @@ def _changes(
 
 def _sure(estimate: Estimate, result: Fit) -> bool:
     deviations = estimate.deviations
-    if estimate.slowness - MARGIN < 1.96 * INTERVAL * estimate.error or not len(deviations):
+    if estimate.slowness - MARGIN < 1.96 * INTERVAL * estimate.error:
+        return False
+    if not len(deviations) or estimate.records < MIN_RECORDS:
         return False
     chance = CHANCE_OF_RUN if estimate.single else CHANCE
     least = stdtrit(estimate.freedom, 1.0 - chance)

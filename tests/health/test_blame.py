@@ -28,6 +28,7 @@ def site(seed: int) -> Units:
         value=cells + losses + random.normal(0.0, NOISE, count),
         variance=NOISE**2 * ones,
         freedom=100.0 * ones,
+        records=5 * np.ones(count, np.int64),
         time=3600.0 * places,
         middle=3600.0 * places,
         run=places,

@@ -149,6 +149,7 @@ def test_a_node_that_is_far_more_certain_than_others_is_not_what_all_have_in_com
         value=zeros,
         variance=np.full(count, 0.002**2),
         freedom=ones,
+        records=5 * np.ones(count, np.int64),
         time=zeros,
         middle=zeros,
         run=places,

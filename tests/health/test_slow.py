@@ -181,6 +181,19 @@ def test_servers_that_always_run_together_are_not_told_apart() -> None:
     assert nodes_judged_slow(usual, (nodes, pairs)) == []
 
 
+@pytest.mark.parametrize("times", [3.0, 1e9])
+@pytest.mark.parametrize("interval", [60.0, 600.0])
+def test_a_pause_in_one_report_is_no_slow_server(interval: float, times: float) -> None:
+    """A job that was stopped for a while, or saved to a busy file server; it says so at once."""
+    nodes, records = plain(dict.fromkeys([f"n{i}" for i in range(8)], 1.0))
+    records = [replace(record, at=record.at / 60.0 * interval) for record in records]
+    newest = max(place for place, record in enumerate(records) if "n2" in record.nodes)
+    records[newest] = replace(records[newest], seconds_per_iteration=times)
+    assert nodes_judged_slow((nodes, records)) == []
+    two = [records[newest], replace(records[newest], at=records[newest].at + interval)]
+    assert nodes_judged_slow((nodes, records + two[1:])) == []
+
+
 def test_no_records_no_verdict() -> None:
     assert nodes_judged_slow((plain({"n0": 1.0})[0], [])) == []
 
