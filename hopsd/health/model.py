@@ -51,6 +51,9 @@ FREEDOM_RUN, FREEDOM_NODE = 5.0, 3.0
 COURSE_NODES = 3
 """A common course is estimated of so many nodes or more; of two, times are part of a smooth one."""
 
+COURSE_TIMES = 1000
+"""The newest, of which a smooth course is estimated: memory takes the square of their number."""
+
 COURSE_DEVIATIONS = (0.002, 0.006, 0.02)
 """By how much all may vary together."""
 
@@ -335,6 +338,7 @@ def common_course(
     value, varies_by = np.zeros(count), np.zeros(count)
     for number in np.unique(group_of[several]) if scales else ():
         members = np.flatnonzero(group_of == number)
+        members = members[np.argsort(time[first[members]], kind="stable")][-COURSE_TIMES:]
         value[members], varies_by[members] = _smooth_course(
             usual[members], error2[members], time[first[members]], nodes[members], scales
         )

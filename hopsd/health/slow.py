@@ -68,6 +68,10 @@ MIN_KNOWN = 0.01
 
 PASSES = 5
 
+MOST_CHANGES = 200
+"""On a small site; on a large one, one for each node on average. Time takes the cube of their
+number, and a workload that alternates has thousands: the oldest are left in the mean."""
+
 HOUR, DAY = 3600.0, 86_400.0
 COURSE_HOURS = (1.0, 3.0, 10.0)
 """How long what nodes of a type have in common lasts: the likeliest is taken."""
@@ -196,6 +200,7 @@ def fit_course(units: Units, types: Ints) -> Course:
             for node, time in slow_since.items():
                 changes = {begin for begin in begins[node] if begin is not None}
                 begins[node] = [None, *sorted({*changes, time})]
+            begins = _newest(begins, max(nodes, MOST_CHANGES))
         errors = hstack(
             [
                 _errors(units, hourly_variance, types_compared),
@@ -210,6 +215,16 @@ def fit_course(units: Units, types: Ints) -> Course:
         begins = clear
         first_epoch, result = _fit_epochs(units, rows, values, errors, begins)
     return Course(result, values, begins, first_epoch)
+
+
+def _newest(begins: list[list[float | None]], most: int) -> list[list[float | None]]:
+    """Without all but the ``most`` newest of all nodes' changes."""
+    times = sorted(time for node in begins for time in node if time is not None)
+    last_left_out = times[-most - 1] if len(times) > most else -np.inf
+    return [
+        [None, *(time for time in node if time is not None and time > last_left_out)]
+        for node in begins
+    ]
 
 
 def _errors(units: Units, variance: Floats, groups: Ints) -> csr_array:

@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bench.health.site import DAY, SiteSettings, Slowdown, simulate
-from hopsd.health.measurements import read_past
+from hopsd.health.measurements import join_blocks, node_types, read_columns, read_past
 from hopsd.health.records import HealthNode, HealthRecords, RankTime, SlowNode, SpeedRecord, Stay
-from hopsd.health.slow import find_slow
+from hopsd.health.slow import MOST_CHANGES, find_slow, fit_course
 from hopsd.model.ids import GpuType, JobId, NodeName, WorkloadName
 
 SITE = SiteSettings(nodes=12, types=1, days=2.0, workloads=5, interval=240.0)
@@ -192,6 +192,21 @@ def test_a_pause_in_one_report_is_no_slow_server(interval: float, times: float) 
     assert nodes_judged_slow((nodes, records)) == []
     two = [records[newest], replace(records[newest], at=records[newest].at + interval)]
     assert nodes_judged_slow((nodes, records + two[1:])) == []
+
+
+def test_of_a_workload_that_alternates_the_oldest_changes_are_left_out() -> None:
+    """Each would be one more unknown, and time takes the cube of their number."""
+    nodes, records = plain(dict.fromkeys([f"n{i}" for i in range(24)], 1.0), count=300)
+    records = [
+        replace(record, at=10.0 * record.at, seconds_per_iteration=1.0 + 0.1 * (place // 20 % 2))
+        for place, record in enumerate(records, 7)
+    ]
+    health_records = HealthRecords(2e5, tuple(nodes), tuple(records))
+    units = join_blocks(read_columns(health_records).steady(), health_records.now)
+    course = fit_course(units, node_types(nodes))
+    changes = [time for begins in course.begins for time in begins if time is not None]
+    assert len(changes) <= MOST_CHANGES
+    assert min(changes) > 0.25 * max(changes)
 
 
 def test_no_records_no_verdict() -> None:
