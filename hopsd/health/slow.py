@@ -56,6 +56,9 @@ points for the true ones; measured on simulated sites (`python -m bench.health.i
 MIN_RECORDS = 3
 """A pause may be in one report, or in two: of fewer, none need be usual."""
 
+SEEMS_SLOW = 2.0
+"""Standard errors at which a node seems slow, so that others tell what all have in common."""
+
 STILL_SLOW = 3.0
 """Standard errors at which a node was slow in an earlier epoch, too."""
 
@@ -184,12 +187,17 @@ def fit_course(units: Units, types: Ints) -> Course:
         )
         rows = blame(units, units.value - course - level[units.cell], run_variance, slowness_of)
         epoch = _epoch_of(units, rows, begins, first_epoch)
-        residual = (units.value - level[units.cell])[rows.unit] - slowness[epoch]
+        # A node that seems slow has no say in what all have in common: that would hide it.
+        tell = np.flatnonzero(slowness[epoch] < SEEMS_SLOW * error[epoch])
+        telling = Rows(rows.unit[tell], rows.node[tell], rows.share[tell])
+        residual = (units.value - level[units.cell])[telling.unit] - slowness[epoch][tell]
         hourly, hourly_variance = common_course(
-            units, rows, residual, run_variance, types_compared, HOUR, COURSE_HOURS
+            units, telling, residual, run_variance, types_compared, HOUR, COURSE_HOURS
         )
-        rest = residual - hourly[rows.unit]
-        daily, daily_variance = common_course(units, rows, rest, run_variance, cells_compared, DAY)
+        rest = residual - hourly[telling.unit]
+        daily, daily_variance = common_course(
+            units, telling, rest, run_variance, cells_compared, DAY
+        )
         course = hourly + daily
         if number:
             residuals = units.value - course - level[units.cell]

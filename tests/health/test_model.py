@@ -134,6 +134,17 @@ def test_of_a_new_workloads_three_runs_the_slow_one_makes_no_other_strange() -> 
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("seed", [22, 29])
+def test_a_slow_node_is_not_hidden_by_its_own_part_in_what_all_have_in_common(seed: int) -> None:
+    """2 % slow for a day, beside nine others of its type."""
+    case = judge(seed, 0.02, 0.005, 0, (DAY,))
+    assert case is not None
+    assert case.seconds == DAY
+    assert case.right
+    assert not case.false
+
+
+@pytest.mark.slow
 def test_what_is_not_known_of_the_hour_is_no_nodes_fault() -> None:
     """Several runs of one node at the same time are as far off together as their hours."""
     site = simulate(SiteSettings(nodes=20, days=3.2), 100)
