@@ -42,11 +42,15 @@ from hopsd.model.ids import NodeName
 MARGIN = 0.003
 """A node that may lose no more than 0.3 %, by its interval, is not named."""
 
-CHANCE, CHANCE_OF_RUN = 1e-3 / 30.0, 1e-3 / 10.0
-"""Probability with which a healthy node is named: once in 1,000 days, if what is known of a node in
-a day is 30 independent chances; by its newest run alone 10, since some six begin in a day, and
-minutes and hours of a long one differ. Healthy nodes' differences count as much as measurements'
-errors; variances are estimated, so that deviations are Student's t.
+FALSE_ALARMS = 1e-3
+"""Of a server in a day, at most, however often somebody looks."""
+
+CHANCE, CHANCE_OF_RUN = FALSE_ALARMS / 30.0, FALSE_ALARMS / 10.0
+"""Probability with which a healthy node is named at a look; by its newest run alone. By how often
+verdicts begin at looser levels where hopsd looks every hour, a day has some eight such independent
+chances, and five by runs alone: three quarters of FALSE_ALARMS are spent, and the rest is for what
+simulated sites do not show. Healthy nodes' differences count as much as measurements' errors;
+variances are estimated, so that deviations are Student's t.
 """
 
 INTERVAL = 1.45
