@@ -230,12 +230,13 @@ class Fit:
 
     def changes(self, epochs: Sequence[int]) -> Floats:
         """How clearly, in standard errors, each of ``epochs`` after the first differs from the one
-        before it: by measurements alone, or beside what is assumed of one of them.
+        before it: by measurements alone, or beside what is assumed of the one before. What is
+        assumed of the later one is no sign that a slow node recovered.
         """
         indices = list(epochs)
         clear = np.zeros(len(indices) - 1)
         for index in range(len(clear)):
-            for free in (range(len(indices)), [index], [index + 1]):
+            for free in (range(len(indices)), [index + 1]):
                 mean, covariance = self._free_epochs(indices, free)
                 pair = covariance[index : index + 2, index : index + 2]
                 variance = pair[0, 0] + pair[1, 1] - 2.0 * pair[0, 1]

@@ -75,6 +75,14 @@ def test_a_slowdown_that_went_away_is_over() -> None:
 
 
 @pytest.mark.slow
+def test_a_slow_server_that_little_is_known_of_since_an_hour_is_still_slow() -> None:
+    """A last change that is clear only if healthy is what it is assumed to be now is none."""
+    slow = (Slowdown(0, 0.1, 6.0 * DAY), Slowdown(1, 0.05, 6.0 * DAY))
+    site = SiteSettings(nodes=24, days=9.0, interval=1800.0, slow=slow)
+    assert set(slow_nodes_of(site, 8013)) == {"n0", "n1"}
+
+
+@pytest.mark.slow
 def test_jobs_over_several_servers_name_the_slowest() -> None:
     site = replace(SITE, spread=1.0, shared_share=0.0, days=4.0, slow=(Slowdown(3, 0.06),))
     assert set(slow_nodes_of(site, 1)) == {"n3"}
