@@ -10,7 +10,7 @@ from scipy.sparse import csr_array, diags_array
 
 from hopsd.health.measurements import Units
 from hopsd.health.model import Rows
-from hopsd.health.robust import Floats, Ints, group, group_means
+from hopsd.health.robust import Floats, Ints, distinct_counts, group, group_means
 
 MIN_SLOWDOWN, MIN_DEVIATIONS = 0.015, 3.0
 """What counts as a slow job: a logarithm, and standard deviations."""
@@ -42,10 +42,12 @@ def blame(
     deviation = np.sqrt(units.variance + between_runs[units.kind])
     slow = residuals > np.maximum(MIN_SLOWDOWN, MIN_DEVIATIONS * deviation)
     widths = units.widths
+    # A job that nothing is compared with does not say that its nodes are alike.
+    compared = distinct_counts(units.run, units.cell, units.cells)[units.cell] > 1
     alone = np.flatnonzero(widths == 1)
     first = np.array([nodes[0] for nodes in units.targets], np.int64)
     unit, node = list[int](), list[int]()
-    for u in np.flatnonzero(widths > 1).tolist():
+    for u in np.flatnonzero((widths > 1) & compared).tolist():
         nodes = units.targets[units.target[u]]
         losses = {n: slowness(n, float(units.time[u])) for n in nodes}
         if any(losses.values()):

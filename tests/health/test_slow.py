@@ -83,6 +83,13 @@ def test_a_slow_server_that_little_is_known_of_since_an_hour_is_still_slow() -> 
 
 
 @pytest.mark.slow
+def test_the_only_job_of_its_kind_on_several_servers_does_not_say_that_they_are_alike() -> None:
+    slow = (Slowdown(0, 0.1, 6.0 * DAY), Slowdown(1, 0.1))
+    site = SiteSettings(nodes=24, days=9.0, interval=1800.0, slow=slow)
+    assert set(slow_nodes_of(site, 8009)) == {"n0", "n1"}
+
+
+@pytest.mark.slow
 def test_jobs_over_several_servers_name_the_slowest() -> None:
     site = replace(SITE, spread=1.0, shared_share=0.0, days=4.0, slow=(Slowdown(3, 0.06),))
     assert set(slow_nodes_of(site, 1)) == {"n3"}
