@@ -9,8 +9,7 @@ and the slowness of the slowest server.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections import Counter
-from collections.abc import Iterable
+from collections import defaultdict, deque
 from dataclasses import dataclass, field, replace
 from operator import attrgetter
 
@@ -46,6 +45,7 @@ class SiteSettings:
     ``interval``: seconds between reports; ``run_hours``: mean length of a run; ``new_each``: days
     until half of the workloads are replaced by new ones; ``spread``, ``shared_share``: parts of
     runs that take several servers, or a part of one; ``busy``: what a busy neighbour costs.
+    ``tails``: degrees of freedom of Student's t, by which runs differ, infinite: they are normal.
     ``common_servers``: servers, by index, that begin runs of one new workload at once when all are
     free after ``together_at``.
     """
@@ -58,6 +58,7 @@ class SiteSettings:
     run_hours: float = 4.0
     noise: float = 0.02
     run: float = 0.005
+    tails: float = np.inf
     warm_up: float = 0.3
     heat: float = 0.01
     drift: float = 0.01
@@ -77,30 +78,39 @@ def simulate(settings: SiteSettings, seed: int) -> HealthRecords:
     return _Site(settings, np.random.default_rng(seed)).records()
 
 
+class Stored:
+    """What hopsd keeps of a site's records: the newest of each workload, shape and server, and when
+    jobs were where.
+    """
+
+    def __init__(self, site: HealthRecords) -> None:
+        self._site, self._read = site, 0
+        self._kept: dict[object, deque[SpeedRecord]] = defaultdict(lambda: deque(maxlen=KEPT_RUNS))
+        self._of_job: dict[JobId, tuple[SpeedRecord, deque[SpeedRecord]]] = {}
+        self._last: dict[JobId, float] = {}
+
+    def at(self, now: float) -> HealthRecords:
+        """What it has at ``now``, which is later than before."""
+        past = bisect_right(self._site.records, now, key=attrgetter("at"))
+        for record in self._site.records[self._read : past]:
+            if record.job not in self._of_job:
+                key = record.workload, tuple(sorted(record.nodes.items()))
+                self._of_job[record.job] = record, self._kept[key]
+            self._of_job[record.job][1].append(record)
+            self._last[record.job] = record.at
+        self._read = max(past, self._read)
+        kept = [record for records in self._kept.values() for record in records]
+        stays = tuple(
+            Stay(job, tuple(first.nodes), first.at - 60.0, self._last[job])
+            for job, (first, _) in self._of_job.items()
+        )
+        records = tuple(sorted(kept, key=attrgetter("at")))
+        return replace(self._site, now=now, records=records, stays=stays)
+
+
 def as_stored(records: HealthRecords, now: float) -> HealthRecords:
-    """What hopsd has of ``records`` at ``now``: the newest of each workload, shape and server."""
-    past = records.records[: bisect_right(records.records, now, key=attrgetter("at"))]
-    counts: Counter[tuple[str, tuple[tuple[str, int], ...]]] = Counter()
-    keys: dict[JobId, tuple[str, tuple[tuple[str, int], ...]]] = {}
-    stored_records = []
-    for record in reversed(past):
-        key = keys.get(record.job)
-        if key is None:
-            key = keys[record.job] = record.workload, tuple(sorted(record.nodes.items()))
-        counts[key] += 1
-        if counts[key] <= KEPT_RUNS:
-            stored_records.append(record)
-    return replace(records, now=now, records=tuple(reversed(stored_records)), stays=_stays(past))
-
-
-def _stays(records: Iterable[SpeedRecord]) -> tuple[Stay, ...]:
-    """When jobs were where, by their own records."""
-    first: dict[JobId, SpeedRecord] = {}
-    last: dict[JobId, float] = {}
-    for record in records:
-        first.setdefault(record.job, record)
-        last[record.job] = record.at
-    return tuple(Stay(j, tuple(r.nodes), r.at - 60.0, last[j]) for j, r in first.items())
+    """What hopsd has of ``records`` at ``now``."""
+    return Stored(records).at(now)
 
 
 class _Site:
@@ -192,7 +202,8 @@ class _Site:
             workload = generation + int(random.integers(s.workloads))
         speed_random = np.random.default_rng((workload, nodes[0] % s.types))
         usual = speed_random.uniform(0.05, 1.0) * (1.0 + 0.1 * np.log2(gpus * len(nodes)))
-        value = np.log(usual) + random.normal(0.0, s.run) + random.normal(0.0, s.noise, len(at))
+        own = random.normal(0.0, s.run) if s.tails == np.inf else s.run * random.standard_t(s.tails)
+        value = np.log(usual) + own + random.normal(0.0, s.noise, len(at))
         value += np.log1p(s.warm_up * np.exp(-(at - start) / 90.0))
         value += s.heat * np.sin(2.0 * np.pi * at / DAY)
         amplitude, phase = self.drifts[workload % len(self.drifts)]

@@ -144,7 +144,8 @@ def main() -> None:
     rows, by_runs = [], []
     cases: list[Case] = []
     for loss, noise, at_once in KINDS:
-        all_cases = [judge(seed, loss, noise, at_once) for seed in range(options.sites)]
+        seeds = range(options.seed, options.seed + options.sites)
+        all_cases = [judge(seed, loss, noise, at_once) for seed in seeds]
         of_kind = [case for case in all_cases if case is not None]
         cases += of_kind
         kind = (
@@ -210,6 +211,7 @@ def _share(cases: Sequence[Case], look: int) -> str:
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench.health.starts")
     parser.add_argument("--sites", type=int, default=40, help="of each kind")
+    parser.add_argument("--seed", type=int, default=0, help="of the first site")
     return parser.parse_args()
 
 

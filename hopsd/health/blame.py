@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 from scipy.sparse import csr_array, diags_array
 
 from hopsd.health.measurements import Units
 from hopsd.health.model import Rows
-from hopsd.health.robust import Floats, Ints, group, group_means
+from hopsd.health.robust import Floats, Ints, distinct_counts, group, group_means
 
 MIN_SLOWDOWN, MIN_DEVIATIONS = 0.015, 3.0
 """What counts as a slow job: a logarithm, and standard deviations."""
@@ -40,21 +41,27 @@ def blame(
     between_runs = np.minimum(run_variance, MAX_RUN_DEVIATION**2)
     deviation = np.sqrt(units.variance + between_runs[units.kind])
     slow = residuals > np.maximum(MIN_SLOWDOWN, MIN_DEVIATIONS * deviation)
-    unit: list[int] = []
-    node: list[int] = []
-    for u, target in enumerate(units.target.tolist()):
-        nodes = units.targets[target]
-        if len(nodes) > 1:
-            losses = {n: slowness(n, float(units.time[u])) for n in nodes}
-            if any(losses.values()):
-                nodes = (max(nodes, key=lambda n: losses[n]),)
-            elif slow[u]:
-                continue
+    widths = units.widths
+    # A job that nothing is compared with does not say that its nodes are alike.
+    compared = distinct_counts(units.run, units.cell, units.cells)[units.cell] > 1
+    alone = np.flatnonzero(widths == 1)
+    first = np.array([nodes[0] for nodes in units.targets], np.int64)
+    unit, node = list[int](), list[int]()
+    for u in np.flatnonzero((widths > 1) & compared).tolist():
+        nodes = units.targets[units.target[u]]
+        losses = {n: slowness(n, float(units.time[u])) for n in nodes}
+        if any(losses.values()):
+            nodes = (max(nodes, key=lambda n: losses[n]),)
+        elif slow[u]:
+            continue
         unit += [u] * len(nodes)
         node += nodes
-    rows = np.array(unit, np.int64)
+    rows = np.concatenate([alone, np.array(unit, np.int64)])
+    order = np.argsort(rows, kind="stable")
+    rows = rows[order]
+    members = np.concatenate([first[units.target[alone]], np.array(node, np.int64)])[order]
     share = 1.0 / np.bincount(rows, minlength=len(units))[rows]
-    return Rows(rows, np.array(node, np.int64), share)
+    return Rows(rows, members, share)
 
 
 def find_suspects(
@@ -66,20 +73,34 @@ def find_suspects(
     that always ran beside the same others explains no more than they do, and is not named.
     """
     jobs = _Jobs(units, values, run_variance, nodes)
+    rest = jobs.unexplained()
     suspects: dict[int, float] = {}
     while len(suspects) < MAX_SUSPECTS * nodes:
-        slowness, gain = jobs.gains(suspects)
+        slowness, gain = jobs.gains(rest)
         best = int(np.argmax(gain))
         if gain[best] < GAIN:
             break
-        after = jobs.gains({**suspects, best: 0.0})[1]
+        explained = jobs.explain(rest, best)
+        after = jobs.gains(explained)[1]
         rivals = (gain > gain[best] - AMBIGUOUS) & (after < AMBIGUOUS)
         rivals[best] = False
         if rivals.any():
-            jobs.ignored_jobs |= {best, *np.flatnonzero(rivals).tolist()}
+            jobs.ignored |= {best, *np.flatnonzero(rivals).tolist()}
             continue
-        suspects[best] = float(slowness[best])
+        suspects[best], rest = float(slowness[best]), explained
     return suspects
+
+
+@dataclass(frozen=True, slots=True)
+class _Rest:
+    """What ``suspects`` leave unexplained: ``value`` of each job (n,), and how much the jobs tell
+    of each node beside them, ``norm`` (nodes,). ``basis`` (n, suspects): orthonormal.
+    """
+
+    value: Floats
+    norm: Floats
+    basis: Floats
+    suspects: tuple[int, ...]
 
 
 class _Jobs:
@@ -98,37 +119,38 @@ class _Jobs:
         lists = [units.targets[t] for t in units.target[first].tolist()]
         rows = np.repeat(np.arange(count), [len(members) for members in lists])
         columns = np.array([n for members in lists for n in members], np.int64)
-        self.members = csr_array((np.ones(len(rows)), (rows, columns)), shape=(count, nodes))
-        self.ignored_jobs: set[int] = set()
+        members = csr_array((np.ones(len(rows)), (rows, columns)), shape=(count, nodes))
+        self.members: csr_array = members.tocsc()
+        self.weighted: csr_array = (diags_array(self.weight) @ members).T.tocsr()
+        self.ignored: set[int] = set()
 
-    def gains(self, suspects: Mapping[int, float]) -> tuple[Floats, Floats]:
-        """Every node's slowness if it is the next suspect, and what that explains (nodes,)."""
-        picks = list(suspects)
-        value, basis = self.value, np.zeros((len(self.value), 0))
-        root = np.sqrt(self.weight)[:, None]
-        if picks:
-            columns = self.members[:, picks].toarray()
-            centred_columns = np.column_stack([self._within_cells(column) for column in columns.T])
-            basis, _ = np.linalg.qr(centred_columns * root)
-            value = value - (basis @ (basis.T @ (value * root[:, 0]))) / root[:, 0]
-        weighted_members = diags_array(self.weight) @ self.members
-        product = weighted_members.T @ value
-        by_cell = csr_array(
-            (np.ones(len(value)), (self.cell, np.arange(len(value)))),
-            shape=(int(self.cell.max()) + 1, len(value)),
-        )
-        in_cell = (by_cell @ weighted_members).toarray()
+    def unexplained(self) -> _Rest:
+        cells, count = int(self.cell.max()) + 1, len(self.value)
+        member = csr_array((np.ones(count), (self.cell, np.arange(count))), shape=(cells, count))
+        in_cell = (member @ self.weighted.T).tocsr()
         total = np.bincount(self.cell, self.weight)
-        norm = np.bincount(
-            self.members.indices, self.weight[self.members.tocoo().coords[0]], len(product)
-        ) - (in_cell**2 / total[:, None]).sum(axis=0)
-        if picks:
-            projection = (diags_array(root[:, 0]) @ self.members).T @ basis
-            norm = norm - (projection**2).sum(axis=1)
-        usable = norm > 1e-6 * self.weight.min()
-        slowness = np.where(usable, product / np.where(usable, norm, 1.0), 0.0)
+        shared = (in_cell.power(2).T @ (1.0 / total)).astype(np.float64)
+        norm = self.weighted.sum(axis=1) - shared
+        return _Rest(self.value, norm, np.zeros((count, 0)), ())
+
+    def explain(self, rest: _Rest, node: int) -> _Rest:
+        """What ``node`` as another suspect leaves (Gram and Schmidt, twice for rounding's sake)."""
+        root = np.sqrt(self.weight)
+        column = self._within_cells(self.members[:, [node]].toarray()[:, 0]) * root
+        for _ in range(2):
+            column = column - rest.basis @ (rest.basis.T @ column)
+        column = column / np.linalg.norm(column)
+        value = rest.value - column * float(column @ (rest.value * root)) / root
+        norm = rest.norm - (self.weighted @ (column / root)) ** 2
+        return _Rest(value, norm, np.column_stack([rest.basis, column]), (*rest.suspects, node))
+
+    def gains(self, rest: _Rest) -> tuple[Floats, Floats]:
+        """Every node's slowness if it is the next suspect, and what that explains (nodes,)."""
+        product = self.weighted @ rest.value
+        usable = rest.norm > 1e-6 * self.weight.min()
+        slowness = np.where(usable, product / np.where(usable, rest.norm, 1.0), 0.0)
         gain = np.where(slowness > 0.0, slowness * product, 0.0)
-        gain[[*picks, *self.ignored_jobs]] = 0.0
+        gain[[*rest.suspects, *self.ignored]] = 0.0
         return slowness, gain
 
     def _within_cells(self, values: Floats) -> Floats:

@@ -8,6 +8,7 @@ its ranks' computing time: the time they wait is another node's.
 
 from __future__ import annotations
 
+import math
 from collections import Counter, defaultdict
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -20,7 +21,9 @@ from hopsd.health.robust import (
     CLIP,
     Floats,
     Ints,
+    distinct_counts,
     extra_variance,
+    extra_variances,
     group,
     group_means,
     group_medians,
@@ -56,6 +59,9 @@ other ages: the rest of a warm-up, or what changed for all runs that began at on
 YOUNG_SECONDS = 180.0
 """The first minutes of a run are not compared with others."""
 
+MIN_RUNS = 5
+"""Of so many runs or more, how slow they are at some age is estimated."""
+
 MEDIAN_FREEDOM = 2.0 / 3.0
 """Degrees of freedom that a block's median takes: squares around it, of 3 to 7 normal values."""
 
@@ -75,13 +81,15 @@ class Units:
 
     ``target`` indexes ``targets``: nodes, by index; the slowest of several determined the speed.
     ``value``: mean logarithm of seconds; ``variance``: its noise, without what differs between
-    runs, known with so many degrees of ``freedom``. ``time``: of the first record. ``alone``: of
-    each of ``cells``, the number of that of the same runs without neighbours, -1: there is none.
+    runs, known with so many degrees of ``freedom``. ``records``: how many. ``time``: of the first.
+    ``alone``: of each of ``cells``, the number of that of the same runs without neighbours, -1:
+    there is none.
     """
 
     value: Floats
     variance: Floats
     freedom: Floats
+    records: Ints
     time: Floats
     middle: Floats
     run: Ints
@@ -186,33 +194,30 @@ def read_columns(records: HealthRecords, past: Past | None = None) -> Columns:
     return columns
 
 
-def _columns(records: HealthRecords, history: Past) -> Columns:
+def _columns(records: HealthRecords, past: Past) -> Columns:
     index = {node.name: i for i, node in enumerate(records.nodes)}
-    past, runs, begins, neighbour_counts = (
-        history.records,
-        history.runs,
-        history.begins,
-        history.neighbours,
-    )
     number_cell: _Index[Hashable] = _Index()
     number_target: _Index[tuple[int, ...]] = _Index()
     number_workload: _Index[str] = _Index()
-    gpus_held = _gpus_held(past, runs, neighbour_counts)
+    gpus_held = _gpus_held(past)
     rows: list[tuple[float, ...]] = []
     alone: dict[int, int] = {}
     number_run: _Index[tuple[str, int, int]] = _Index()
-    for record, whole_run, neighbours in zip(past, runs, neighbour_counts, strict=True):
-        is_shared = neighbours > 0
+    known: dict[tuple[int, str, int], tuple[float, ...]] = {}
+    for record, whole_run, neighbours in zip(past.records, past.runs, past.neighbours, strict=True):
+        head = record.at, record.at - past.begins[whole_run]
+        kind_of_record = whole_run, record.workload, neighbours
+        if not record.ranks and (rest := known.get(kind_of_record)):
+            rows.append((*head, math.log(record.seconds_per_iteration), *rest))
+            continue
         target = number_target(tuple(sorted(index[name] for name in record.nodes)))
+        is_shared = neighbours > 0
         # Neighbours slow each other down: together they are one observation.
         run = number_run(("beside", target, neighbours) if is_shared else ("run", whole_run, 0))
         nodes = [records.nodes[index[name]] for name in record.nodes]
         workload = number_workload(record.workload)
-        head = (record.at, record.at - begins[whole_run])
-        full = all(
-            gpus_held[name, neighbours, 0 if is_shared else whole_run] == node.gpus
-            for name, node in zip(record.nodes, nodes, strict=True)
-        )
+        beside = neighbours, 0 if is_shared else whole_run
+        full = all(gpus_held[node.name, *beside] == node.gpus for node in nodes)
         if by_node := _seconds_by_node(record):
             hour, run = record.at // RANKS_SECONDS, number_run(("run", whole_run, 0))
             for gpu_type, values in _by_type(records, index, by_node).items():
@@ -227,10 +232,10 @@ def _columns(records: HealthRecords, history: Past) -> Columns:
             cell = number_cell((*subject, is_shared))
             if is_shared:
                 alone[cell] = number_cell((*subject, False))
-            value = float(np.log(record.seconds_per_iteration))
             kind = IN_COMPANY if is_shared else ALONE
             key = (run, cell, workload, kind, target, whole_run, neighbours)
-            rows.append((*head, value, 0.0, 0.0, *key, 1, full))
+            rest = known[kind_of_record] = (0.0, 0.0, *key, 1, full)
+            rows.append((*head, math.log(record.seconds_per_iteration), *rest))
     table = np.array(rows, np.float64).reshape(-1, len(_REALS) + len(_INTEGERS))
     reals, integers = np.hsplit(table, [len(_REALS)])
     return Columns(
@@ -242,18 +247,13 @@ def _columns(records: HealthRecords, history: Past) -> Columns:
     )
 
 
-def _gpus_held(
-    past: Sequence[SpeedRecord], runs: Sequence[int], neighbours: Sequence[int]
-) -> Counter[tuple[NodeName, int, int]]:
+def _gpus_held(past: Past) -> Counter[tuple[NodeName, int, int]]:
     """GPUs held on each node by the runs that were beside each other there, or by a run alone."""
-    members = {
-        (name, neighbour, 0 if neighbour else run, run): gpus
-        for record, run, neighbour in zip(past, runs, neighbours, strict=True)
-        for name, gpus in record.nodes.items()
-    }
+    members = dict(zip(zip(past.runs, past.neighbours, strict=True), past.records, strict=True))
     gpus_held: Counter[tuple[NodeName, int, int]] = Counter()
-    for (name, neighbour, alone, _), gpus in members.items():
-        gpus_held[name, neighbour, alone] += gpus
+    for (run, neighbours), record in members.items():
+        for name, gpus in record.nodes.items():
+            gpus_held[name, neighbours, 0 if neighbours else run] += gpus
     return gpus_held
 
 
@@ -333,8 +333,8 @@ def _presence(
     for stay in stays:
         for node in stay.nodes:
             present[node].add((stay.start, stay.end + AFTER_SECONDS))
-    spans = {} if stays else _spans(past, runs)
-    for record, run in zip(past, runs, strict=True):
+    spans = [] if stays else _spans(past, runs)
+    for run, record in dict(zip(runs, past, strict=True)).items():
         for node in record.nodes:
             if not stays:
                 present[node].add(spans[run])
@@ -343,23 +343,27 @@ def _presence(
     return present
 
 
-def _spans(past: Sequence[SpeedRecord], runs: Sequence[int]) -> dict[int, tuple[float, float]]:
+def _spans(past: Sequence[SpeedRecord], runs: Sequence[int]) -> list[tuple[float, float]]:
     """When each run was there: somewhat before its first record, and after its last."""
-    times: dict[int, list[float]] = defaultdict(list)
-    for record, run in zip(past, runs, strict=True):
-        times[run].append(record.at)
-    spans = {}
-    for run, moments in times.items():
-        interval = float(np.median(np.diff(moments))) if len(moments) > 1 else UNKNOWN_INTERVAL
-        spans[run] = moments[0] - 1.5 * interval, moments[-1] + 1.5 * interval
-    return spans
+    if not past:
+        return []
+    at, run = np.array([record.at for record in past]), np.array(runs, np.int64)
+    order = np.lexsort((at, run))
+    at, run = at[order], run[order]
+    count = int(run[-1]) + 1
+    goes_on = run[1:] == run[:-1]
+    interval = group_medians(np.diff(at)[goes_on], run[1:][goes_on], count)
+    margin = 1.5 * np.where(np.isnan(interval), UNKNOWN_INTERVAL, interval)
+    begin = np.searchsorted(run, np.arange(count))
+    first, last = at[begin] - margin, at[np.append(begin[1:], len(run)) - 1] + margin
+    return list(zip(first.tolist(), last.tolist(), strict=True))
 
 
 def _remove_warm_up(columns: Columns) -> None:
     """Take out by how much runs of each age are typically slower than older ones.
 
-    The step from one bin of ages to the next is the median over runs: of the workload, where five
-    or more have it, else over all. A step that noise explains is none.
+    The step from one bin of ages to the next is the median over runs: of the workload, where
+    enough have it, else over all. A step that noise explains is none.
     """
     is_compared = columns.kind != RANKS
     bins = np.searchsorted(AGES, columns.age, "right")
@@ -374,8 +378,10 @@ def _remove_warm_up(columns: Columns) -> None:
     table = _Ages(means, size, bins[first], columns.run[first], series[first])
     common = table.profile(usable, np.zeros(len(AGES) + 1))
     workload = columns.workload[first[usable]]
-    profiles = np.tile(common, (int(columns.workload.max(initial=-1)) + 1, 1))
-    for number in np.unique(workload):
+    count = int(columns.workload.max(initial=-1)) + 1
+    profiles = np.tile(common, (count, 1))
+    runs = distinct_counts(table.run[usable], workload, count)
+    for number in np.flatnonzero(runs >= MIN_RUNS):
         profiles[number] = table.profile(usable[workload == number], common)
     columns.warm_up = np.where(is_compared, profiles[columns.workload, bins], 0.0)
     columns.value = columns.value - columns.warm_up
@@ -394,7 +400,7 @@ class _Ages:
     def profile(self, rows: Ints, expected: Floats) -> Floats:
         """How far values of each bin are from those of older bins (bins,): the median over runs.
 
-        ``expected``: taken where fewer than five runs, or less than three standard errors, say
+        ``expected``: taken where fewer runs than MIN_RUNS, or less than three standard errors, say
         otherwise.
         """
         profile = expected.copy()
@@ -407,7 +413,7 @@ class _Ages:
             older = total[series[has_older]] / weight[series[has_older]]
             excess = self.mean[members[has_older]] - older - expected[age_bin]
             runs = len(np.unique(self.run[members[has_older]]))
-            if runs >= 5:
+            if runs >= MIN_RUNS:
                 middle = float(np.median(excess))
                 deviation = 1.4826 * float(np.median(np.abs(excess - middle)))
                 if abs(middle) > 3.0 * 1.25 * deviation / np.sqrt(runs):
@@ -435,6 +441,7 @@ def join_blocks(columns: Columns, now: float) -> Units:
         value=group_means(limited_values, weights, block, count),
         variance=(noise[first] ** 2) / size,
         freedom=freedom[first],
+        records=size,
         time=columns.at[first],
         middle=group_means(columns.at, weights, block, count),
         run=columns.run[first],
@@ -457,11 +464,11 @@ def _noise(deviations: Floats, size: Ints, workload: Ints) -> tuple[Floats, Floa
     count = int(workload.max(initial=-1)) + 1
     several = np.flatnonzero(size >= 3)
     free = np.bincount(workload[several], 1.0 - MEDIAN_FREEDOM / size[several], count)
-    variance = np.full(count, UNKNOWN_NOISE**2)
-    for number in np.unique(workload[several]):
-        members = several[workload[several] == number]
-        extra = extra_variance(deviations[members], np.zeros(len(members)), float(free[number]))
-        variance[number] = max(extra, MIN_NOISE**2)
+    extra = extra_variances(
+        deviations[several], np.zeros(len(several)), workload[several], free.astype(np.float64)
+    )
+    has_several = np.bincount(workload[several], minlength=count) > 0
+    variance = np.where(has_several, np.maximum(extra, MIN_NOISE**2), UNKNOWN_NOISE**2)
     moderated_variance, freedom = moderate(variance, free.astype(np.float64))
     return np.sqrt(moderated_variance)[workload], freedom[workload]
 

@@ -24,7 +24,9 @@ from hopsd.health.robust import (
     FIRM_CLIP,
     Floats,
     Ints,
+    distinct_counts,
     extra_variance,
+    extra_variances,
     group,
     group_means,
     group_medians,
@@ -49,6 +51,9 @@ FREEDOM_RUN, FREEDOM_NODE = 5.0, 3.0
 COURSE_NODES = 3
 """A common course is estimated of so many nodes or more; of two, times are part of a smooth one."""
 
+COURSE_TIMES = 1000
+"""The newest, of which a smooth course is estimated: memory takes the square of their number."""
+
 COURSE_DEVIATIONS = (0.002, 0.006, 0.02)
 """By how much all may vary together."""
 
@@ -71,15 +76,16 @@ class Estimate:
     """A node's slowness (natural logarithm) in its last epoch, and the standard deviation of that.
 
     ``spread``: the variance of healthy nodes; ``freedom``: with how many degrees of freedom it and
-    that of the slowness are known together. ``deviations``: of each of its runs from its workload's
-    usual speed, ascending. ``has_controls``: one of them is known from before the epoch, too.
-    ``kind``: how the first was measured.
+    that of the slowness are known together. ``records``: how many tell. ``deviations``: of each of
+    its runs from its workload's usual speed, ascending. ``has_controls``: one of them is known from
+    before the epoch, too. ``kind``: how the first was measured.
     """
 
     slowness: float
     error: float
     spread: float
     freedom: float
+    records: int
     deviations: Floats
     has_controls: bool
     kind: int
@@ -106,8 +112,9 @@ class Summaries:
     ``variance``: of the noise, known with so many degrees of ``freedom``. ``share``: how much of a
     measurement each is; one of a job at normal speed on four nodes is a quarter for each.
     ``course``: how far off it may be what nodes have in common, a standard deviation for each cause
-    (n, causes). ``repeats``: how many of the same run and epoch deviate together. ``effect``:
-    number of the run among those whose node changed meanwhile, -1: it is none of them.
+    (n, causes). ``records``: how many were joined. ``repeats``: how many of the same run and epoch
+    deviate together. ``effect``: number of the run among those whose node changed meanwhile, -1: it
+    is none of them.
     """
 
     value: Floats
@@ -120,6 +127,7 @@ class Summaries:
     epoch: Ints
     epochs: int
     course: csr_array
+    records: Ints
     repeats: Floats
     effect: Ints
 
@@ -177,6 +185,7 @@ class Fit:
             error=float(np.sqrt(variance)),
             spread=self.spread,
             freedom=self._freedom(indices[-1], gain, self.spread, self.spread_freedom),
+            records=int(self.summaries.records[rows].sum()),
             deviations=by_run(self.summaries.value[rows] - level, self.summaries.run[rows]),
             has_controls=bool((self.summaries.effect[rows] >= 0).any()),
             kind=int(self.summaries.kind[rows][0]) if rows.any() else ALONE,
@@ -221,12 +230,13 @@ class Fit:
 
     def changes(self, epochs: Sequence[int]) -> Floats:
         """How clearly, in standard errors, each of ``epochs`` after the first differs from the one
-        before it: by measurements alone, or beside what is assumed of one of them.
+        before it: by measurements alone, or beside what is assumed of the one before. What is
+        assumed of the later one is no sign that a slow node recovered.
         """
         indices = list(epochs)
         clear = np.zeros(len(indices) - 1)
         for index in range(len(clear)):
-            for free in (range(len(indices)), [index], [index + 1]):
+            for free in (range(len(indices)), [index + 1]):
                 mean, covariance = self._free_epochs(indices, free)
                 pair = covariance[index : index + 2, index : index + 2]
                 variance = pair[0, 0] + pair[1, 1] - 2.0 * pair[0, 1]
@@ -324,15 +334,25 @@ def common_course(
     nodes = np.bincount(period_of, 1.0 / variance, count) ** 2 / squares
     first = np.zeros(count, np.int64)
     first[period[compared_units]] = compared_units
-    value, variance = np.zeros(count), np.zeros(count)
-    for number in np.unique(groups[first]):
-        members = np.flatnonzero(groups[first] == number)
-        if len(np.unique(rows.node[row][groups[unit] == number])) < COURSE_NODES:
-            continue
-        times, alike = time[first[members]], nodes[members]
-        value[members], variance[members] = _course(
-            usual[members], error2[members], times, alike, scales
+    group_of, group_count = groups[first], int(groups.max()) + 1
+    several = distinct_counts(rows.node[row], groups[unit], group_count)[group_of] >= COURSE_NODES
+    value, varies_by = np.zeros(count), np.zeros(count)
+    for number in np.unique(group_of[several]) if scales else ():
+        members = np.flatnonzero(group_of == number)
+        members = members[np.argsort(time[first[members]], kind="stable")][-COURSE_TIMES:]
+        value[members], varies_by[members] = _smooth_course(
+            usual[members], error2[members], time[first[members]], nodes[members], scales
         )
+    # What times with enough nodes have of their own.
+    enough = np.flatnonzero(several & (np.rint(nodes) >= COURSE_NODES))
+    rest, error = (usual - value)[enough], error2[enough]
+    freedom = np.bincount(group_of[enough], minlength=group_count).astype(np.float64)
+    extra = extra_variances(rest, error, group_of[enough], freedom)[group_of[enough]]
+    own = np.maximum(extra, rest**2 - 4.0 * error)
+    value[enough] += rest * own / (own + error)
+    varies_by[enough] += own
+    # As large as a time's own mean leaves it, since what runs have of their own lasts, too.
+    variance = varies_by * error2 / (varies_by + error2)
     course[compared_units] = value[period[compared_units]]
     uncertain[compared_units] = variance[period[compared_units]]
     return course, uncertain
@@ -352,14 +372,11 @@ def _robust_means(
     return middle, 1.0 / np.maximum(np.bincount(groups, 1.0 / variances, count), 1e-300)
 
 
-def _course(
+def _smooth_course(
     usual: Floats, error2: Floats, times: Floats, nodes: Floats, scales: Sequence[float]
 ) -> tuple[Floats, Floats]:
     """The course at ``times`` (n,) from the means ``usual`` of ``nodes``, with variances
-    ``error2``: the likeliest Gaussian process, and what times with enough nodes have of their own.
-
-    And the variance of it (n,): as large as a time's own mean leaves it, since what runs have of
-    their own lasts, too.
+    ``error2``, if it is smooth, and by how much it varies: the likeliest Gaussian process.
     """
     course, varies_by = np.zeros(len(usual)), np.zeros(len(usual))
     has_mean, enough = nodes > 1.0 + 1e-6, np.rint(nodes) >= COURSE_NODES
@@ -377,11 +394,7 @@ def _course(
             if likelihood > likeliest:
                 likeliest, course = likelihood, fitted_course
                 varies_by = np.full(len(usual), deviation**2)
-    rest, error = (usual - course)[enough], error2[enough]
-    own_variance = np.maximum(extra_variance(rest, error, float(len(rest))), rest**2 - 4.0 * error)
-    course[enough] += rest * own_variance / (own_variance + error)
-    varies_by[enough] += own_variance
-    return course, varies_by * error2 / (varies_by + error2)
+    return course, varies_by
 
 
 def _process(
@@ -426,6 +439,7 @@ def summarize(
         epoch=epoch,
         epochs=epochs,
         course=_shares(weight, number, count) @ course[rows.unit],
+        records=np.bincount(number, units.records[rows.unit], count).astype(np.int64),
         repeats=np.where(kind == ALONE, 1.0, np.bincount(epoch_of_run)[epoch_of_run]),
         effect=effect,
     )

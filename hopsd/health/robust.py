@@ -31,6 +31,14 @@ def group(*keys: NDArray[np.generic]) -> Ints:
     return numbers
 
 
+def distinct_counts(values: NDArray[np.generic], groups: Ints, count: int) -> Ints:
+    """How many different ``values`` (n,) each of ``groups`` (n,) has (count,)."""
+    pair = group(groups, values)
+    of_pair = np.zeros(int(pair.max(initial=-1)) + 1, np.int64)
+    of_pair[pair] = groups
+    return np.bincount(of_pair, minlength=count)
+
+
 def group_medians(values: Floats, groups: Ints, count: int) -> Floats:
     """The median of each group (count,); NaN for an empty group."""
     low = group_quantiles(values, groups, count, 0.5)
@@ -64,20 +72,38 @@ def extra_variance(
     ``freedom``: degrees of freedom of the residuals, at most n. Values beyond ``clip`` deviations
     count as that.
     """
-    if len(residuals) == 0 or freedom <= 0:
-        return 0.0
-    target = _CLIPPED_MEAN[clip] * min(1.0, freedom / len(residuals))
+    groups = np.zeros(len(residuals), np.int64)
+    return float(extra_variances(residuals, variances, groups, np.array([freedom]), clip)[0])
 
-    def mean(extra: float) -> float:
-        return float(np.minimum(residuals**2 / (variances + extra), clip**2).mean())
 
-    low, high = 0.0, float((residuals**2).max()) * 100.0
-    if mean(1e-18) <= target:
-        return 0.0
+def extra_variances(
+    residuals: Floats, variances: Floats, groups: Ints, freedom: Floats, clip: float = CLIP
+) -> Floats:
+    """As :func:`extra_variance`, of each of ``groups``, numbers below ``len(freedom)``; (groups,).
+
+    By bisection of all at once.
+    """
+    count = len(freedom)
+    size = np.maximum(np.bincount(groups, minlength=count), 1)
+    target = _CLIPPED_MEAN[clip] * np.minimum(1.0, freedom / size)
+    squares, most = residuals**2, clip**2
+
+    def exceeds(extra: Floats) -> NDArray[np.bool_]:
+        """Whether so much more variance still leaves the squares larger than they would be."""
+        limited = np.minimum(squares / (variances + extra[groups]), most)
+        return np.asarray(np.bincount(groups, limited, count) / size > target)
+
+    varies = (freedom > 0.0) & exceeds(np.full(count, 1e-18))
+    if not varies.any():
+        return np.zeros(count)
+    largest = np.zeros(count)
+    np.maximum.at(largest, groups, squares)
+    low, high = np.zeros(count), np.where(varies, largest * 100.0, 1.0)
     for _ in range(60):
         middle = (low + high) / 2.0
-        low, high = (middle, high) if mean(middle) > target else (low, middle)
-    return high
+        more = exceeds(middle)
+        low, high = np.where(more, middle, low), np.where(more, high, middle)
+    return np.where(varies, high, 0.0)
 
 
 def moderate(variances: Floats, freedom: Floats) -> tuple[Floats, Floats]:

@@ -42,16 +42,26 @@ from hopsd.model.ids import NodeName
 MARGIN = 0.003
 """A node that may lose no more than 0.3 %, by its interval, is not named."""
 
-CHANCE, CHANCE_OF_RUN = 1e-3 / 30.0, 1e-3 / 10.0
-"""Probability with which a healthy node is named: once in 1,000 days, if what is known of a node in
-a day is 30 independent chances; by its newest run alone 10, since some six begin in a day, and
-minutes and hours of a long one differ. Healthy nodes' differences count as much as measurements'
-errors; variances are estimated, so that deviations are Student's t.
+FALSE_ALARMS = 1e-3
+"""Of a server in a day, at most, however often somebody looks."""
+
+CHANCE, CHANCE_OF_RUN = FALSE_ALARMS / 30.0, FALSE_ALARMS / 10.0
+"""Probability with which a healthy node is named at a look; by its newest run alone. By how often
+verdicts begin at looser levels where hopsd looks every hour, a day has some eight such independent
+chances, and five by runs alone: three quarters of FALSE_ALARMS are spent, and the rest is for what
+simulated sites do not show. Healthy nodes' differences count as much as measurements' errors;
+variances are estimated, so that deviations are Student's t.
 """
 
 INTERVAL = 1.45
 """By how much intervals are wider than the model's own, which takes estimated variances and change
 points for the true ones; measured on simulated sites (`python -m bench.health.intervals`)."""
+
+MIN_RECORDS = 3
+"""A pause may be in one report, or in two: of fewer, none need be usual."""
+
+SEEMS_SLOW = 2.0
+"""Standard errors at which a node seems slow, so that others tell what all have in common."""
 
 STILL_SLOW = 3.0
 """Standard errors at which a node was slow in an earlier epoch, too."""
@@ -64,6 +74,10 @@ MIN_KNOWN = 0.01
 """Jobs on several nodes measure one that is slower by more than this, once that is certain."""
 
 PASSES = 5
+
+MOST_CHANGES = 200
+"""On a small site; on a large one, one for each node on average. Time takes the cube of their
+number, and a workload that alternates has thousands: the oldest are left in the mean."""
 
 HOUR, DAY = 3600.0, 86_400.0
 COURSE_HOURS = (1.0, 3.0, 10.0)
@@ -177,12 +191,17 @@ def fit_course(units: Units, types: Ints) -> Course:
         )
         rows = blame(units, units.value - course - level[units.cell], run_variance, slowness_of)
         epoch = _epoch_of(units, rows, begins, first_epoch)
-        residual = (units.value - level[units.cell])[rows.unit] - slowness[epoch]
+        # A node that seems slow has no say in what all have in common: that would hide it.
+        tell = np.flatnonzero(slowness[epoch] < SEEMS_SLOW * error[epoch])
+        telling = Rows(rows.unit[tell], rows.node[tell], rows.share[tell])
+        residual = (units.value - level[units.cell])[telling.unit] - slowness[epoch][tell]
         hourly, hourly_variance = common_course(
-            units, rows, residual, run_variance, types_compared, HOUR, COURSE_HOURS
+            units, telling, residual, run_variance, types_compared, HOUR, COURSE_HOURS
         )
-        rest = residual - hourly[rows.unit]
-        daily, daily_variance = common_course(units, rows, rest, run_variance, cells_compared, DAY)
+        rest = residual - hourly[telling.unit]
+        daily, daily_variance = common_course(
+            units, telling, rest, run_variance, cells_compared, DAY
+        )
         course = hourly + daily
         if number:
             residuals = units.value - course - level[units.cell]
@@ -193,6 +212,7 @@ def fit_course(units: Units, types: Ints) -> Course:
             for node, time in slow_since.items():
                 changes = {begin for begin in begins[node] if begin is not None}
                 begins[node] = [None, *sorted({*changes, time})]
+            begins = _newest(begins, max(nodes, MOST_CHANGES))
         errors = hstack(
             [
                 _errors(units, hourly_variance, types_compared),
@@ -207,6 +227,16 @@ def fit_course(units: Units, types: Ints) -> Course:
         begins = clear
         first_epoch, result = _fit_epochs(units, rows, values, errors, begins)
     return Course(result, values, begins, first_epoch)
+
+
+def _newest(begins: list[list[float | None]], most: int) -> list[list[float | None]]:
+    """Without all but the ``most`` newest of all nodes' changes."""
+    times = sorted(time for node in begins for time in node if time is not None)
+    last_left_out = times[-most - 1] if len(times) > most else -np.inf
+    return [
+        [None, *(time for time in node if time is not None and time > last_left_out)]
+        for node in begins
+    ]
 
 
 def _errors(units: Units, variance: Floats, groups: Ints) -> csr_array:
@@ -296,7 +326,9 @@ def _changes(
 
 def _sure(estimate: Estimate, result: Fit) -> bool:
     deviations = estimate.deviations
-    if estimate.slowness - MARGIN < 1.96 * INTERVAL * estimate.error or not len(deviations):
+    if estimate.slowness - MARGIN < 1.96 * INTERVAL * estimate.error:
+        return False
+    if not len(deviations) or estimate.records < MIN_RECORDS:
         return False
     chance = CHANCE_OF_RUN if estimate.single else CHANCE
     least = stdtrit(estimate.freedom, 1.0 - chance)

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.ndimage import median_filter
 
 from hopsd.health.measurements import ALONE, IN_COMPANY, RANKS, WARM_UP, YOUNG_SECONDS, Columns
@@ -110,13 +111,13 @@ class RunSeries:
         self._head = self._rows[np.searchsorted(self._series, np.arange(count))]
         self._node = np.array([columns.targets[t][0] for t in columns.target[self._head]], np.int64)
         self._at = columns.at[self._rows]
+        self._first = columns.at[self._head]
         self._last = self._at[np.searchsorted(self._series, np.arange(count), "right") - 1]
         width = columns.width[self._rows]
         # Of ranks: against the others' mean, of which the node's own is no part.
         value = columns.value[self._rows] * np.where(width > 1, width / np.maximum(width - 1, 1), 1)
         self._value = value
         self._whole = columns.value[self._rows] + columns.common[self._rows]
-        self._at_end: dict[float, list[Change]] = {}
         self._noise = np.zeros(count)
         clipped_values = value.copy()
         bounds = np.searchsorted(self._series, np.arange(count + 1)).tolist()
@@ -128,29 +129,32 @@ class RunSeries:
         self._begin = float(self._at.min(initial=0.0))
         self._span = float(self._at.max(initial=0.0)) - self._begin + 2.0 * PAST_SECONDS + 1.0
         self._key = self._series * self._span + self._at - self._begin
+        node = self._node[self._series]
+        self._node_key = np.sort(node * self._span + self._at - self._begin)
 
     def __len__(self) -> int:
         return len(self._head)
 
-    def changes(self, now: float) -> list[Change]:
-        """The clearest change of each node that runs which end at ``now``, or go on, show."""
+    def changes(self, time: float, now: float, asked: NDArray[np.bool_]) -> list[Change]:
+        """The clearest change, of each of the nodes that are ``asked`` about (nodes,), that runs
+        show which end at ``time`` or go on, by what is known ``now``.
+        """
         clearest: dict[int, tuple[float, Change]] = {}
         for window in WINDOWS if len(self) else ():
-            for deviations, change in self._changes(now, window):
+            for deviations, change in self._changes(time, now, window, asked):
                 if change.node not in clearest or deviations > clearest[change.node][0]:
                     clearest[change.node] = deviations, change
         return [change for _, change in clearest.values()]
 
-    def changes_at_end(self, time: float) -> list[Change]:
-        """As :meth:`changes`, remembered: of a run that is over they stay the same."""
-        if time not in self._at_end:
-            self._at_end[time] = self.changes(time)
-        return self._at_end[time]
-
-    def seconds_after(self, node: int, time: float) -> float:
-        """For how long runs that began after ``time`` have been on a node."""
-        later = self._at[(self._at > time) & (self._node[self._series] == node)]
-        return float(later.max() - later.min()) if len(later) else 0.0
+    def seconds_after(self, time: float, now: float) -> Floats:
+        """Of each node, how long runs that began after ``time`` are on it at ``now`` (nodes,)."""
+        nodes = np.arange(len(self._types)) * self._span - self._begin
+        first = np.searchsorted(self._node_key, nodes + self._within(time), "right")
+        last = np.searchsorted(self._node_key, nodes + self._within(now), "right") - 1
+        seconds = np.zeros(len(nodes))
+        some = last >= first
+        seconds[some] = self._node_key[last[some]] - self._node_key[first[some]]
+        return seconds
 
     def ends(self, now: float) -> list[float]:
         """When the runs that are over for a while ended, and ``now``."""
@@ -159,26 +163,32 @@ class RunSeries:
 
     def _place(self, series: Ints, time: float) -> Ints:
         """How many rows are before or at ``time``, counted to the end of it in each of series."""
-        at = np.clip(time - self._begin, -PAST_SECONDS, self._span - PAST_SECONDS - 1.0)
-        places: Ints = np.searchsorted(self._key, series * self._span + at, "right").astype(
-            np.int64
-        )
-        return places
+        key = series * self._span + self._within(time) - self._begin
+        return np.searchsorted(self._key, key, "right").astype(np.int64)
 
-    def _changes(self, now: float, window: float) -> Iterator[tuple[float, Change]]:
-        all_series = np.arange(len(self))
-        end, middle = self._place(all_series, now), self._place(all_series, now - window)
-        start = self._place(all_series, now - window - PAST_SECONDS)
+    def _within(self, time: float) -> float:
+        """``time``, if it is within reach of what is reported."""
+        low = self._begin - PAST_SECONDS
+        return float(np.clip(time, low, low + self._span - 1.0))
+
+    def _changes(
+        self, time: float, now: float, window: float, asked: NDArray[np.bool_]
+    ) -> Iterator[tuple[float, Change]]:
+        there = np.flatnonzero((self._first <= time - window) & (self._last > time - window))
+        if not asked[self._node[there]].any():
+            return
+        end, middle = self._place(there, time), self._place(there, time - window)
+        start = self._place(there, time - window - PAST_SECONDS)
         enough = (end - middle >= MIN_RECENT) & (middle - start >= MIN_PAST)
-        series = all_series[enough]
-        if not len(series):
+        series = there[enough]
+        if not asked[self._node[series]].any():
             return
         end, middle, start = end[enough], middle[enough], start[enough]
         recent, past = (end - middle).astype(float), (middle - start).astype(float)
         change = _mean(self._sums, middle, end) - _mean(self._sums, start, middle)
         whole = _mean(self._whole_sums, middle, end) - _mean(self._whole_sums, start, middle)
         # What went away meanwhile is over.
-        last = np.minimum(self._place(series, now - WINDOWS[1]), end - MIN_RECENT)
+        last = np.minimum(self._place(series, time - WINDOWS[1]), end - MIN_RECENT)
         last = np.maximum(middle, last)
         latest = _mean(self._sums, last, end) - _mean(self._sums, middle, end)
         ranks = self._columns.kind[self._head[series]] == RANKS
@@ -186,7 +196,7 @@ class RunSeries:
         change -= np.where(ranks, 0.0, self._common(series, change, nodes))
         comparable = ranks | (nodes >= MIN_NODES)
         variance = self._noise[series] ** 2 * (1.0 / recent + 1.0 / past)
-        for members in self._beside_each_other(series):
+        for members in self._beside_each_other(series, asked):
             changes, noise2 = change[members], variance[members]
             weight = 1.0 / (noise2 + USUAL_WANDER**2)
             slowness = float((weight * changes).sum() / weight.sum())
@@ -207,9 +217,9 @@ class RunSeries:
                 first = series[members[0]]
                 since = self._since(start[members[0]], end[members[0]])
                 is_hidden = not self._columns.full[self._head[first]]
-                if is_hidden and since > now - HIDDEN_SECONDS:
+                if is_hidden and since > time - HIDDEN_SECONDS:
                     continue
-                if not self._is_habit(series[members], since, window, slowness):
+                if not self._is_habit(series[members], since, now, window, slowness):
                     yield deviations, Change(int(self._node[first]), slowness, error, since)
 
     def _nodes_alike(self, series: Ints) -> Ints:
@@ -224,12 +234,13 @@ class RunSeries:
         common: Floats = np.where(nodes < MIN_NODES, 0.0, usual * nodes / (nodes + 3.0))
         return common
 
-    def _beside_each_other(self, series: Ints) -> list[Ints]:
-        """Indices into ``series`` of those that ran on a node at the same time."""
-        head = self._head[series]
-        numbers = group(self._node[series], self._columns.neighbours[head])
+    def _beside_each_other(self, series: Ints, asked: NDArray[np.bool_]) -> list[Ints]:
+        """Indices into ``series`` of those that ran on an ``asked`` node at the same time."""
+        places = np.flatnonzero(asked[self._node[series]])
+        head = self._head[series[places]]
+        numbers = group(self._node[series[places]], self._columns.neighbours[head])
         order = np.argsort(numbers, kind="stable")
-        return np.split(order, np.flatnonzero(np.diff(numbers[order])) + 1)
+        return np.split(places[order], np.flatnonzero(np.diff(numbers[order])) + 1)
 
     def _enough_jobs(self, series: Ints) -> bool:
         """A job whose neighbour began to do something else is slower, too: one is not enough."""
@@ -245,8 +256,10 @@ class RunSeries:
         gain = (later - sums[:-1] / counts) * np.sqrt(counts * counts[::-1])
         return float(self._at[start + 1 + int(np.argmax(gain))])
 
-    def _is_habit(self, series: Ints, since: float, window: float, slowness: float) -> bool:
-        """Whether a run of the workload on other nodes slowed down at the same age."""
+    def _is_habit(
+        self, series: Ints, since: float, now: float, window: float, slowness: float
+    ) -> bool:
+        """Whether a run of the workload on other nodes slowed down at that age, until ``now``."""
         columns = self._columns
         for head in self._head[series].tolist():
             begin = columns.at[head] - columns.age[head]
@@ -254,7 +267,7 @@ class RunSeries:
             is_near = (columns.cell == columns.cell[head]) & (
                 columns.target != columns.target[head]
             )
-            is_near &= np.abs(columns.age - age) < max(window, WINDOWS[2])
+            is_near &= (np.abs(columns.age - age) < max(window, WINDOWS[2])) & (columns.at <= now)
             rows = np.flatnonzero(is_near)
             for run in np.unique(columns.job_run[rows]):
                 members = rows[columns.job_run[rows] == run]
@@ -309,7 +322,6 @@ def find_changes(series: RunSeries, now: float) -> dict[int, Change]:
     """
     changes: dict[int, Change] = {}
     for time in series.ends(now):
-        for change in series.changes(time) if time == now else series.changes_at_end(time):
-            if series.seconds_after(change.node, time) < LATER_SECONDS:
-                changes[change.node] = change
+        is_newest = series.seconds_after(time, now) < LATER_SECONDS
+        changes |= {change.node: change for change in series.changes(time, now, is_newest)}
     return changes

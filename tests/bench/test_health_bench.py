@@ -5,8 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from statistics import fmean
 
+import pytest
+
+from bench.health.alarms import FIRST, alarms
 from bench.health.gain import SLOW, with_slow_servers
-from bench.health.site import DAY, SiteSettings, Slowdown, simulate
+from bench.health.site import DAY, KEPT_RUNS, SiteSettings, Slowdown, Stored, as_stored, simulate
 from hopsd.sim.presets import preset
 
 SITE = SiteSettings(
@@ -40,6 +43,36 @@ def test_a_slow_server_is_slower_by_what_it_loses_and_no_longer_than_that() -> N
         )
     assert abs(fmean(ratios[True]) - 0.8) < 1e-9
     assert abs(fmean(ratios[False]) - 1.0) < 1e-9
+
+
+def test_what_is_stored_later_is_the_same_whether_or_not_somebody_looked_before() -> None:
+    site = simulate(replace(SITE, interval=60.0), 1)
+    stored = Stored(site)
+    early, late = stored.at(0.3 * DAY), stored.at(0.8 * DAY)
+    assert early == as_stored(site, 0.3 * DAY)
+    assert late == as_stored(site, 0.8 * DAY)
+    assert max(record.at for record in late.records) <= 0.8 * DAY == late.now
+    by_server = [next(iter(record.nodes)) for record in late.records]
+    assert {by_server.count(server.name) for server in site.nodes} == {KEPT_RUNS}
+
+
+def test_runs_with_heavy_tails_differ_more_often_by_much() -> None:
+    def spread(tails: float) -> list[float]:
+        site = replace(SITE, days=6.0, run_hours=0.5, noise=0.0, heat=0.0, drift=0.0, tails=tails)
+        records = simulate(site, 1).records
+        usual = fmean(record.seconds_per_iteration for record in records)
+        return [record.seconds_per_iteration / usual - 1.0 for record in records]
+
+    assert max(map(abs, spread(2.0))) > 2.0 * max(map(abs, spread(float("inf"))))
+
+
+@pytest.mark.slow
+def test_a_verdict_is_one_alarm_as_long_as_it_is_in_force() -> None:
+    site = replace(SITE, nodes=8, days=(FIRST + 0.3 * DAY) / DAY, workloads=3, noise=0.005)
+    assert alarms(site, 1, 0.1 * DAY).begins == 0
+    named = alarms(replace(site, slow=(Slowdown(0, 0.2),)), 1, 0.1 * DAY)
+    assert named.begins == 1
+    assert named.looks == (3,)
 
 
 def test_a_tenth_of_the_servers_is_slow_for_every_workload() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from dataclasses import replace
 
 import numpy as np
@@ -133,6 +134,17 @@ def test_of_a_new_workloads_three_runs_the_slow_one_makes_no_other_strange() -> 
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("seed", [22, 29])
+def test_a_slow_node_is_not_hidden_by_its_own_part_in_what_all_have_in_common(seed: int) -> None:
+    """2 % slow for a day, beside nine others of its type."""
+    case = judge(seed, 0.02, 0.005, 0, (DAY,))
+    assert case is not None
+    assert case.seconds == DAY
+    assert case.right
+    assert not case.false
+
+
+@pytest.mark.slow
 def test_what_is_not_known_of_the_hour_is_no_nodes_fault() -> None:
     """Several runs of one node at the same time are as far off together as their hours."""
     site = simulate(SiteSettings(nodes=20, days=3.2), 100)
@@ -149,6 +161,7 @@ def test_a_node_that_is_far_more_certain_than_others_is_not_what_all_have_in_com
         value=zeros,
         variance=np.full(count, 0.002**2),
         freedom=ones,
+        records=5 * np.ones(count, np.int64),
         time=zeros,
         middle=zeros,
         run=places,
@@ -170,3 +183,40 @@ def test_a_node_that_is_far_more_certain_than_others_is_not_what_all_have_in_com
     assert course([0.05, 0.0, 0.0]) == [0.0] * count
     units.kind[:] = ALONE
     assert course([0.05, 0.05, 0.05])[0] > 0.04
+
+
+def test_years_of_hours_take_no_more_memory_than_a_month() -> None:
+    """A smooth course's covariance is the square of its times."""
+    hours, nodes = 3000, 4
+    count = hours * nodes
+    places, ones = np.arange(count), np.ones(count)
+    middle = (3600.0 * (places // nodes)).astype(np.float64)
+    units = Units(
+        value=np.zeros(count),
+        variance=0.01**2 * ones,
+        freedom=ones,
+        records=ones.astype(np.int64),
+        time=middle,
+        middle=middle,
+        run=places,
+        cell=np.zeros(count, np.int64),
+        kind=np.full(count, ALONE),
+        target=places % nodes,
+        targets=tuple((node,) for node in range(nodes)),
+        cells=1,
+        alone=np.full(1, -1),
+    )
+    rows, groups = Rows(places, places % nodes, ones), np.zeros(count, np.int64)
+    heat = 0.02 * np.sin(2.0 * np.pi * middle / DAY)
+    noise = np.random.default_rng(1).normal(0.0, 0.01, count)
+    run_variance = np.full(3, 0.001**2)
+    tracemalloc.start()
+    course, variance = common_course(
+        units, rows, heat + noise, run_variance, groups, 3600.0, (10.0,)
+    )
+    assert tracemalloc.get_traced_memory()[1] < 100e6
+    tracemalloc.stop()
+    newest = middle > middle[-1] - 900.0 * 3600.0
+    rms = [float(np.sqrt(np.mean((course - heat)[part] ** 2))) for part in (newest, ~newest)]
+    assert rms[0] < 0.95 * rms[1] < 0.0055
+    assert variance.max() < 0.005**2

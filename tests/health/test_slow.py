@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bench.health.site import DAY, SiteSettings, Slowdown, simulate
-from hopsd.health.measurements import read_past
+from hopsd.health.measurements import join_blocks, node_types, read_columns, read_past
 from hopsd.health.records import HealthNode, HealthRecords, RankTime, SlowNode, SpeedRecord, Stay
-from hopsd.health.slow import find_slow
+from hopsd.health.slow import MOST_CHANGES, find_slow, fit_course
 from hopsd.model.ids import GpuType, JobId, NodeName, WorkloadName
 
 SITE = SiteSettings(nodes=12, types=1, days=2.0, workloads=5, interval=240.0)
@@ -72,6 +72,21 @@ def test_a_slowdown_that_went_away_is_over() -> None:
     records = simulate(site, 2)
     assert [s.node for s in find_slow(replace(records, now=1.1 * DAY))] == ["n3"]
     assert find_slow(records) == ()
+
+
+@pytest.mark.slow
+def test_a_slow_server_that_little_is_known_of_since_an_hour_is_still_slow() -> None:
+    """A last change that is clear only if healthy is what it is assumed to be now is none."""
+    slow = (Slowdown(0, 0.1, 6.0 * DAY), Slowdown(1, 0.05, 6.0 * DAY))
+    site = SiteSettings(nodes=24, days=9.0, interval=1800.0, slow=slow)
+    assert set(slow_nodes_of(site, 8013)) == {"n0", "n1"}
+
+
+@pytest.mark.slow
+def test_the_only_job_of_its_kind_on_several_servers_does_not_say_that_they_are_alike() -> None:
+    slow = (Slowdown(0, 0.1, 6.0 * DAY), Slowdown(1, 0.1))
+    site = SiteSettings(nodes=24, days=9.0, interval=1800.0, slow=slow)
+    assert set(slow_nodes_of(site, 8009)) == {"n0", "n1"}
 
 
 @pytest.mark.slow
@@ -179,6 +194,34 @@ def test_servers_that_always_run_together_are_not_told_apart() -> None:
         ]
     nodes = [HealthNode(NodeName(f"n{i}"), GpuType("a"), 4) for i in range(6)]
     assert nodes_judged_slow(usual, (nodes, pairs)) == []
+
+
+@pytest.mark.parametrize("times", [3.0, 1e9])
+@pytest.mark.parametrize("interval", [60.0, 600.0])
+def test_a_pause_in_one_report_is_no_slow_server(interval: float, times: float) -> None:
+    """A job that was stopped for a while, or saved to a busy file server; it says so at once."""
+    nodes, records = plain(dict.fromkeys([f"n{i}" for i in range(8)], 1.0))
+    records = [replace(record, at=record.at / 60.0 * interval) for record in records]
+    newest = max(place for place, record in enumerate(records) if "n2" in record.nodes)
+    records[newest] = replace(records[newest], seconds_per_iteration=times)
+    assert nodes_judged_slow((nodes, records)) == []
+    two = [records[newest], replace(records[newest], at=records[newest].at + interval)]
+    assert nodes_judged_slow((nodes, records + two[1:])) == []
+
+
+def test_of_a_workload_that_alternates_the_oldest_changes_are_left_out() -> None:
+    """Each would be one more unknown, and time takes the cube of their number."""
+    nodes, records = plain(dict.fromkeys([f"n{i}" for i in range(24)], 1.0), count=300)
+    records = [
+        replace(record, at=10.0 * record.at, seconds_per_iteration=1.0 + 0.1 * (place // 20 % 2))
+        for place, record in enumerate(records, 7)
+    ]
+    health_records = HealthRecords(2e5, tuple(nodes), tuple(records))
+    units = join_blocks(read_columns(health_records).steady(), health_records.now)
+    course = fit_course(units, node_types(nodes))
+    changes = [time for begins in course.begins for time in begins if time is not None]
+    assert len(changes) <= MOST_CHANGES
+    assert min(changes) > 0.25 * max(changes)
 
 
 def test_no_records_no_verdict() -> None:

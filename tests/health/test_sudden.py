@@ -184,5 +184,16 @@ def quieter(record: SpeedRecord) -> list[SpeedRecord]:
     return [replace(record, seconds_per_iteration=record.seconds_per_iteration**0.1)]
 
 
+def test_what_comes_later_is_not_read() -> None:
+    """A series may be asked about any time of it, as benchmarks do."""
+    runs = [run(0, later(0.05), end=NOW + 7200.0), run(0, begin=NOW + 9000.0, end=NOW + 14400.0)]
+    runs += [run(node, end=NOW + 14400.0) for node in range(1, len(NODES))]
+    records = HealthRecords(NOW + 14400.0, NODES, tuple(r for records in runs for r in records))
+    series = RunSeries(read_columns(records), node_types(NODES))
+    assert set(find_changes(series, NOW)) == {0}
+    assert set(find_changes(series, NOW + 8400.0)) == {0}
+    assert find_changes(series, NOW + 14400.0) == {}
+
+
 def test_no_runs_no_changes() -> None:
     assert changes_by_node([]) == {}
