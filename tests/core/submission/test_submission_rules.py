@@ -141,7 +141,7 @@ def test_types_nodes_and_other_gres_name_the_nodes() -> None:
     assert rules("gres:VRAM:20G").nodes == {"n0", "n2"}
     assert rules("gres:VRAM:50G").nodes == set()
     assert rules("disk:900000").nodes == {"n0", "n2"}
-    assert rules("shape:any", memory_mb_per_node=512_000).nodes == {"n0", "n2"}  # all that they have
+    assert rules("shape:any", memory_mb_per_node=512_000).nodes == {"n0", "n2"}  # all of it
     assert rules("shape:any", memory_mb_per_node=512_001).nodes == set()
     assert gres_count("12G") == 12 << 30
     assert gres_count("7") == 7
