@@ -16,7 +16,7 @@ pytest.importorskip("torch")
 
 from hops_profiler import environment
 from hops_profiler.frameworks import request
-from hops_profiler.frameworks.command import Identity, variables, words
+from hops_profiler.frameworks.command import Identity, script, variables, words
 from hops_profiler.frameworks.own import OwnCheckpoints
 
 
@@ -358,3 +358,15 @@ def test_a_first_note_is_beside_a_folder_that_must_stay_empty(
     assert [path.name for path in tmp_path.iterdir()] == [".out.json"]
     external_note.remove()
     assert not list(tmp_path.iterdir())
+
+
+def test_a_script_is_known_by_its_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, data = tmp_path / "train.py", tmp_path / "data"
+    data.write_text("other text")
+    monkeypatch.setattr(sys, "argv", [str(path), str(data)])
+    assert script() == ""  # as with python -c
+    texts = ["print(1)", "print(2)", "print(1)"]
+    digests = [path.write_text(text) and script() for text in texts]
+    assert digests[0] == digests[2] != digests[1]
+    data.write_text("more data")
+    assert script() == digests[0]
