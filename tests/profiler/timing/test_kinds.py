@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import fcntl
+import json
+import os
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -56,8 +59,23 @@ Runs = dict[str, tuple[list[str], dict[str, Any]]]
 
 
 @pytest.fixture(scope="module")
-def runs(shared_node: Node) -> Runs:
-    """The losses and the report of each kind of loop, measured; the losses are the same without."""
+def runs(shared_node: Node, tmp_path_factory: pytest.TempPathFactory) -> Runs:
+    """The losses and the report of each kind of loop; made by the first worker that wants them, as
+    they take 20 s of processor time.
+    """
+    folder = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        folder = folder.parent
+    path = folder / "runs-of-kinds.json"
+    with (folder / "runs-of-kinds.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not path.exists():
+            path.write_text(json.dumps(_runs(shared_node)))
+    return {name: (lines, report) for name, (lines, report) in json.loads(path.read_text()).items()}
+
+
+def _runs(shared_node: Node) -> Runs:
+    """Measured; the losses are the same without."""
     alone = shared_node.program("counts", *ALL, profiler=False)
     profile = shared_node.program("counts", *ALL, HOPS_REPORT_SECONDS="0.01")
     expected, losses = _losses_by_name(alone.out), _losses_by_name(profile.out)
