@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from hopsd.core.report.reports import Report
 from hopsd.model import bounds
@@ -51,36 +51,46 @@ def communication_timed(reports: Iterable[Report]) -> dict[JobId, bool]:
     """Whether each job that trains on several ranks reports communication times in its newest run;
     omitted where no run says.
     """
-    runs: dict[Run, bool] = {}
-    for report in reports:
-        is_timed, run = report.communication_timed, (report.job, report.run)
-        if is_timed is not None and report.phases is not None and not report.phases.inference:
-            runs[run] = is_timed and runs.get(run, True)
-    return {job: is_timed for (job, _), is_timed in sorted(runs.items())}
+    return _by_newest_run(
+        (
+            (report, report.communication_timed)
+            for report in reports
+            if report.phases is not None and not report.phases.inference
+        ),
+        all,
+    )
 
 
 def keeps_steps(reports: Iterable[Report]) -> dict[JobId, bool]:
     """Whether the steps of each training have the same samples on any number of GPUs, as its newest
     run shows; omitted where no run says.
     """
-    runs: dict[Run, bool] = {}
-    for report in reports:
-        run, trains = (report.job, report.run), report.phases and not report.phases.inference
-        if trains and report.keeps_steps is not None:
-            runs[run] = report.keeps_steps or runs.get(run, False)
-    return {job: keeps for (job, _), keeps in sorted(runs.items())}
+    return _by_newest_run(
+        (
+            (report, report.keeps_steps)
+            for report in reports
+            if report.phases is not None and not report.phases.inference
+        ),
+        any,
+    )
 
 
 def time_known(reports: Iterable[Report]) -> dict[JobId, bool]:
     """Whether all processes of each job's newest run show how long an iteration takes; omitted
     where no run says.
     """
-    runs: dict[Run, bool] = {}
-    for report in reports:
-        run = report.job, report.run
-        if report.time_known is not None:
-            runs[run] = report.time_known and runs.get(run, True)
-    return {job: known for (job, _), known in sorted(runs.items())}
+    return _by_newest_run(((report, report.time_known) for report in reports), all)
+
+
+def _by_newest_run(
+    flags: Iterable[tuple[Report, bool | None]], combine: Callable[[Iterable[bool]], bool]
+) -> dict[JobId, bool]:
+    """For each job, what the processes of its newest run that say something say together."""
+    runs: dict[Run, list[bool]] = {}
+    for report, flag in flags:
+        if flag is not None:
+            runs.setdefault((report.job, report.run), []).append(flag)
+    return {job: combine(run_flags) for (job, _), run_flags in sorted(runs.items())}
 
 
 def answers_signal(reports: Iterable[Report], job: JobReading) -> dict[JobId, bool]:
