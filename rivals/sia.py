@@ -40,7 +40,7 @@ FACTOR_MIN = 1e-3
 
 
 @dataclass(frozen=True, slots=True)
-class Option:
+class GpuConfiguration:
     """One column of the program. ``cost``: added when it is chosen, below 0 if useful."""
 
     job: int
@@ -94,7 +94,9 @@ class Sia:
             waiting=_reasons(jobs, options, selection, placements),
         )
 
-    def options(self, snapshot: Snapshot, servers: Servers, jobs: Sequence[Job]) -> list[Option]:
+    def options(
+        self, snapshot: Snapshot, servers: Servers, jobs: Sequence[Job]
+    ) -> list[GpuConfiguration]:
         """Every (type, count) that each job may take on an idle cluster: Sia's own counts, or all
         counts for a job that fits none of those.
         """
@@ -110,7 +112,7 @@ class Sia:
             factor = restart_factor(snapshot.now, job)
             for shape, rate in rates.items():
                 gain = rate / unit * (1.0 if shape == today else factor)
-                options.append(Option(i, *shape, gain**POWER - LAMBDA))
+                options.append(GpuConfiguration(i, *shape, gain**POWER - LAMBDA))
         return options
 
     def _sizes(self, job: Job, server: int) -> Sequence[int]:
@@ -144,8 +146,8 @@ def restarting(now: float, job: Job) -> bool:
 
 
 def choose(
-    options: Sequence[Option], capacity: dict[GpuType, int], time_limit_seconds: float
-) -> tuple[list[Option], float, float]:
+    options: Sequence[GpuConfiguration], capacity: dict[GpuType, int], time_limit_seconds: float
+) -> tuple[list[GpuConfiguration], float, float]:
     """At most one option per job within every type's GPUs, at the least cost.
 
     Also returns by how much that cost is below 0, and a bound on that for any choice.
@@ -171,7 +173,7 @@ def _capacity(snapshot: Snapshot, servers: Servers) -> dict[GpuType, int]:
 
 
 def _place(
-    servers: Servers, jobs: Sequence[Job], selection: Sequence[Option]
+    servers: Servers, jobs: Sequence[Job], selection: Sequence[GpuConfiguration]
 ) -> dict[JobId, Allocation]:
     """Placements with all jobs kept where they can stay, or anew if that places more GPUs."""
     placements = _place_once(servers.copy(), jobs, selection, keep=True)
@@ -183,7 +185,7 @@ def _place(
 
 
 def _place_once(
-    servers: Servers, jobs: Sequence[Job], selection: Sequence[Option], *, keep: bool
+    servers: Servers, jobs: Sequence[Job], selection: Sequence[GpuConfiguration], *, keep: bool
 ) -> dict[JobId, Allocation]:
     placements: dict[JobId, Allocation] = {}
     for option in selection if keep else ():
@@ -204,8 +206,8 @@ def _place_once(
 
 def _reasons(
     jobs: Sequence[Job],
-    options: Sequence[Option],
-    selection: Sequence[Option],
+    options: Sequence[GpuConfiguration],
+    selection: Sequence[GpuConfiguration],
     placements: dict[JobId, Allocation],
 ) -> dict[JobId, Reason]:
     jobs_with_options = {option.job for option in options}

@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 
 from bench.hare.exhaustive import optimum
-from hopsd.policies.hare.check import violations
 from hopsd.policies.hare.relaxation import relax
+from hopsd.policies.hare.schedule_check import violations
 from hopsd.policies.hare.schedulers import SCHEDULERS
 from hopsd.policies.hare.tasks import Instance
 

@@ -16,8 +16,8 @@ from hopsd.model.plan import PlanSettings, Snapshot
 from hopsd.policies.hops.candidates import candidates
 from hopsd.policies.hops.policy import plan
 from hopsd.solver.backend import cbc, highs
-from hopsd.solver.backend.checked import Solve
-from hopsd.solver.backend.model import chosen_columns, model
+from hopsd.solver.backend.checked_solver import Solve
+from hopsd.solver.backend.integer_program import chosen_columns, model
 
 # Writing more columns than this as MPS takes longer than any time limit here.
 _PLAIN_COLUMNS_MAX = 700_000

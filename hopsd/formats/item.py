@@ -16,7 +16,7 @@ from typing import Any, NoReturn, TypeVar
 
 from hopsd.errors import FormatError
 from hopsd.model import bounds
-from hopsd.model.bounds import Bound
+from hopsd.model.bounds import ValueRange
 
 T = TypeVar("T")
 E = TypeVar("E", bound=Enum)
@@ -221,7 +221,7 @@ def positive(item: Item) -> float:
     return item.number(above=0)
 
 
-def bounded_number(bound: Bound) -> Callable[[Item], float]:
+def bounded_number(bound: ValueRange) -> Callable[[Item], float]:
     """A reader of numbers within ``bound``."""
     return lambda item: item.number(minimum=bound.minimum, maximum=bound.maximum)
 

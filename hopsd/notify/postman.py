@@ -16,7 +16,7 @@ from hopsd.errors import HopsError
 from hopsd.model.ids import UserName
 from hopsd.model.journal import HOUR
 from hopsd.notify.letters import digest, paragraph
-from hopsd.notify.mail import Allowance, Mail, MailError, deliver
+from hopsd.notify.mail import Mail, MailBudget, MailError, deliver
 from hopsd.notify.news import News
 from hopsd.notify.recipients import MailWish, address_of
 from hopsd.store.history import DAY_SECONDS, History
@@ -50,7 +50,7 @@ class Postman:
         self._config, self._store = config, store
         self._wish_of, self._domain = wish_of, domain
         self._send = send or (lambda mail: deliver(mail, config.mail, config.mail_from))
-        self._allowance = Allowance(config.mails_per_hour)
+        self._allowance = MailBudget(config.mails_per_hour)
         self._day: int | None = None
         self._ticks: queue.Queue[tuple[Sequence[News], Document] | None] = queue.Queue(WAITING_MAX)
         self._thread = threading.Thread(target=self._work, name="mail", daemon=True)

@@ -12,7 +12,7 @@ import numpy as np
 from hopsd.core.placement.pools import Pool, Pools, pools_of
 from hopsd.core.queue.priority import ages, mean_count
 from hopsd.core.queue.run_time import Expectation
-from hopsd.core.speed.answers import ASSUMED
+from hopsd.core.speed.speed_answer import ASSUMED
 from hopsd.core.speed.throughput import configuration_throughput, per_gpu
 from hopsd.model.allocation import Allocation
 from hopsd.model.arrays import Bools, Floats

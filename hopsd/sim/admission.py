@@ -10,7 +10,7 @@ from hopsd.model.ids import JobId
 from hopsd.model.scenario import Cluster, Workload
 from hopsd.sim.facts import facts_of, unplaceable
 from hopsd.sim.information.comment import comment_of
-from hopsd.sim.speed import Speeds
+from hopsd.sim.speed import AllocationSpeeds
 
 SPAN_MAX = 10 * 366 * 86400.0
 """Seconds from the first submission to the last, or of one run: ten years. Longer ones are typing
@@ -60,7 +60,7 @@ def _span(round_seconds: float) -> float:
 
 
 def _check_comments(cluster: Cluster, workload: Workload) -> None:
-    speeds = Speeds(cluster, workload)
+    speeds = AllocationSpeeds(cluster, workload)
     for job in workload.jobs:
         try:
             parse(comment_of(job, speeds.safe_name(job.workload)))

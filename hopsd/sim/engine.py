@@ -29,9 +29,9 @@ from hopsd.sim.cluster import (
     VirtualCluster,
 )
 from hopsd.sim.information.knowledge import KnowledgeSettings, PublicKnowledge, public_knowledge
-from hopsd.sim.metrics import Change
+from hopsd.sim.metrics import AllocationChange
 from hopsd.sim.prediction.watcher import Watcher
-from hopsd.sim.speed import Speeds
+from hopsd.sim.speed import AllocationSpeeds
 from hopsd.sim.store import MemoryStore
 
 MOMENT = 1e-6
@@ -91,7 +91,7 @@ class Run:
     no job gained.
     """
 
-    changes: tuple[Change, ...]
+    changes: tuple[AllocationChange, ...]
     rounds: tuple[float, ...]
     plans: tuple[PlanMade, ...]
     finished: int
@@ -153,7 +153,7 @@ class Simulation:
             shares=shares,
         )
         self._store = MemoryStore(
-            learns or Speeds(cluster, knowledge.workload).knowledge(),
+            learns or AllocationSpeeds(cluster, knowledge.workload).knowledge(),
             {job.id: settings.cluster.restart_of(job) for job in workload.jobs},
             knowledge.past_runs,
         )

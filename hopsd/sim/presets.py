@@ -66,7 +66,7 @@ class Preset:
             }
             for model in MODELS
         }
-        kinds = [Kind(model.name, model.category, model.batch) for model in MODELS]
+        kinds = [TrainingKind(model.name, model.category, model.batch) for model in MODELS]
         return generate(cluster, tables, kinds, self.mix, count, rate, seed)
 
 
@@ -112,7 +112,7 @@ Tables = Mapping[WorkloadName, Mapping[GpuType, ThroughputTable]]
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class TrainingKind:
     """A kind of training that jobs of a category may run; ``batch`` samples per GPU."""
 
     name: WorkloadName
@@ -123,7 +123,7 @@ class Kind:
 def generate(
     cluster: Cluster,
     tables: Tables,
-    kinds: Sequence[Kind],
+    kinds: Sequence[TrainingKind],
     mix: Mapping[str, float],
     count: int,
     rate_per_second: float,

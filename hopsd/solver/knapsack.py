@@ -17,7 +17,7 @@ import numpy as np
 from hopsd.errors import SolverError
 from hopsd.model.arrays import Floats, Ints
 from hopsd.solver.backend.linear import Constraints, Optimum, minimise
-from hopsd.solver.bound.state_space import Bound, Items, bounds
+from hopsd.solver.bound.state_space import Items, RemainingCost, bounds
 
 WIDTHS = (300, 1_000, 3_000, 10_000, 30_000, 100_000, 300_000)
 """Labels kept per job, by pass: narrow passes find a solution, the last one proves it."""
@@ -103,7 +103,7 @@ class _Search:
     items: Items
     limit: float
     columns: list[Ints]
-    bounds: list[Bound]
+    bounds: list[RemainingCost]
     dropped_bound: float = field(default=np.inf)
 
     @classmethod

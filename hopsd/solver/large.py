@@ -15,7 +15,7 @@ import numpy as np
 
 from hopsd.core.placement.program import Program
 from hopsd.model.arrays import Ints
-from hopsd.solver.backend.checked import CheckedSolver
+from hopsd.solver.backend.checked_solver import CheckedSolver
 from hopsd.solver.bound.column_groups import ColumnGroups, column_groups
 from hopsd.solver.bound.dual_prices import Prices, prices_in_stages
 from hopsd.solver.bound.reduced_cost import ItemPrices

@@ -17,9 +17,9 @@ from hopsd.core.placement.program import Program
 from hopsd.core.placement.rack_sets import RackFamily, union
 from hopsd.core.placement.shapes import ShapesOfSize
 from hopsd.model.arrays import Ints
-from hopsd.solver.backend.checked import CheckedSolver, Solve
-from hopsd.solver.backend.choose import backend
-from hopsd.solver.backend.model import Answer, Model
+from hopsd.solver.backend.checked_solver import CheckedSolver, Solve
+from hopsd.solver.backend.integer_program import Answer, Model
+from hopsd.solver.backend.solver_choice import backend
 from hopsd.solver.bound.column_groups import ColumnGroups, column_groups
 from hopsd.solver.bound.cuts import capacity_rows
 from hopsd.solver.bound.dual_prices import (

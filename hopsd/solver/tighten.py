@@ -28,8 +28,8 @@ from hopsd.errors import SolverError
 from hopsd.model.arrays import NONE, Floats, Ints, distinct
 from hopsd.solver.backend import child
 from hopsd.solver.backend.diving import able_to_dive, fix_in_turn
+from hopsd.solver.backend.integer_program import Model
 from hopsd.solver.backend.linear import Constraints
-from hopsd.solver.backend.model import Model
 from hopsd.solver.backend.simplex import Simplex
 from hopsd.solver.bound import clique_cuts
 from hopsd.solver.bound.clique_cuts import Clique, CliqueFinder

@@ -156,7 +156,7 @@ class Sample:
 
     def __init__(
         self,
-        place: stacks.Place,
+        place: stacks.StackPosition,
         processor_seconds: float,
         bytes_moved: int,
         *,

@@ -24,7 +24,7 @@ from hopsd.model.ids import GpuType, JobId, UserName, WorkloadName
 from hopsd.model.journal import GpuUse
 from hopsd.model.reading import SlurmState
 from hopsd.notify.letters import paragraph
-from hopsd.notify.mail import HOUR, Allowance, Mail, MailError, deliver
+from hopsd.notify.mail import HOUR, Mail, MailBudget, MailError, deliver
 from hopsd.notify.news import DONE, FAILED, FEWER, KINDS, STUCK, STUCK_CODES, News
 from hopsd.notify.postman import WHOLE_MAX, Postman
 from hopsd.notify.recipients import MailWish, address_of, read_mail_wish
@@ -91,7 +91,7 @@ def test_a_users_own_setting_overrides_what_they_asked_slurm_for(
 def test_never_more_mails_an_hour_and_nothing_is_forgotten(
     per_hour: int, times: list[float]
 ) -> None:
-    allowance = Allowance(per_hour)
+    allowance = MailBudget(per_hour)
     mails: list[tuple[float, int]] = []
     now = 0.0
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-from hopsd.core.speed.answers import ASSUMED
+from hopsd.core.speed.speed_answer import ASSUMED
 from hopsd.core.speed.throughput import per_gpu
 from hopsd.model.history import JobRecord
 from hopsd.model.ids import GpuType

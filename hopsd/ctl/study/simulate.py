@@ -18,7 +18,7 @@ from hopsd import __version__
 from hopsd.ctl.options import FiniteRange
 from hopsd.ctl.render import show, show_json, table
 from hopsd.ctl.shell import completion as complete
-from hopsd.ctl.study.progress import Bar
+from hopsd.ctl.study.progress_bar import ProgressBar
 from hopsd.ctl.terminal import complain
 from hopsd.errors import FormatError, InputError
 from hopsd.formats.item import Item
@@ -34,9 +34,9 @@ from hopsd.sim.engine import Progress, SimulationSettings
 from hopsd.sim.failures import read_failures
 from hopsd.sim.information.knowledge import KnowledgeSettings, Knows
 from hopsd.sim.journal import alone, fingerprint, journal_policy
-from hopsd.sim.report import write_report
 from hopsd.sim.sources import cluster_from, read_file, workload_from
-from hopsd.sim.study import Result, figures, play, result_of, write
+from hopsd.sim.study import PolicyResult, figures, play, result_of, write
+from hopsd.sim.study_page import write_report
 from hopsd.sim.turns import LaneSimulation
 
 SHOWN_MAX = 10
@@ -207,13 +207,13 @@ def _knowledge_document(knows: KnowledgeSettings) -> dict[str, Any]:
 
 def play_all(
     policies: Sequence[str],
-    run: Callable[[str], Result],
-    html: Callable[[Sequence[Result]], object] | None,
+    run: Callable[[str], PolicyResult],
+    html: Callable[[Sequence[PolicyResult]], object] | None,
     folder: Path,
-    references: Sequence[Result] = (),
+    references: Sequence[PolicyResult] = (),
     *,
     resumable: bool = True,
-) -> tuple[list[Result], dict[str, str]]:
+) -> tuple[list[PolicyResult], dict[str, str]]:
     """The results of every policy and the files written; Ctrl-C keeps what is done.
 
     ``references``: results from elsewhere, listed first; ``resumable``: whether --resume can
@@ -239,7 +239,7 @@ def _interrupt(*_: object) -> None:
     raise KeyboardInterrupt
 
 
-def _leave(results: Sequence[Result], folder: Path, *, resumable: bool) -> NoReturn:
+def _leave(results: Sequence[PolicyResult], folder: Path, *, resumable: bool) -> NoReturn:
     """A second Ctrl-C does not interrupt the handling of the first."""
     for name in (signal.SIGINT, signal.SIGTERM):
         signal.signal(name, signal.SIG_IGN)
@@ -269,7 +269,7 @@ def play_one(
     *,
     resume: bool,
     predict: bool = False,
-) -> Result:
+) -> PolicyResult:
     """One policy's run, with its progress on stderr and its plans in ``folder``."""
     settings = replace(settings, plan=replace(settings.plan, policy=name))
     run = fingerprint(__version__, name, cluster, workload, settings, failures)
@@ -281,7 +281,7 @@ def play_one(
 @contextmanager
 def _progress(name: str) -> Iterator[Progress]:
     """That of a policy's run, on stderr."""
-    with Bar(name, "jobs") as bar:
+    with ProgressBar(name, "jobs") as bar:
         yield lambda _now, ended_jobs, jobs: bar.show(ended_jobs, jobs)
 
 
@@ -319,7 +319,7 @@ def take_turns(
     workload: Workload,
     settings: SimulationSettings,
     switch_cost: float,
-) -> Result:
+) -> PolicyResult:
     """One of Hare's policies, with jobs that take turns within rounds; progress on stderr."""
     with _progress(name) as progress:
         run = LaneSimulation(
@@ -328,7 +328,7 @@ def take_turns(
     return result_of(name, run, cluster, workload)
 
 
-def show_results(results: Sequence[Result], title: str) -> None:
+def show_results(results: Sequence[PolicyResult], title: str) -> None:
     """The figures side by side."""
     columns = ["policy", "makespan h", "JCT h", "p99 JCT h", "wait h",
                "max wait/run", "mean wait/run", "fragments", "max FTF", "unfair",
@@ -337,7 +337,7 @@ def show_results(results: Sequence[Result], title: str) -> None:
     show(table(title, columns, [_row(result) for result in results], wide=wide))
 
 
-def _row(result: Result) -> tuple[Any, ...]:
+def _row(result: PolicyResult) -> tuple[Any, ...]:
     s = result.summary
     return (result.policy, s.makespan_h, s.avg_jct_h, s.p99_jct_h, s.avg_wait_h,
             s.max_latency_ratio, s.mean_latency_ratio, s.avg_fragments, s.max_ftf, s.unfair_share,

@@ -17,7 +17,7 @@ from hopsd.ctl.history.period import period, since_option, until_option
 from hopsd.ctl.options import FiniteRange
 from hopsd.ctl.render import show_json
 from hopsd.ctl.shell import completion as complete
-from hopsd.ctl.study.progress import Bar
+from hopsd.ctl.study.progress_bar import ProgressBar
 from hopsd.ctl.study.simulate import admit, play_all, play_one, show_results
 from hopsd.ctl.terminal import complain, say
 from hopsd.errors import InputError
@@ -33,8 +33,8 @@ from hopsd.sim.cluster import ClusterSettings
 from hopsd.sim.engine import PLAN_SECONDS_MAX, SimulationSettings
 from hopsd.sim.information.knowledge import KnowledgeSettings, Knows
 from hopsd.sim.logs.replay import Replay, as_it_was, assumptions, replay
-from hopsd.sim.report import write_report
-from hopsd.sim.study import Result, figures
+from hopsd.sim.study import PolicyResult, figures
+from hopsd.sim.study_page import write_report
 from hopsd.slurm.accounting.jobs import read_logged
 from hopsd.slurm.ask import read_cluster
 from hopsd.slurm.command import SlurmCommands
@@ -107,7 +107,7 @@ def what_if(
     start, end = period(since, until)
     commands = SlurmCommands(PATIENCE)
     cluster, notes = _cluster(commands, cluster_file, partitions)
-    with Bar("Slurm's accounting"):
+    with ProgressBar("Slurm's accounting"):
         logged_jobs = read_logged(commands, start, end, partitions)
     run = replay(logged_jobs, cluster, start, end, most, movable=movable)
     run = run.only(admit(cluster, run.workload, round_seconds))
@@ -141,7 +141,7 @@ def study(
     round_seconds: float,
     restart_seconds: float,
     resume: bool = False,
-) -> tuple[list[Result], dict[str, str]]:
+) -> tuple[list[PolicyResult], dict[str, str]]:
     """What was, then every policy; and the files written."""
     settings = SimulationSettings(
         round_seconds,
@@ -193,7 +193,7 @@ def told_first(run: Replay, cluster: Cluster, assumption_texts: Sequence[str]) -
 
 
 def _document(
-    results: Sequence[Result],
+    results: Sequence[PolicyResult],
     run: Replay,
     cluster: Cluster,
     assumption_texts: Sequence[str],
@@ -210,7 +210,7 @@ def _document(
     }
 
 
-def write_csv(results: Sequence[Result]) -> None:
+def write_csv(results: Sequence[PolicyResult]) -> None:
     """A row for each result, on stdout."""
     writer = csv.writer(sys.stdout)
     rows = [figures(result) for result in results]

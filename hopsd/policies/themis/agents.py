@@ -16,7 +16,7 @@ from statistics import median
 from typing import NamedTuple, Protocol
 
 from hopsd.core.queue.priority import ages
-from hopsd.core.speed.answers import ASSUMED
+from hopsd.core.speed.speed_answer import ASSUMED
 from hopsd.core.speed.throughput import per_gpu, single_gpu
 from hopsd.model.ids import GpuType, JobId, RackName
 from hopsd.model.job import Job, ThroughputTable

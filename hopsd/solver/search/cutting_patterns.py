@@ -21,7 +21,7 @@ import numpy as np
 
 from hopsd.core.placement.program import Program
 from hopsd.model.arrays import Floats, Ints
-from hopsd.solver.backend.model import Answer, Model, chosen_columns
+from hopsd.solver.backend.integer_program import Answer, Model, chosen_columns
 from hopsd.solver.bound.column_groups import ColumnGroups
 
 _GROUPS_PER_JOB = 12

@@ -14,7 +14,7 @@ import numpy as np
 from hopsd.core.placement.program import Program
 from hopsd.model.arrays import NONE, Bools, Floats, Ints
 from hopsd.solver.backend.diving import dive
-from hopsd.solver.backend.model import model
+from hopsd.solver.backend.integer_program import model
 from hopsd.solver.bound.reduced_cost import ItemPrices
 from hopsd.solver.search.greedy import fill_idle
 

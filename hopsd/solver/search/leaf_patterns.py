@@ -18,7 +18,7 @@ import numpy as np
 from hopsd.core.placement.program import Program
 from hopsd.core.placement.rack_sets import RackFamily
 from hopsd.model.arrays import Ints
-from hopsd.solver.backend.model import Answer, Model
+from hopsd.solver.backend.integer_program import Answer, Model
 from hopsd.solver.bound.reduced_cost import ItemPrices
 from hopsd.solver.bound.unlisted import value_of_sets
 

@@ -16,8 +16,8 @@ import numpy as np
 
 from hopsd.core.placement.program import Program
 from hopsd.model.arrays import NONE, Bools, Ints
-from hopsd.solver.backend.checked import Solve
-from hopsd.solver.backend.model import chosen_columns, model
+from hopsd.solver.backend.checked_solver import Solve
+from hopsd.solver.backend.integer_program import chosen_columns, model
 from hopsd.solver.bound.cuts import KINDS
 from hopsd.solver.bound.dual_prices import Prices
 from hopsd.solver.search.neighbourhoods import group_servers, jitter, wanted_of_all

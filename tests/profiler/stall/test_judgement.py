@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hops_profiler.stall.stacks import Place, place
+from hops_profiler.stall.stacks import StackPosition, place
 from hops_profiler.stall.watchdog import (
     LEAST_SECONDS,
     LEAST_SIDE_SECONDS,
@@ -37,7 +37,7 @@ def looks(
     for look in range(int(seconds / LOOK_SECONDS)):
         at = now + look * LOOK_SECONDS
         signature: Any = ((1, look),) if moves else SAME_PLACE
-        sampled_place = Place(
+        sampled_place = StackPosition(
             signature, "train.py:1 in f", waits_in, interactive=False, side_work=False
         )
         if judgement.look(at, Sample(sampled_place, busy * at, int(read * at), **sample)):
@@ -90,7 +90,7 @@ def test_a_process_that_spins_for_its_gpu_stands_still() -> None:
 
 
 def test_the_place_is_the_users_line() -> None:
-    def evaluate_all() -> Place:
+    def evaluate_all() -> StackPosition:
         return place(sys._getframe(), several_ranks=False)
 
     user_line = evaluate_all()

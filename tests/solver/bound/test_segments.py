@@ -30,8 +30,8 @@ from hopsd.model.arrays import NONE, Floats
 from hopsd.model.plan import PlanStatus, Snapshot
 from hopsd.model.rules import Limit, Rules
 from hopsd.solver import large
-from hopsd.solver.backend.checked import CheckedSolver
-from hopsd.solver.backend.choose import backend
+from hopsd.solver.backend.checked_solver import CheckedSolver
+from hopsd.solver.backend.solver_choice import backend
 from hopsd.solver.bound import dual_prices
 from hopsd.solver.bound.column_groups import column_groups
 from hopsd.solver.bound.cuts import KINDS, capacity_rows

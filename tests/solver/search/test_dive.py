@@ -18,7 +18,7 @@ from hopsd.core.placement.program import Program
 from hopsd.model.arrays import Bools
 from hopsd.solver.backend import child, diving
 from hopsd.solver.backend.diving import dive, fix_in_turn
-from hopsd.solver.backend.model import Model, model
+from hopsd.solver.backend.integer_program import Model, model
 from hopsd.solver.bound.column_groups import column_groups
 from hopsd.solver.bound.dual_prices import Prices, find_prices
 from hopsd.solver.search import dive as dive_module
