@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from click.testing import PolicyResult as Outcome
+from click.testing import Result as Outcome
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from sim_cases import cluster, job, workload
