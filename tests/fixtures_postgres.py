@@ -5,6 +5,9 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import count
@@ -20,6 +23,19 @@ from hopsd.store.migrate import migrate
 from hopsd.store.postgres import PostgresStore
 
 _TEMPLATE = "migrated"
+_MEMORY = Path("/dev/shm")  # noqa: S108
+_MEMORY_BYTES = 2 << 30
+"""Free memory from which on a server's files are kept there: a few hundred megabytes."""
+_DATABASES_MAX = 8
+"""A server's databases that are kept: no test has as many."""
+
+
+def server_folder() -> Path | None:
+    """Where servers of tests have their files: in memory where it is large, as a disk that is told
+    of each removed file takes a minute for a session's.
+    """
+    usable = os.access(_MEMORY, os.W_OK) and shutil.disk_usage(_MEMORY).free > _MEMORY_BYTES
+    return _MEMORY if usable else None
 
 
 @contextmanager
@@ -38,17 +54,26 @@ class Databases:
     def __init__(self, server: EmbeddedPostgres) -> None:
         self.server = server
         self._numbers = count()
+        self._names: deque[str] = deque()
         self._shared_dsn: str | None = None
         migrate(server.create_database(_TEMPLATE))
 
     def new(self, *, with_tables: bool = True) -> str:
+        while len(self._names) >= _DATABASES_MAX:
+            self._drop(self._names.popleft())
         name = f"test{next(self._numbers)}"
+        self._names.append(name)
         return self.server.create_database(name, template=_TEMPLATE if with_tables else None)
+
+    def _drop(self, name: str) -> None:
+        with psycopg.connect(self.server.dsn(), autocommit=True) as connection:
+            statement = sql.SQL("DROP DATABASE {} WITH (FORCE)").format(sql.Identifier(name))
+            connection.execute(statement)
 
     def empty_database(self) -> str:
         """One migrated database, always the same, without what earlier tests left in it."""
         if self._shared_dsn is None:
-            self._shared_dsn = self.new()
+            self._shared_dsn = self.server.create_database("shared", template=_TEMPLATE)
         with psycopg.connect(self._shared_dsn) as connection:
             rows = connection.execute(
                 "SELECT tablename FROM pg_tables WHERE schemaname = 'hops' AND tablename !~ 'yoyo'"
@@ -61,7 +86,7 @@ class Databases:
 def _databases(binaries: Path | None, missing: str) -> Iterator[Databases]:
     if binaries is None:
         pytest.skip(missing)
-    with EmbeddedPostgres(binaries=binaries) as server:
+    with EmbeddedPostgres(binaries=binaries, parent=server_folder()) as server:
         yield Databases(server)
 
 

@@ -49,19 +49,19 @@ rm -rf "$1"
 class EmbeddedPostgres:
     """A private server that only its owner (and root) reaches, through a Unix socket.
 
-    Its files are in a new folder below the system's temporary folder. All of it is removed by
-    `close`, or when this process dies without calling it. Root's server runs as an existing
-    account, ``postgres`` or ``nobody``.
+    Its files are in a new folder below ``parent``, by default the system's temporary folder. All
+    of it is removed by `close`, or when this process dies without calling it. Root's server runs
+    as an existing account, ``postgres`` or ``nobody``.
 
     Raises:
         StoreError: no binaries, or the server does not start; nothing is left behind.
     """
 
-    def __init__(self, *, binaries: Path | None = None) -> None:
+    def __init__(self, *, binaries: Path | None = None, parent: Path | None = None) -> None:
         self._account = server_account()
         self._process: subprocess.Popen[bytes] | None = None
         self._binaries = binaries or find_binaries()
-        self._home = self._new_home()
+        self._home = self._new_home(parent)
         self._guard = _start_guard(self._home)
         try:
             if not reachable(self._binaries, self._account):
@@ -152,8 +152,8 @@ class EmbeddedPostgres:
     def _program(self, name: str) -> Path:
         return self._binaries / name
 
-    def _new_home(self) -> Path:
-        home = Path(tempfile.mkdtemp(prefix="hops-pg-")).resolve()
+    def _new_home(self, parent: Path | None) -> Path:
+        home = Path(tempfile.mkdtemp(prefix="hops-pg-", dir=parent)).resolve()
         if self._account is not None:
             os.chown(home, self._account.pw_uid, self._account.pw_gid)
         return home

@@ -116,6 +116,7 @@ def test_the_pages_python_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     exec("\n".join(blocks), {})  # noqa: S102 - the page's own
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("command", re.findall(r"^    \$ python (examples/.+)$", PAGE, re.M))
 def test_the_pages_examples_run(command: str) -> None:
     result = subprocess.run(

@@ -20,6 +20,7 @@ def test_every_tenth_job_lies_and_the_others_tell_the_truth() -> None:
     assert factors[5] == factors[15] == 10.0
 
 
+@pytest.mark.slow
 def test_a_claim_that_is_true_changes_nothing() -> None:
     scene = Scene.draw(seed=0, jobs=6)
     plan = PlanSettings(policy="hops+", effort=0, time_limit_seconds=PLAN_SECONDS_MAX)

@@ -63,6 +63,7 @@ def test_a_slow_gpu_is_named_and_not_its_server(seed: int) -> None:
     assert slow.low <= 0.95 <= slow.high
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 def test_nodes_and_gpus_judged_together_are_as_judged_one_by_one(seed: int) -> None:
     """Runs and neighbours are worked out once for both."""

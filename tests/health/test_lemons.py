@@ -62,6 +62,7 @@ def test_a_node_that_breaks_every_third_run_is_the_only_one_named(state: EndStat
         assert lemons[0].p < ALPHA
 
 
+@pytest.mark.slow
 def test_healthy_nodes_are_seldom_named() -> None:
     false_alarms = sum(bool(find_lemons(records(history(seed)))) for seed in range(100))
     assert false_alarms <= 4  # 1 % of the judgements, at most

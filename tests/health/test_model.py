@@ -185,6 +185,7 @@ def test_a_node_that_is_far_more_certain_than_others_is_not_what_all_have_in_com
     assert course([0.05, 0.05, 0.05])[0] > 0.04
 
 
+@pytest.mark.slow
 def test_years_of_hours_take_no_more_memory_than_a_month() -> None:
     """A smooth course's covariance is the square of its times."""
     hours, nodes = 3000, 4

@@ -74,6 +74,7 @@ def test_a_slowdown_that_went_away_is_over() -> None:
     assert find_slow(records) == ()
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_slow_server_that_little_is_known_of_since_an_hour_is_still_slow() -> None:
     """A last change that is clear only if healthy is what it is assumed to be now is none."""
@@ -209,6 +210,8 @@ def test_a_pause_in_one_report_is_no_slow_server(interval: float, times: float) 
     assert nodes_judged_slow((nodes, records + two[1:])) == []
 
 
+@pytest.mark.long
+@pytest.mark.slow
 def test_of_a_workload_that_alternates_the_oldest_changes_are_left_out() -> None:
     """Each would be one more unknown, and time takes the cube of their number."""
     nodes, records = plain(dict.fromkeys([f"n{i}" for i in range(24)], 1.0), count=300)

@@ -41,6 +41,7 @@ def test_every_file_of_a_node_and_of_the_controller_is_in_a_package() -> None:
         assert install_line in rules, path.name
 
 
+@pytest.mark.slow
 def test_hopsctl_loads_with_debian_12s_click() -> None:
     """Its ParamType takes no parameter (8.1): the package was not built."""
     load = """

@@ -235,6 +235,7 @@ def test_lua_and_python_agree_on_made_up_texts(texts: list[str]) -> None:
                 assert f"hops: {remark(text)}" in message.splitlines(), (lua, text)
 
 
+@pytest.mark.slow
 @given(st.text())
 def test_every_text_is_read_or_refused(text: str) -> None:
     verdict("hops:" + text)

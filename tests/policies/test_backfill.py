@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from math import inf, nextafter
 from types import MappingProxyType
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -169,6 +170,7 @@ def queues(draw: st.DrawFn) -> Snapshot:
     return snapshot(jobs, lent_node, sizes)
 
 
+@pytest.mark.slow
 @settings(max_examples=300, deadline=None)
 @given(queues())
 def test_those_start_now_whose_turn_it_is(snap: Snapshot) -> None:

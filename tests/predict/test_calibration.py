@@ -151,6 +151,7 @@ def test_ends_do_not_swing_with_a_long_queue() -> None:
     assert -0.5 < low < 0.0 < high < 0.5
 
 
+@pytest.mark.slow
 def test_a_queue_of_several_classes_errs_together() -> None:
     """Five times as many starts at a time move the ends by no more than the root of five."""
     classes: list[Class] = [("start", "2", "1", "samples", str(sort)) for sort in range(5)]

@@ -49,6 +49,7 @@ def exhaustive(options: list[GpuConfiguration], capacity: dict[GpuType, int]) ->
     return best(0, capacity[A], capacity[B])
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(programs())
 def test_the_program_is_solved_to_its_optimum(

@@ -277,6 +277,7 @@ def test_history_is_pruned_though_no_round_succeeds(tmp_path: Path) -> None:
     assert rig.store.job(JobId("9")) is None
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_ticks_that_fail_by_one_defect_are_counted_until_one_succeeds(tmp_path: Path) -> None:
     rig = Rig(tmp_path, *HONEST)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from memory_cluster import NODES, Cluster, cluster
@@ -116,6 +117,7 @@ def test_without_profiling_nothing_of_it_is_written() -> None:
     assert memory.profile_runs(0.0) == ()
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=60)
 @given(
     st.lists(st.sampled_from(["u", "v", "w"]), min_size=1, max_size=6),

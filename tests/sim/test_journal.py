@@ -98,6 +98,7 @@ def _is_refused(folder: Path) -> bool:
         return True
 
 
+@pytest.mark.slow
 def test_one_simulation_at_a_time_in_a_folder(tmp_path: Path) -> None:
     with multiprocessing.get_context("spawn").Pool(1) as pool:
         with alone(tmp_path / "out"):

@@ -118,6 +118,7 @@ def test_the_object_has_the_keys_of_the_format(study: tuple[dict[str, Any], Path
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", POLICIES)
 def test_every_figure_follows_from_the_timeline(
     study: tuple[dict[str, Any], Path], policy: str
@@ -209,6 +210,7 @@ def rho(jobs: dict[str, Any], end: dict[str, float]) -> dict[str, float]:
     return rho_by_job
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_an_interrupted_run_goes_on_to_the_same_end(tmp_path: Path) -> None:
     """Interrupted after some plans, resumed; timeline and figures are those of one run."""
@@ -242,6 +244,7 @@ def test_an_interrupted_run_goes_on_to_the_same_end(tmp_path: Path) -> None:
     assert timelines[0] == timelines[1]
 
 
+@pytest.mark.slow
 def test_a_journal_of_other_inputs_is_refused(tmp_path: Path) -> None:
     assert simulate(tmp_path, "--policy=fifo").returncode == 0
     result = simulate(tmp_path, "--policy=fifo", "--resume", jobs=11)
@@ -396,6 +399,7 @@ def test_a_failure_of_a_job_that_is_left_out_is_none(tmp_path: Path) -> None:
     assert result.returncode == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("option", ["--cluster", "--workload", "--failures"])
 def test_what_is_wrong_in_a_file_is_told_with_its_name(tmp_path: Path, option: str) -> None:
     wrong = tmp_path / "wrong.json"

@@ -635,6 +635,7 @@ def test_while_others_start_nobody_is_late(slurm: FakeSlurm) -> None:
     assert slurm.now >= 1075.0
 
 
+@pytest.mark.slow
 def test_what_slurm_is_too_busy_for_is_left_as_it_is(slurm: FakeSlurm) -> None:
     """A first plan of thousands kept hopsd from everything else for a quarter of an hour."""
     wide(slurm, 500)
@@ -666,6 +667,7 @@ def test_what_a_slow_slurm_has_not_looked_at_is_not_blamed(slurm: FakeSlurm) -> 
     assert all(slurm.table[job].allocation or slurm.table[job].hold is Hold.HOPS for job in jobs)
 
 
+@pytest.mark.slow
 def test_who_was_made_to_leave_is_not_put_off(slurm: FakeSlurm) -> None:
     """Its move would have cost it its GPUs until the next plan."""
     wide(slurm, 500)
@@ -958,6 +960,7 @@ def test_a_glance_that_sees_nothing_delays_but_until_the_time_out(slurm: FakeSlu
     assert statuses(port(slurm).apply([start(job, n0=1)])) == [OutcomeStatus.DONE]
 
 
+@pytest.mark.slow
 def test_an_uneven_job_that_is_first_in_the_queue_is_not_put_off(slurm: FakeSlurm) -> None:
     """Even ones were released first, for as long as there were any."""
     wide(slurm, 500)
@@ -969,6 +972,7 @@ def test_an_uneven_job_that_is_first_in_the_queue_is_not_put_off(slurm: FakeSlur
     assert OutcomeStatus.PUT_OFF in later_statuses
 
 
+@pytest.mark.slow
 def test_who_was_stopped_to_move_restarts_before_anyone_starts(slurm: FakeSlurm) -> None:
     """They are last in the queue; new jobs on the nodes that others left kept them waiting."""
     wide(slurm, 500)
@@ -999,6 +1003,7 @@ def test_who_was_stopped_to_move_is_not_put_off_behind_what_does_not_start(
     assert statuses(port(slurm).apply(steps))[-4:] == [OutcomeStatus.DONE] * 4
 
 
+@pytest.mark.slow
 def test_gpus_that_others_were_stopped_for_do_not_stay_idle(slurm: FakeSlurm) -> None:
     """The jobs that they were meant for were put off after a minute."""
     wide(slurm, 200)
@@ -1020,6 +1025,7 @@ def passed_over(slurm: FakeSlurm, bad: JobId) -> list[Step]:
     return [start(bad, n0=8), *later_starts]
 
 
+@pytest.mark.slow
 def test_what_slurm_never_looks_at_fails_the_second_time(slurm: FakeSlurm) -> None:
     """It was put off by each plan, for ever, and its GPUs stayed idle."""
     bad, site = slurm.add(1), port(slurm)
@@ -1057,6 +1063,7 @@ def test_what_is_quicker_than_its_hold_is_told_as_it_is(slurm: FakeSlurm, has_en
     assert outcome.actual == slurm.table[job].allocation
 
 
+@pytest.mark.slow
 def test_what_is_put_off_is_held(slurm: FakeSlurm) -> None:
     """One that was not would start anywhere, on GPUs that are planned for others."""
     wide(slurm, 600)

@@ -113,6 +113,7 @@ class LocalSrun(SlurmCommands):
         return ""
 
 
+@pytest.mark.slow
 def test_root_runs_no_code_of_the_folder_it_is_in(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -67,6 +67,7 @@ def check(items: Items, selection: Selection, optimum: float) -> None:
     assert selection.cost >= optimum - 1e-9
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(programs())
 def test_the_least_cost_is_found_and_proven(items: Items) -> None:

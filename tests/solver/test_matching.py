@@ -79,6 +79,7 @@ def cases(draw: st.DrawFn) -> tuple[list[list[float]], list[int], list[float], l
     return seconds, kind, ready, arrival
 
 
+@pytest.mark.slow
 @settings(max_examples=400, deadline=None)
 @given(cases())
 def test_no_schedule_has_less_completion_time(

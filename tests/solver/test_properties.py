@@ -35,6 +35,7 @@ def test_never_over_allocated_and_always_a_bound(
     assert 0.0 <= result.gap < 1.0
 
 
+@pytest.mark.slow
 @FEW_EXAMPLES
 @given(SEEDS, st.booleans())
 @example(532385, False)  # a light job moves, and leaves GPUs to heavier ones that had none
@@ -96,6 +97,7 @@ def _reverse_jobs(instance: Snapshot) -> Snapshot:
     return replace(instance, jobs=instance.jobs[::-1])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 def test_same_input_same_plan_in_any_order(seed: int) -> None:
     instance = snapshot(seed, servers=24, jobs=60)
@@ -235,6 +237,7 @@ def test_a_later_plan_leaves_running_jobs_alone() -> None:
     assert not set(second.placements) & set(first_plan.placements)
 
 
+@pytest.mark.slow
 def test_spread_placements_fill_every_server_but_the_last() -> None:
     spread_count = 0
     for seed in range(8):

@@ -24,6 +24,7 @@ def check_racks(snapshot: Snapshot, rack_plan: Plan) -> None:
         assert keeps_racks(rules[job], leaves, levels.at(np.array(servers)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("nodes", "seed"), [(64, 0), (64, 2), (288, 1), (576, 3), (1152, 0)])
 def test_every_job_of_an_exact_packing_is_placed(nodes: int, seed: int) -> None:
     snapshot = planted_snapshot(nodes, seed)

@@ -54,6 +54,7 @@ def test_a_ledger_of_its_own_finds_nothing_wrong(seed: int) -> None:
     assert result.objective <= result.upper_bound
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [0, 1])
 def test_passes_gain_where_cores_and_memory_are_short(seed: int) -> None:

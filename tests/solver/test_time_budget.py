@@ -23,6 +23,7 @@ def busy_cpus() -> Iterator[None]:
         burner.wait()
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.usefixtures("busy_cpus")
 @pytest.mark.parametrize("seconds", [2.0, 4.0])

@@ -12,6 +12,7 @@ from itertools import count
 
 import psycopg
 import pytest
+from fixtures_postgres import server_folder
 from psycopg import sql
 from values import job, plan_record
 
@@ -33,7 +34,7 @@ STEP = Step(JobId("1"), StepKind.HOLD)
 @pytest.fixture(scope="module")
 def module_server() -> Iterator[EmbeddedPostgres]:
     """A server of these tests' own, since they kill it."""
-    with EmbeddedPostgres() as server:
+    with EmbeddedPostgres(parent=server_folder()) as server:
         migrate(server.create_database("migrated"))
         yield server
 

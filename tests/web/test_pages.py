@@ -452,6 +452,7 @@ print(urllib.request.urlopen(sys.argv[1], timeout=90).status)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.geteuid() != 0, reason="acts as other accounts")
 def test_one_account_that_reads_nothing_keeps_no_other_account_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

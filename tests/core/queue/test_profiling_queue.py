@@ -372,6 +372,7 @@ def worlds(draw: st.DrawFn) -> tuple[World, set[Pair], list[ProfileRun]]:
     return world, draw(st.sets(pairs, max_size=3)), runs
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @settings(deadline=None, max_examples=300)
 @given(worlds(), st.randoms(use_true_random=False))

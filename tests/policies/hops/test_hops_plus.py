@@ -432,6 +432,7 @@ def test_the_mean_of_rigid_jobs_in_a_long_queue_is_within_two_percent_of_the_lea
     assert math.prod(ratios) ** (1 / len(ratios)) < 1.02
 
 
+@pytest.mark.slow
 def test_equal_jobs_do_not_take_turns() -> None:
     """On one GPU two jobs of an hour; each swap costs 30 s and gains nothing."""
     case = cluster(a0=1), workload([job(1, 3600.0, 1), job(2, 3600.0, 1)])

@@ -144,6 +144,7 @@ def test_submitting_anew_never_helps(crowd: list[Job]) -> None:
         assert first.id in plan(crowd).placements
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(crowd=crowds(), seconds=st.floats(1.0, 1e6))
 def test_a_rank_only_rises_while_a_job_waits_and_moves_nobody_elses(
@@ -196,6 +197,7 @@ def test_a_job_that_does_less_starts_where_it_would_have_started(
         assert starts([replace(first, samples=share * (first.samples or 0.0)), *rest_of_crowd])
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(crowd=crowds(), factor=st.sampled_from([1e-9, 0.1, 0.5, 2.0, 1e9]))
 def test_what_a_new_job_says_of_several_gpus_moves_no_rank(crowd: list[Job], factor: float) -> None:

@@ -61,6 +61,7 @@ def best_of_all(program: Program, excluded_app: int | None = None) -> float:
     )
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(st.integers(0, 10**9))
 def test_winners_and_payments_equal_exhaustive_search(seed: int) -> None:

@@ -253,6 +253,7 @@ def test_of_20_equal_apps_on_2_gpus_none_waits_more_than_20_leases(interval: flo
     assert longest <= 20
 
 
+@pytest.mark.slow
 def test_who_says_that_its_worst_bid_is_worse_gains_nothing() -> None:
     """In the mean: by whose turn it is, and by rounding, a single run may end sooner or later."""
     gain = 0.0

@@ -13,6 +13,7 @@ import pytest
 PROGRAM = Path(__file__).parents[3] / "profiler" / "calibration" / "training.py"
 
 
+@pytest.mark.long
 @pytest.mark.live
 def test_it_prints_the_speed_of_each_network() -> None:
     result = subprocess.run(

@@ -176,6 +176,8 @@ def check(data: Any, options: dict[str, Any], runs: list[tuple[int, int, int]]) 
     assert broken_training.weights.tolist() == pytest.approx(alone.weights.tolist(), rel=1e-5)
 
 
+@pytest.mark.long
+@pytest.mark.slow
 @settings(max_examples=100, deadline=None)
 @given(
     data=st.sampled_from(

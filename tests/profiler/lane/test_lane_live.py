@@ -153,6 +153,7 @@ runpy.run_path({str(RANKS)!r})
 """
 
 
+@pytest.mark.long
 def test_ranks_of_a_round_compute_one_after_the_other(tmp_path: Path) -> None:
     (tmp_path / "t.py").write_text(PASSES)
     running = lane(tmp_path, ["ranks=2 t.py 20"], "--iterations=2", "--standby=1")
@@ -233,6 +234,7 @@ for i in range(5):
 """
 
 
+@pytest.mark.long
 def test_one_that_runs_out_of_memory_is_tried_again_alone(tmp_path: Path) -> None:
     (tmp_path / "t.py").write_text(OUT_OF_MEMORY)
     lines = ["t.py once", "t.py always", f"{TRAIN} 9 sgd", f"{TRAIN} 9 adam", "t.py group"]
@@ -248,6 +250,7 @@ def test_one_that_runs_out_of_memory_is_tried_again_alone(tmp_path: Path) -> Non
     assert of_group[1:] == [of_group[0] + 1]
 
 
+@pytest.mark.long
 def test_copies_on_the_host_stay_within_their_budget(tmp_path: Path) -> None:
     lines = [f"{TRAIN} 5 adam"] * 3
     options = (
@@ -290,6 +293,7 @@ def test_whatever_is_killed_nothing_hangs_or_stays(tmp_path: Path) -> None:
     assert len(logs.pop()) == 13
 
 
+@pytest.mark.long
 def test_nothing_outlives_the_lane(tmp_path: Path) -> None:
     running = lane(tmp_path, [f"{TRAIN} 100000 sgd"] * 3, "--iterations=1", "--memory=300000")
     wait_for(lambda: len(left_of(str(tmp_path))) >= 8 and log(tmp_path, 3) != [], running)

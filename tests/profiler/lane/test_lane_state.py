@@ -44,6 +44,7 @@ def runs(text: str) -> None:
     assert result.returncode == 0, result.stderr
 
 
+@pytest.mark.long
 def test_what_leaves_is_erased_first_and_takes_no_room() -> None:
     runs(
         """
@@ -138,6 +139,7 @@ def test_a_training_in_a_pipeline_computes_the_same() -> None:
     )
 
 
+@pytest.mark.long
 def test_the_first_layer_runs_before_the_last_is_there() -> None:
     runs(
         """
@@ -163,6 +165,7 @@ def test_the_first_layer_runs_before_the_last_is_there() -> None:
     )
 
 
+@pytest.mark.long
 def test_a_handler_that_saves_while_the_state_is_coming_saves_all_of_it() -> None:
     """The signal comes within a call of PyTorch, where no mode sees what the handler reads."""
     runs(
@@ -204,6 +207,7 @@ def test_a_handler_that_saves_while_the_state_is_coming_saves_all_of_it() -> Non
     )
 
 
+@pytest.mark.long
 def test_a_layers_intermediates_are_gone_before_the_backward_pass_ends() -> None:
     runs(
         """
@@ -232,6 +236,7 @@ def test_a_layers_intermediates_are_gone_before_the_backward_pass_ends() -> None
     )
 
 
+@pytest.mark.long
 def test_what_cannot_be_moved_is_named() -> None:
     runs(
         """

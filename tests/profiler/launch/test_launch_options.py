@@ -131,6 +131,7 @@ def test_nodes_with_other_counts_number_their_ranks_in_order(counts: list[int]) 
     assert len({w.port for w in worlds.values()}) == 1
 
 
+@pytest.mark.slow
 def test_launches_that_start_at_the_same_time_are_given_different_ports() -> None:
     """Rank 0 listens only seconds after its port was chosen."""
     code = """if True:

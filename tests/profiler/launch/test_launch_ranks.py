@@ -109,6 +109,7 @@ def test_one_rank_that_fails_ends_the_others_with_its_code(tmp_path: Path) -> No
     assert result.returncode == 7
 
 
+@pytest.mark.long
 def test_signals_reach_every_rank(tmp_path: Path) -> None:
     script = program(
         tmp_path,
@@ -136,6 +137,7 @@ def test_signals_reach_every_rank(tmp_path: Path) -> None:
     assert len(list(tmp_path.glob("stopped*"))) == 2
 
 
+@pytest.mark.long
 def test_a_rank_ends_whose_model_goes_with_its_function(tmp_path: Path) -> None:
     """Its reducer would wait with Python's lock for a thread that wants this lock."""
     script = program(
@@ -197,6 +199,7 @@ def test_ranks_end_with_a_launcher_that_is_killed(tmp_path: Path) -> None:
     until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids))
 
 
+@pytest.mark.long
 def test_ranks_draw_numbers_of_their_own(tmp_path: Path) -> None:
     script = program(
         tmp_path,
@@ -212,6 +215,7 @@ def test_ranks_draw_numbers_of_their_own(tmp_path: Path) -> None:
     assert len({path.read_text() for path in tmp_path.glob("drawn*")}) == 3
 
 
+@pytest.mark.long
 def test_modules_programs_and_restarts(tmp_path: Path) -> None:
     package = tmp_path / "package"
     package.mkdir()

@@ -180,6 +180,7 @@ def test_a_killed_process_leaves_its_last_report(node: Node) -> None:
     assert remaining["final"] is False
 
 
+@pytest.mark.long
 @pytest.mark.live
 def test_reports_can_be_read_whatever_the_jobs_umask(node: Node) -> None:
     command = [sys.executable, PROGRAMS / "plain.py"]
@@ -200,6 +201,7 @@ def test_a_profiling_run_that_slurm_cannot_end_goes_on_training(node: Node) -> N
     assert report["timed"]["iterations"] > 10
 
 
+@pytest.mark.long
 @pytest.mark.live
 def test_a_profiling_run_asks_slurm_first(node: Node) -> None:
     scontrol = node.folder / "bin" / "scontrol"
@@ -230,6 +232,7 @@ runpy.run_path(sys.argv[1] + "/plain.py")
     assert result.losses == node.program("plain", profiler=False).losses
 
 
+@pytest.mark.long
 @pytest.mark.live
 def test_a_block_can_be_measured_outside_of_any_job(node: Node) -> None:
     code = """
@@ -398,6 +401,7 @@ if __name__ == "__main__":
     assert {report["kind"] for report in result.reports} == {"training"}
 
 
+@pytest.mark.long
 @pytest.mark.live
 def test_slow_storage_is_not_waited_for(node: Node) -> None:
     """Nor does it make reports rare: they are written beside the training."""

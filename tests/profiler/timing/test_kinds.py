@@ -136,6 +136,7 @@ def test_samples_are_unknown_where_a_model_s_calls_do_not_show_them(runs: Runs, 
     assert (report["samples"], report["timed"]["samples"], report["samples_from"]) == (0, 0, "")
 
 
+@pytest.mark.long
 def test_batch_decides_where_samples_are_unknown(shared_node: Node) -> None:
     (report,) = shared_node.program(
         "counts", "as_many_points_of_two_kinds", HOPS_BATCH="11"

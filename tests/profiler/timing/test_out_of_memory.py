@@ -34,6 +34,7 @@ def test_an_error_that_nobody_caught(
     assert [(r["iterations"], r["out_of_memory"]) for r in result.reports] == expected_reports
 
 
+@pytest.mark.long
 def test_in_a_process_that_pytorch_started(node: Node) -> None:
     """Only its parent learns of the error, as a text."""
     program = node.folder / "spawned.py"

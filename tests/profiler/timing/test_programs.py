@@ -78,6 +78,7 @@ def test_losses_are_bitwise_equal_and_counts_exact(
     assert counts == (iterations, samples, params)
 
 
+@pytest.mark.long
 def test_an_evaluation_is_no_iterations_time(node: Node) -> None:
     """One after each ten steps; the last has no step behind it that it could lengthen."""
     (report,) = node.program("accumulate").reports
@@ -135,6 +136,7 @@ def test_two_programs_of_a_job_one_after_the_other_both_count(node: Node) -> Non
     assert first[0]["pid"] != second[0]["pid"]
 
 
+@pytest.mark.long
 def test_without_a_data_loader_the_models_input_tells_the_batch(node: Node) -> None:
     """Two passes to a step: as in loops that cut their batches from one long text."""
     code = """
@@ -175,6 +177,7 @@ for iteration in range(20):
     check_report(report)
 
 
+@pytest.mark.long
 def test_a_save_that_is_a_programs_last_act_is_over_with_it(node: Node) -> None:
     code = """
 import io, torch
@@ -189,6 +192,7 @@ torch.save(w, io.BytesIO())
     assert report["saved_at"] is not None
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("state", "restarts", "rank", "line"),
     [
@@ -218,6 +222,7 @@ with open("last.pt", "rb") as file:
     ] * bool(line)
 
 
+@pytest.mark.long
 def test_a_save_of_several_files_is_told_while_it_is_under_way(node: Node) -> None:
     code = """
 import glob, json, os, time, torch

@@ -127,6 +127,7 @@ def test_water_filling_leaves_nothing_for_anybody(case: Shares) -> None:
         assert not feasible(case, minimum_rates * unit)
 
 
+@pytest.mark.slow
 @hypothesis_settings(max_examples=60, deadline=None)
 @given(shares())
 def test_makespan_is_the_shortest(case: Shares) -> None:
@@ -152,6 +153,7 @@ ONE_IS_NEARLY_DONE = Shares(
 """Iterating on the rho found stops 4e-6 above the lowest, after 274 programs."""
 
 
+@pytest.mark.slow
 @hypothesis_settings(max_examples=60, deadline=None)
 @given(shares())
 @example(ONE_IS_NEARLY_DONE)
@@ -177,6 +179,7 @@ def test_of_the_shortest_makespans_nothing_more_can_be_done(case: Shares) -> Non
     assert relative(case, x) == pytest.approx(largest_sum(case, case.remaining / longest), rel=5e-3)
 
 
+@pytest.mark.slow
 @hypothesis_settings(max_examples=60, deadline=None)
 @given(shares())
 def test_of_the_fairest_finishes_nothing_more_can_be_done(case: Shares) -> None:

@@ -67,6 +67,7 @@ def test_the_same_seed_writes_the_same(tmp_path: Path) -> None:
     assert a.read_text() == b.read_text()
 
 
+@pytest.mark.slow
 def test_known_run_times_under_backfill_are_predicted_nearly_exactly(tmp_path: Path) -> None:
     """Rigid jobs, never preempted, true speeds: only servers' own speed factors are unknown."""
     run(tmp_path, "--predict", jobs=25)
@@ -79,6 +80,7 @@ def test_known_run_times_under_backfill_are_predicted_nearly_exactly(tmp_path: P
     assert sorted(errors)[len(errors) // 2] < 0.05
 
 
+@pytest.mark.slow
 def test_lanes_have_no_predictions(tmp_path: Path) -> None:
     result = CliRunner().invoke(
         simulate,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from hopsd.model.ids import JobId
 from hopsd.model.plan import PlanSettings
@@ -38,6 +39,7 @@ class Listener(Predictor):
             self.starts[job] = time
 
 
+@pytest.mark.slow
 def test_a_job_that_was_stopped_starts_again() -> None:
     """Its starts are predicted while it waits: without the outcomes, all would count as late."""
     paper = preset("paper-64")

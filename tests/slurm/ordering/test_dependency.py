@@ -172,6 +172,7 @@ def test_it_is_told_as_it_was_asked_for(clauses: str | dict[str, Any] | None, te
     assert dependency_text(clauses) == text
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(20)
 def test_ten_thousand_jobs_of_one_user_take_no_time_by_the_square() -> None:
     """Each with --dependency=singleton: half a minute a look, for everybody."""

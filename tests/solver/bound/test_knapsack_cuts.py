@@ -98,6 +98,7 @@ def test_no_plan_is_worth_more_than_the_bound(seed: int, first: bool) -> None:
     assert cut_prices.bound >= best_value(program) * (1 - 1e-6)
 
 
+@pytest.mark.slow
 def test_cuts_lower_the_bound_where_memory_and_cores_are_short() -> None:
     """From 690.9 to 678.7."""
     program = fragments(128)

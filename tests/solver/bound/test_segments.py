@@ -228,6 +228,7 @@ def test_servers_with_one_price_are_alike(
         assert not np.isin(np.delete(group_of_item, alike_servers), numbers).any()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 def test_prices_of_a_sample_are_near_those_of_all(
     seed: int, monkeypatch: pytest.MonkeyPatch
@@ -279,6 +280,7 @@ def test_many_jobs_on_fragments_have_the_best_prices_of_two_stages(
     assert value * (1 - 1e-9) <= last.bound <= first.bound
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 def test_rounds_from_the_best_prices_come_near_those_of_long_ones(
     seed: int, monkeypatch: pytest.MonkeyPatch
@@ -381,6 +383,7 @@ def test_a_plan_is_feasible_and_its_bound_holds(seed: int, monkeypatch: pytest.M
     assert program.feasible(greedy_by_prices(program, prices))
 
 
+@pytest.mark.slow
 @given(st.lists(st.tuples(st.integers(0, 6), st.integers(-9, 9)), min_size=1, max_size=12))
 @settings(deadline=None, max_examples=200)
 def test_the_envelope_has_the_highest_line_everywhere(lines: list[tuple[int, int]]) -> None:
