@@ -88,6 +88,8 @@ def test_no_way_of_saving_leaves_a_trace(cluster: AccountingCluster, tmp_path: P
         }
         assert {o.status for o in outcomes} == {OutcomeStatus.DONE}, outcome_by_way
         wait_until(lambda: all((tmp_path / f"ready.{job}").exists() for job in jobs.values()))
+        # A run that is requeued before slurmdbd has seen it start has no record of its own.
+        wait_until(lambda: all(runs(cluster, job)[-1] == "RUNNING|0:0" for job in jobs.values()))
     for job, _ in dependents.values():
         assert state(cluster, job) == "PENDING"
     (tmp_path / "go").touch()
@@ -102,11 +104,8 @@ def test_no_way_of_saving_leaves_a_trace(cluster: AccountingCluster, tmp_path: P
         after_ok, after_not_ok = dependents[way]
         wait_until(lambda name=after_ok: state(cluster, name) == "COMPLETED")
         assert state(cluster, after_not_ok) == "PENDING", way
-        runs = cluster.run(
-            *("sacct", "--duplicates", "--allocations", "--noheader", "--parsable2"),
-            *("--format=State,ExitCode", f"--jobs={job}"),
-        ).split()
-        assert runs == ["REQUEUED|0:0", "COMPLETED|0:0"], way
+        wait_until(lambda name=job: runs(cluster, name)[-1].startswith("COMPLETED"))
+        assert runs(cluster, job) == ["REQUEUED|0:0", "COMPLETED|0:0"], way
         mine = [
             mail.partition(f"Job_id={job} ")[2].split(maxsplit=1)[1]
             for mail in mails
@@ -120,3 +119,12 @@ def state(cluster: AccountingCluster, job: str) -> str:
     return cluster.run(
         "squeue", "--states=all", "--noheader", "--format=%T", f"--jobs={job}"
     ).strip()
+
+
+def runs(cluster: AccountingCluster, job: str) -> list[str]:
+    """What slurmdbd has of each of the job's runs, oldest first; never empty."""
+    text = cluster.run(
+        *("sacct", "--duplicates", "--allocations", "--noheader", "--parsable2"),
+        *("--format=State,ExitCode", f"--jobs={job}"),
+    )
+    return text.split() or [""]
