@@ -35,7 +35,7 @@ from hopsd.solver.knapsack import choose as choose_columns
 POWER = -0.5
 LAMBDA = 1.1
 GAP = 1e-4
-FACTOR_MIN = 1e-3
+MIN_FACTOR = 1e-3
 """The restart factor of a job that spent all its time on restarts; as printed it is <= 0."""
 
 
@@ -136,7 +136,7 @@ def restart_factor(now: float, job: Job) -> float:
     if not job.running or age < job.restart_seconds or job.restart_seconds <= 0.0:
         return 1.0
     restart_seconds = job.restarts * job.restart_seconds
-    return max(FACTOR_MIN, (age - restart_seconds) / (age + job.restart_seconds))
+    return max(MIN_FACTOR, (age - restart_seconds) / (age + job.restart_seconds))
 
 
 def restarting(now: float, job: Job) -> bool:

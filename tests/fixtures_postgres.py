@@ -26,7 +26,7 @@ _TEMPLATE = "migrated"
 _MEMORY = Path("/dev/shm")  # noqa: S108
 _MEMORY_BYTES = 2 << 30
 """Free memory from which on a server's files are kept there: a few hundred megabytes."""
-_DATABASES_MAX = 8
+_MAX_DATABASES = 8
 """A server's databases that are kept: no test has as many."""
 
 
@@ -59,7 +59,7 @@ class Databases:
         migrate(server.create_database(_TEMPLATE))
 
     def new(self, *, with_tables: bool = True) -> str:
-        while len(self._names) >= _DATABASES_MAX:
+        while len(self._names) >= _MAX_DATABASES:
             self._drop(self._names.popleft())
         name = f"test{next(self._numbers)}"
         self._names.append(name)

@@ -22,7 +22,7 @@ T = TypeVar("T")
 E = TypeVar("E", bound=Enum)
 
 _COUNT = re.compile(r"[1-9][0-9]{0,9}")
-_LARGEST_WHOLE = 2**53
+_MAX_WHOLE = 2**53
 """Beyond it a number written as a float may not be exact."""
 
 
@@ -161,7 +161,7 @@ class Item:
         if (
             isinstance(number, bool)
             or not isinstance(number, int | float)
-            or not minimum <= number <= _LARGEST_WHOLE
+            or not minimum <= number <= _MAX_WHOLE
             or number != int(number)
         ):
             self.refuse(f"a whole number, {minimum} or more")

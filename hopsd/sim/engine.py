@@ -37,7 +37,7 @@ from hopsd.sim.store import MemoryStore
 MOMENT = 1e-6
 """Seconds: an event this close before a round's start belongs to that round."""
 
-PLAN_SECONDS_MAX = 120.0
+MAX_PLAN_SECONDS = 120.0
 """A guard against endless planning, not a limit that plans are meant to reach."""
 
 MAX_PLANS_AT_ONCE = 8
@@ -61,7 +61,7 @@ class SimulationSettings:
     round_seconds: float = 360.0
     refresh_seconds: float = 0.0
     plan: PlanSettings = field(
-        default_factory=lambda: PlanSettings(effort=0, time_limit_seconds=PLAN_SECONDS_MAX)
+        default_factory=lambda: PlanSettings(effort=0, time_limit_seconds=MAX_PLAN_SECONDS)
     )
     cluster: ClusterSettings = field(default_factory=ClusterSettings)
     knowledge: KnowledgeSettings = field(default_factory=KnowledgeSettings)

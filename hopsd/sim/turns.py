@@ -40,7 +40,7 @@ from hopsd.sim.metrics import AllocationChange
 TASK_SECONDS = 60.0
 """Of a task on a GPU of the job's fastest type."""
 
-ROUNDS_MAX = 100
+MAX_ROUNDS = 100
 """Of tasks that what a job has left is divided into at most; a long one's tasks are longer."""
 
 INTERVALS = 6
@@ -188,7 +188,7 @@ class LaneSimulation:
         remaining, scale = np.array([j.remaining for j in jobs]), np.array([j.scale for j in jobs])
         speeds = np.array([j.speeds for j in jobs])
         pieces = remaining / (scale * speeds.max(axis=1) * TASK_SECONDS)
-        rounds = np.clip(np.ceil(pieces), 1, ROUNDS_MAX).astype(np.int64)
+        rounds = np.clip(np.ceil(pieces), 1, MAX_ROUNDS).astype(np.int64)
         with np.errstate(divide="ignore"):
             train = (remaining / (scale * rounds))[:, None] / speeds
         return Instance(

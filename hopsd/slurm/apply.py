@@ -35,7 +35,7 @@ from hopsd.slurm.watch import ApplySettings, Jobs, Watch, refusals
 _LEAVE_KINDS = frozenset({StepKind.PREEMPT, StepKind.MOVE})
 
 _READINGS_PER_LOOK = 3
-_LONGEST_LOOK_SECONDS = 6.0
+_MAX_LOOK_SECONDS = 6.0
 
 
 class SlurmPort:
@@ -200,7 +200,7 @@ class SlurmPort:
                 return results
             look = min(stop, self._next_look())
             deadline = ticks + min(
-                _LONGEST_LOOK_SECONDS, _READINGS_PER_LOOK * self._watch.reading_seconds
+                _MAX_LOOK_SECONDS, _READINGS_PER_LOOK * self._watch.reading_seconds
             )
             jobs = self._watch.until(
                 active_jobs,

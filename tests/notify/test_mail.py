@@ -26,7 +26,7 @@ from hopsd.model.reading import SlurmState
 from hopsd.notify.letters import paragraph
 from hopsd.notify.mail import HOUR, Mail, MailBudget, MailError, deliver
 from hopsd.notify.news import DONE, FAILED, FEWER, KINDS, STUCK, STUCK_CODES, News
-from hopsd.notify.postman import WHOLE_MAX, Postman
+from hopsd.notify.postman import MAX_WHOLE, Postman
 from hopsd.notify.recipients import MailWish, address_of, read_mail_wish
 from hopsd.notify.webhook import MAX_LINES
 
@@ -266,6 +266,6 @@ def test_status_documents_do_not_pile_up_behind_a_mail_server_that_hangs() -> No
         post.tick(News(FAILED, str(number), "ann", "net failed"), running=[row])
     del row
     gc.collect()
-    assert sum(reference() is not None for reference in rows) <= WHOLE_MAX + 1
+    assert sum(reference() is not None for reference in rows) <= MAX_WHOLE + 1
     end.set()
     post.postman.close(60.0)

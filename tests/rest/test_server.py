@@ -30,7 +30,7 @@ from hopsd.rest.server import HOSTS, RestServer
 from hopsd.serve import peers
 from hopsd.serve.http import HttpServer
 from hopsd.serve.peers import RequestSlots
-from hopsd.serve.socket import REQUEST_BYTES_MAX, Request
+from hopsd.serve.socket import MAX_REQUEST_BYTES, Request
 
 pytestmark = [
     pytest.mark.live,
@@ -232,7 +232,7 @@ def test_what_is_not_accepted_is_named(server: Endpoint) -> None:
 
 
 def test_a_body_has_a_bound(server: Endpoint) -> None:
-    body = b"x" * (REQUEST_BYTES_MAX + 1)
+    body = b"x" * (MAX_REQUEST_BYTES + 1)
     headers = signature_headers(server, "POST", "/v1/release", body)
     assert Reply(server, "POST", "/v1/release", body, **headers).status == 413
 

@@ -99,7 +99,7 @@ def test_a_search_that_is_too_narrow_does_not_claim_a_proof(seed: int, width: in
 @given(programs())
 def test_little_memory_costs_no_exactness(items: Items) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(state_space, "CELLS_MAX", 0)
+        patch.setattr(state_space, "MAX_CELLS", 0)
         selection = choose(items, GAP, 60.0)
     check(items, selection, exhaustive(items))
     assert selection.cost - selection.bound <= GAP * abs(selection.cost) + 1e-9

@@ -24,15 +24,15 @@ from hopsd.model.job import ByShape, ThroughputTable
 
 MARGIN = 2.0
 
-LEAST_TOGETHER = 0.184
+MIN_TOGETHER = 0.184
 """Per GPU of several in one server, over one GPU alone: a language model of batch 5 on 8 P100. 330
 measurements."""
 
-LEAST_SPREAD = 0.084
+MIN_SPREAD = 0.084
 """Per GPU over several servers, over one GPU alone: a language model of batch 5 on 8 V100. 5,488
 measurements."""
 
-MOST_PER_GPU = 1.1
+MAX_PER_GPU = 1.1
 """Per GPU of several, over one GPU alone. Without a margin, as faked speeds above gain what others
 lose (docs/lies.md); a training that is faster still is planned as one of linear speed. Of Gavel's
 333 measurements of several GPUs seven are above, all of ResNet-18 on V100 (1.13 to 1.57)."""
@@ -44,8 +44,8 @@ MEASURED_TYPES = 11.63
 MEASURED_OVER_CPU = 10.0
 
 
-ONE_SERVER = ValueRange(LEAST_TOGETHER / MARGIN, MOST_PER_GPU)
-SPREAD = ValueRange(LEAST_SPREAD / MARGIN, MOST_PER_GPU)
+ONE_SERVER = ValueRange(MIN_TOGETHER / MARGIN, MAX_PER_GPU)
+SPREAD = ValueRange(MIN_SPREAD / MARGIN, MAX_PER_GPU)
 TYPES = MEASURED_TYPES * MARGIN
 OVER_CPU = TYPES * MEASURED_OVER_CPU * MARGIN
 SERVERS = ValueRange(0.1, 10.0)

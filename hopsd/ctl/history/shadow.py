@@ -21,7 +21,7 @@ from hopsd.ctl.render import show, show_json, table
 from hopsd.ctl.shell import completion as complete
 from hopsd.ctl.study.progress_bar import ProgressBar
 from hopsd.ctl.study.simulate import admit, show_results
-from hopsd.ctl.study.what_if import MOST, study, told_first
+from hopsd.ctl.study.what_if import MAX_JOBS, study, told_first
 from hopsd.ctl.terminal import complain, say
 from hopsd.errors import InputError
 from hopsd.model.bounds import MAX_DIARY_ROWS
@@ -54,7 +54,7 @@ def shadow() -> None:
 @click.option("--policy", "policies", multiple=True, metavar="NAME",
               shell_complete=complete.policies,
               help="Besides hopsd's own; `slurm` without this.")  # fmt: skip
-@click.option("--jobs", "max_jobs", type=click.IntRange(min=1, max=100_000), default=MOST,
+@click.option("--jobs", "max_jobs", type=click.IntRange(min=1, max=100_000), default=MAX_JOBS,
               show_default=True, help="At most so many, the newest ones.")  # fmt: skip
 @click.option("--shown", "max_rows", type=click.IntRange(min=0), default=10, show_default=True,
               help="Jobs in each of the tables of earlier and later starts.")  # fmt: skip

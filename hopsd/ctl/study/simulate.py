@@ -28,7 +28,7 @@ from hopsd.model.reason import count_of
 from hopsd.model.scenario import Cluster, Workload
 from hopsd.policies.hare.schedulers import SCHEDULERS
 from hopsd.policies.registry import get
-from hopsd.sim.admission import SPAN_MAX, admit_jobs, horizon
+from hopsd.sim.admission import MAX_SPAN, admit_jobs, horizon
 from hopsd.sim.cluster import ClusterSettings, Failure
 from hopsd.sim.engine import Progress, SimulationSettings
 from hopsd.sim.failures import read_failures
@@ -39,11 +39,11 @@ from hopsd.sim.study import PolicyResult, figures, play, result_of, write
 from hopsd.sim.study_page import write_report
 from hopsd.sim.turns import LaneSimulation
 
-SHOWN_MAX = 10
+MAX_SHOWN = 10
 """How many left-out jobs are named."""
 
 
-_SECONDS = FiniteRange(min=0.0, max=SPAN_MAX)
+_SECONDS = FiniteRange(min=0.0, max=MAX_SPAN)
 
 
 def read_assignments(assignments: Sequence[str]) -> dict[str, Any]:
@@ -76,7 +76,7 @@ def read_assignments(assignments: Sequence[str]) -> dict[str, Any]:
 @click.option("--policy", "policies", multiple=True, required=True, metavar="NAME",
               shell_complete=complete.policies,
               help="Several for a comparison; docs/policies.md has them all.")  # fmt: skip
-@click.option("--round", "round_seconds", type=FiniteRange(min=1.0, max=SPAN_MAX), default=360.0,
+@click.option("--round", "round_seconds", type=FiniteRange(min=1.0, max=MAX_SPAN), default=360.0,
               metavar="SECONDS",
               help="Length of a round; running jobs compete again when one begins.")  # fmt: skip
 @click.option("--refresh", type=_SECONDS, default=0.0, metavar="SECONDS",
@@ -252,10 +252,10 @@ def _leave(results: Sequence[PolicyResult], folder: Path, *, resumable: bool) ->
 def admit(cluster: Cluster, workload: Workload, round_seconds: float) -> Workload:
     """The workload without the jobs that fit nowhere, which are named on stderr."""
     playable, rejected_jobs = admit_jobs(cluster, workload, round_seconds)
-    for job in rejected_jobs[:SHOWN_MAX]:
+    for job in rejected_jobs[:MAX_SHOWN]:
         complain(f"job {job} fits nowhere, even on an idle cluster: left out")
-    if len(rejected_jobs) > SHOWN_MAX:
-        complain(f"and {len(rejected_jobs) - SHOWN_MAX} more")
+    if len(rejected_jobs) > MAX_SHOWN:
+        complain(f"and {len(rejected_jobs) - MAX_SHOWN} more")
     return playable
 
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from hopsd.model.arrays import Floats, Ints
 
-CELLS_MAX = 20_000_000
+MAX_CELLS = 20_000_000
 """The most cells of all tables together (160 MB)."""
 
 
@@ -68,7 +68,7 @@ def bounds(items: Items, columns: Sequence[Ints], price: Floats, count: int) -> 
     for first in _divisions(price)[:count]:
         states = int(items.capacity @ first + 1) * int(items.capacity @ (1 - first) + 1)
         cells += states * (len(columns) + 1)
-        if cells <= CELLS_MAX:
+        if cells <= MAX_CELLS:
             tables.append(_bound(items, columns, price, first))
     return tables or [_bound(items, columns, price, np.ones(len(price), dtype=np.int64))]
 

@@ -212,7 +212,7 @@ def test_a_plan_is_worth_the_same_whether_or_not_columns_are_written_out(
 ) -> None:
     snapshot = twelve_jobs()
     full_plan = get("hops+")(snapshot, PlanSettings(gap=0.0, time_limit_seconds=20.0))
-    monkeypatch.setattr(generate, "WRITTEN_MAX", 0)
+    monkeypatch.setattr(generate, "MAX_WRITTEN", 0)
     monkeypatch.setattr(generate, "_COLUMNS_PER_SET", 0)
     monkeypatch.setattr(Configurations, "write_out", None)
     plan = get("hops+")(snapshot, PlanSettings(gap=0.0, time_limit_seconds=20.0))

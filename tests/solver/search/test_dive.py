@@ -130,7 +130,7 @@ def test_what_a_killed_child_had_fixed_is_kept(monkeypatch: pytest.MonkeyPatch) 
 def test_a_program_too_large_for_its_lps_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
     program = program_of(snapshot(3, servers=6, jobs=12))
     prices = prices_of(program)
-    monkeypatch.setattr(dive_module, "COLUMNS_MAX", 40)
+    monkeypatch.setattr(dive_module, "MAX_COLUMNS", 40)
     assert dive_at_prices(program, prices, inf) is None
 
 
