@@ -20,6 +20,8 @@ from click.testing import CliRunner
 
 from hopsd.ctl.study.simulate import simulate as command
 
+pytestmark = pytest.mark.slow  # each command is a process
+
 CLUSTER = {
     "nodes": [
         {"name": "n0", "gpu_type": "slow", "gpus": 4},
@@ -118,7 +120,6 @@ def test_the_object_has_the_keys_of_the_format(study: tuple[dict[str, Any], Path
     ]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("policy", POLICIES)
 def test_every_figure_follows_from_the_timeline(
     study: tuple[dict[str, Any], Path], policy: str
@@ -211,7 +212,6 @@ def rho(jobs: dict[str, Any], end: dict[str, float]) -> dict[str, float]:
 
 
 @pytest.mark.long
-@pytest.mark.slow
 def test_an_interrupted_run_goes_on_to_the_same_end(tmp_path: Path) -> None:
     """Interrupted after some plans, resumed; timeline and figures are those of one run."""
     whole = tmp_path / "whole"
@@ -244,7 +244,6 @@ def test_an_interrupted_run_goes_on_to_the_same_end(tmp_path: Path) -> None:
     assert timelines[0] == timelines[1]
 
 
-@pytest.mark.slow
 def test_a_journal_of_other_inputs_is_refused(tmp_path: Path) -> None:
     assert simulate(tmp_path, "--policy=fifo").returncode == 0
     result = simulate(tmp_path, "--policy=fifo", "--resume", jobs=11)
@@ -295,7 +294,6 @@ def test_the_report_is_one_page_with_every_server_and_policy(tmp_path: Path) -> 
     assert page.count("<title>job 3 on") >= 2
 
 
-@pytest.mark.slow
 def test_failures_from_a_file(tmp_path: Path) -> None:
     """A lost server's jobs are preempted at that time, and nothing runs there until its end."""
     failures = {"failures": [{"at": 450, "node": "f0", "seconds": 300}, {"at": 500.5, "job": "1"}]}
@@ -318,7 +316,6 @@ def test_failures_from_a_file(tmp_path: Path) -> None:
     assert "failures[1].job: '99', but it must be a job of the workload" in result.stderr
 
 
-@pytest.mark.slow
 def test_the_weights_of_hops_plus_trade_the_short_job_for_the_long(tmp_path: Path) -> None:
     """One GPU, a job of 4,000 s, and one of 500 that comes after half of that."""
     load = document(2) | {"server_factor": {}}
@@ -399,7 +396,6 @@ def test_a_failure_of_a_job_that_is_left_out_is_none(tmp_path: Path) -> None:
     assert result.returncode == 0
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("option", ["--cluster", "--workload", "--failures"])
 def test_what_is_wrong_in_a_file_is_told_with_its_name(tmp_path: Path, option: str) -> None:
     wrong = tmp_path / "wrong.json"
