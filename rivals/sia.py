@@ -20,6 +20,8 @@ from itertools import product
 from typing import ClassVar
 
 import numpy as np
+from hops_rivals.knapsack import choose as choose_columns
+from hops_rivals.state_space import Items
 
 from hopsd.core.queue.competing import competing_jobs
 from hopsd.core.queue.priority import queue
@@ -29,8 +31,6 @@ from hopsd.model.job import Job
 from hopsd.model.plan import Plan, PlanSettings, PlanStatus, PriorityName, Snapshot
 from hopsd.model.reason import Reason, ReasonCode
 from hopsd.policies.placing import Servers
-from hopsd.solver.bound.state_space import Items
-from hopsd.solver.knapsack import choose as choose_columns
 
 POWER = -0.5
 LAMBDA = 1.1

@@ -6,13 +6,11 @@ from itertools import product
 
 import numpy as np
 import pytest
+from hops_rivals import knapsack, state_space
+from hops_rivals.knapsack import Selection, choose
+from hops_rivals.state_space import Items
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
-from hopsd.solver import knapsack
-from hopsd.solver.bound import state_space
-from hopsd.solver.bound.state_space import Items
-from hopsd.solver.knapsack import Selection, choose
 
 GAP = 1e-4
 
