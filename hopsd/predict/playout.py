@@ -22,6 +22,7 @@ import numpy as np
 from hopsd.model.arrays import Bools, Floats, Ints
 from hopsd.predict.limit_share import LimitShares
 from hopsd.predict.situation import COUNTS_MAX, Situation, Source
+from hopsd.predict.strata import normals
 from hopsd.predict.traits import Order, Traits
 
 HORIZON_SECONDS = 14 * 86400.0
@@ -76,8 +77,8 @@ def draw_sample(
     wrong for all together. Jobs of which only a time limit is known use the share of it that
     ``limits`` has seen.
     """
-    z = rng.standard_normal((samples, len(situation.ids)))
-    common = COMMON_ERROR * rng.standard_normal((samples, 1)) * (situation.spread > 0.0)
+    z = normals(samples, len(situation.ids), rng)
+    common = COMMON_ERROR * normals(samples, 1, rng) * (situation.spread > 0.0)
     work = situation.remaining_work * np.exp(situation.spread * z + common)
     by_limit = np.array([source is Source.TIME_LIMIT for source in situation.sources], dtype=bool)
     if by_limit.any():
