@@ -2,15 +2,12 @@
 
     python -m bench.predict.floor [--philly FILE] [--sia DIR] [--shockwave DIR --speeds FILE]
 
-Of the replays that ``bench.predict`` has recorded. An oracle predicts the same ends: it knows which
-distribution the job's work was drawn from, its time limit, what is done and how fast the job will
-be; of the draw itself it knows nothing. It says the median of what is left, which no other guess
-beats in mean absolute error. In generated works the distribution is that of the generator; in
+Of the replays that ``bench.predict`` has recorded, once a round. An oracle predicts ends: it knows
+which distribution the job's work was drawn from, its time limit, what is done and how fast the job
+will be; of the draw itself it knows nothing. It says the median of what is left, which no other
+guess beats in mean absolute error. In generated works the distribution is that of the generator; in
 traces it is that of the user's other jobs of the workload, or of all jobs of it, those to come
-included.
-
-Beside it are hops' errors and those of "work left at the present speed", with hops' own median of
-the work left.
+included. Beside it is "work left at the present speed", with hops' own median of the work left.
 """
 
 from __future__ import annotations
@@ -25,14 +22,13 @@ from statistics import median_low
 import click
 import numpy as np
 
-from bench.predict.__main__ import EXISTING_FOLDER, path_of, replay_case
-from bench.predict.replay import Case, load_or_record, true_of
+from bench.predict.__main__ import EXISTING_FOLDER, path_of, playouts_path
+from bench.predict.replay import Case, Question, load_or_record, playouts_of
 from bench.predict.works import Folders, works
 from bench.result_file import write_result
 from hopsd.model.arrays import Floats
 from hopsd.model.ids import JobId
 from hopsd.model.scenario import WorkloadJob
-from hopsd.predict.calibration import Kind
 from hopsd.sim.engine import SimulationSettings
 from hopsd.sim.facts import facts_of
 from hopsd.sim.information.knowledge import (
@@ -157,8 +153,8 @@ class Progress:
         return float(self.times[first - 1] + part * (self.times[first] - self.times[first - 1]))
 
 
-Row = tuple[float, float, float]
-"""Absolute errors in seconds: hops', present speed's, the oracle's."""
+Row = tuple[float, float]
+"""Absolute errors in seconds: present speed's, the oracle's."""
 
 
 def rows_of(case: Case) -> list[Row]:
@@ -169,12 +165,13 @@ def rows_of(case: Case) -> list[Row]:
     )
     facts = {facts.id: facts for facts in facts_of(case.cluster, case.workload)}
     ages = {name: of_job.age for name, of_job in facts.items()}
-    holds = holds_by_job(load_or_record(case, path_of(case)).changes)
-    result = replay_case(case)
-    true = true_of(result)
+    recording = load_or_record(case, path_of(case))
+    playouts = playouts_of(case, recording, playouts_path(case))
+    holds = holds_by_job(recording.changes)
+    ends = {outcome.id: outcome.end for outcome in recording.outcomes if outcome.end is not None}
     oracles = {}
     for job in case.workload.jobs:
-        if (job.id, Kind.END) in true:
+        if job.id in ends:
             distribution = (
                 generated(job, facts[job.id].mean_gpu_seconds / 3600.0)
                 if case.name.startswith("paper")
@@ -186,30 +183,29 @@ def rows_of(case: Case) -> list[Row]:
                 ),
                 Progress.of(holds[job.id], facts[job.id], settings.restart_of(job)),
             )
+    rounds = {
+        event.situation.now
+        for event in recording.events
+        if isinstance(event, Question) and event.job is None
+    }
     rows = []
-    for p in result.predictions:
-        rival = result.playouts.present_speed.get((p.job, p.at))
-        if p.kind is Kind.END and rival is not None and p.job in oracles:
-            end = true[p.job, Kind.END]
-            distribution, progress = oracles[p.job]
-            oracle = progress.time_of(distribution.median(progress.share_at(p.at)))
-            rows.append((abs(p.expected - end), abs(rival - end), abs(oracle - end)))
+    for (name, at), rival in playouts.present_speed.items():
+        if at in rounds and name in oracles:
+            distribution, progress = oracles[name]
+            oracle = progress.time_of(distribution.median(progress.share_at(at)))
+            rows.append((abs(rival - ends[name]), abs(oracle - ends[name])))
     return rows
 
 
 HEAD = (
-    "| replay | predictions | hops | present speed (hops' of it) | oracle (of present speed) |\n"
-    "|---|---:|---:|---:|---:|"
+    "| replay | predictions | present speed, s | oracle (of present speed) |\n|---|---:|---:|---:|"
 )
 
 
 def line(name: str, rows: Sequence[Row]) -> str:
     """Median absolute errors in seconds."""
-    ours, rival, oracle = np.median(np.array(rows), axis=0).tolist()
-    return (
-        f"| {name} | {len(rows):,} | {ours:,.0f} | {rival:,.0f} ({ours / rival:.0%})"
-        f" | {oracle:,.0f} ({oracle / rival:.0%}) |"
-    )
+    rival, oracle = np.median(np.array(rows), axis=0).tolist()
+    return f"| {name} | {len(rows):,} | {rival:,.0f} | {oracle:,.0f} ({oracle / rival:.0%}) |"
 
 
 @click.command()
