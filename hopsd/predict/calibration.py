@@ -48,9 +48,9 @@ end is as much further from the middle as it would be under a normal distributio
 """
 
 UNSURE = 0.15
-"""Of starts, and of ends of known work, the median is corrected only if more than this share of the
-outcomes above one half is to one side: most starts are exactly at the end of a round, most such
-ends exactly when the present speed says, and come to nothing by a correction that a few ask for.
+"""Of starts, the median is corrected only if more than this share of the outcomes above one half
+is to one side: most starts are exactly at the end of a round, and come to nothing by a correction
+that a few long waits ask for.
 """
 
 GAIN = 0.1
@@ -404,8 +404,7 @@ class Calibration:
         its own. ``margin``: outcomes so close to the middle came when expected.
         """
         curve = self._curve(key, now, playout_residuals)
-        of_unknown_work = key[0] == Event.END and Source.SAMPLES not in key
-        unsure = 0.0 if of_unknown_work else UNSURE
+        unsure = 0.0 if key[0] == Event.END else UNSURE
         least, most = curve.quantile(0.5 - unsure), curve.quantile(0.5 + unsure)
         middle = min(max(0.0, least), most)
         margin += 1e-9

@@ -26,13 +26,11 @@ from hopsd.predict.calibration import (
     start_event,
     unscale,
 )
-from hopsd.predict.keeping import Keeping
 from hopsd.predict.limit_share import LimitShares
 from hopsd.predict.playout import HORIZON_SECONDS, Draw, Playout, Timeline, draw_sample
 from hopsd.predict.prior import prior_of
 from hopsd.predict.schedule import schedule_playouts
 from hopsd.predict.situation import Situation, Source
-from hopsd.predict.strata import shares
 from hopsd.predict.traits import Traits, traits_of
 
 PLAYOUTS = 16
@@ -92,7 +90,6 @@ class Predictor:
     calibration: Calibration = field(default_factory=Calibration)
     arrivals: Arrivals = field(default_factory=Arrivals)
     limits: LimitShares = field(default_factory=LimitShares)
-    keeping: Keeping = field(default_factory=Keeping)
     _limits_in_use: dict[JobId, tuple[float, float, float]] = field(default_factory=dict)
     _open: dict[tuple[JobId, Kind], list[Forecast]] = field(
         default_factory=lambda: defaultdict(list)
@@ -120,7 +117,6 @@ class Predictor:
         if not situation.ids:
             return []
         starts, ends = self._play(situation, None)
-        ends = self._with_kept(situation, ends)
         predictions: dict[int, Prediction | None] = {}
         order = np.random.default_rng((self.seed, self._calls, 1)).permutation(len(situation.ids))
         for index in order.tolist():  # calibration keeps the first of each class: any of them
@@ -189,20 +185,6 @@ class Predictor:
         jobs = range(len(situation.ids)) if only_start is None else (only_start,)
         timeline = Playout(situation, self.traits, draw).run(list(jobs))
         return timeline.starts, timeline.ends
-
-    def _with_kept(self, situation: Situation, ends: Floats) -> Floats:
-        """``ends`` of the playouts; in as many as a job of known work likely keeps its GPUs to its
-        end, it ends when that takes it at its present speed.
-        """
-        if not self.traits.preempts:
-            return ends
-        self.keeping.note(situation)
-        known = np.array([source is Source.SAMPLES for source in situation.sources], dtype=bool)
-        known &= (situation.rate > 0.0) & (situation.spread == 0.0)
-        at_present = situation.remaining_work / np.where(known, situation.rate, 1.0)
-        rng = np.random.default_rng((self.seed, self._calls, 2))
-        keeps = shares(len(ends), len(situation.ids), rng) < self.keeping.chance(at_present)
-        return np.where(keeps & known, at_present, ends)
 
     def _timetable(self, situation: Situation, draw: Draw) -> Timeline | None:
         """By a timetable of servers, where the policy keeps to one and it is not too large."""
