@@ -32,15 +32,15 @@ from hopsd.model.scenario import WorkloadJob
 from hopsd.sim.engine import SimulationSettings
 from hopsd.sim.facts import facts_of
 from hopsd.sim.information.knowledge import (
-    LIMIT_SLACK_MAX,
+    MAX_LIMIT_SLACK,
     TIME_LIMITS,
     KnowledgeSettings,
     Knows,
     public_knowledge,
 )
-from hopsd.sim.metrics import Hold, JobFacts, holds_by_job
+from hopsd.sim.metrics import GpuHold, JobBaseline, holds_by_job
 from hopsd.sim.models import MODELS
-from hopsd.sim.presets import GPU_HOURS, GPUS_MAX, HOURS_MAX
+from hopsd.sim.presets import GPU_HOURS, MAX_GPUS, MAX_HOURS
 
 POINTS = 2000
 """Of a generated job's distribution."""
@@ -60,7 +60,7 @@ class Distribution:
     weight: Floats
 
     def told(self, limit: float | None, seconds: float) -> Distribution:
-        """With what a time limit tells: a user asks for 1 to :data:`LIMIT_SLACK_MAX` times what the
+        """With what a time limit tells: a user asks for 1 to :data:`MAX_LIMIT_SLACK` times what the
         job takes, which is ``seconds`` for its own work.
         """
         if limit not in TIME_LIMITS:
@@ -69,7 +69,7 @@ class Distribution:
         least = TIME_LIMITS[at - 1] if at else 0.0
         most = limit if at + 1 < len(TIME_LIMITS) else np.inf
         first = self.work * seconds
-        slack = (LIMIT_SLACK_MAX - 1.0) * first
+        slack = (MAX_LIMIT_SLACK - 1.0) * first
         inside = np.minimum(first + slack, most) - np.maximum(first, least)
         weight = self.weight * np.maximum(inside, 0.0) / slack
         return Distribution(self.work, weight) if weight.any() else self
@@ -86,7 +86,7 @@ class Distribution:
 def _median_counts() -> Floats:
     """Medians of the GPU counts that :func:`hopsd.sim.presets.generate` draws, ascending."""
     rng = random.Random(0)  # a simulation, not a secret
-    counts = range(1, GPUS_MAX + 1)
+    counts = range(1, MAX_GPUS + 1)
     return np.sort(
         [median_low(sorted(rng.sample(counts, rng.randint(1, 8)))) for _ in range(DRAWS)]
     ).astype(np.float64)
@@ -96,7 +96,7 @@ def generated(job: WorkloadJob, hours: float) -> Distribution:
     """What the generator drew the job's ``hours`` on one GPU from, given its model and counts."""
     category = next(model.category for model in MODELS if model.name == job.workload)
     points = np.geomspace(*GPU_HOURS[category], POINTS)
-    fewest = points / HOURS_MAX  # GPUs of the median count: jobs with less are drawn again
+    fewest = points / MAX_HOURS  # GPUs of the median count: jobs with less are drawn again
     medians = _median_counts()
     kept = 1.0 - np.searchsorted(medians, fewest, side="left") / len(medians)
     weight = np.where(fewest <= median_low(job.reqs), 1.0 / np.maximum(kept, 1e-9), 0.0)
@@ -129,7 +129,7 @@ class Progress:
     speed: float
 
     @staticmethod
-    def of(holds: Sequence[Hold], facts: JobFacts, restart_seconds: float) -> Progress:
+    def of(holds: Sequence[GpuHold], facts: JobBaseline, restart_seconds: float) -> Progress:
         """Of an ended job. It restarts at every start but its first."""
         times, done = [holds[0].start], [0.0]
         speed = 0.0
