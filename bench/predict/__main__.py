@@ -51,6 +51,7 @@ BEGIN, END = "<!-- Below: written by python -m bench.predict -->", "<!-- Above: 
 PLAYOUT_FILES = (
     *(f"hopsd/predict/{name}.py" for name in ("arrivals", "capacity", "limit_share", "playout")),
     "hopsd/predict/schedule.py",
+    "hopsd/predict/strata.py",
     "hopsd/predict/traits.py",
     "hopsd/policies/timetable.py",
 )

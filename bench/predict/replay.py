@@ -27,7 +27,7 @@ from hopsd.predict.situation import Situation
 from hopsd.predict.traits import traits_of
 from hopsd.sim.engine import MAX_PLAN_SECONDS, Simulation, SimulationSettings
 from hopsd.sim.information.knowledge import KnowledgeSettings, Knows
-from hopsd.sim.metrics import JobOutcome
+from hopsd.sim.metrics import AllocationChange, JobOutcome
 from hopsd.sim.prediction.watcher import Watcher
 from hopsd.sim.study import result_of
 
@@ -67,10 +67,11 @@ class JobEvent:
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """What a predictor sees during a case, in order, and how its jobs fared."""
+    """What a predictor sees during a case, in order, how its jobs fared, and where they ran."""
 
     events: Sequence[Question | JobEvent]
     outcomes: Sequence[JobOutcome]
+    changes: Sequence[AllocationChange]
 
 
 @dataclass(slots=True)
@@ -199,8 +200,8 @@ def record(case: Case) -> Recording:
         case.cluster, case.workload, get(case.policy), settings, watcher=Watcher(recorder)
     )
     run = simulation.run()
-    outcomes = result_of(case.policy, run, case.cluster, case.workload).outcomes
-    return Recording(recorder.events, outcomes)
+    result = result_of(case.policy, run, case.cluster, case.workload)
+    return Recording(recorder.events, result.outcomes, result.changes)
 
 
 def load_or_record(case: Case, path: Path) -> Recording:

@@ -9,6 +9,7 @@ from statistics import NormalDist
 import numpy as np
 
 from hopsd.model.arrays import Floats
+from hopsd.predict.strata import normals, shares
 
 USUAL_SHARE, USUAL_SPREAD = 0.4, 0.7
 """Median and standard deviation of ln(share) before any job has ended: users ask for two to three
@@ -60,10 +61,10 @@ class LimitShares:
         jobs): at least that, at most 1. The mean is uncertain, too, for all jobs together.
         """
         spread = self.spread
-        mean = self.total / self.jobs + spread / sqrt(self.jobs) * rng.standard_normal((samples, 1))
+        mean = self.total / self.jobs + spread / sqrt(self.jobs) * normals(samples, 1, rng)
         low = np.interp((np.log(np.clip(ran, MIN_SHARE, 1.0)) - mean) / spread, _Z, _CDF)
         high = np.interp(-mean / spread, _Z, _CDF)
-        u = low + rng.random((samples, len(ran))) * np.maximum(high - low, 0.0)
+        u = low + shares(samples, len(ran), rng) * np.maximum(high - low, 0.0)
         share = np.exp(mean + spread * np.interp(u, _CDF, _Z))
-        shares: Floats = np.clip(share, np.minimum(ran * 1.001, 1.0), 1.0)
-        return shares
+        clipped: Floats = np.clip(share, np.minimum(ran * 1.001, 1.0), 1.0)
+        return clipped

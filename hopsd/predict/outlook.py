@@ -36,11 +36,14 @@ Document = dict[str, Any]
 ERROR_SECONDS = (60.0, 300.0, 600.0, 1800.0, 3600.0, 14400.0, 43200.0)
 """Upper bounds of the histogram of errors."""
 
+REPORT_SECONDS = 5.0
+"""A training says so often how far it is (hops_profiler's default)."""
+
 
 @dataclass(frozen=True, slots=True)
 class RoundReport:
     """A round's snapshot, its changes, expected run times, the records of all jobs it saw, when it
-    ends, how long rounds are, and GPUs that come and go beside hops' jobs.
+    ends, how long rounds are, GPUs that come and go beside hops' jobs, and how often hopsd looks.
     """
 
     snapshot: Snapshot
@@ -50,6 +53,12 @@ class RoundReport:
     round_end: float
     round_seconds: float
     capacity: Capacity = NO_CHANGE
+    refresh_seconds: float = 0.0
+
+    @property
+    def margin_seconds(self) -> float:
+        """How old what hopsd knows of a training may be: no time is told more exactly."""
+        return self.refresh_seconds + REPORT_SECONDS
 
     def situation_in(self, snapshot: Snapshot) -> Situation:
         """Of this or a like ``snapshot``."""
@@ -213,6 +222,7 @@ class Outlook:
         situation = result.situation_in(snapshot)
         with self._lock:
             self._learn(result, snapshot)
+            self._predictor.margin_seconds = result.margin_seconds
             predictions = self._predictor.all_of(situation)
             self._state = self._predictor.as_dict()
         for prediction in predictions:

@@ -51,7 +51,7 @@ under backfill, 80 % of the errors are below 1.3 % on a workload of the prior.
 """
 
 MIN_MARGIN_SECONDS = 1.0
-"""An interval reaches at least this far to each side of what is expected."""
+"""An interval reaches at least this far to each side of what is expected, where all is known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +78,7 @@ class Prediction:
 @dataclass(slots=True)
 class Predictor:
     """Predicts, and learns from what comes true. The same calls with the same seed give the same.
+    ``margin_seconds``: how far an interval reaches at least to each side of what is expected.
 
     Not for several threads at once.
     """
@@ -85,6 +86,7 @@ class Predictor:
     traits: Traits
     seed: int = 0
     playouts: int = PLAYOUTS
+    margin_seconds: float = MIN_MARGIN_SECONDS
     calibration: Calibration = field(default_factory=Calibration)
     arrivals: Arrivals = field(default_factory=Arrivals)
     limits: LimitShares = field(default_factory=LimitShares)
@@ -222,10 +224,10 @@ class Predictor:
         centre = scale(mid)
         spread = np.log1p(times / UNIT_SECONDS) - centre
         share = MIN_MARGIN_SHARE if kind is Kind.START else 0.0
-        margin = scale(mid + max(MIN_MARGIN_SECONDS, share * mid)) - centre
+        margin = scale(mid + max(self.margin_seconds, share * mid)) - centre
         interval = self.calibration.interval(key, situation.now, spread, margin)
         median = unscale(centre + interval.middle)
-        seconds = max(MIN_MARGIN_SECONDS, share * median)
+        seconds = max(self.margin_seconds, share * median)
         first = max(0.0, min(unscale(centre + interval.low), median - seconds))
         last = max(min(unscale(centre + interval.high), HORIZON_SECONDS), median + seconds)
         forecast = Forecast(

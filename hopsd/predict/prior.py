@@ -35,27 +35,33 @@ def family_of(traits: Traits) -> str:
 
 def prior_of(traits: Traits) -> Mapping[Class, Sequence[float]]:
     """The shipped residuals of the policy's family; of events without any, those of starts."""
-    classes = _read_file().get(family_of(traits), {})
-    known = {key[0] for key in classes}
-    return classes | {
-        (event.value, *key[1:]): of
-        for event in (Event.SUBMISSION, Event.RESTART)
-        if event not in known
-        for key, of in classes.items()
-        if key[0] == Event.START
-    }
+    return _read_file().get(family_of(traits), {})
 
 
 @cache
-def _read_file() -> dict[str, dict[Class, list[float]]]:
+def _read_file() -> Mapping[str, Mapping[Class, Sequence[float]]]:
     try:
         text = files("hopsd.predict").joinpath(FILE).read_text(encoding="utf-8")
     except FileNotFoundError:
         return {}
     document: Mapping[str, Mapping[str, list[float]]] = json.loads(text)
     return {
-        family: {tuple(name.split("/")): values for name, values in classes.items()}
+        family: _with_all_events(
+            {tuple(name.split("/")): values for name, values in classes.items()}
+        )
         for family, classes in document.items()
+    }
+
+
+def _with_all_events(classes: Mapping[Class, Sequence[float]]) -> Mapping[Class, Sequence[float]]:
+    """The residuals of starts stand for those of submissions and restarts that are missing."""
+    known = {key[0] for key in classes}
+    return dict(classes) | {
+        (event.value, *key[1:]): of
+        for event in (Event.SUBMISSION, Event.RESTART)
+        if event not in known
+        for key, of in classes.items()
+        if key[0] == Event.START
     }
 
 

@@ -380,6 +380,7 @@ class Controller:
                 end,
                 self._settings.seconds,
                 capacity_of(result.observation.reading),
+                self._config.daemon.refresh_seconds,
             )
         )
 

@@ -523,6 +523,20 @@ def test_the_prior_has_every_family() -> None:
         assert all(list(values) == sorted(values) for values in prior.values())
 
 
+def test_starts_are_told_the_more_exactly_the_less_playouts_differ() -> None:
+    """In a long queue run times average out: playouts differ by less, and so do outcomes. All that
+    differed by more than a factor of e were one class: its intervals were too wide for long queues.
+    """
+    prior = prior_of(traits_of("slurm"))
+    wide = []
+    for width in (0.9, 1.2, 1.7, 2.4, 3.5):
+        key = class_of(Event.START, 1e5, width, Source.TIME_LIMIT, 60.0, 360.0)
+        residuals = prior[key]
+        wide.append(np.quantile(residuals, 0.9) - np.quantile(residuals, 0.1))
+    assert wide == sorted(wide)
+    assert wide[-1] > 2.5 * wide[0]
+
+
 def test_a_prior_is_made_of_classes_with_enough_residuals() -> None:
     prior = learn_prior(Residual(traits_of("hops"), CLASS, i / 100.0) for i in range(100))
     assert set(prior["elastic"]) == {"start/2", "start/2/1", "start/2/1/samples"}

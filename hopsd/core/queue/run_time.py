@@ -35,6 +35,11 @@ as long."""
 MIN_REMAINING = 0.01
 """A job is expected to run on for at least this share of what it has run."""
 
+LAST_STEP = 0.01
+"""Share of its samples that a job's last step may count beyond them: that step may be short, and
+reports count steps of the usual size. 14,000 samples in steps of 96 are 146 steps, or 14,016.
+"""
+
 TAIL_MEAN_FACTOR = 2.0
 """Expected total relative to the amount done where no past run was as long: that of a Pareto
 tail of index 2, the usual finding for run times. Its 10 and 90 % quantiles are :data:`_TAIL`."""
@@ -170,11 +175,12 @@ def by_loops(total_samples: float, samples_done: float) -> Expectation:
 def by_declared(declared_samples: float, samples_done: float) -> float:
     """The expected total samples of a job: as ``declared_samples``, until it has done more.
 
+    A little more, up to :data:`LAST_STEP`, is no sign of a longer job: its last step counts whole.
     Once it has done k times the declared number, hops expects k times ``samples_done`` to remain,
     so a job that declares too few ranks as a long one, not as one about to end.
     """
-    if samples_done <= declared_samples:
-        return declared_samples
+    if samples_done <= (1.0 + LAST_STEP) * declared_samples:
+        return max(declared_samples, samples_done)
     return samples_done * (1.0 + min(samples_done / declared_samples, MAX_UNDERSTATEMENT))
 
 
