@@ -39,7 +39,7 @@ from bench.predict.replay import Case, Replay, load_or_record, playouts_of, repl
 from bench.predict.works import Folders, to_learn, works
 from bench.result_file import write_result
 from hopsd.model.arrays import Floats
-from hopsd.predict.calibration import Event, Kind
+from hopsd.predict.calibration import Kind, PredictedEvent
 from hopsd.predict.predictor import AHEAD_SECONDS, PLAYOUTS, Predictor
 from hopsd.predict.prior import FILE, Residual, family_of, learn_prior
 from hopsd.predict.traits import traits_of
@@ -70,7 +70,7 @@ RATIO_SECONDS = 60.0
 LOADS = (100, 150, 250)
 AHEADS = (60.0, 600.0, 3600.0, 6 * 3600.0)
 FAMILIES = ("steady", "elastic")
-EVENTS = tuple(event.value for event in Event)
+EVENTS = tuple(event.value for event in PredictedEvent)
 
 
 def learn(family: str, events: Sequence[str], numbers: Sequence[int], workers: int) -> None:
@@ -116,7 +116,7 @@ def rows_that_came(replay_of_case: Replay, kind: Kind) -> Floats:
     rows: list[Row] = []
     jobs_seen = set()
     for p in replay_of_case.predictions:
-        if p.kind is kind and p.of_class[0] != Event.RESTART and (p.job, kind) in true:
+        if p.kind is kind and p.of_class[0] != PredictedEvent.RESTART and (p.job, kind) in true:
             rival_prediction = rival.get((p.job, p.at), np.nan)
             load, first = replay_of_case.playouts.load.get(p.at, 0), float(p.job not in jobs_seen)
             actual_time, certain = true[p.job, kind], float(p.certain)

@@ -31,7 +31,7 @@ from typing import Any
 import numpy as np
 
 from hopsd.model.arrays import Floats
-from hopsd.predict.situation import Source
+from hopsd.predict.situation import RunTimeSource
 
 NOMINAL = 0.8
 """Share of outcomes that intervals should contain."""
@@ -94,7 +94,7 @@ class Kind(StrEnum):
     END = "end"
 
 
-class Event(StrEnum):
+class PredictedEvent(StrEnum):
     """What is learnt from apart: the start of a job that was just submitted, of one that has waited
     for a while, and of one that has run before; the end.
 
@@ -108,11 +108,13 @@ class Event(StrEnum):
     END = "end"
 
 
-def start_event(*, has_run: bool, wait_seconds: float) -> Event:
+def start_event(*, has_run: bool, wait_seconds: float) -> PredictedEvent:
     """Of a waiting job. ``wait_seconds``: so far."""
     if has_run:
-        return Event.RESTART
-    return Event.SUBMISSION if wait_seconds < MIN_DISTANCE_SECONDS else Event.START
+        return PredictedEvent.RESTART
+    return (
+        PredictedEvent.SUBMISSION if wait_seconds < MIN_DISTANCE_SECONDS else PredictedEvent.START
+    )
 
 
 class Group(StrEnum):
@@ -135,7 +137,7 @@ def _group_of(key: Class, *, sure: bool) -> Group:
 
 
 Class = tuple[str, ...]
-""":class:`Event`, time ahead, spread of the playouts, knowledge, of starts the sort of
+""":class:`PredictedEvent`, time ahead, spread of the playouts, knowledge, of starts the sort of
 job: from the coarsest to the finest.
 """
 
@@ -151,10 +153,10 @@ def unscale(value: float) -> float:
 
 
 def class_of(
-    event: Event,
+    event: PredictedEvent,
     seconds_ahead: float,
     width: float,
-    source: Source,
+    source: RunTimeSource,
     round_left: float,
     round_seconds: float,
     sort: str = "",
@@ -243,7 +245,7 @@ def end_at(curve: Curve, middle: float, tail: float, shift: float, side: int) ->
     return middle + (end - middle) * max(1.0, deviation / -_NORMAL.inv_cdf(least))
 
 
-class History:
+class ClassHistory:
     """The newest :data:`MAX_SUBMISSIONS` predictions of a class, as arrays."""
 
     def __init__(self) -> None:
@@ -285,7 +287,7 @@ class History:
 
 
 @dataclass(slots=True)
-class Queue:
+class QueueMoment:
     """Start predictions of all classes at ``time``, ``seconds`` after the ones before."""
 
     time: float = -inf
@@ -311,8 +313,8 @@ class Forecast:
     outcome: float | None = None
     tails: tuple[float, float] = (TAIL, TAIL)
     sure: bool = False
-    queue: Queue | None = None
-    _places: list[tuple[History, int]] = field(default_factory=list)
+    queue: QueueMoment | None = None
+    _places: list[tuple[ClassHistory, int]] = field(default_factory=list)
 
     @property
     def distance(self) -> float:
@@ -327,7 +329,7 @@ class Forecast:
         weight = min(self.weight_max, self.queue.seconds / self.distance)
         return weight / sqrt(self.queue.count)
 
-    def keep(self, history: History) -> None:
+    def keep(self, history: ClassHistory) -> None:
         self._places.append((history, history.add(self.time, self.centre, np.nan, self.weight)))
 
     def weigh(self, weight: float) -> None:
@@ -375,13 +377,13 @@ class Calibration:
     shifts: dict[Group, tuple[float, float]] = field(
         default_factory=lambda: dict.fromkeys(Group, (0.0, 0.0))
     )
-    _histories: dict[Class, History] = field(default_factory=dict)
+    _histories: dict[Class, ClassHistory] = field(default_factory=dict)
     _sorted_residuals: dict[Class, tuple[Floats, Floats, Floats]] = field(default_factory=dict)
     _curves: dict[Class, Curve] = field(default_factory=dict)
     _round_counts: dict[Class, int] = field(default_factory=dict)
     _batches: dict[Class, _Batch] = field(default_factory=dict)
     _latest: dict[Class, float] = field(default_factory=dict)
-    _queue: Queue = field(default_factory=Queue)
+    _queue: QueueMoment = field(default_factory=QueueMoment)
     _judged_weights: dict[Group, deque[float]] = field(
         default_factory=lambda: {group: deque(maxlen=MAX_JUDGED) for group in Group}
     )
@@ -404,7 +406,7 @@ class Calibration:
         its own. ``margin``: outcomes so close to the middle came when expected.
         """
         curve = self._curve(key, now, playout_residuals)
-        unsure = 0.0 if key[0] == Event.END else UNSURE
+        unsure = 0.0 if key[0] == PredictedEvent.END else UNSURE
         least, most = curve.quantile(0.5 - unsure), curve.quantile(0.5 + unsure)
         middle = min(max(0.0, least), most)
         margin += 1e-9
@@ -466,7 +468,7 @@ class Calibration:
             return False
         self._round_counts[finest] = self._round_counts.get(finest, 0) + 1
         for depth in range(len(finest), 1, -1):
-            forecast.keep(self._histories.setdefault(finest[:depth], History()))
+            forecast.keep(self._histories.setdefault(finest[:depth], ClassHistory()))
         distance = forecast.distance
         if (
             kept_forecasts
@@ -482,7 +484,7 @@ class Calibration:
                 self._latest[finest] = forecast.time
             self._batches[finest].add(forecast)
             if forecast.time > self._queue.time:
-                self._queue = Queue(forecast.time, forecast.time - self._queue.time)
+                self._queue = QueueMoment(forecast.time, forecast.time - self._queue.time)
             self._queue.count += 1
             forecast.queue = self._queue
         self._forecast_count += 1
@@ -535,8 +537,8 @@ class Calibration:
                 self.shifts[Group(group)] = ends[0], ends[1]
         for name, outcomes in dict(state.get("outcomes", {})).items():
             key = tuple(str(name).split("/"))
-            if key[0] in set(Event) and isinstance(outcomes, list):
-                history = self._histories.setdefault(key, History())
+            if key[0] in set(PredictedEvent) and isinstance(outcomes, list):
+                history = self._histories.setdefault(key, ClassHistory())
                 for row in outcomes:
                     if _are_within(row, -50.0, 50.0) and 0.0 <= row[1] <= 1.0:
                         history.add(0.0, 0.0, row[0], row[1])

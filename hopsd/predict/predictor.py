@@ -17,9 +17,9 @@ from hopsd.predict.calibration import (
     UNIT_SECONDS,
     Calibration,
     Class,
-    Event,
     Forecast,
     Kind,
+    PredictedEvent,
     class_of,
     scale,
     sort_of,
@@ -30,7 +30,7 @@ from hopsd.predict.limit_share import LimitShares
 from hopsd.predict.playout import HORIZON_SECONDS, Draw, Playout, Timeline, draw_sample
 from hopsd.predict.prior import prior_of
 from hopsd.predict.schedule import schedule_playouts
-from hopsd.predict.situation import Situation, Source
+from hopsd.predict.situation import RunTimeSource, Situation
 from hopsd.predict.traits import Traits, traits_of
 
 PLAYOUTS = 16
@@ -68,7 +68,7 @@ class Prediction:
     expected: float
     low: float
     high: float
-    source: Source
+    source: RunTimeSource
     progress: float | None = None
     forecast: Forecast | None = field(default=None, compare=False)
     of_class: Class = ()
@@ -121,7 +121,7 @@ class Predictor:
         order = np.random.default_rng((self.seed, self._calls, 1)).permutation(len(situation.ids))
         for index in order.tolist():  # calibration keeps the first of each class: any of them
             if situation.gpus_held[index] > 0.0:
-                if situation.sources[index] is not Source.NOTHING:
+                if situation.sources[index] is not RunTimeSource.NOTHING:
                     predictions[index] = self._prediction(
                         situation, index, Kind.END, ends[:, index]
                     )
@@ -206,7 +206,7 @@ class Predictor:
         if (times >= HORIZON_SECONDS).mean() > MAX_BEYOND_HORIZON:
             return None
         low, mid, high = np.quantile(times, (0.1, 0.5, 0.9)).tolist()
-        event, sort = Event.END, ""
+        event, sort = PredictedEvent.END, ""
         if kind is Kind.START:
             wait_seconds = float(situation.waiting_time[index])
             event = start_event(has_run=bool(situation.started[index]), wait_seconds=wait_seconds)

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from hopsd.predict.calibration import Class, Event, kaplan_meier
+from hopsd.predict.calibration import Class, PredictedEvent, kaplan_meier
 from hopsd.predict.traits import Traits
 
 FILE = "prior.json"
@@ -58,10 +58,10 @@ def _with_all_events(classes: Mapping[Class, Sequence[float]]) -> Mapping[Class,
     known = {key[0] for key in classes}
     return dict(classes) | {
         (event.value, *key[1:]): of
-        for event in (Event.SUBMISSION, Event.RESTART)
+        for event in (PredictedEvent.SUBMISSION, PredictedEvent.RESTART)
         if event not in known
         for key, of in classes.items()
-        if key[0] == Event.START
+        if key[0] == PredictedEvent.START
     }
 
 
@@ -85,7 +85,9 @@ def learn_prior(residuals: Iterable[Residual]) -> dict[str, dict[str, list[float
     for residual in residuals:
         classes = by_class.setdefault(family_of(residual.traits), {})
         event, *parts = residual.of_class
-        for counted in (event, Event.START.value) if event == Event.SUBMISSION else (event,):
+        for counted in (
+            (event, PredictedEvent.START.value) if event == PredictedEvent.SUBMISSION else (event,)
+        ):
             key = (counted, *parts)
             for depth in range(len(key), 1, -1):
                 classes.setdefault(key[:depth], []).append((residual.value, residual.weight))

@@ -16,7 +16,7 @@ from hopsd.model.ids import NodeName
 from hopsd.policies.timetable import Gain, Timetable
 from hopsd.predict.playout import Draw, Timeline
 from hopsd.predict.situation import Situation
-from hopsd.predict.traits import Order, Traits
+from hopsd.predict.traits import Ranking, Traits
 
 
 def schedule_playouts(situation: Situation, traits: Traits, draw: Draw) -> Timeline:
@@ -42,7 +42,7 @@ def _schedule_one(situation: Situation, traits: Traits, work: Floats) -> tuple[F
                 gains.setdefault(node, []).append((max(1e-6, float(ends[index])), gpus))
     idle = {node.name: node.idle for node in situation.nodes}
     table = Timetable(0.0, situation.nodes, idle, gains)
-    key = situation.age if traits.order is Order.AGE else situation.submit
+    key = situation.age if traits.order is Ranking.AGE else situation.submit
     latest_start = 0.0
     for index in np.argsort(key, kind="stable").tolist():
         if situation.gpus_held[index] > 0.0 or not situation.competes[index]:

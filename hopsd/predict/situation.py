@@ -29,7 +29,7 @@ Z80 = 1.2815515655446004
 """Of a standard normal: 80 % are between minus this and this."""
 
 
-class Source(StrEnum):
+class RunTimeSource(StrEnum):
     """Where a job's run time comes from."""
 
     SAMPLES = "samples"
@@ -79,7 +79,7 @@ class Situation:
     competes: Bools
     is_pinned: Bools
     fits_now: Bools
-    sources: tuple[Source, ...]
+    sources: tuple[RunTimeSource, ...]
     progress: tuple[float | None, ...]
     nodes: tuple[Node, ...]
     running: tuple[Allocation, ...]
@@ -233,7 +233,7 @@ class _Row:
     numbers: tuple[float, ...]
     counts: Sequence[float]
     rates: Sequence[float]
-    source: Source
+    source: RunTimeSource
     progress: float | None
     by_type: Mapping[GpuType, float]
 
@@ -316,17 +316,17 @@ def _row(
     if job.samples is not None and job.samples > 0.0:
         progress = min(1.0, job.samples_done / job.samples)
     if job.samples is not None and _speed_is_known(job):
-        source = Source.SAMPLES if expected is None else Source.PAST_RUNS
+        source = RunTimeSource.SAMPLES if expected is None else RunTimeSource.PAST_RUNS
         total, progress_seconds = job.samples / unit, job.samples_done / unit
     elif expected is not None and expected.seconds is not None:
-        source, total, progress_seconds = Source.PAST_RUNS, expected.seconds, job.run_seconds
+        source, total, progress_seconds = RunTimeSource.PAST_RUNS, expected.seconds, job.run_seconds
     elif limit is not None:
-        source = Source.TIME_LIMIT
+        source = RunTimeSource.TIME_LIMIT
         progress_seconds = job.run_seconds
         total = max(limit * USUAL_SHARE, progress_seconds * 1.2)
         spread = USUAL_SPREAD
     else:
-        source, total, progress_seconds = Source.NOTHING, age, job.run_seconds
+        source, total, progress_seconds = RunTimeSource.NOTHING, age, job.run_seconds
         spread = 1.5
     remaining = max(total - progress_seconds, 1e-3 * total, 1e-6)
     if expected is not None and expected.high > expected.low:

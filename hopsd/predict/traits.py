@@ -8,7 +8,7 @@ from enum import StrEnum
 from hopsd.model.plan import PriorityName
 
 
-class Order(StrEnum):
+class Ranking(StrEnum):
     """What the policy ranks jobs by."""
 
     LATENCY_RATIO = "latency_ratio"
@@ -28,7 +28,7 @@ class Traits:
     maximises. ``settles``: one plan at a time.
     """
 
-    order: Order
+    order: Ranking
     elastic: bool = False
     preempts: bool = False
     ends_early: bool = False
@@ -37,31 +37,31 @@ class Traits:
     power: float = 1.0
 
 
-_HOPS = Traits(Order.LATENCY_RATIO, elastic=True, preempts=True)
-_PLUS = Traits(Order.WORK, elastic=True, preempts=True, ends_early=True, power=0.65)
+_HOPS = Traits(Ranking.LATENCY_RATIO, elastic=True, preempts=True)
+_PLUS = Traits(Ranking.WORK, elastic=True, preempts=True, ends_early=True, power=0.65)
 
 _BY_POLICY = {
     "hops": _HOPS,
     "hops+": _PLUS,
-    "hops-las": replace(_HOPS, order=Order.ATTAINED),
-    "hops-sjf": replace(_HOPS, order=Order.AGE),
-    "hops-srtf": replace(_HOPS, order=Order.REMAINING),
-    "hops-fifo": replace(_HOPS, order=Order.SUBMISSION),
-    "fifo": Traits(Order.SUBMISSION, overtakes=False),
-    "sjf": Traits(Order.AGE),
-    "srtf": Traits(Order.REMAINING, preempts=True),
-    "srpt": Traits(Order.REMAINING, preempts=True),
-    "las": Traits(Order.ATTAINED, preempts=True),
-    "tiresias": Traits(Order.ATTAINED, preempts=True),
-    "slurm": Traits(Order.SUBMISSION, reserves=True),
-    "slurm-multifactor": Traits(Order.SUBMISSION, reserves=True),
+    "hops-las": replace(_HOPS, order=Ranking.ATTAINED),
+    "hops-sjf": replace(_HOPS, order=Ranking.AGE),
+    "hops-srtf": replace(_HOPS, order=Ranking.REMAINING),
+    "hops-fifo": replace(_HOPS, order=Ranking.SUBMISSION),
+    "fifo": Traits(Ranking.SUBMISSION, overtakes=False),
+    "sjf": Traits(Ranking.AGE),
+    "srtf": Traits(Ranking.REMAINING, preempts=True),
+    "srpt": Traits(Ranking.REMAINING, preempts=True),
+    "las": Traits(Ranking.ATTAINED, preempts=True),
+    "tiresias": Traits(Ranking.ATTAINED, preempts=True),
+    "slurm": Traits(Ranking.SUBMISSION, reserves=True),
+    "slurm-multifactor": Traits(Ranking.SUBMISSION, reserves=True),
 }
 
 _BY_PRIORITY = {
-    PriorityName.FIFO: Order.SUBMISSION,
-    PriorityName.SJF: Order.AGE,
-    PriorityName.SRTF: Order.REMAINING,
-    PriorityName.LAS: Order.ATTAINED,
+    PriorityName.FIFO: Ranking.SUBMISSION,
+    PriorityName.SJF: Ranking.AGE,
+    PriorityName.SRTF: Ranking.REMAINING,
+    PriorityName.LAS: Ranking.ATTAINED,
 }
 
 
@@ -70,5 +70,5 @@ def traits_of(policy: str, priority: PriorityName = PriorityName.LATENCY_RATIO) 
     ``priority`` sets. Calibration corrects what that gets wrong on average.
     """
     if policy in ("hops", "") or policy not in _BY_POLICY:
-        return replace(_HOPS, order=_BY_PRIORITY.get(priority, Order.LATENCY_RATIO))
+        return replace(_HOPS, order=_BY_PRIORITY.get(priority, Ranking.LATENCY_RATIO))
     return _BY_POLICY[policy]

@@ -17,11 +17,11 @@ from hopsd.predict.calibration import (
     NOMINAL,
     Calibration,
     Class,
-    Event,
+    ClassHistory,
     Forecast,
     Group,
-    History,
     Kind,
+    PredictedEvent,
     class_of,
     kaplan_meier,
     scale,
@@ -32,7 +32,7 @@ from hopsd.predict.calibration import (
 )
 from hopsd.predict.limit_share import USUAL_SHARE, LimitShares
 from hopsd.predict.prior import Residual, learn_prior, prior_of
-from hopsd.predict.situation import Source
+from hopsd.predict.situation import RunTimeSource
 from hopsd.predict.traits import traits_of
 
 CLASS: Class = ("start", "2", "1", "samples")
@@ -190,7 +190,7 @@ def test_a_cancelled_job_teaches_nothing() -> None:
 
 
 def test_only_the_newest_predictions_are_kept() -> None:
-    history = History()
+    history = ClassHistory()
     first = Forecast(Kind.END, 0.0, 1.0, 0.0, 2.0)
     first.keep(history)
     for i in range(MAX_HISTORY):
@@ -429,12 +429,12 @@ def test_sorts_of_waiting_jobs() -> None:
     assert sort_of(wide=True, wait_seconds=30.0, seconds_ahead=20.0) == "wide overdue"
 
 
-@pytest.mark.parametrize("event", [Event.SUBMISSION, Event.RESTART])
-def test_starts_of_three_kinds_are_learnt_from_apart(event: Event) -> None:
+@pytest.mark.parametrize("event", [PredictedEvent.SUBMISSION, PredictedEvent.RESTART])
+def test_starts_of_three_kinds_are_learnt_from_apart(event: PredictedEvent) -> None:
     """Of one kind all come soon; starts of jobs that have waited come when expected."""
     keys = [
-        class_of(of, 3600.0, 0.1, Source.SAMPLES, 60.0, 360.0, "narrow")
-        for of in (Event.START, event)
+        class_of(of, 3600.0, 0.1, RunTimeSource.SAMPLES, 60.0, 360.0, "narrow")
+        for of in (PredictedEvent.START, event)
     ]
     calibration = Calibration()
     centre = scale(3600.0)
@@ -452,9 +452,9 @@ def test_starts_of_three_kinds_are_learnt_from_apart(event: Event) -> None:
 
 
 def test_whose_start_it_is() -> None:
-    assert start_event(has_run=False, wait_seconds=0.0) is Event.SUBMISSION
-    assert start_event(has_run=False, wait_seconds=3600.0) is Event.START
-    assert start_event(has_run=True, wait_seconds=0.0) is Event.RESTART
+    assert start_event(has_run=False, wait_seconds=0.0) is PredictedEvent.SUBMISSION
+    assert start_event(has_run=False, wait_seconds=3600.0) is PredictedEvent.START
+    assert start_event(has_run=True, wait_seconds=0.0) is PredictedEvent.RESTART
 
 
 def a_week(days: int) -> Arrivals:
@@ -519,7 +519,7 @@ def test_the_hours_survive_a_restart() -> None:
 def test_the_prior_has_every_family() -> None:
     for policy in ("hops", "slurm", "srtf"):
         prior = prior_of(traits_of(policy))
-        assert {key[0] for key in prior} == set(Event)
+        assert {key[0] for key in prior} == set(PredictedEvent)
         assert all(list(values) == sorted(values) for values in prior.values())
 
 
@@ -530,7 +530,7 @@ def test_starts_are_told_the_more_exactly_the_less_playouts_differ() -> None:
     prior = prior_of(traits_of("slurm"))
     wide = []
     for width in (0.9, 1.2, 1.7, 2.4, 3.5):
-        key = class_of(Event.START, 1e5, width, Source.TIME_LIMIT, 60.0, 360.0)
+        key = class_of(PredictedEvent.START, 1e5, width, RunTimeSource.TIME_LIMIT, 60.0, 360.0)
         residuals = prior[key]
         wide.append(np.quantile(residuals, 0.9) - np.quantile(residuals, 0.1))
     assert wide == sorted(wide)

@@ -21,7 +21,7 @@ from hopsd.predict.capacity import Capacity, PlainJob
 from hopsd.predict.limit_share import LimitShares
 from hopsd.predict.playout import Playout, draw_sample
 from hopsd.predict.predictor import Prediction, Predictor
-from hopsd.predict.situation import Situation, Source, situation_of
+from hopsd.predict.situation import RunTimeSource, Situation, situation_of
 from hopsd.predict.traits import traits_of
 
 T = GpuType("t")
@@ -234,19 +234,21 @@ def test_samples_tell_no_end_until_a_speed_was_measured() -> None:
     new = job("1", 600.0, 2, gpus_by_node={"n0": 2}, seconds_done=150.0)
     guess = ThroughputTable({1: 1.0}, {2: 1.0}, source="assumed")
     new = replace(new, throughput={T: guess})
-    assert situation([new]).sources == (Source.NOTHING,)
+    assert situation([new]).sources == (RunTimeSource.NOTHING,)
     assert predict("hops", situation([new])) == {}
     with_limit = situation([replace(new, time_limit_seconds=3600.0)])
-    assert with_limit.sources == (Source.TIME_LIMIT,)
+    assert with_limit.sources == (RunTimeSource.TIME_LIMIT,)
     assert with_limit.progress == (0.25,)
     measured_table = replace(guess, aggregated_source={2: "2 records"})
-    assert situation([replace(new, throughput={T: measured_table})]).sources == (Source.SAMPLES,)
+    assert situation([replace(new, throughput={T: measured_table})]).sources == (
+        RunTimeSource.SAMPLES,
+    )
 
 
 def test_nothing_known_nothing_said() -> None:
     unknown = job("1", None, 2, gpus_by_node={"n0": 2})
     unknown_situation = situation([unknown])
-    assert unknown_situation.sources == (Source.NOTHING,)
+    assert unknown_situation.sources == (RunTimeSource.NOTHING,)
     assert predict("hops", unknown_situation) == {}
 
 
@@ -272,7 +274,7 @@ def test_past_runs_give_a_distribution() -> None:
     )
     end = predict("slurm", situation_of_one)["1", "end"]
     assert 1200.0 < end.low < end.expected < end.high < 4000.0
-    assert end.source is Source.PAST_RUNS
+    assert end.source is RunTimeSource.PAST_RUNS
 
 
 def test_the_same_seed_says_the_same() -> None:
