@@ -34,7 +34,6 @@ from hopsd.solver.bound.unlisted import (
     bound_of_items,
     bound_without_prices,
 )
-from hopsd.solver.kind_bound import bound_by_kinds
 from hopsd.solver.search.greedy import greedy_by_prices, greedy_by_weight, repair
 from hopsd.solver.search.leaf_patterns import PackedSet, pack
 from hopsd.solver.solution import Solution
@@ -87,8 +86,6 @@ def solve_with_racks(
     while not (rounds.number and rounds.enough) and monotonic() < last:
         before = rounds.value
         rounds.go_on(last)
-        if rounds.number == 1 and not rounds.enough:
-            rounds.prove()
         if rounds.number > 1 and rounds.value - before <= _GAIN * rounds.missing:
             break
     search = partial(solve, seed=seed, turns=turns, solver=solver)
@@ -190,23 +187,14 @@ class _Rounds:
             prices = descend_from(self.program, rows, prices.row, self.value, give_up)
         return prices
 
-    def prove(self) -> None:
-        """A bound by what servers that are alike hold, where they are short of cores or memory."""
-        if self.program.configurations.short_of_more_than_gpus:
-            self.bound = min(self.bound, bound_by_kinds(self.program, self._answer))
-
     def search(self, solve: Callable[..., Solution], give_up: float) -> bool:
         """Search among the listed sets from the best plan; whether another search with those listed
         that its prices lack could prove more.
         """
         program, gap = self.program, max(_GAP_MIN * self._gap, 1 - (1 - self._gap) * self.beyond)
-        seconds = give_up - monotonic()
-        enough = (1 - self._gap) * self.bound
-        complete = all(sets.complete for sets in program.configurations.families)
-        # A clique has none of the sets that are not listed: the bound of all would be higher.
-        solution = solve(program, gap, seconds, start=self.choice, enough=enough, cliques=complete)
+        solution = solve(program, gap, give_up - monotonic(), start=self.choice)
         self._plan(solution.choice)
-        if complete:
+        if all(sets.complete for sets in program.configurations.families):
             self.bound = min(self.bound, solution.bound)
             return False
         if solution.prices is None:

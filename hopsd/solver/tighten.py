@@ -85,24 +85,16 @@ class TightenResult:
 
 
 def tighten(
-    program: Program,
-    prices: Prices,
-    value: float,
-    gap: float,
-    give_up: float,
-    enough: float = inf,
-    cliques: bool = True,
+    program: Program, prices: Prices, value: float, gap: float, give_up: float
 ) -> TightenResult:
     """Prices that prove a lower bound than ``prices``, and a plan; these prices alone where there
     is nothing to gain.
 
-    Stops once a plan, or ``value``, that of one known, is within the ``gap`` or worth ``enough``,
-    or, with the best so far, at ``give_up`` (monotonic seconds). ``cliques``: whether to cut with
-    them.
+    Stops once a plan, or ``value``, that of one known, is within the ``gap`` or, with the best so
+    far, at ``give_up`` (monotonic seconds).
     """
     with Tightening(program) as tightener:
-        rounds = tightener.rounds(prices, value, gap, give_up, enough, cliques)
-        return _last(rounds, prices)
+        return _last(tightener.rounds(prices, value, gap, give_up), prices)
 
 
 class Tightening:
@@ -118,13 +110,7 @@ class Tightening:
         self._child = None if large else child.Child("hopsd.solver.tighten")
 
     def rounds(
-        self,
-        prices: Prices,
-        value: float,
-        gap: float,
-        give_up: float,
-        enough: float = inf,
-        cliques: bool = True,
+        self, prices: Prices, value: float, gap: float, give_up: float
     ) -> Iterator[TightenResult]:
         """What was found after each linear program and each dive, as it comes; to be called once.
 
@@ -134,7 +120,7 @@ class Tightening:
         if self._child is None or seconds <= 0:
             return iter(())
         child_deadline = monotonic() + _TOLD_SHARE * seconds
-        self._child.ask((self._program, prices, value, gap, child_deadline, enough, cliques))
+        self._child.ask((self._program, prices, value, gap, child_deadline))
         return _decode_known(self._program, prices, self._child.answers(give_up))
 
     def __enter__(self) -> Self:
@@ -196,27 +182,21 @@ def _last(results: Iterator[TightenResult], prices: Prices) -> TightenResult:
 
 
 def rounds(
-    program: Program,
-    prices: Prices,
-    value: float,
-    gap: float,
-    give_up: float,
-    enough: float = inf,
-    cliques: bool = True,
+    program: Program, prices: Prices, value: float, gap: float, give_up: float
 ) -> Iterator[TightenResult]:
     """The best prices and choice after each linear program or round, and after each dive; see
     :func:`tighten`.
     """
     columns = program.configurations
     if columns.short_of_more_than_gpus:
-        yield from _rounds_by_steps(program, prices, value, gap, give_up, enough, cliques)
+        yield from _rounds_by_steps(program, prices, value, gap, give_up)
         return
-    relaxation = _Relaxation(program, prices, cliques)
+    relaxation = _Relaxation(program, prices)
     cut_deadline = monotonic() + _CUT_TIME_SHARE * (give_up - monotonic())
     choice = None
 
     def is_met() -> bool:
-        return value >= min(enough, (1 - gap) * relaxation.best.bound)
+        return relaxation.best.bound <= value / (1 - gap)
 
     def dive(rng: np.random.Generator | None = None) -> Iterator[TightenResult]:
         nonlocal choice, value
@@ -239,19 +219,13 @@ def rounds(
 
 
 def _rounds_by_steps(
-    program: Program,
-    prices: Prices,
-    value: float,
-    gap: float,
-    give_up: float,
-    enough: float,
-    cliques: bool,
+    program: Program, prices: Prices, value: float, gap: float, give_up: float
 ) -> Iterator[TightenResult]:
-    relaxation, choice, dives = _PrimalDual(program, prices, cliques), None, count()
+    relaxation, choice, dives = _PrimalDual(program, prices), None, count()
     before = inf
 
     def met() -> bool:
-        return value >= min(enough, (1 - gap) * relaxation.best.bound)
+        return relaxation.best.bound <= value / (1 - gap)
 
     def dive() -> Iterator[TightenResult]:
         nonlocal choice, value
@@ -294,7 +268,7 @@ class _Class:
 class _Relaxation:
     """The LP with all cuts so far, over some of the columns."""
 
-    def __init__(self, program: Program, prices: Prices, cliques: bool = True) -> None:
+    def __init__(self, program: Program, prices: Prices) -> None:
         self._program, self._rows = program, capacity_rows(program)
         self._parts = parts = ServerParts.from_program(program)
         self._cuts = Cuts.empty(len(parts.weight))
@@ -311,7 +285,7 @@ class _Relaxation:
         # Of every cut: its class, its server and its number in the class.
         self._keys: list[tuple[int, int, int]] = []
         self._price = np.zeros(0)
-        self._finder = CliqueFinder(program) if cliques else None
+        self._finder = CliqueFinder(program)
         self._cliques: list[Clique] = []
         self._simplex = Simplex()
 
@@ -466,7 +440,7 @@ class _Relaxation:
     def _add_cuts(self, give_up: float) -> bool:
         """Add cuts that the LP's solution violates; returns whether there are any."""
         amounts = np.where(self._x >= _IN_CLIQUE, self._x, 0.0)
-        cliques = self._finder.find(self._active, amounts, give_up) if self._finder else []
+        cliques = self._finder.find(self._active, amounts, give_up)
         self._cliques += cliques
         short = self._program.configurations.short_of_more_than_gpus
         return (short and self._cut_knapsacks(give_up)) or bool(cliques)
@@ -563,8 +537,8 @@ class _Relaxation:
 class _PrimalDual(_Relaxation):
     """The relaxation with all cuts so far, solved by steps in place of linear programs."""
 
-    def __init__(self, program: Program, prices: Prices, cliques: bool = True) -> None:
-        super().__init__(program, prices, cliques)
+    def __init__(self, program: Program, prices: Prices) -> None:
+        super().__init__(program, prices)
         self._active = NONE
         # The prices of the last round: of items, and of the rows, cuts and cliques.
         self._last: ItemPrices = prices
