@@ -11,6 +11,9 @@ from hopsd.solver.search.residual_capacity import ResidualCapacity
 
 # Relative to the largest profit: an envelope rounds otherwise than the columns' own figures.
 _ROUNDING = 1e-12
+# Relative to its value: of columns that are worth less than this less than the best, the one that
+# leaves the fewest GPUs on its servers. Without server factors most of a job's columns are equal.
+_EQUAL = 1e-4
 
 
 class FreeColumns:
@@ -32,8 +35,8 @@ class FreeColumns:
             self._first = np.searchsorted(segments.start, program.configurations.start).tolist()
 
     def best(self, job: int, threshold: float = -np.inf) -> tuple[int, float]:
-        """The job's best free column, the first of equal ones, and what it is worth; -1 if none is
-        worth more than ``threshold``.
+        """The job's best free column, of equal ones the one that fits best, and what it is worth;
+        -1 if none is worth more than ``threshold``.
         """
         if self._values is not None:
             return self._best_by_segment(self._values, job, threshold)
@@ -69,9 +72,13 @@ class FreeColumns:
         worth = program.value[columns] if cost is None else program.profit(cost, columns)
         free = np.where(fits, worth, -np.inf)
         best = int(np.argmax(free))
-        return (
-            (columns.start + best, float(free[best])) if free[best] > threshold else (-1, threshold)
-        )
+        if free[best] <= threshold:
+            return -1, threshold
+        nearly = free[best] - _EQUAL * program.value[columns.start + best]
+        equal = np.flatnonzero((free >= nearly) & (free > threshold))
+        shapes = program.configurations.shape[columns.start + equal]
+        best = int(equal[np.argmin(self._residual.leftover[shapes])])
+        return columns.start + best, float(free[best])
 
 
 def _segment_maxima(program: Program, values: SegmentValues, cost: Floats | None) -> Floats:
