@@ -85,16 +85,24 @@ class TightenResult:
 
 
 def tighten(
-    program: Program, prices: Prices, value: float, gap: float, give_up: float
+    program: Program,
+    prices: Prices,
+    value: float,
+    gap: float,
+    give_up: float,
+    enough: float = inf,
+    cliques: bool = True,
 ) -> TightenResult:
     """Prices that prove a lower bound than ``prices``, and a plan; these prices alone where there
     is nothing to gain.
 
-    Stops once a plan, or ``value``, that of one known, is within the ``gap`` or, with the best so
-    far, at ``give_up`` (monotonic seconds).
+    Stops once a plan, or ``value``, that of one known, is within the ``gap`` or worth ``enough``,
+    or, with the best so far, at ``give_up`` (monotonic seconds). ``cliques``: whether to cut with
+    them.
     """
     with Tightening(program) as tightener:
-        return _last(tightener.rounds(prices, value, gap, give_up), prices)
+        rounds = tightener.rounds(prices, value, gap, give_up, enough, cliques)
+        return _last(rounds, prices)
 
 
 class Tightening:
@@ -110,7 +118,13 @@ class Tightening:
         self._child = None if large else child.Child("hopsd.solver.tighten")
 
     def rounds(
-        self, prices: Prices, value: float, gap: float, give_up: float
+        self,
+        prices: Prices,
+        value: float,
+        gap: float,
+        give_up: float,
+        enough: float = inf,
+        cliques: bool = True,
     ) -> Iterator[TightenResult]:
         """What was found after each linear program and each dive, as it comes; to be called once.
 
@@ -120,7 +134,7 @@ class Tightening:
         if self._child is None or seconds <= 0:
             return iter(())
         child_deadline = monotonic() + _TOLD_SHARE * seconds
-        self._child.ask((self._program, prices, value, gap, child_deadline))
+        self._child.ask((self._program, prices, value, gap, child_deadline, enough, cliques))
         return _decode_known(self._program, prices, self._child.answers(give_up))
 
     def __enter__(self) -> Self:
@@ -182,21 +196,27 @@ def _last(results: Iterator[TightenResult], prices: Prices) -> TightenResult:
 
 
 def rounds(
-    program: Program, prices: Prices, value: float, gap: float, give_up: float
+    program: Program,
+    prices: Prices,
+    value: float,
+    gap: float,
+    give_up: float,
+    enough: float = inf,
+    cliques: bool = True,
 ) -> Iterator[TightenResult]:
     """The best prices and choice after each linear program or round, and after each dive; see
     :func:`tighten`.
     """
     columns = program.configurations
     if columns.short_of_more_than_gpus:
-        yield from _rounds_by_steps(program, prices, value, gap, give_up)
+        yield from _rounds_by_steps(program, prices, value, gap, give_up, enough, cliques)
         return
-    relaxation = _Relaxation(program, prices)
+    relaxation = _Relaxation(program, prices, cliques)
     cut_deadline = monotonic() + _CUT_TIME_SHARE * (give_up - monotonic())
     choice = None
 
     def is_met() -> bool:
-        return relaxation.best.bound <= value / (1 - gap)
+        return value >= min(enough, (1 - gap) * relaxation.best.bound)
 
     def dive(rng: np.random.Generator | None = None) -> Iterator[TightenResult]:
         nonlocal choice, value
@@ -219,13 +239,19 @@ def rounds(
 
 
 def _rounds_by_steps(
-    program: Program, prices: Prices, value: float, gap: float, give_up: float
+    program: Program,
+    prices: Prices,
+    value: float,
+    gap: float,
+    give_up: float,
+    enough: float,
+    cliques: bool,
 ) -> Iterator[TightenResult]:
-    relaxation, choice, dives = _PrimalDual(program, prices), None, count()
+    relaxation, choice, dives = _PrimalDual(program, prices, cliques), None, count()
     before = inf
 
     def met() -> bool:
-        return relaxation.best.bound <= value / (1 - gap)
+        return value >= min(enough, (1 - gap) * relaxation.best.bound)
 
     def dive() -> Iterator[TightenResult]:
         nonlocal choice, value
@@ -268,7 +294,7 @@ class _Class:
 class _Relaxation:
     """The LP with all cuts so far, over some of the columns."""
 
-    def __init__(self, program: Program, prices: Prices) -> None:
+    def __init__(self, program: Program, prices: Prices, cliques: bool = True) -> None:
         self._program, self._rows = program, capacity_rows(program)
         self._parts = parts = ServerParts.from_program(program)
         self._cuts = Cuts.empty(len(parts.weight))
@@ -285,7 +311,7 @@ class _Relaxation:
         # Of every cut: its class, its server and its number in the class.
         self._keys: list[tuple[int, int, int]] = []
         self._price = np.zeros(0)
-        self._finder = CliqueFinder(program)
+        self._finder = CliqueFinder(program) if cliques else None
         self._cliques: list[Clique] = []
         self._simplex = Simplex()
 
@@ -440,7 +466,7 @@ class _Relaxation:
     def _add_cuts(self, give_up: float) -> bool:
         """Add cuts that the LP's solution violates; returns whether there are any."""
         amounts = np.where(self._x >= _IN_CLIQUE, self._x, 0.0)
-        cliques = self._finder.find(self._active, amounts, give_up)
+        cliques = self._finder.find(self._active, amounts, give_up) if self._finder else []
         self._cliques += cliques
         short = self._program.configurations.short_of_more_than_gpus
         return (short and self._cut_knapsacks(give_up)) or bool(cliques)
@@ -537,8 +563,8 @@ class _Relaxation:
 class _PrimalDual(_Relaxation):
     """The relaxation with all cuts so far, solved by steps in place of linear programs."""
 
-    def __init__(self, program: Program, prices: Prices) -> None:
-        super().__init__(program, prices)
+    def __init__(self, program: Program, prices: Prices, cliques: bool = True) -> None:
+        super().__init__(program, prices, cliques)
         self._active = NONE
         # The prices of the last round: of items, and of the rows, cuts and cliques.
         self._last: ItemPrices = prices
