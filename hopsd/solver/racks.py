@@ -93,6 +93,8 @@ def solve_with_racks(
             rounds.prove(partial(_answer, checked_solver, _PROOF * gap, _PACKING * seconds, last))
         if rounds.number > 1 and rounds.value - before <= _GAIN * rounds.missing:
             break
+    if not rounds.enough:
+        rounds.fit_best()
     search = partial(solve, seed=seed, turns=turns, solver=solver)
     give_up = began + SEARCH_SHARE * seconds
     while turns != 0 and not rounds.enough and monotonic() < give_up:
@@ -191,6 +193,14 @@ class _Rounds:
             rows = capacity_rows(self.program)
             prices = descend_from(self.program, rows, prices.row, self.value, give_up)
         return prices
+
+    def fit_best(self) -> None:
+        """A plan at the last prices that leaves as few gaps as it can. Not in every round: it takes
+        servers of all leaves, and leaves others fewer sets.
+        """
+        if self._prices is not None:
+            prices = prices_at(self.program, capacity_rows(self.program), self._prices.row)
+            self._plan(greedy_by_prices(self.program, prices, best_fit=True))
 
     def prove(self, answer: Callable[[Model], Answer]) -> None:
         """A bound by what servers that are alike hold, where they are short of cores or memory."""

@@ -9,10 +9,7 @@ from hopsd.model.arrays import NONE, Bools, Ints
 
 
 class ResidualCapacity:
-    """What a choice leaves free of a program's rows; cheap to query and update.
-
-    ``leftover`` (items,): the GPUs that would be left on the servers that each item takes part of.
-    """
+    """What a choice leaves free of a program's rows; cheap to query and update."""
 
     def __init__(self, program: Program, choice: Ints) -> None:
         demands = program.configurations.demands
@@ -25,13 +22,9 @@ class ResidualCapacity:
         self._first = np.searchsorted(demands.row[self._order], np.arange(len(self.free) + 1))
         # The number of each item's rows that have too little left: it fits if that is 0.
         self._short = np.zeros(len(demands), dtype=np.int32)
-        self.leftover = np.zeros(len(demands), dtype=np.int64)
-        self._servers = len(program.configurations.pool)
         if len(demands):
-            rest = self.free[demands.row] - demands.amount
-            self._short = np.add.reduceat((rest < 0).astype(np.int32), demands.start[:-1])
-            rest[demands.row >= self._servers] = 0
-            self.leftover = np.add.reduceat(rest, demands.start[:-1])
+            is_short = (demands.amount > self.free[demands.row]).astype(np.int32)
+            self._short = np.add.reduceat(is_short, demands.start[:-1])
         self._room = NONE
         segments = program.configurations.segments
         if segments is not None:
@@ -51,6 +44,15 @@ class ResidualCapacity:
         """Whether a column of each of some segments could still fit, limits apart."""
         room: Bools = self._room[self._of_segment[segments]] > 0
         return room
+
+    def leftover(self, items: Ints) -> Ints:
+        """The GPUs that would be left on the servers that each of some items takes part of."""
+        lengths, entry = self._demands.entries(items)
+        row = self._demands.row[entry]
+        rest = self.free[row] - self._demands.amount[entry]
+        rest[row >= len(self._columns.pool)] = 0
+        left: Ints = np.add.reduceat(rest, np.cumsum(lengths) - lengths)
+        return left
 
     def take(self, column: int) -> None:
         """Subtract what a column takes."""
@@ -76,8 +78,6 @@ class ResidualCapacity:
             items = self._item_of[entries]
             short = self._short[items]
             self._short[items] = short + change
-            if row < self._servers:
-                self.leftover[items] += sign * amount
             if len(self._room):
                 room_changes = (short + change == 0).astype(np.int64) - (short == 0)
                 np.add.at(self._room, self._kind[items], room_changes)
