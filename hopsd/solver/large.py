@@ -44,8 +44,8 @@ _MAX_PASSES = 10
 # Proof and search in turn: columns for CBC and groups twice as large each, up to the last of these
 # turns, whose CBC may branch until the time is over.
 _TURNS = 6
-# Passes beside cuts: a group of eight times the usual size takes CBC longer than the cuts.
-_TURNS_MEANWHILE = 3
+# Passes beside cuts, with groups twice as large each: larger ones take CBC longer than the cuts.
+_TURNS_MEANWHILE = 2
 # The shares of the time left that a dive or a class plan, and cuts with a dive, may take.
 _DIVE, _CUTS = 0.85, 0.8
 # A dive from a plan that lacks so many times the requested gap seldom meets it.
@@ -60,8 +60,7 @@ CBC_TOLERANCE = 2e-6
 class Task:
     """The terms of a solution: relative ``gap``, deadline (monotonic seconds) and ``solver``.
 
-    A choice worth ``enough`` meets the gap by a bound that is known already. ``cliques``: whether
-    cuts are to have them.
+    A choice worth ``enough`` meets the gap by a bound that is known already.
     """
 
     gap: float
@@ -69,7 +68,6 @@ class Task:
     solver: CheckedSolver
     seed: int = 0
     enough: float = inf
-    cliques: bool = True
 
     @property
     def late(self) -> bool:
@@ -214,7 +212,7 @@ def _start_and_cuts(
     value, due = program.scaled_objective(choice), _share_of(task, _CUTS)
     best: ItemPrices = prices
     with tightener or Tightening(program) as child:
-        rounds = child.rounds(prices, value, task.gap, due, task.enough, task.cliques)
+        rounds = child.rounds(prices, value, task.gap, due, task.enough)
         first = start(program, parts, prices, choice, task)
         passes = _meanwhile(program, lambda: choice, prices, replace(task, give_up=due))
         for result in chain((first,), chain.from_iterable(zip_longest(passes, rounds))):
@@ -230,20 +228,21 @@ def _cuts(
     program: Program, _: ColumnGroups, prices: Prices, choice: Ints, task: Task
 ) -> TightenResult:
     value, due = program.scaled_objective(choice), _share_of(task, _CUTS)
-    return tighten(program, prices, value, task.gap, due, task.enough, task.cliques)
+    return tighten(program, prices, value, task.gap, due, task.enough)
 
 
 def _meanwhile(
     program: Program, current: Callable[[], Ints], prices: Prices, task: Task
 ) -> Iterator[TightenResult]:
     """Passes over the ``current`` choice while a child cuts, with groups twice as large once one
-    gains nothing. None where no bound is known: there cuts are what is missing.
+    gains nothing. None where the choice lacks more than the gap of what is enough: there cuts are
+    what is missing.
     """
     value = program.scaled_objective
-    for turn in range(_TURNS_MEANWHILE if task.enough < inf else 0):
+    for turn in range(_TURNS_MEANWHILE):
         effort = Effort(_PART * task.gap, task.give_up, 1 << turn)
         gain, number = inf, turn * _PASSES_MAX
-        while gain > 0.0:
+        while gain > 0.0 and value(current()) >= (1 - task.gap) * task.enough:
             choice = current()
             better = improve(program, choice, prices, (task.seed, number), task.solver, effort)
             gain, number = value(better) - value(choice), number + 1

@@ -215,8 +215,7 @@ class _Rounds:
         seconds = give_up - monotonic()
         enough = (1 - self._gap) * self.bound
         complete = all(sets.complete for sets in program.configurations.families)
-        # A clique has none of the sets that are not listed: the bound of all would be higher.
-        solution = solve(program, gap, seconds, start=self.choice, enough=enough, cliques=complete)
+        solution = solve(program, gap, seconds, start=self.choice, enough=enough)
         self._plan(solution.choice)
         if complete:
             self.bound = min(self.bound, solution.bound)

@@ -39,7 +39,6 @@ def solve(
     solver: Solve | None = None,
     start: Ints | None = None,
     enough: float = inf,
-    cliques: bool = True,
 ) -> Solution:
     """The best choice found within ``seconds``, with a proven upper bound on any choice.
 
@@ -47,7 +46,7 @@ def solve(
     start: most of a round's plan is the previous one's. ``turns``: see :func:`solve_large`, None:
     until the gap is proven or time runs out. ``solver``: by default the configured one. ``start``:
     another choice to start from. ``enough``: a choice worth so much (scaled) ends the search as
-    well. ``cliques``: whether cuts are to have them.
+    well.
     """
     part, columns = drop_oversized(program)
     if columns is not None:
@@ -63,7 +62,6 @@ def solve(
             solver=solver,
             start=start,
             enough=enough,
-            cliques=cliques,
         )
         is_placed = solution.choice >= 0
         solution.choice[is_placed] = columns[solution.choice[is_placed]]
@@ -79,7 +77,7 @@ def solve(
     checked_solver = CheckedSolver(solver or backend())
     task = Task(gap, give_up, checked_solver, seed)
     whole_give_up = began + SEARCH_SHARE * _WHOLE_SHARE * seconds
-    whole_task = replace(task, give_up=whole_give_up, enough=enough, cliques=cliques)
+    whole_task = replace(task, give_up=whole_give_up, enough=enough)
     start = program.configurations.present if start is None else start
     running = start if program.feasible(start) else None
     choice, bound, prices = solve_large(program, whole_task, running, turns)

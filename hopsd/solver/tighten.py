@@ -91,17 +91,15 @@ def tighten(
     gap: float,
     give_up: float,
     enough: float = inf,
-    cliques: bool = True,
 ) -> TightenResult:
     """Prices that prove a lower bound than ``prices``, and a plan; these prices alone where there
     is nothing to gain.
 
     Stops once a plan, or ``value``, that of one known, is within the ``gap`` or worth ``enough``,
-    or, with the best so far, at ``give_up`` (monotonic seconds). ``cliques``: whether to cut with
-    them.
+    or, with the best so far, at ``give_up`` (monotonic seconds).
     """
     with Tightening(program) as tightener:
-        rounds = tightener.rounds(prices, value, gap, give_up, enough, cliques)
+        rounds = tightener.rounds(prices, value, gap, give_up, enough)
         return _last(rounds, prices)
 
 
@@ -124,7 +122,6 @@ class Tightening:
         gap: float,
         give_up: float,
         enough: float = inf,
-        cliques: bool = True,
     ) -> Iterator[TightenResult]:
         """What was found after each linear program and each dive, as it comes; to be called once.
 
@@ -134,7 +131,7 @@ class Tightening:
         if self._child is None or seconds <= 0:
             return iter(())
         child_deadline = monotonic() + _TOLD_SHARE * seconds
-        self._child.ask((self._program, prices, value, gap, child_deadline, enough, cliques))
+        self._child.ask((self._program, prices, value, gap, child_deadline, enough))
         return _decode_known(self._program, prices, self._child.answers(give_up))
 
     def __enter__(self) -> Self:
@@ -202,16 +199,15 @@ def rounds(
     gap: float,
     give_up: float,
     enough: float = inf,
-    cliques: bool = True,
 ) -> Iterator[TightenResult]:
     """The best prices and choice after each linear program or round, and after each dive; see
     :func:`tighten`.
     """
     columns = program.configurations
     if columns.short_of_more_than_gpus:
-        yield from _rounds_by_steps(program, prices, value, gap, give_up, enough, cliques)
+        yield from _rounds_by_steps(program, prices, value, gap, give_up, enough)
         return
-    relaxation = _Relaxation(program, prices, cliques)
+    relaxation = _Relaxation(program, prices)
     cut_deadline = monotonic() + _CUT_TIME_SHARE * (give_up - monotonic())
     choice = None
 
@@ -245,9 +241,8 @@ def _rounds_by_steps(
     gap: float,
     give_up: float,
     enough: float,
-    cliques: bool,
 ) -> Iterator[TightenResult]:
-    relaxation, choice, dives = _PrimalDual(program, prices, cliques), None, count()
+    relaxation, choice, dives = _PrimalDual(program, prices), None, count()
     before = inf
 
     def met() -> bool:
@@ -294,7 +289,7 @@ class _Class:
 class _Relaxation:
     """The LP with all cuts so far, over some of the columns."""
 
-    def __init__(self, program: Program, prices: Prices, cliques: bool = True) -> None:
+    def __init__(self, program: Program, prices: Prices) -> None:
         self._program, self._rows = program, capacity_rows(program)
         self._parts = parts = ServerParts.from_program(program)
         self._cuts = Cuts.empty(len(parts.weight))
@@ -311,7 +306,7 @@ class _Relaxation:
         # Of every cut: its class, its server and its number in the class.
         self._keys: list[tuple[int, int, int]] = []
         self._price = np.zeros(0)
-        self._finder = CliqueFinder(program) if cliques else None
+        self._finder = CliqueFinder(program)
         self._cliques: list[Clique] = []
         self._simplex = Simplex()
 
@@ -466,7 +461,7 @@ class _Relaxation:
     def _add_cuts(self, give_up: float) -> bool:
         """Add cuts that the LP's solution violates; returns whether there are any."""
         amounts = np.where(self._x >= _IN_CLIQUE, self._x, 0.0)
-        cliques = self._finder.find(self._active, amounts, give_up) if self._finder else []
+        cliques = self._finder.find(self._active, amounts, give_up)
         self._cliques += cliques
         short = self._program.configurations.short_of_more_than_gpus
         return (short and self._cut_knapsacks(give_up)) or bool(cliques)
@@ -563,8 +558,8 @@ class _Relaxation:
 class _PrimalDual(_Relaxation):
     """The relaxation with all cuts so far, solved by steps in place of linear programs."""
 
-    def __init__(self, program: Program, prices: Prices, cliques: bool = True) -> None:
-        super().__init__(program, prices, cliques)
+    def __init__(self, program: Program, prices: Prices) -> None:
+        super().__init__(program, prices)
         self._active = NONE
         # The prices of the last round: of items, and of the rows, cuts and cliques.
         self._last: ItemPrices = prices

@@ -122,11 +122,11 @@ def test_a_choice_worth_enough_ends_the_search() -> None:
     assert calls
 
 
-@pytest.mark.parametrize(("enough", "breadths"), [(1e9, [1, 2, 4]), (inf, [])])
+@pytest.mark.parametrize(("enough", "breadths"), [(1.005, [1, 2]), (1.02, []), (inf, [])])
 def test_passes_go_on_beside_cuts_where_the_plan_is_what_is_missing(
     monkeypatch: pytest.MonkeyPatch, enough: float, breadths: list[int]
 ) -> None:
-    """One after each round, with larger groups once one gains nothing."""
+    """One after each round, with larger groups once one gains nothing; ``enough``: by the value."""
     program = program_of(with_rules(snapshot(0, servers=16, jobs=40), 0))
     prices = find_prices(program, column_groups(program), 1.0, inf)
     choice, passes = greedy_by_weight(program), []
@@ -137,7 +137,8 @@ def test_passes_go_on_beside_cuts_where_the_plan_is_what_is_missing(
 
     monkeypatch.setattr(large, "improve", improve)
     monkeypatch.setattr(Tightening, "rounds", lambda *_: map(TightenResult, [prices] * 5))
-    task = Task(0.0, inf, CheckedSolver(lambda *_: Answer()), enough=enough)
+    needed = enough * program.scaled_objective(choice)
+    task = Task(0.01, inf, CheckedSolver(lambda *_: Answer()), enough=needed)
     parts = column_groups(program)
     large._start_and_cuts(
         lambda *_: TightenResult(prices), None, program, parts, prices, choice, task

@@ -238,15 +238,3 @@ def test_capacity_of_other_rows_counts_too() -> None:
                 fit_together(program_variant, pair)
                 for pair in combinations(clique_columns.tolist(), 2)
             )
-
-
-def test_without_cliques_none_is_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(_program: Program) -> None:
-        raise AssertionError("cliques")
-
-    program = program_of(with_rules(snapshot(0, servers=8, jobs=20), 0))
-    prices = prices_of(program)
-    monkeypatch.setattr(tighten_module, "CliqueFinder", fail)
-    assert list(rounds(program, prices, 0.0, 0.0, inf, inf, False))
-    with pytest.raises(AssertionError):
-        list(rounds(program, prices, 0.0, 0.0, inf))
