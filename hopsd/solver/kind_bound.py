@@ -21,12 +21,12 @@ from hopsd.core.placement.program import Program
 from hopsd.core.placement.rack_sets import can_span
 from hopsd.core.placement.shapes import ramp
 from hopsd.model.arrays import Floats, Ints
-from hopsd.solver.backend.model import Answer, Model
+from hopsd.solver.backend.integer_program import Answer, Model
 from hopsd.solver.bound.knapsack_cuts import ServerParts, are_full, patterns
 from hopsd.solver.bound.unlisted import value_of_sets
 
 # With more choices of kinds for one class, full ones or not, CBC takes seconds.
-_PATTERNS_MAX = 50_000
+_MAX_PATTERNS = 50_000
 
 
 def bound_by_kinds(program: Program, solver: Callable[[Model], Answer]) -> float:
@@ -127,7 +127,7 @@ def _full_patterns(kinds: _Kinds, pool: int, capacity: list[int]) -> Ints | None
     is_held = (kinds.pool == pool) & np.all(kinds.weight <= capacity, axis=1)
     held = np.flatnonzero(is_held & (kinds.weight[:, 0] > 0))
     weight, of_class = kinds.weight[held], np.array(capacity)
-    counts = patterns(weight, of_class, _PATTERNS_MAX)
+    counts = patterns(weight, of_class, _MAX_PATTERNS)
     if counts is None:
         return None
     full = counts[are_full(counts, weight, of_class)]

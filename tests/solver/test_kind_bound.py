@@ -14,7 +14,7 @@ from hopsd.core.placement import rack_sets
 from hopsd.core.placement.program import Program
 from hopsd.solver import kind_bound
 from hopsd.solver.backend import cbc
-from hopsd.solver.backend.model import Answer, Model
+from hopsd.solver.backend.integer_program import Answer, Model
 from hopsd.solver.bound.column_groups import column_groups
 from hopsd.solver.bound.dual_prices import find_prices
 from hopsd.solver.kind_bound import bound_by_kinds
@@ -47,7 +47,7 @@ def test_no_plan_with_any_set_of_servers_is_worth_more(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     best = best_value(small(seed))
-    monkeypatch.setattr(rack_sets, "SETS_MAX", 0)
+    monkeypatch.setattr(rack_sets, "MAX_SETS", 0)
     assert bound_by_kinds(small(seed), solve) >= best * (1 - 1e-6)
 
 
@@ -66,7 +66,7 @@ def test_sets_on_fewer_leaves_than_hold_them_are_no_option() -> None:
 
 
 def test_with_too_many_patterns_there_is_no_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kind_bound, "_PATTERNS_MAX", 3)
+    monkeypatch.setattr(kind_bound, "_MAX_PATTERNS", 3)
     assert bound_by_kinds(small(0), solve) == inf
 
 
