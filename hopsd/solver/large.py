@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum, auto
 from functools import partial
-from itertools import chain, count
+from itertools import chain, count, zip_longest
 from math import inf
 from time import monotonic
 
@@ -44,6 +44,8 @@ _LOOKAHEAD_PASSES = 10
 # Proof and search in turn: columns for CBC and groups twice as large each, up to the last of these
 # turns, whose CBC may branch until the time is over.
 _TURNS = 6
+# Passes beside cuts, with groups twice as large each: larger ones take CBC longer than the cuts.
+_TURNS_MEANWHILE = 2
 # The shares of the time left that a dive or a class plan, and cuts with a dive, may take.
 _DIVE, _CUTS = 0.85, 0.8
 # A dive from a plan that lacks so many times the requested gap seldom meets it.
@@ -56,12 +58,16 @@ CBC_TOLERANCE = 2e-6
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """The terms of a solution: relative ``gap``, deadline (monotonic seconds) and ``solver``."""
+    """The terms of a solution: relative ``gap``, deadline (monotonic seconds) and ``solver``.
+
+    A choice worth ``enough`` meets the gap by a bound that is known already.
+    """
 
     gap: float
     give_up: float
     solver: CheckedSolver
     seed: int = 0
+    enough: float = inf
 
     @property
     def late(self) -> bool:
@@ -92,7 +98,7 @@ def solve_large(
         for step in _steps(program, ends, plan, prices, value(choice), task, turns, tightener):
             if _enough(program, choice, bound, task):
                 break
-            step_result = step(program, parts, prices, value(choice), task)
+            step_result = step(program, parts, prices, choice, task)
             tight = min(tight, step_result.prices, key=lambda candidate: candidate.bound)
             choice, bound = _better(program, choice, step_result.choice), min(bound, tight.bound)
     if not _enough(program, choice, bound, task):
@@ -155,8 +161,8 @@ def _by_prices(program: Program, prices: Prices, start: Ints | None, task: Task)
     return greedy_by_prices(program, prices, kept_choice)
 
 
-_Step = Callable[[Program, ColumnGroups, Prices, float, Task], TightenResult]
-"""Looks for prices or a choice that are better than some known, and than a value."""
+_Step = Callable[[Program, ColumnGroups, Prices, Ints, Task], TightenResult]
+"""Looks for prices or a choice that are better than some known."""
 
 
 def _is_warm(program: Program, start: Ints | None) -> bool:
@@ -197,30 +203,50 @@ def _start_and_cuts(
     program: Program,
     parts: ColumnGroups,
     prices: Prices,
-    value: float,
+    choice: Ints,
     task: Task,
 ) -> TightenResult:
     """Both at the same time; only the first rounds of cuts count with which the gap is met, so that
     it does not matter which of them is done first.
     """
-    best = TightenResult(prices)
+    value, due = program.scaled_objective(choice), _share_of(task, _CUTS)
+    best: ItemPrices = prices
     with tightener or Tightening(program) as child:
-        rounds = child.rounds(prices, value, task.gap, _share_of(task, _CUTS))
-        for round_result in chain((start(program, parts, prices, value, task),), rounds):
-            choices = [c for c in (best.choice, round_result.choice) if c is not None]
-            best = TightenResult(
-                min(best.prices, round_result.prices, key=lambda candidate: candidate.bound),
-                max(choices, key=program.scaled_objective, default=None),
-            )
-            if best.choice is not None and _enough(program, best.choice, best.prices.bound, task):
-                break
-    return best
+        rounds = child.rounds(prices, value, task.gap, due, task.enough)
+        first = start(program, parts, prices, choice, task)
+        passes = _meanwhile(program, lambda: choice, prices, replace(task, give_up=due))
+        for result in chain((first,), chain.from_iterable(zip_longest(passes, rounds))):
+            if result is not None:
+                choice = _better(program, choice, result.choice)
+                best = min(best, result.prices, key=lambda candidate: candidate.bound)
+                if _enough(program, choice, best.bound, task):
+                    break
+    return TightenResult(best, choice)
 
 
 def _cuts(
-    program: Program, _: ColumnGroups, prices: Prices, value: float, task: Task
+    program: Program, _: ColumnGroups, prices: Prices, choice: Ints, task: Task
 ) -> TightenResult:
-    return tighten(program, prices, value, task.gap, _share_of(task, _CUTS))
+    value, due = program.scaled_objective(choice), _share_of(task, _CUTS)
+    return tighten(program, prices, value, task.gap, due, task.enough)
+
+
+def _meanwhile(
+    program: Program, current: Callable[[], Ints], prices: Prices, task: Task
+) -> Iterator[TightenResult]:
+    """Passes over the ``current`` choice while a child cuts, with groups twice as large once one
+    gains nothing. None where the choice lacks more than the gap of what is enough: there cuts are
+    what is missing.
+    """
+    value = program.scaled_objective
+    for turn in range(_TURNS_MEANWHILE):
+        effort = Effort(_PART * task.gap, task.give_up, 1 << turn)
+        gain, number = inf, turn * _MAX_PASSES
+        while gain > 0.0 and value(current()) >= (1 - task.gap) * task.enough:
+            choice = current()
+            better = improve(program, choice, prices, (task.seed, number), task.solver, effort)
+            gain, number = value(better) - value(choice), number + 1
+            yield TightenResult(prices, fill_idle(program, better))
 
 
 def _better(program: Program, choice: Ints, candidate: Ints | None) -> Ints:
@@ -266,7 +292,7 @@ def _enough(program: Program, choice: Ints, bound: float, task: Task) -> bool:
 
 def _enough_for(bound: float, task: Task) -> float:
     """The value that meets the gap."""
-    return (1 - task.gap) * (1 - CBC_TOLERANCE) * bound
+    return min(task.enough, (1 - task.gap) * (1 - CBC_TOLERANCE) * bound)
 
 
 def _prove(
@@ -299,7 +325,7 @@ def _start(
     program: Program,
     parts: ColumnGroups,
     prices: Prices,
-    _: float,
+    _: Ints,
     task: Task,
     *,
     warm: bool,

@@ -34,6 +34,7 @@ from hopsd.solver.bound.unlisted import (
     bound_of_items,
     bound_without_prices,
 )
+from hopsd.solver.kind_bound import bound_by_kinds
 from hopsd.solver.search.greedy import greedy_by_prices, greedy_by_weight, repair
 from hopsd.solver.search.leaf_patterns import PackedSet, pack
 from hopsd.solver.solution import Solution
@@ -42,8 +43,9 @@ from hopsd.solver.solve import SEARCH_SHARE, solve, status_of
 Listing = Callable[[Mapping[Hashable, ShapesOfSize]], Program]
 """Builds the program with further sets of servers listed, by the key of their family."""
 
-# The share of the time for the patterns, in each round.
-_PACKING = 0.2
+# The share of the time for the patterns, in each round, and for the bound by kinds; the share of
+# the gap by which that may be above the least.
+_PACKING, _PROOF = 0.2, 0.02
 # The share of the time for rounds; the rest is for a search over groups of servers.
 _ROUNDS = 0.6
 # A round whose plan gains less than this share of what is still missing is the last: a search over
@@ -81,13 +83,18 @@ def solve_with_racks(
     began = monotonic()
     checked_solver = CheckedSolver(solver or backend())
     last = began + _ROUNDS * seconds
-    answer = partial(_answer, checked_solver, _PACKING * seconds, last)
+    # Without a gap: what is missing would be whole jobs, and CBC mostly needs less than 0.1 s.
+    answer = partial(_answer, checked_solver, 0.0, _PACKING * seconds, last)
     rounds = _Rounds(program, listing, gap, answer)
     while not (rounds.number and rounds.enough) and monotonic() < last:
         before = rounds.value
         rounds.go_on(last)
+        if rounds.number == 1 and turns != 0 and not rounds.enough:
+            rounds.prove(partial(_answer, checked_solver, _PROOF * gap, _PACKING * seconds, last))
         if rounds.number > 1 and rounds.value - before <= _GAIN * rounds.missing:
             break
+    if not rounds.enough:
+        rounds.fit_best()
     search = partial(solve, seed=seed, turns=turns, solver=solver)
     give_up = began + SEARCH_SHARE * seconds
     while turns != 0 and not rounds.enough and monotonic() < give_up:
@@ -187,14 +194,30 @@ class _Rounds:
             prices = descend_from(self.program, rows, prices.row, self.value, give_up)
         return prices
 
+    def fit_best(self) -> None:
+        """A plan at the last prices that leaves as few gaps as it can. Not in every round: it takes
+        servers of all leaves, and leaves others fewer sets.
+        """
+        if self._prices is not None:
+            prices = prices_at(self.program, capacity_rows(self.program), self._prices.row)
+            self._plan(greedy_by_prices(self.program, prices, best_fit=True))
+
+    def prove(self, answer: Callable[[Model], Answer]) -> None:
+        """A bound by what servers that are alike hold, where they are short of cores or memory."""
+        if self.program.configurations.short_of_more_than_gpus:
+            self.bound = min(self.bound, bound_by_kinds(self.program, answer))
+
     def search(self, solve: Callable[..., Solution], give_up: float) -> bool:
         """Search among the listed sets from the best plan; whether another search with those listed
         that its prices lack could prove more.
         """
         program, gap = self.program, max(_MIN_GAP * self._gap, 1 - (1 - self._gap) * self.beyond)
-        solution = solve(program, gap, give_up - monotonic(), start=self.choice)
+        seconds = give_up - monotonic()
+        enough = (1 - self._gap) * self.bound
+        complete = all(sets.complete for sets in program.configurations.families)
+        solution = solve(program, gap, seconds, start=self.choice, enough=enough)
         self._plan(solution.choice)
-        if all(sets.complete for sets in program.configurations.families):
+        if complete:
             self.bound = min(self.bound, solution.bound)
             return False
         if solution.prices is None:
@@ -258,9 +281,10 @@ def _renumber(before: Program, after: Program, choice: Ints) -> Ints:
     return np.where(choice < 0, -1, column)
 
 
-def _answer(checked_solver: CheckedSolver, seconds: float, give_up: float, model: Model) -> Answer:
-    """Without a gap: what is missing would be whole jobs, and CBC mostly needs less than 0.1 s."""
-    return checked_solver(model, None, 0.0, min(seconds, give_up - monotonic()), None)
+def _answer(
+    checked_solver: CheckedSolver, gap: float, seconds: float, give_up: float, model: Model
+) -> Answer:
+    return checked_solver(model, None, gap, min(seconds, give_up - monotonic()), None)
 
 
 def _starting_choices(program: Program) -> list[Ints]:

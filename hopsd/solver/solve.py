@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import replace
+from math import inf
 from time import monotonic
 
 import numpy as np
@@ -37,20 +38,31 @@ def solve(
     turns: int | None = None,
     solver: Solve | None = None,
     start: Ints | None = None,
+    enough: float = inf,
 ) -> Solution:
     """The best choice found within ``seconds``, with a proven upper bound on any choice.
 
     Deterministic as long as the time does not run out. Running jobs where they may stay are a warm
     start: most of a round's plan is the previous one's. ``turns``: see :func:`solve_large`, None:
     until the gap is proven or time runs out. ``solver``: by default the configured one. ``start``:
-    another choice to start from.
+    another choice to start from. ``enough``: a choice worth so much (scaled) ends the search as
+    well.
     """
     part, columns = drop_oversized(program)
     if columns is not None:
         if start is not None:
             position = np.minimum(np.searchsorted(columns, start), len(columns) - 1)
             start = np.where((start >= 0) & (columns[position] == start), position, -1)
-        solution = solve(part, gap, seconds, seed=seed, turns=turns, solver=solver, start=start)
+        solution = solve(
+            part,
+            gap,
+            seconds,
+            seed=seed,
+            turns=turns,
+            solver=solver,
+            start=start,
+            enough=enough,
+        )
         is_placed = solution.choice >= 0
         solution.choice[is_placed] = columns[solution.choice[is_placed]]
         prices = None if solution.prices is None else solution.prices.renumber(columns)
@@ -64,7 +76,8 @@ def solve(
         return Solution(exact, program.scaled_objective(exact), PlanStatus.OPTIMAL)
     checked_solver = CheckedSolver(solver or backend())
     task = Task(gap, give_up, checked_solver, seed)
-    whole_task = replace(task, give_up=began + SEARCH_SHARE * _WHOLE_SHARE * seconds)
+    whole_give_up = began + SEARCH_SHARE * _WHOLE_SHARE * seconds
+    whole_task = replace(task, give_up=whole_give_up, enough=enough)
     start = program.configurations.present if start is None else start
     running = start if program.feasible(start) else None
     choice, bound, prices = solve_large(program, whole_task, running, turns)

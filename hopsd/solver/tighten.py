@@ -85,16 +85,22 @@ class TightenResult:
 
 
 def tighten(
-    program: Program, prices: Prices, value: float, gap: float, give_up: float
+    program: Program,
+    prices: Prices,
+    value: float,
+    gap: float,
+    give_up: float,
+    enough: float = inf,
 ) -> TightenResult:
     """Prices that prove a lower bound than ``prices``, and a plan; these prices alone where there
     is nothing to gain.
 
-    Stops once a plan, or ``value``, that of one known, is within the ``gap`` or, with the best so
-    far, at ``give_up`` (monotonic seconds).
+    Stops once a plan, or ``value``, that of one known, is within the ``gap`` or worth ``enough``,
+    or, with the best so far, at ``give_up`` (monotonic seconds).
     """
     with Tightening(program) as tightener:
-        return _last(tightener.rounds(prices, value, gap, give_up), prices)
+        rounds = tightener.rounds(prices, value, gap, give_up, enough)
+        return _last(rounds, prices)
 
 
 class Tightening:
@@ -110,7 +116,12 @@ class Tightening:
         self._child = None if large else child.Child("hopsd.solver.tighten")
 
     def rounds(
-        self, prices: Prices, value: float, gap: float, give_up: float
+        self,
+        prices: Prices,
+        value: float,
+        gap: float,
+        give_up: float,
+        enough: float = inf,
     ) -> Iterator[TightenResult]:
         """What was found after each linear program and each dive, as it comes; to be called once.
 
@@ -120,7 +131,7 @@ class Tightening:
         if self._child is None or seconds <= 0:
             return iter(())
         child_deadline = monotonic() + _TOLD_SHARE * seconds
-        self._child.ask((self._program, prices, value, gap, child_deadline))
+        self._child.ask((self._program, prices, value, gap, child_deadline, enough))
         return _decode_known(self._program, prices, self._child.answers(give_up))
 
     def __enter__(self) -> Self:
@@ -182,21 +193,26 @@ def _last(results: Iterator[TightenResult], prices: Prices) -> TightenResult:
 
 
 def rounds(
-    program: Program, prices: Prices, value: float, gap: float, give_up: float
+    program: Program,
+    prices: Prices,
+    value: float,
+    gap: float,
+    give_up: float,
+    enough: float = inf,
 ) -> Iterator[TightenResult]:
     """The best prices and choice after each linear program or round, and after each dive; see
     :func:`tighten`.
     """
     columns = program.configurations
     if columns.short_of_more_than_gpus:
-        yield from _rounds_by_steps(program, prices, value, gap, give_up)
+        yield from _rounds_by_steps(program, prices, value, gap, give_up, enough)
         return
     relaxation = _Relaxation(program, prices)
     cut_deadline = monotonic() + _CUT_TIME_SHARE * (give_up - monotonic())
     choice = None
 
     def is_met() -> bool:
-        return relaxation.best.bound <= value / (1 - gap)
+        return value >= min(enough, (1 - gap) * relaxation.best.bound)
 
     def dive(rng: np.random.Generator | None = None) -> Iterator[TightenResult]:
         nonlocal choice, value
@@ -219,13 +235,18 @@ def rounds(
 
 
 def _rounds_by_steps(
-    program: Program, prices: Prices, value: float, gap: float, give_up: float
+    program: Program,
+    prices: Prices,
+    value: float,
+    gap: float,
+    give_up: float,
+    enough: float,
 ) -> Iterator[TightenResult]:
     relaxation, choice, dives = _PrimalDual(program, prices), None, count()
     before = inf
 
     def met() -> bool:
-        return relaxation.best.bound <= value / (1 - gap)
+        return value >= min(enough, (1 - gap) * relaxation.best.bound)
 
     def dive() -> Iterator[TightenResult]:
         nonlocal choice, value

@@ -51,7 +51,19 @@ def test_a_third_of_the_jobs_bound_to_racks_are_planned_within_the_gap() -> None
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(("seed", "idle"), [(0, 0.8), (1, 0.8), (0, 1.0), (0, 0.5), (1, 0.5)])
+def test_ten_thousand_gpus_with_many_fragments_are_planned_within_the_gap() -> None:
+    """Jobs that took the first of equal servers left 706 GPUs idle."""
+    snapshot = mixed_snapshot(10_000, 1 / 3, seed=3, idle=0.8)
+    rack_plan = plan(snapshot, PlanSettings(gap=0.01, time_limit_seconds=300.0))
+    assert rack_plan.gap <= 0.01
+    check_racks(snapshot, rack_plan)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("seed", "idle"),
+    [(0, 0.8), (1, 0.8), (0, 1.0), (0, 0.5), (1, 0.5), (2, 1.0), (3, 0.8)],
+)
 def test_limits_cores_and_memory_beside_racks_are_planned_within_the_gap(
     seed: int, idle: float
 ) -> None:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 from math import inf
+from typing import Any
 
 import pytest
 from instances import snapshot, with_rules
 from programs import best_value, program_of, usable
 
 from bench.plan import instances as bench
+from hopsd.core.placement.program import Program
 from hopsd.core.queue.competing import ledger_of
+from hopsd.model.arrays import Ints
 from hopsd.model.plan import PlanSettings
 from hopsd.policies.hops.policy import plan
 from hopsd.solver import large
@@ -97,7 +100,48 @@ def test_of_cuts_beside_a_start_no_round_counts_after_the_gap_is_met(
     monkeypatch.setattr(Tightening, "rounds", lambda *_: map(TightenResult, prices_by_round))
     task = Task(0.01, inf, CheckedSolver(lambda *_: Answer()))
     tightening = large._start_and_cuts(
-        lambda *_: TightenResult(prices, choice), None, program, parts, prices, value, task
+        lambda *_: TightenResult(prices, choice), None, program, parts, prices, choice, task
     )
     assert tightening.prices.bound == prices_by_round[2].bound
     assert tightening.choice is choice
+
+
+def test_a_choice_worth_enough_ends_the_search() -> None:
+    """Whatever its distance to the bound of prices is."""
+    calls = []
+
+    def count(*question: object) -> Answer:
+        calls.append(question)
+        return Answer()
+
+    program = program_of(with_rules(snapshot(0, servers=16, jobs=40), 0))
+    enough = program.scaled_objective(greedy_by_weight(program))
+    solution = solve(program, 0.0, 300.0, solver=count, enough=enough)
+    assert enough <= program.scaled_objective(solution.choice) < solution.bound
+    assert not calls
+    solve(program, 0.0, 5.0, solver=count)
+    assert calls
+
+
+@pytest.mark.parametrize(("enough", "breadths"), [(1.005, [1, 2]), (1.02, []), (inf, [])])
+def test_passes_go_on_beside_cuts_where_the_plan_is_what_is_missing(
+    monkeypatch: pytest.MonkeyPatch, enough: float, breadths: list[int]
+) -> None:
+    """One after each round, with larger groups once one gains nothing; ``enough``: by the value."""
+    program = program_of(with_rules(snapshot(0, servers=16, jobs=40), 0))
+    prices = find_prices(program, column_groups(program), 1.0, inf)
+    choice, passes = greedy_by_weight(program), []
+
+    def improve(_program: Program, choice: Ints, *rest: Any) -> Ints:
+        passes.append(rest[-1].breadth)
+        return choice
+
+    monkeypatch.setattr(large, "improve", improve)
+    monkeypatch.setattr(Tightening, "rounds", lambda *_: map(TightenResult, [prices] * 5))
+    needed = enough * program.scaled_objective(choice)
+    task = Task(0.01, inf, CheckedSolver(lambda *_: Answer()), enough=needed)
+    parts = column_groups(program)
+    large._start_and_cuts(
+        lambda *_: TightenResult(prices), None, program, parts, prices, choice, task
+    )
+    assert passes == breadths

@@ -11,20 +11,31 @@ from hopsd.solver.search.residual_capacity import ResidualCapacity
 
 # Relative to the largest profit: an envelope rounds otherwise than the columns' own figures.
 _ROUNDING = 1e-12
+# Relative to its value: a column is as good as the best if it is worth so little less.
+_EQUAL = 1e-4
 
 
 class FreeColumns:
     """The columns that ``residual`` has room for, by what they are worth: value less ``cost``
     (items,), by default value alone.
 
+    ``best_fit``: of columns that are as good as the best, which without server factors are most of
+    a job's, that which leaves the fewest GPUs on its servers, in place of the first.
+
     Where columns are not written out, no more of a job's segments are looked at than could hold its
     best: what each is worth at most is known.
     """
 
     def __init__(
-        self, program: Program, residual: ResidualCapacity, cost: Floats | None = None
+        self,
+        program: Program,
+        residual: ResidualCapacity,
+        cost: Floats | None = None,
+        *,
+        best_fit: bool = False,
     ) -> None:
         self._program, self._residual, self._cost = program, residual, cost
+        self._best_fit = best_fit
         self._values = segment_values(program)
         if self._values is not None:
             segments = self._values.segments
@@ -32,8 +43,8 @@ class FreeColumns:
             self._first = np.searchsorted(segments.start, program.configurations.start).tolist()
 
     def best(self, job: int, threshold: float = -np.inf) -> tuple[int, float]:
-        """The job's best free column, the first of equal ones, and what it is worth; -1 if none is
-        worth more than ``threshold``.
+        """The job's best free column and what it is worth; -1 if none is worth more than
+        ``threshold``.
         """
         if self._values is not None:
             return self._best_by_segment(self._values, job, threshold)
@@ -69,9 +80,14 @@ class FreeColumns:
         worth = program.value[columns] if cost is None else program.profit(cost, columns)
         free = np.where(fits, worth, -np.inf)
         best = int(np.argmax(free))
-        return (
-            (columns.start + best, float(free[best])) if free[best] > threshold else (-1, threshold)
-        )
+        if free[best] <= threshold:
+            return -1, threshold
+        if self._best_fit:
+            least = free[best] - _EQUAL * program.value[columns.start + best]
+            equal = np.flatnonzero((free >= least) & (free > threshold))
+            shapes = program.configurations.shape[columns.start + equal].astype(np.int64)
+            best = int(equal[np.argmin(self._residual.leftover(shapes))])
+        return columns.start + best, float(free[best])
 
 
 def _segment_maxima(program: Program, values: SegmentValues, cost: Floats | None) -> Floats:

@@ -45,6 +45,15 @@ class ResidualCapacity:
         room: Bools = self._room[self._of_segment[segments]] > 0
         return room
 
+    def leftover(self, items: Ints) -> Ints:
+        """The GPUs that would be left on the servers that each of some items takes part of."""
+        lengths, entry = self._demands.entries(items)
+        row = self._demands.row[entry]
+        rest = self.free[row] - self._demands.amount[entry]
+        rest[row >= len(self._columns.pool)] = 0
+        left: Ints = np.add.reduceat(rest, np.cumsum(lengths) - lengths)
+        return left
+
     def take(self, column: int) -> None:
         """Subtract what a column takes."""
         self._change(column, -1)

@@ -12,14 +12,30 @@ from instances import snapshot, with_rules
 from programs import program_of, usable
 
 from hopsd.core.placement.program import Program
+from hopsd.model.arrays import Ints
+from hopsd.model.ids import GpuType, JobId, NodeName, UserName
+from hopsd.model.job import Job, Node, ThroughputTable
+from hopsd.model.plan import RoundInfo, Snapshot
 from hopsd.solver.bound.column_groups import column_groups
 from hopsd.solver.bound.dual_prices import find_prices
+from hopsd.solver.bound.reduced_cost import prices_of_items
 from hopsd.solver.search.greedy import fill_idle, greedy_by_prices, greedy_by_weight, repair
 from hopsd.solver.search.residual_capacity import ResidualCapacity
 
 
 def program_under_rules(seed: int, jobs: int = 20) -> Program:
     return program_of(with_rules(snapshot(seed, servers=6, jobs=jobs), seed))
+
+
+def leftover_of(program: Program, free_capacity: Ints) -> list[int]:
+    """What is left of the GPUs of every item's servers, one after the other."""
+    demands, servers = program.configurations.demands, len(program.configurations.pool)
+    return [
+        sum(
+            free_capacity[row] - amount for row, amount in demands.amounts_of(item) if row < servers
+        )
+        for item in range(len(demands))
+    ]
 
 
 @settings(max_examples=25)
@@ -41,6 +57,9 @@ def test_what_is_free_is_known_after_every_change(seed: int) -> None:
         free_capacity = program.capacity - program.usage(choice)
         assert np.array_equal(residual.free, free_capacity)
         assert np.array_equal(residual.fits(0, len(columns)), program.fits(free_capacity))
+        items = rng.integers(0, len(columns.demands), 10)
+        leftover = [leftover_of(program, free_capacity)[item] for item in items]
+        assert residual.leftover(items).tolist() == leftover
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -103,3 +122,19 @@ def test_repair_keeps_the_most_valuable_columns(seed: int) -> None:
         swapped_choice = np.where(worth >= program.value[random_choice[job]], repaired_choice, -1)
         swapped_choice[job] = random_choice[job]
         assert not program.feasible(swapped_choice)
+
+
+def test_of_servers_that_are_alike_the_one_that_fits_best_is_taken() -> None:
+    """The first one would leave half of two servers idle, and the last job out."""
+    nodes = tuple(
+        Node(NodeName(f"n{index}"), GpuType("a"), 4, idle) for index, idle in enumerate((4, 2, 4))
+    )
+    table = ThroughputTable({1: 1.0, 4: 1.0}, {})
+    jobs = tuple(
+        Job(JobId(str(index)), UserName("u"), 0.0, 0.0, (gpus,), {GpuType("a"): table})
+        for index, gpus in enumerate((2, 4, 4))
+    )
+    program = program_of(Snapshot(1e5, RoundInfo(first=True, seconds=1800.0), nodes, jobs))
+    free = prices_of_items(program, np.zeros(len(program.configurations.demands)), 0.0)
+    assert (greedy_by_prices(program, free) < 0).any()
+    assert (greedy_by_prices(program, free, best_fit=True) >= 0).all()

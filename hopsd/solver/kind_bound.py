@@ -1,0 +1,183 @@
+"""A bound where servers are alike and short of cores or memory: patterns of what they hold.
+
+A *kind* is what a job takes of one server: GPUs, cores, memory. Servers of one type that have
+equally much form a class; a pattern is a choice of whole kinds that one of them holds. Columns of a
+job that take the same kinds, on whichever servers, are one *option*. An integer program chooses
+options and, for each class, how many servers have which pattern, so that these hold what the
+options take: Gilmore and Gomory's cutting stock (Operations Research 9, 1961) with several
+resources. Every plan is one of its solutions. On 600 GPUs in servers of 4, CBC comes within 0.1 %
+of its optimum in 0.1 to 0.4 CPU s; linear programs with cuts prove up to 1 % less in 20.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import inf
+
+import numpy as np
+
+from hopsd.core.placement.program import Program
+from hopsd.core.placement.rack_sets import can_span
+from hopsd.core.placement.shapes import ramp
+from hopsd.model.arrays import Floats, Ints
+from hopsd.solver.backend.integer_program import Answer, Model
+from hopsd.solver.bound.knapsack_cuts import ServerParts, are_full, patterns
+from hopsd.solver.bound.unlisted import value_of_sets
+
+# With more choices of kinds for one class, full ones or not, CBC takes seconds.
+_MAX_PATTERNS = 50_000
+
+
+def bound_by_kinds(program: Program, solver: Callable[[Model], Answer]) -> float:
+    """An upper bound on every plan, also with sets of servers that are not listed.
+
+    ``inf`` where a class has too many patterns, such sets could take other kinds than the listed
+    ones, or columns are not written out.
+    """
+    if program.configurations.segments is not None or not len(program.value):
+        return inf
+    kinds = _Kinds.from_program(program)
+    options = _Options.from_program(program, kinds)
+    if options is None:
+        return inf
+    classes, size = np.unique(
+        np.column_stack([program.configurations.pool, kinds.capacity]), axis=0, return_counts=True
+    )
+    of_classes = []
+    for pool, *capacity in classes.tolist():
+        of_class = _full_patterns(kinds, pool, capacity)
+        if of_class is None:
+            return inf
+        of_classes.append(of_class)
+    model, unit = _model(program, kinds, options, of_classes, size)
+    return solver(model).bound * unit
+
+
+@dataclass(frozen=True, slots=True)
+class _Kinds:
+    """What a program's items take of single servers.
+
+    ``pool`` (kinds,), ``weight`` (kinds, resources); ``capacity`` (servers, resources). The kinds
+    of item ``i``, each as often as it is taken, are ``together[of_item[i]]`` after some -1.
+    """
+
+    pool: Ints
+    weight: Ints
+    capacity: Ints
+    of_item: Ints
+    together: Ints
+
+    @classmethod
+    def from_program(cls, program: Program) -> _Kinds:
+        parts, columns = ServerParts.from_program(program), program.configurations
+        keys = np.stack([columns.pool[parts.server], parts.kind])
+        (pool, number), kind = np.unique(keys, axis=1, return_inverse=True)
+        item, kind = parts.item, kind.ravel()[parts.part]
+        kind = kind[np.lexsort((kind, item))]
+        lengths = np.bincount(item, minlength=len(columns.demands))
+        table = np.full((len(lengths), int(lengths.max())), -1, dtype=np.int64)
+        table[item, table.shape[1] - lengths[item] + ramp(lengths)] = kind
+        of_item = np.zeros(len(table), dtype=np.int64)
+        for column in table.T:  # By rows at once, which are wide, sorting takes ten times as long.
+            of_item = np.unique(of_item * (len(pool) + 1) + column, return_inverse=True)[1].ravel()
+        together = table[np.unique(of_item, return_index=True)[1]]
+        return cls(pool, parts.weight[number], parts.capacity, of_item, together)
+
+
+@dataclass(frozen=True, slots=True)
+class _Options:
+    """The ``job`` of every option, its kinds ``together``, its ``value`` at most and a ``column``
+    of it, (options,) each.
+    """
+
+    job: Ints
+    together: Ints
+    value: Floats
+    column: Ints
+
+    @classmethod
+    def from_program(cls, program: Program, kinds: _Kinds) -> _Options | None:
+        """The options of all columns; None if sets that are not listed could be others."""
+        columns = program.configurations
+        numbers = np.arange(len(columns))
+        job = columns.jobs_of(numbers)
+        key = job * len(kinds.together) + kinds.of_item[columns.shape[numbers]]
+        best = np.lexsort((-program.value, key))
+        keys, first = np.unique(key[best], return_index=True)
+        column = best[first]
+        job, together = np.divmod(keys, len(kinds.together))
+        options = cls(job, together, program.value[column], column)
+        for sets in columns.families:
+            if sets.complete:
+                continue
+            whole = kinds.together[kinds.of_item[sets.whole]]
+            if sets.parts is not None or np.any(whole != whole[0]):
+                return None
+            key = kinds.of_item[columns.shape[sets.columns(0)]] + sets.jobs * len(kinds.together)
+            positions = np.searchsorted(keys, key)
+            spans = can_span(sets.rule, sets.count, sets.able, sets.leaves).any(axis=0)
+            for number in np.flatnonzero(spans).tolist():
+                np.maximum.at(options.value, positions, value_of_sets(program, sets, number))
+        return options
+
+
+def _full_patterns(kinds: _Kinds, pool: int, capacity: list[int]) -> Ints | None:
+    """The patterns of one class that hold no more, (patterns, kinds); None: too many."""
+    is_held = (kinds.pool == pool) & np.all(kinds.weight <= capacity, axis=1)
+    held = np.flatnonzero(is_held & (kinds.weight[:, 0] > 0))
+    weight, of_class = kinds.weight[held], np.array(capacity)
+    counts = patterns(weight, of_class, _MAX_PATTERNS)
+    if counts is None:
+        return None
+    full = counts[are_full(counts, weight, of_class)]
+    of_kinds = np.zeros((len(full), len(kinds.pool)), dtype=np.int64)
+    of_kinds[:, held] = full
+    return of_kinds
+
+
+def _model(
+    program: Program, kinds: _Kinds, options: _Options, of_classes: list[Ints], size: Ints
+) -> tuple[Model, float]:
+    """The integer program and the unit of its objective. Columns: options, then patterns. Rows:
+    jobs, kinds, classes of ``size`` (classes,) servers each, limits.
+    """
+    columns, count = program.configurations, len(options.job)
+    limits = np.flatnonzero(columns.server < 0)
+    first_kind = columns.jobs
+    first_class = first_kind + len(kinds.pool)
+    first_limit = first_class + len(of_classes)
+    taken = kinds.together[options.together]
+    option, place = np.nonzero((taken >= 0) & (kinds.weight[taken, 0] > 0))
+    number = [np.arange(count), option]
+    row = [options.job, first_kind + taken[option, place]]
+    factor = [np.ones(count), np.ones(len(option))]
+    if columns.share is not None:
+        shares = columns.share[options.column].astype(np.int64)
+        lengths, entry = columns.demands.entries(shares)
+        number.append(np.repeat(np.arange(count), lengths))
+        row.append(first_limit + np.searchsorted(limits, columns.demands.row[entry]))
+        factor.append(columns.demands.amount[entry].astype(np.float64))
+    counts = np.concatenate(of_classes)
+    class_of = np.repeat(np.arange(len(of_classes)), [len(of_class) for of_class in of_classes])
+    pattern, kind = np.nonzero(counts)
+    number += [count + pattern, count + np.arange(len(counts))]
+    row += [first_kind + kind, first_class + class_of]
+    factor += [-counts[pattern, kind].astype(np.float64), np.ones(len(counts))]
+    rows = first_limit + len(limits)
+    entries = np.concatenate(number) * rows + np.concatenate(row)
+    entries, same = np.unique(entries, return_inverse=True)
+    factors = np.bincount(same.ravel(), np.concatenate(factor)).astype(np.float64)
+    entries, factors = entries[factors != 0.0], factors[factors != 0.0]
+    unit = float(options.value.max())
+    model = Model(
+        np.concatenate([options.value / unit, np.zeros(len(counts))]),
+        np.searchsorted(entries, rows * np.arange(count + len(counts) + 1)),
+        entries % rows,
+        factors,
+        np.concatenate(
+            [np.ones(columns.jobs), np.zeros(len(kinds.pool)), size, program.capacity[limits]]
+        ),
+        np.concatenate([np.ones(count), size[class_of]]),
+    )
+    return model, unit
