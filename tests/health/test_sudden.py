@@ -173,7 +173,7 @@ def test_the_end_of_a_run_leaves_what_it_showed_for_a_while() -> None:
 def test_a_short_run_that_varies_little_by_chance_is_as_noisy_as_others() -> None:
     """hopsd keeps 32 records of a run."""
     quiet = [
-        replace(r, seconds_per_iteration=1.0 + 0.004 * (i % 2) + 0.035 * (r.at > NOW - 300.0))
+        replace(r, seconds_per_iteration=1.0 + 0.004 * (i % 2) + 0.035 * (r.at > NOW - 600.0))
         for i, r in enumerate(run(0, begin=NOW - 1800.0))
     ]
     assert changes_by_node(quiet, steady_runs()) == {}
