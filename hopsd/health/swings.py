@@ -162,18 +162,15 @@ def _changes(
     """What windows of each of ``series`` differ by from those before them: the series, the
     difference, the variance that noise gives it, and when the later one begins; columns.
     """
-    window = np.floor(units.middle / width).astype(np.int64)
+    window = np.floor(units.middle / width)
     number = group(window, series)
     count = int(number.max(initial=-1)) + 1
     weight = 1.0 / units.variance
     mean = group_means(values, weight, number, count)
     variance = 1.0 / np.bincount(number, weight, count)
-    time, of = np.zeros(count, np.int64), np.zeros(count, np.int64)
+    time, of = np.zeros(count), np.zeros(count, np.int64)
     time[number], of[number] = window, series
     next_to = np.flatnonzero((of[1:] == of[:-1]) & (time[1:] == time[:-1] + 1))
-    return (
-        of[next_to],
-        mean[next_to + 1] - mean[next_to],
-        variance[next_to] + variance[next_to + 1],
-        width * time[next_to + 1],
-    )
+    change: Floats = mean[next_to + 1] - mean[next_to]
+    begin: Floats = width * time[next_to + 1]
+    return of[next_to], change, variance[next_to] + variance[next_to + 1], begin
