@@ -36,7 +36,7 @@ from hopsd.health.onsets import onsets
 from hopsd.health.records import HealthRecords, SharedNode, SlowNode
 from hopsd.health.robust import Floats, Ints, group
 from hopsd.health.shared import find_shared
-from hopsd.health.sudden import REACH_SECONDS, WINDOWS, RunSeries, find_changes
+from hopsd.health.sudden import REACH_SECONDS, RunSeries, find_changes
 from hopsd.health.swings import Swings, find_swings, lasting
 from hopsd.model.ids import NodeName
 
@@ -73,6 +73,9 @@ what it is, for no fault of their nodes."""
 
 MIN_KNOWN = 0.01
 """Jobs on several nodes measure one that is slower by more than this, once that is certain."""
+
+SETTLED_SECONDS = 450.0
+"""What changed in the middle of a run may be a pause that fills a block of five minutes."""
 
 PASSES = 5
 
@@ -166,7 +169,7 @@ class Course:
         while last and _was_slow(self.estimate(node, last - 1)):
             last -= 1
         begin = self.begins[node][last]
-        if estimate.has_controls and begin is not None and now - begin < WINDOWS[0]:
+        if estimate.has_controls and begin is not None and now - begin < SETTLED_SECONDS:
             return None
         return estimate, begin
 

@@ -62,7 +62,7 @@ SINGLE, SHARE = 2.0, 0.5
 """Where several jobs share a node, each has slowed down by so many standard errors, and by this
 share of what all have."""
 
-MOSTLY = 0.6
+MOSTLY = 0.5
 """More than this part of a window's records are slower: a program may pause for half of it."""
 
 ENDED_SECONDS = 6 * 3600.0
