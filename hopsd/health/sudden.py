@@ -286,7 +286,7 @@ class RunSeries:
         heads = self._head[series]
         cells, kinds = self._columns.cell[heads], self._columns.kind[heads]
         return any(
-            swings.usual(cell, kind, node, HABIT * slowness, since)
+            swings.usual(cell, kind, node, slowness, since)
             for cell, kind, node in zip(
                 cells.tolist(), kinds.tolist(), self._node[series].tolist(), strict=True
             )

@@ -46,8 +46,12 @@ USUAL, MIN_NODES = 0.002, 2
 """A change in the middle of a run is usual if more than this part of runs change as much, on so
 many nodes or more."""
 
-MIN_RUNS = 5
-"""Programs do so in each run or in none: so many runs of a workload speak for it alone."""
+AS_LARGE = 0.8
+"""Changes of at least this share are as large."""
+
+MIN_RUNS, MIN_STEADY = 5, 2
+"""Programs do so in each run or in none: so many runs of a workload speak for it alone, or fewer if
+none of them changed."""
 
 SAME_SECONDS = 1800.0
 """What changes on other nodes within such a time has one cause with them, and is no habit."""
@@ -75,13 +79,14 @@ class Swings:
         fault of a ``node``: on other nodes, at other times than ``time``.
         """
         other = (self.kind == kind) & (self.node != node)
-        seen = (np.abs(self.size) >= size) & (np.abs(self.time - time) > SAME_SECONDS)
+        seen = (np.abs(self.size) >= AS_LARGE * size) & (np.abs(self.time - time) > SAME_SECONDS)
         changed = np.zeros(len(self.cell), bool)
         changed[self.run[seen]] = True
         changed &= other
         able = other & (changed | (self.error * CLEAR < size))
         own = able & (self.cell == cell)
-        runs = own if own.sum() >= MIN_RUNS else able
+        enough = MIN_RUNS if (changed & own).any() else MIN_STEADY
+        runs = own if own.sum() >= enough else able
         nodes = len(np.unique(self.node[changed & runs]))
         return bool(nodes >= MIN_NODES and (changed & runs).sum() > USUAL * runs.sum())
 
