@@ -49,9 +49,8 @@ many nodes or more."""
 AS_LARGE = 0.8
 """Changes of at least this share are as large."""
 
-MIN_RUNS, MIN_STEADY = 5, 2
-"""Programs do so in each run or in none: so many runs of a workload speak for it alone, or fewer if
-none of them changed."""
+MIN_RUNS = 5
+"""Programs do so in each run or in none: so many runs of a workload speak for it alone."""
 
 SAME_SECONDS = 1800.0
 """What changes on other nodes within such a time has one cause with them, and is no habit."""
@@ -85,8 +84,7 @@ class Swings:
         changed &= other
         able = other & (changed | (self.error * CLEAR < size))
         own = able & (self.cell == cell)
-        enough = MIN_RUNS if (changed & own).any() else MIN_STEADY
-        runs = own if own.sum() >= enough else able
+        runs = own if own.sum() >= MIN_RUNS else able
         nodes = len(np.unique(self.node[changed & runs]))
         return bool(nodes >= MIN_NODES and (changed & runs).sum() > USUAL * runs.sum())
 
