@@ -79,7 +79,7 @@ SETTLED_SECONDS = 450.0
 
 PASSES = 5
 
-MOST_CHANGES = 200
+MAX_CHANGES = 200
 """On a small site; on a large one, one for each node on average. Time takes the cube of their
 number, and a workload that alternates has thousands: the oldest are left in the mean."""
 
@@ -224,7 +224,7 @@ def fit_course(reported: Units, types: Ints) -> Course:
             for node, time in slow_since.items():
                 changes = {begin for begin in begins[node] if begin is not None}
                 begins[node] = [None, *sorted({*changes, time})]
-            begins = _newest(begins, max(nodes, MOST_CHANGES))
+            begins = _newest(begins, max(nodes, MAX_CHANGES))
         errors = hstack(
             [
                 _errors(units, hourly_variance, types_compared),

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from bench.health.site import DAY, SiteSettings, Slowdown, Stored, simulate
 from hopsd.health.measurements import read_past
 from hopsd.health.records import HealthNode, HealthRecords, RankTime, SlowNode, SpeedRecord, Stay
-from hopsd.health.slow import MOST_CHANGES, _newest, find_slow
+from hopsd.health.slow import MAX_CHANGES, _newest, find_slow
 from hopsd.model.ids import GpuType, JobId, NodeName, WorkloadName
 
 SITE = SiteSettings(nodes=12, types=1, days=2.0, workloads=5, interval=240.0)
@@ -259,9 +259,9 @@ def test_programs_that_alternate_all_day_name_no_server(swing: float, seconds: f
 def test_of_many_changes_the_oldest_are_left_out() -> None:
     """Each is one more unknown, and time takes the cube of their number."""
     begins = [[None, *np.arange(node, 300.0, 24.0).tolist()] for node in range(24)]
-    newest = _newest(begins, MOST_CHANGES)
+    newest = _newest(begins, MAX_CHANGES)
     changes = [time for times in newest for time in times if time is not None]
-    assert sorted(changes) == np.arange(300.0 - MOST_CHANGES, 300.0).tolist()
+    assert sorted(changes) == np.arange(300.0 - MAX_CHANGES, 300.0).tolist()
     assert all(times[0] is None for times in newest)
 
 
