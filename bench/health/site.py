@@ -47,7 +47,8 @@ class SiteSettings:
     runs that take several servers, or a part of one; ``busy``: what a busy neighbour costs.
     ``tails``: degrees of freedom of Student's t, by which runs differ, infinite: they are normal.
     ``common_servers``: servers, by index, that begin runs of one new workload at once when all are
-    free after ``together_at``.
+    free after ``together_at``. ``swing``: by how much each run's speed alternates, every
+    ``swing_seconds``, out of phase with others.
     """
 
     nodes: int = 40
@@ -70,6 +71,8 @@ class SiteSettings:
     new_each: float = 30.0
     common_servers: tuple[int, ...] = ()
     together_at: float = 0.0
+    swing: float = 0.0
+    swing_seconds: float = 3600.0
     slow: tuple[Slowdown, ...] = field(default=())
 
 
@@ -208,6 +211,9 @@ class _Site:
         value += s.heat * np.sin(2.0 * np.pi * at / DAY)
         amplitude, phase = self.drifts[workload % len(self.drifts)]
         value += amplitude * np.sin(2.0 * np.pi * at / (30.0 * DAY) + 100.0 * phase)
+        if s.swing:
+            swings = at / s.swing_seconds + random.uniform(0.0, 2.0)
+            value += s.swing * (np.floor(swings) % 2.0)
         for begin, end in neighbour_spans:
             value += s.busy * ((at > begin) & (at < end))
         losses = np.array([self._loss(n, at) for n in nodes])

@@ -78,7 +78,7 @@ def _judge(
         return
     course = fit_course(units, node_types(nodes))
     for number, (node, gpu) in enumerate(gpus):
-        verdict = course.judge(number)
+        verdict = course.judge(number, records.now)
         if verdict is None:
             continue
         estimate, begin = verdict

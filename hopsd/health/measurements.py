@@ -68,9 +68,6 @@ MEDIAN_FREEDOM = 2.0 / 3.0
 MIN_NOISE, UNKNOWN_NOISE = 1e-4, 0.01
 """Standard deviations of a record: the least, and that where no block has three."""
 
-FAR_BLOCKS, FAR_SECONDS = 4, 1800.0
-"""Blocks of a run so far apart have forgotten each other, and not yet met another hour."""
-
 LEVELS = ((86_400.0, 300.0), (14 * 86_400.0, 1800.0), (np.inf, 7200.0))
 """Width of blocks by how long ago they are, both in seconds."""
 
@@ -474,30 +471,19 @@ def _noise(deviations: Floats, size: Ints, workload: Ints) -> tuple[Floats, Floa
 
 
 def _with_wander(units: Units) -> Units:
-    """Add to each variance what successive blocks of a run differ by beyond their noise, and for
-    how long a run deviates the same way.
-
-    If blocks further apart differ more, neighbours are alike, and a mean of many is less certain
-    than theirs: as of an autoregressive process of order one, whose autocorrelation that shows.
-    """
-    order = np.lexsort((units.middle, units.target, units.cell, units.run))
-    near, near_pairs = _difference(units, order, 1, np.inf)
-    far, far_pairs = _difference(units, order, FAR_BLOCKS, FAR_SECONDS)
+    """Add to each variance what successive blocks of a run differ by beyond their noise."""
+    near, pairs = differences(units, 1, np.inf)
     # Noise that no block shows is what successive blocks differ by.
-    units.freedom[:] = np.where(units.freedom > 0.0, units.freedom, max(near_pairs, 1))
-    ratio = 1.0
-    if far_pairs:
-        noise = float(np.median(units.variance))
-        chance = 2.0 * np.sqrt(2.0 / near_pairs + 2.0 / far_pairs)
-        ratio = max(1.0, (noise + far) / (noise + near) * float(np.exp(-chance)))
-    units.variance[:] = (units.variance + near) * ratio * (2.0 * ratio - 1.0)
+    units.freedom[:] = np.where(units.freedom > 0.0, units.freedom, max(pairs, 1))
+    units.variance[:] += near
     return units
 
 
-def _difference(units: Units, order: Ints, lag: int, seconds: float) -> tuple[float, int]:
-    """By what variance blocks of a run differ that follow each other in ``order`` after ``lag``, at
-    most so many ``seconds``, beyond their noise; and how many such pairs there are.
+def differences(units: Units, lag: int, seconds: float) -> tuple[float, int]:
+    """By what variance blocks of a run differ of which one is the ``lag``-th after the other, at
+    most so many ``seconds`` later, beyond their noise; and how many such pairs there are.
     """
+    order = np.lexsort((units.middle, units.target, units.cell, units.run))
     first, second = order[:-lag], order[lag:]
     successive = (units.run[first] == units.run[second]) & (units.cell[first] == units.cell[second])
     successive &= units.target[first] == units.target[second]

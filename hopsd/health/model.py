@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import cho_factor, cho_solve
+from scipy.linalg.lapack import dpotrf, dpotri
 from scipy.sparse import csr_array, diags_array
 
 from hopsd.health.measurements import ALONE, KINDS, Units
@@ -528,9 +529,15 @@ def _solve(
     normal = np.diag(assumed_precision) + (design.T @ weighted_design).toarray()
     normal -= (cell_design.T @ (diags_array(1.0 / total) @ cell_design)).toarray()
     mean = np.bincount(cell, weight * value, cells) / total
-    covariance = np.linalg.inv(normal)
+    covariance = _inverse(normal)
     solution = covariance @ (weighted_design.T @ (value - mean[cell]))
     return solution, covariance, mean - (cell_design @ solution) / total
+
+
+def _inverse(matrix: Floats) -> Floats:
+    """Of a positive definite ``matrix`` (n, n), in a third of the operations of others."""
+    half: Floats = dpotri(dpotrf(matrix, lower=1)[0], lower=1)[0]
+    return np.tril(half) + np.tril(half, -1).T
 
 
 def _within_epochs(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy.sparse import csr_array, hstack
@@ -37,6 +37,7 @@ from hopsd.health.records import HealthRecords, SharedNode, SlowNode
 from hopsd.health.robust import Floats, Ints, group
 from hopsd.health.shared import find_shared
 from hopsd.health.sudden import REACH_SECONDS, RunSeries, find_changes
+from hopsd.health.swings import Swings, find_swings, lasting
 from hopsd.model.ids import NodeName
 
 MARGIN = 0.003
@@ -73,6 +74,9 @@ what it is, for no fault of their nodes."""
 MIN_KNOWN = 0.01
 """Jobs on several nodes measure one that is slower by more than this, once that is certain."""
 
+SETTLED_SECONDS = 450.0
+"""What changed in the middle of a run may be a pause that fills a block of five minutes."""
+
 PASSES = 5
 
 MAX_CHANGES = 200
@@ -101,10 +105,10 @@ def judge_nodes(
         return (), ()
     course = fit_course(units, types)
     series = RunSeries(columns, types, records.now - REACH_SECONDS)
-    changes = find_changes(series, records.now)
+    changes = find_changes(series, records.now, course.swings)
     slow_nodes = []
     for node, details in enumerate(records.nodes):
-        verdict = course.judge(node)
+        verdict = course.judge(node, records.now)
         if verdict is not None:
             estimate, begin = verdict
             slow_nodes.append(slow_node(details.name, estimate.slowness, estimate.error, begin))
@@ -113,7 +117,7 @@ def judge_nodes(
     slow = tuple(sorted(slow_nodes, key=lambda slow: (slow.factor, slow.node)))
     slow_names = {entry.node for entry in slow}
     shared_nodes = find_shared(
-        records.nodes, units, course.values, course.fit, course.last, records.now
+        records.nodes, course.units, course.values, course.fit, course.last, records.now
     )
     return slow, tuple(
         sorted((entry for entry in shared_nodes if entry.node not in slow_names), key=_by_factor)
@@ -134,14 +138,17 @@ def slow_node(node: NodeName, slowness: float, error: float, since: float | None
 
 @dataclass(slots=True)
 class Course:
-    """The fit, and of each node the epochs with when they began (None: the first). ``values``: of
-    units, without what nodes have in common.
+    """The fit, and of each node the epochs with when they began (None: the first). ``units``: as
+    uncertain as their runs' ``swings`` make them; ``values``: of them, without what nodes have in
+    common.
     """
 
     fit: Fit
+    units: Units
     values: Floats
     begins: list[list[float | None]]
     first_epoch: Ints
+    swings: Swings
 
     @property
     def last(self) -> Floats:
@@ -153,20 +160,23 @@ class Course:
         first, count = int(self.first_epoch[node]), last % len(self.begins[node]) + 1
         return self.fit.judge(range(first, first + count))
 
-    def judge(self, node: int) -> tuple[Estimate, float | None] | None:
-        """The node's slowness and since when, if it is slow for sure."""
+    def judge(self, node: int, now: float) -> tuple[Estimate, float | None] | None:
+        """The node's slowness and since when, if it is slow for sure at ``now``."""
         last = len(self.begins[node]) - 1
         estimate = self.estimate(node)
         if estimate is None or not _sure(estimate, self.fit):
             return None
         while last and _was_slow(self.estimate(node, last - 1)):
             last -= 1
-        return estimate, self.begins[node][last]
+        begin = self.begins[node][last]
+        if estimate.has_controls and begin is not None and now - begin < SETTLED_SECONDS:
+            return None
+        return estimate, begin
 
 
-def fit_course(units: Units, types: Ints) -> Course:
+def fit_course(reported: Units, types: Ints) -> Course:
     """Fit levels, common courses and epochs in turn: each is clearer once the others are known."""
-    nodes = len(types)
+    nodes, units = len(types), replace(reported, variance=reported.variance * lasting(reported))
     level = initial_cells(units)
     run_variance = np.full(KINDS, (2.0 * USUAL_RUN_DEVIATION) ** 2)
     spread = MAX_SPREAD**2
@@ -203,9 +213,11 @@ def fit_course(units: Units, types: Ints) -> Course:
             units, telling, rest, run_variance, cells_compared, DAY
         )
         course = hourly + daily
+        swings = find_swings(reported, reported.value - course)
+        units = replace(reported, variance=reported.variance * swings.factor)
         if number:
             residuals = units.value - course - level[units.cell]
-            begins = _changes(units, rows, residuals, run_variance, nodes)
+            begins = _changes(units, rows, residuals, run_variance, nodes, swings)
         values = units.value - course
         if number:
             slow_since = onsets(units, rows, values, slowness[epoch], run_variance, spread, nodes)
@@ -226,7 +238,7 @@ def fit_course(units: Units, types: Ints) -> Course:
     while (clear := _without_least_clear(begins, first_epoch, result)) != begins:
         begins = clear
         first_epoch, result = _fit_epochs(units, rows, values, errors, begins)
-    return Course(result, values, begins, first_epoch)
+    return Course(result, units, values, begins, first_epoch, swings)
 
 
 def _newest(begins: list[list[float | None]], most: int) -> list[list[float | None]]:
@@ -307,7 +319,12 @@ def _epoch_of(units: Units, rows: Rows, begins: list[list[float | None]], first:
 
 
 def _changes(
-    units: Units, rows: Rows, residuals: Floats, run_variance: Floats, nodes: int
+    units: Units,
+    rows: Rows,
+    residuals: Floats,
+    run_variance: Floats,
+    nodes: int,
+    swings: Swings,
 ) -> list[list[float | None]]:
     """When each node's epochs began."""
     order = np.lexsort((units.time[rows.unit], rows.node))
@@ -320,8 +337,48 @@ def _changes(
         between_runs = run_variance[units.kind[unit]]
         job = group(units.run[unit], units.cell[unit])
         splits = change_points(residuals[unit], variance, job, between_runs)
+        splits = _without_usual(node, splits, residuals[unit], 1.0 / variance, unit, units, swings)
         begins.append([None, *sorted({float(units.time[unit[i]]) for i in splits})])
     return begins
+
+
+def _without_usual(
+    node: int,
+    splits: list[int],
+    residuals: Floats,
+    weights: Floats,
+    unit: Ints,
+    units: Units,
+    swings: Swings,
+) -> list[int]:
+    """Without changes in the middle of runs that change as much by themselves.
+
+    ``residuals``, ``weights``: of a ``node``'s rows, in order of time; ``unit``: theirs.
+    """
+    remaining = []
+    run = group(units.run[unit], units.cell[unit])
+    for start, split, end in zip([0, *splits], splits, [*splits[1:], len(unit)], strict=False):
+        both = np.intersect1d(run[start:split], run[split:end])
+        sizes = [
+            _mean_of(residuals, weights, run, number, split, end)
+            - _mean_of(residuals, weights, run, number, start, split)
+            for number in both.tolist()
+        ]
+        heads = [unit[start + int(np.argmax(run[start:split] == number))] for number in both]
+        time = float(units.time[unit[split]])
+        if not sizes or not all(
+            swings.usual(int(units.cell[head]), int(units.kind[head]), node, abs(size), time)
+            for head, size in zip(heads, sizes, strict=True)
+        ):
+            remaining.append(split)
+    return remaining
+
+
+def _mean_of(
+    values: Floats, weights: Floats, groups: Ints, number: int, start: int, end: int
+) -> float:
+    rows = np.flatnonzero(groups[start:end] == number) + start
+    return float(np.average(values[rows], weights=weights[rows]))
 
 
 def _sure(estimate: Estimate, result: Fit) -> bool:

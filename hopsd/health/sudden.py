@@ -27,9 +27,11 @@ from hopsd.health.robust import (
     group,
     group_medians,
 )
+from hopsd.health.swings import Swings
 
-WINDOWS = (300.0, 600.0, 1200.0, 2400.0, 4800.0)
-"""Seconds of a run that are compared with those before."""
+WINDOWS = (600.0, 1200.0, 2400.0, 4800.0)
+"""Seconds of a run that are compared with those before. Shorter ones show the pauses of programs: a
+training that reads its next file may be 10 % slower for five minutes."""
 
 PAST_SECONDS = 7200.0
 
@@ -40,7 +42,7 @@ MIN_NODES = 3
 """Of a type, on which runs go on: with fewer nobody knows what all have in common."""
 
 ALARM = 5.0
-"""Standard errors at which a change is one. In windows of five minutes to eighty a server has some
+"""Standard errors at which a change is one. In windows of ten minutes to eighty a server has some
 550 independent chances a day; a normal variable passes once in 6,000 days."""
 
 MIN_CHANGE = 0.02
@@ -59,6 +61,9 @@ HIDDEN_SECONDS = 420.0
 SINGLE, SHARE = 2.0, 0.5
 """Where several jobs share a node, each has slowed down by so many standard errors, and by this
 share of what all have."""
+
+MOSTLY = 0.5
+"""More than this part of a window's records are slower: a program may pause for half of it."""
 
 ENDED_SECONDS = 6 * 3600.0
 """What was seen at the end of a run stands for this long unless another run follows."""
@@ -135,13 +140,15 @@ class RunSeries:
     def __len__(self) -> int:
         return len(self._head)
 
-    def changes(self, time: float, now: float, asked: NDArray[np.bool_]) -> list[Change]:
+    def changes(
+        self, time: float, now: float, asked: NDArray[np.bool_], swings: Swings | None = None
+    ) -> list[Change]:
         """The clearest change, of each of the nodes that are ``asked`` about (nodes,), that runs
         show which end at ``time`` or go on, by what is known ``now``.
         """
         clearest: dict[int, tuple[float, Change]] = {}
         for window in WINDOWS if len(self) else ():
-            for deviations, change in self._changes(time, now, window, asked):
+            for deviations, change in self._changes(time, now, window, asked, swings):
                 if change.node not in clearest or deviations > clearest[change.node][0]:
                     clearest[change.node] = deviations, change
         return [change for _, change in clearest.values()]
@@ -158,7 +165,7 @@ class RunSeries:
 
     def ends(self, now: float) -> list[float]:
         """When the runs that are over for a while ended, and ``now``."""
-        recent = self._last[(self._last > now - ENDED_SECONDS) & (self._last < now - WINDOWS[1])]
+        recent = self._last[(self._last > now - ENDED_SECONDS) & (self._last < now - WINDOWS[0])]
         return [*np.unique(recent).tolist(), now]
 
     def _place(self, series: Ints, time: float) -> Ints:
@@ -172,7 +179,12 @@ class RunSeries:
         return float(np.clip(time, low, low + self._span - 1.0))
 
     def _changes(
-        self, time: float, now: float, window: float, asked: NDArray[np.bool_]
+        self,
+        time: float,
+        now: float,
+        window: float,
+        asked: NDArray[np.bool_],
+        swings: Swings | None,
     ) -> Iterator[tuple[float, Change]]:
         there = np.flatnonzero((self._first <= time - window) & (self._last > time - window))
         if not asked[self._node[there]].any():
@@ -188,7 +200,7 @@ class RunSeries:
         change = _mean(self._sums, middle, end) - _mean(self._sums, start, middle)
         whole = _mean(self._whole_sums, middle, end) - _mean(self._whole_sums, start, middle)
         # What went away meanwhile is over.
-        last = np.minimum(self._place(series, time - WINDOWS[1]), end - MIN_RECENT)
+        last = np.minimum(self._place(series, time - WINDOWS[0]), end - MIN_RECENT)
         last = np.maximum(middle, last)
         latest = _mean(self._sums, last, end) - _mean(self._sums, middle, end)
         ranks = self._columns.kind[self._head[series]] == RANKS
@@ -212,6 +224,7 @@ class RunSeries:
             error2 = noise2 + wander
             agree = (changes > SINGLE * np.sqrt(error2)) & (changes > SHARE * slowness)
             agree &= changes + latest[members] > SHARE * slowness
+            agree &= changes + self._mostly(middle, end, members) > SHARE * slowness
             really = ~ranks[members] | (whole[members] > SHARE * slowness)
             if agree.all() and really.all() and self._enough_jobs(series[members]):
                 first = series[members[0]]
@@ -219,8 +232,20 @@ class RunSeries:
                 is_hidden = not self._columns.full[self._head[first]]
                 if is_hidden and since > time - HIDDEN_SECONDS:
                     continue
+                if swings and self._swing(series[members], slowness, since, swings):
+                    continue
                 if not self._is_habit(series[members], since, now, window, slowness):
                     yield deviations, Change(int(self._node[first]), slowness, error, since)
+
+    def _mostly(self, start: Ints, end: Ints, members: Ints) -> Floats:
+        """By how much more than MOSTLY of the rows from ``start`` to ``end`` exceed their mean at
+        least, of each of ``members`` (members,).
+        """
+        bounds = zip(start[members].tolist(), end[members].tolist(), strict=True)
+        least = [
+            np.quantile(self._value[low:high], 1.0 - MOSTLY, method="lower") for low, high in bounds
+        ]
+        return np.array(least) - _mean(self._sums, start, end)[members]
 
     def _nodes_alike(self, series: Ints) -> Ints:
         """How many nodes of the same type all ``series`` are on, of each (n,)."""
@@ -256,6 +281,17 @@ class RunSeries:
         gain = (later - sums[:-1] / counts) * np.sqrt(counts * counts[::-1])
         return float(self._at[start + 1 + int(np.argmax(gain))])
 
+    def _swing(self, series: Ints, slowness: float, since: float, swings: Swings) -> bool:
+        """Whether runs as one of these change by as much at other times."""
+        heads = self._head[series]
+        cells, kinds = self._columns.cell[heads], self._columns.kind[heads]
+        return any(
+            swings.usual(cell, kind, node, slowness, since)
+            for cell, kind, node in zip(
+                cells.tolist(), kinds.tolist(), self._node[series].tolist(), strict=True
+            )
+        )
+
     def _is_habit(
         self, series: Ints, since: float, now: float, window: float, slowness: float
     ) -> bool:
@@ -267,7 +303,7 @@ class RunSeries:
             is_near = (columns.cell == columns.cell[head]) & (
                 columns.target != columns.target[head]
             )
-            is_near &= (np.abs(columns.age - age) < max(window, WINDOWS[2])) & (columns.at <= now)
+            is_near &= (np.abs(columns.age - age) < max(window, WINDOWS[1])) & (columns.at <= now)
             rows = np.flatnonzero(is_near)
             for run in np.unique(columns.job_run[rows]):
                 members = rows[columns.job_run[rows] == run]
@@ -315,13 +351,14 @@ def _clip(values: Floats) -> tuple[Floats, float]:
     return centre + np.clip(values - centre, -CLIP * noise, CLIP * noise), noise
 
 
-def find_changes(series: RunSeries, now: float) -> dict[int, Change]:
-    """By node, what the runs that go on, and those that ended of late, show at ``now``.
+def find_changes(series: RunSeries, now: float, swings: Swings | None = None) -> dict[int, Change]:
+    """By node, what the runs that go on, and those that ended of late, show at ``now``. ``swings``:
+    of all runs; None: they do not change by themselves.
 
     Once a later run has been on the node for :data:`LATER_SECONDS`, an ended one is no evidence.
     """
     changes: dict[int, Change] = {}
     for time in series.ends(now):
         is_newest = series.seconds_after(time, now) < LATER_SECONDS
-        changes |= {change.node: change for change in series.changes(time, now, is_newest)}
+        changes |= {change.node: change for change in series.changes(time, now, is_newest, swings)}
     return changes

@@ -22,6 +22,7 @@ from hopsd.health.model import Rows, common_course
 from hopsd.health.records import HealthNode, HealthRecords, SpeedRecord
 from hopsd.health.robust import moderate
 from hopsd.health.slow import find_slow, fit_course
+from hopsd.health.swings import lasting
 from hopsd.model.ids import GpuType, JobId, NodeName, WorkloadName
 
 NOISE = 0.02
@@ -89,13 +90,13 @@ def test_a_mean_of_autocorrelated_noise_is_as_uncertain_as_it_is() -> None:
             values.append(0.9 * values[-1] + step)
         runs[f"w{number}"] = values
     units = units_of(runs)
+    variance = units.variance * lasting(units)
     means = [float(np.mean(values)) for values in runs.values()]
-    claimed = np.mean([1.0 / (1.0 / units.variance[units.cell == i]).sum() for i in range(12)])
+    claimed = np.mean([1.0 / (1.0 / variance[units.cell == i]).sum() for i in range(12)])
     assert claimed == pytest.approx(np.var(means), rel=0.7)
     independent = units_of({name: normal(180, i) for i, name in enumerate(runs)})
-    assert (1.0 / independent.variance[independent.cell == 0]).sum() == pytest.approx(
-        177.0 / NOISE**2, rel=0.2
-    )
+    variance = independent.variance * lasting(independent)
+    assert (1.0 / variance[independent.cell == 0]).sum() == pytest.approx(177.0 / NOISE**2, rel=0.2)
 
 
 def test_parts_of_an_estimates_variance_add_up_to_it() -> None:

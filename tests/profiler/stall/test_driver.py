@@ -1,9 +1,13 @@
-"""What the GPUs' driver says, by a library that answers as NVML does."""
+"""What the GPUs' driver says, by libraries that answer as NVML does: Python's and a shared one."""
 
 from __future__ import annotations
 
 import ctypes
+import os
+import shutil
+import subprocess
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -79,3 +83,103 @@ def test_what_the_driver_does_not_say_is_unknown(
     use(monkeypatch, library)
     assert driver.visible_and_taken() == (None, None)
     assert driver.visible_and_taken() == (None, None)
+
+
+NVML = r"""
+#include <stdio.h>
+#include <string.h>
+
+typedef struct nvmlDevice_st *nvmlDevice_t;
+typedef enum {
+    NVML_SUCCESS = 0, NVML_ERROR_UNINITIALIZED = 1, NVML_ERROR_INVALID_ARGUMENT = 2,
+    NVML_ERROR_NOT_FOUND = 6, NVML_ERROR_INSUFFICIENT_SIZE = 7, NVML_ERROR_GPU_IS_LOST = 15
+} nvmlReturn_t;
+typedef struct {
+    unsigned int pid;
+    unsigned long long usedGpuMemory;
+    unsigned int gpuInstanceId, computeInstanceId;
+} nvmlProcessInfo_t;
+struct nvmlDevice_st { unsigned int processes; };
+
+/* Far above 4 GiB: a handle that is cut to an int is another. */
+static struct nvmlDevice_st devices[GPUS];
+static int initialized;
+
+nvmlReturn_t nvmlInit_v2(void) {
+    for (int i = 0; i < GPUS; i++) devices[i].processes = i % 3;
+    initialized = 1;
+    return NVML_SUCCESS;
+}
+
+nvmlReturn_t nvmlDeviceGetHandleByUUID(const char *uuid, nvmlDevice_t *device) {
+    if (!initialized) return NVML_ERROR_UNINITIALIZED;
+    if (!uuid || !device) return NVML_ERROR_INVALID_ARGUMENT;
+    for (int i = 0; i < GPUS; i++) {
+        char name[96];
+        snprintf(name, sizeof name, "GPU-%08x-0000-0000-0000-000000000000", i);
+        if (!strcmp(name, uuid)) {
+            *device = &devices[i];
+            return NVML_SUCCESS;
+        }
+    }
+    return NVML_ERROR_NOT_FOUND;
+}
+
+nvmlReturn_t nvmlDeviceGetComputeRunningProcesses_v3(
+    nvmlDevice_t device, unsigned int *count, nvmlProcessInfo_t *processes) {
+    if (!initialized) return NVML_ERROR_UNINITIALIZED;
+    if (LOST) return NVML_ERROR_GPU_IS_LOST;
+    if (device < devices || device >= devices + GPUS || !count || (*count && !processes))
+        return NVML_ERROR_INVALID_ARGUMENT;
+    unsigned int room = *count;
+    *count = device->processes;
+    return room < *count ? NVML_ERROR_INSUFFICIENT_SIZE : NVML_SUCCESS;
+}
+"""
+"""What the driver asks of NVML, by the declarations of NVIDIA's nvml.h of version 12: names, types,
+return codes and when they are returned. On each GPU are as many processes as its number is modulo
+three.
+"""
+
+TORCH = """
+from types import SimpleNamespace
+
+cuda = SimpleNamespace(
+    is_initialized=lambda: True,
+    device_count=lambda: 8,
+    get_device_properties=lambda device: SimpleNamespace(
+        uuid=f"{device:08x}-0000-0000-0000-000000000000"
+    ),
+)
+"""
+ASK = "import torch; from hops_profiler.stall.driver import *; print(visible_and_taken())"
+
+
+@pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C compiler")
+@pytest.mark.parametrize(
+    ("gpus", "is_lost", "answer"),
+    [(8, 0, "(8, 5)"), (8, 1, "(None, None)"), (7, 0, "(None, None)")],
+    ids=["usual", "a GPU is lost", "a GPU is unknown"],
+)
+def test_a_shared_library_of_that_name_is_asked_as_its_header_says(
+    tmp_path: Path, gpus: int, is_lost: int, answer: str
+) -> None:
+    (tmp_path / "torch.py").write_text(TORCH)
+    subprocess.run(
+        [
+            *("cc", "-shared", "-fPIC", "-xc", "-", f"-DGPUS={gpus}", f"-DLOST={is_lost}"),
+            *("-o", tmp_path / "libnvidia-ml.so.1"),
+        ],
+        input=NVML,
+        text=True,
+        check=True,
+    )
+    path = os.pathsep.join([str(tmp_path), *sys.path])
+    result = subprocess.run(
+        [sys.executable, "-c", ASK],
+        env=os.environ | {"LD_LIBRARY_PATH": str(tmp_path), "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert result.stdout.strip() == answer

@@ -1,0 +1,94 @@
+"""What runs change their speed by without any fault of their nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from hopsd.health.measurements import ALONE, join_blocks, read_columns
+from hopsd.health.records import HealthNode, HealthRecords, SpeedRecord
+from hopsd.health.robust import Floats
+from hopsd.health.swings import Swings, find_swings
+from hopsd.model.ids import GpuType, JobId, NodeName, WorkloadName
+
+NODES, MINUTES, NOISE = 12, 600, 0.01
+
+Speed = Callable[[int, Floats], Floats]
+
+
+NEVER = -1e9
+
+
+def swings_of(loss: Speed) -> tuple[Swings, dict[str, int]]:
+    """A report a minute of a run on each node, of two workloads by turns; ``loss``: of a node's
+    run by minute, a logarithm. And the cell of each workload.
+    """
+    random = np.random.default_rng(1)
+    nodes = tuple(HealthNode(NodeName(f"n{i}"), GpuType("a"), 4) for i in range(NODES))
+    minutes = np.arange(MINUTES, dtype=np.float64)
+    records = tuple(
+        SpeedRecord(
+            60.0 * minute,
+            WorkloadName(f"w{number % 2}"),
+            JobId(str(number)),
+            {node.name: 4},
+            float(np.exp(value)),
+        )
+        for number, node in enumerate(nodes)
+        for minute, value in zip(
+            minutes.tolist(),
+            loss(number, minutes) + random.normal(0.0, NOISE, MINUTES),
+            strict=True,
+        )
+    )
+    columns = read_columns(HealthRecords(60.0 * MINUTES, nodes, records))
+    units = join_blocks(columns.steady(), 60.0 * MINUTES)
+    cells = {f"w{node % 2}": int(units.cell[units.target == node][0]) for node in range(2)}
+    return find_swings(units, units.value), cells
+
+
+def test_independent_reports_count_as_many_as_they_are() -> None:
+    swings, cells = swings_of(lambda node, minutes: 0.0 * minutes)
+    assert swings.factor == pytest.approx(1.0, abs=0.1)
+    assert not swings.usual(cells["w0"], ALONE, 0, 0.03, NEVER)
+
+
+def test_reports_of_a_run_that_alternates_count_as_few() -> None:
+    """Each half lasts 90 minutes: of ten hours' mean seven are left, not 600."""
+    swings, cells = swings_of(
+        lambda node, minutes: 0.1 * (np.floor(minutes / 90.0 + 0.3 * node) % 2.0)
+    )
+    independent = MINUTES / (swings.factor.max() * (0.05 / NOISE) ** -2.0)
+    assert 2.0 < independent < 20.0
+    assert swings.usual(cells["w0"], ALONE, 0, 0.05, NEVER)
+    assert not swings.usual(cells["w0"], ALONE, 0, 0.2, NEVER)
+
+
+def test_a_workload_that_alternates_says_nothing_of_another() -> None:
+    swings, cells = swings_of(
+        lambda node, minutes: 0.1 * (node % 2) * (np.floor(minutes / 90.0 + 0.3 * node) % 2.0)
+    )
+    assert swings.usual(cells["w1"], ALONE, 1, 0.05, NEVER)
+    assert not swings.usual(cells["w0"], ALONE, 0, 0.05, NEVER)
+
+
+def test_a_workload_with_few_runs_is_taken_for_what_others_are() -> None:
+    swings, _ = swings_of(lambda node, minutes: 0.1 * (np.floor(minutes / 90.0 + 0.3 * node) % 2.0))
+    new = swings.cell.max() + 1
+    assert swings.usual(new, ALONE, 0, 0.05, NEVER)
+    assert not swings.usual(new, ALONE, 0, 0.2, NEVER)
+
+
+def test_servers_that_become_slow_at_once_do_not_make_it_usual() -> None:
+    """Nor does the one that is repaired."""
+
+    def loss(node: int, minutes: Floats) -> Floats:
+        until = 400.0 if node == 1 else np.inf
+        return np.where((minutes > 200.0) & (minutes < until) & (node < 3), 0.05, 0.0)
+
+    swings, cells = swings_of(loss)
+    assert not swings.usual(cells["w0"], ALONE, 0, 0.035, 12_000.0)
+    assert not swings.usual(cells["w1"], ALONE, 1, 0.035, 12_000.0)
+    assert swings.factor.max() < 2.0
