@@ -28,6 +28,8 @@ from torch.multiprocessing import reductions
 
 StorageWeakRef: Any = reductions.StorageWeakRef
 
+CONVOLUTIONS = (torch.nn.Conv1d, torch.nn.Conv2d, torch.nn.Conv3d)
+
 # True while torch.compile traces our hooks into the user's graph: they must vanish there, since a
 # clock cannot be compiled and fullgraph=True would refuse the user's code. Absent before 2.3.
 is_compiling: Callable[[], bool] = getattr(torch.compiler, "is_compiling", lambda: False)
@@ -76,6 +78,7 @@ class Inputs:
         # The outermost call's input, until it is known which of its axes is the batch's.
         self._sequence: torch.Tensor | None = None
         self._in_layer = False  # the outermost call has called a layer
+        self._slices: dict[int, int] = {}  # by layer: how often it was given rows of the second axis
 
     def attach(self) -> None:
         """Hook into compiled functions, which call no module that could be hooked."""
@@ -324,10 +327,10 @@ class Inputs:
                         self._other_rows = max(self._other_rows, rows)
                     return
                 tensors = list(tensors_in(values, DEPTH))
-                if tensors and not (tensors[0].dim() or tensors[0].is_floating_point()):
-                    rows = 1  # a letter, beside the state of several layers
+                if _is_letter_with_state(tensors):
+                    rows = 1
                 self._sequence = next((t for t in tensors if t.dim() > 1), None)
-                self._in_layer = False
+                self._in_layer, self._slices = False, {}
                 layer_input = self._sequence
                 if getattr(module, "batch_first", None) is False and layer_input is not None:
                     rows = int(layer_input.shape[1]) if layer_input.dim() == 3 else rows
@@ -338,6 +341,11 @@ class Inputs:
                     for tensor in tensors
                 )
                 self._call.depends = _within_graph(tensors)
+                self._call.is_index = bool(tensors) and not tensors[0].is_floating_point()
+                self._call.lengths = {n for tensor in tensors for n in tensor.shape}
+                if module is not None:
+                    trained = (p for p in module.parameters() if p.requires_grad)
+                    self._call.parameter = next(map(id, trained), None)
                 self._note_memory(self._call, tensors)
             elif self._call is not None and args:
                 self._note_layer(self._call, self._sequence, module, args[0])
@@ -357,32 +365,69 @@ class Inputs:
 
     def _note_layer(self, call: Call, outer: torch.Tensor | None, module: Any, inner: Any) -> None:
         """Find which of the first two axes of the model's input is the batch's, from what the model
-        gives to a layer: usually the first, but time may come before it. A model that gets at most
-        a vector, and gives rows to its first layer, makes its own batch.
+        gives to a layer: usually the first, but time may come before it, or there is no batch. A
+        model that gets at most a vector, and gives rows to its first layer, makes its own batch.
         """
-        if not isinstance(inner, torch.Tensor) or inner.dim() < 2:
+        if not isinstance(inner, torch.Tensor) or not inner.dim():
             return
+        is_leaf = next(module.children(), None) is None
+        stated = _stated_rows(module, inner)
         if outer is None:
-            if not self._in_layer and next(module.children(), None) is None:
-                self._in_layer = True
-                call.unclear = call.rows == 1 < inner.shape[0]
+            if self._in_layer or not (is_leaf or stated):
+                return
+            if stated is not None:
+                rows, steps = stated
+                call.rows = rows if call.rows == steps else call.rows
+            elif inner.dim() == 1 and inner.is_floating_point():
+                call.rows = 1  # numbers that were one vector
+            self._in_layer = inner.is_floating_point()
+            call.unclear = call.rows == 1 < inner.shape[0] and inner.dim() > 1 and stated is None
             return
         first, second = outer.shape[:2]
-        batch_first = getattr(module, "batch_first", None)
-        if batch_first is False and inner.dim() == 3 and call.rows == first:
-            whole = tuple(inner.shape[:2]) == (first, second)
-            a_step = inner.shape[0] == 1 and inner.shape[1] == second
-            if whole or (a_step and first != second):
-                call.rows, call.unclear = int(second), False
+        is_whole = tuple(inner.shape[:2]) == (first, second)
+        if stated is not None:
+            rows, steps = stated
+            is_step = steps == 1 and rows == second != first
+            is_one = rows == 1 and steps == first
+            if is_whole or is_step or is_one:
+                # A batch of rows that is given to a recurrent layer as one sequence is either.
+                call.unclear = call.rows == first and is_one and not isinstance(module, CONVOLUTIONS)
+                call.rows = rows if call.rows == first else call.rows
                 self._sequence, self._in_layer = None, True
-        elif batch_first is True and tuple(inner.shape[:2]) == (first, second):
-            call.unclear = False
-            self._sequence, self._in_layer = None, True
-        elif not self._in_layer and next(module.children(), None) is None:
+                return
+        if is_leaf and inner.dim() > 1 and inner.shape[0] == second != first:
+            # A loop over the first axis, which is time: as many calls, or one less.
+            self._slices[id(module)] = calls = self._slices.get(id(module), 0) + 1
+            if call.rows == first and (outer.dim() > 2 or call.is_index) and 1 < first <= calls + 1:
+                call.rows, call.unclear = int(second), False
+                return
+        if is_leaf and not self._in_layer and inner.dim() > 1:
             # Both axes in one, at once: frames of several episodes, either axis first.
             self._in_layer = True
             merges = inner.shape[0] == first * second > max(first, second)
             call.unclear = merges and call.rows == first and outer.dim() > 2
+
+
+def _stated_rows(module: Any, inner: torch.Tensor) -> tuple[int, int] | None:
+    """Samples in what a layer is given that says which axis is theirs, and the length of the other
+    of the first two; None for other layers. Without a batch's axis it is one sample.
+    """
+    if not inner.is_floating_point():
+        return None
+    batch_first = getattr(module, "batch_first", None)
+    if isinstance(batch_first, bool) and inner.dim() == 3:
+        rows, steps = inner.shape[:2] if batch_first else inner.shape[1::-1]
+        return int(rows), int(steps)
+    axes = len(module.kernel_size) + 1 if isinstance(module, CONVOLUTIONS) else 0
+    is_one = inner.dim() == (2 if isinstance(batch_first, bool) else axes)
+    return (1, int(inner.shape[0])) if is_one else None
+
+
+def _is_letter_with_state(tensors: list[torch.Tensor]) -> bool:
+    """True for a number without axes, such as a letter's, beside the state of several layers."""
+    if not tensors or tensors[0].dim() or tensors[0].is_floating_point():
+        return False
+    return all(tensor.dim() < 2 or 1 in tensor.shape[:2] for tensor in tensors)
 
 
 def _requires_grad(value: Any) -> bool:

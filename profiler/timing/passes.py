@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import is_dataclass
 from itertools import combinations, islice
 from math import prod
 from typing import Any
 
 import torch
+from hops_profiler.timing.batch import field_values
 
 MAX_CALLS = 4096
 """Outputs remembered until a backward pass, which the last ones lead to."""
@@ -40,6 +42,9 @@ more, an axis may be one of features over which rows were averaged."""
 MIN_STEPS = 3
 """Calls that are steps of several games; two may be views of the same samples."""
 
+MIN_TERMS = 4
+"""Terms of a loss that show that its steps have one each; of hundreds of them not all are read."""
+
 LOOKUPS = ("Embedding", "Index")
 """Beginnings of the names of nodes that look up rows of a parameter."""
 
@@ -53,14 +58,16 @@ class Call:
     second axes, if these may be the batch's. ``nodes``: numbers of its outputs in the graph; None
     if unknown. ``unclear``: either of its input's first two axes may be the batch's.
     ``passes_back``: an input is no parameter and is to have a gradient. ``depends``: an input comes
-    out of a graph; ``is_made``: the first one is what another call returned. ``source``: where its
-    first input begins in memory, ``storage``: the memory's identity, None if unknown. ``features``:
-    lengths of the axes after the first of what it returned.
+    out of a graph; ``is_made``: the first one is what another call returned; ``is_index``: it is of
+    whole numbers. ``source``: where its first input begins in memory, ``storage``: the memory's
+    identity, None if unknown. ``features``: lengths of the axes after the first of what it
+    returned; ``lengths``: of all axes of that and of its inputs. ``parameter``: the identity of the
+    first parameter that it trains.
     """
 
     __slots__ = (
-        *("axes", "depends", "features", "is_made", "module", "nodes", "outputs"),
-        *("passes_back", "rows", "source", "storage", "unclear"),
+        *("axes", "depends", "features", "is_index", "is_made", "lengths", "module", "nodes"),
+        *("outputs", "parameter", "passes_back", "rows", "source", "storage", "unclear"),
     )
 
     def __init__(self, module: int, rows: int, axes: set[int], source: int = 0) -> None:
@@ -70,8 +77,10 @@ class Call:
         self.source = source
         self.outputs = 0
         self.storage: int | None = None
-        self.unclear = self.passes_back = self.depends = self.is_made = False
+        self.parameter: int | None = None
+        self.unclear = self.passes_back = self.depends = self.is_made = self.is_index = False
         self.features: set[int] = set()
+        self.lengths: set[int] = set()
         self.nodes: set[int] | None = None
 
     def add_result(self, result: Any) -> None:
@@ -80,6 +89,7 @@ class Call:
         if isinstance(result, torch.Tensor) and result.dim():
             self.outputs = int(result.shape[0])
         self.features = {int(length) for tensor in tensors for length in tensor.shape[1:]}
+        self.lengths |= {int(length) for tensor in tensors for length in tensor.shape}
         if tensors:
             nodes = [_number(tensor.grad_fn) for tensor in tensors if tensor.grad_fn is not None]
             self.nodes = None if None in nodes else {node for node in nodes if node is not None}
@@ -87,38 +97,43 @@ class Call:
 
 class Batch:
     """The batch of a backward pass. ``samples``: 0 if unknown. ``rows``: of all calls together.
-    ``outputs``: most rows that a call returned. ``axes``: see :class:`Call`. ``unclear``: a call is
-    unclear, or the calls of a module differ in their rows, which may have to be added, as those may
-    that lead to terms of their own (``adds_terms``), unless it is known that they do (``parts``:
-    the samples of all); or the loss, whose terms have the shapes ``terms``, is over another number
-    of samples and does not select some of them (``selects``).
+    ``outputs``: most rows that a call returned. ``axes``: see :class:`Call`.
+
+    ``unclear``: a call is unclear, or the calls of a module differ in their rows, which may have to
+    be added, as those may that lead to terms of their own (``adds_terms``), unless it is known that
+    they do (``parts``: the samples of all); or the loss, whose ``terms`` have these shapes, does not
+    show so many samples and does not select some of them (``selects``); or there are twice the
+    rows of one of the ``others``, calls that lead elsewhere (real rows and made ones).
 
     ``adds_calls``: its samples are calls of one row; ``repeats_rows``: a module was called several
     times with more rows. ``is_stage``: its gradients come from elsewhere, or go there.
     ``graphless``: rows of the calls without a graph before it. ``loss_rows``: see
     :func:`rows_of_loss`. ``sources``: memory that its calls were given first. ``is_made``: all that
     they were given comes from other calls. ``wants_gradient``: a call's input is to have one.
-    ``place``: the code that began the backward pass.
+    ``parameters``: of each called module the first that it trains. ``place``: the code that began
+    the backward pass.
     """
 
     def __init__(
         self,
         calls: Iterable[Call] = (),
-        terms: Collection[tuple[int, ...]] = (),
+        terms: Collection[set[tuple[int, ...]]] = (),
         *,
         selects: bool = False,
         adds_terms: bool = False,
         parts: int = 0,
         is_stage: bool = False,
         graphless: Sequence[int] = (),
-        loss_rows: int = 0,
+        others: Sequence[int] = (),
     ) -> None:
         self.rows = self.outputs = self.samples = 0
         self.unclear, self.is_stage, self.graphless = adds_terms, is_stage, graphless
-        self.loss_rows = loss_rows
+        self.loss_rows = _first_axis(terms)
         self.axes: set[int] = set()
         self._features: set[int] = set()
+        self._lengths: set[int] = set()
         self.sources: set[tuple[int, int]] = set()
+        self.parameters: set[int] = set()
         self.place: Any = None
         self.is_made = self.wants_gradient = False
         singles: dict[int, list[Call]] = {}
@@ -129,41 +144,53 @@ class Batch:
             self.outputs = max(self.outputs, call.outputs)
             self.axes |= call.axes
             self._features |= call.features
+            self._lengths |= call.lengths
             self.samples = max(self.samples, call.rows)
             self.unclear |= call.unclear
             self.is_stage |= call.passes_back
             self.wants_gradient |= call.passes_back
             self.is_made |= call.is_made
             fresh |= not (call.is_made or call.depends)
+            if call.parameter is not None:
+                self.parameters.add(call.parameter)
             if call.storage is not None:
                 self.sources.add((call.storage, call.source))
             if call.rows == 1:
                 singles.setdefault(call.module, []).append(call)
             elif call.rows > 1:
                 by_module.setdefault(call.module, []).append(call)
+        self.is_made &= not fresh
         repeats = list(by_module.values())
+        self.repeats_rows = any(len(calls) > 1 for calls in repeats) and not parts
+        shapes = {shape for term in terms for shape in term}
+        compares = bool(shapes) and not selects
         if parts:
             self.samples = parts
         else:
             self.unclear |= any(len({call.rows for call in calls}) > 1 for calls in repeats)
-            if terms and self.samples > 1 and not selects:
-                self._compare_with_loss(terms, repeats)
-        self.repeats_rows = any(len(calls) > 1 for calls in repeats) and not parts
-        self.is_made &= not fresh
+            self.unclear |= sum(2 * rows == self.samples for rows in others) == 1
+            if compares and self.samples > 1:
+                self._compare_with_loss(shapes, repeats)
         steps = max((_steps_of(calls) for calls in singles.values()), default=0)
         self.adds_calls = steps > max(1, self.samples)
-        self.samples = max(self.samples, steps)
+        if self.adds_calls:
+            self.samples = steps
+            has_terms = len(terms) >= min(steps, MIN_TERMS) or _has_rows(shapes, steps)
+            self.unclear |= (bool(terms) and not has_terms) or _are_of_a_sequence(singles.values())
+        elif compares and self.samples == 1 and not self._shows_one(shapes):
+            self.unclear = True
 
     def _compare_with_loss(
         self, terms: Collection[tuple[int, ...]], repeats: Sequence[Sequence[Call]]
     ) -> None:
-        """Compare the samples with the loss, a second source: usually one of its terms has an axis
-        of that length.
+        """Compare the samples with the loss, a second witness: one of its terms has an axis of that
+        length, or a first axis of several entries for each (words of texts).
 
         The loss has an entry for each sample where several rows make one (points of a ray, pairs),
         and where each step of several games is a call. Else, where modules are given one of its
         axes (sequences) and two of them in one (their steps), or it has the rows of all calls of a
-        module (views), either may be the sample.
+        module (views), or compares all rows of one call with each other (views in one), either may
+        be the sample.
         """
         samples = self.samples
         for calls in repeats:
@@ -174,6 +201,9 @@ class Batch:
                     return
                 self.unclear = True
         if any(samples in shape for shape in terms):
+            whole = sum(call.rows == samples for calls in repeats for call in calls)
+            compares_rows = any(shape[:2] == (samples, samples) for shape in terms)
+            self.unclear |= compares_rows and whole == 1 and samples not in self._features
             return
         given_rows = {calls[0].rows for calls in repeats}
         is_divided = False
@@ -192,16 +222,43 @@ class Batch:
                 self.samples = n
             else:
                 self.unclear = True
+        else:
+            self.unclear |= not _has_rows(terms, samples)
+
+    def _shows_one(self, terms: Collection[tuple[int, ...]]) -> bool:
+        """Whether the entries of the loss may all be of one sample: of the axes of what its calls
+        were given or returned, or made of these. A model of another's weights has others.
+        """
+        lengths = {length for length in self._lengths if length > 1}
+        return any(shape[0] == 1 or shape[0] + 1 in lengths for shape in terms) or any(
+            shape[0] % length == 0 for shape in terms for length in lengths
+        )
+
+
+def _has_rows(terms: Iterable[tuple[int, ...]], samples: int) -> bool:
+    """Whether a first axis of the loss, or its first two, have a whole number of entries for each
+    of the samples.
+    """
+    return any(prod(shape[:axes]) % samples == 0 for shape in terms for axes in (1, 2))
+
+
+def _are_of_a_sequence(singles: Iterable[Sequence[Call]]) -> bool:
+    """Whether calls of one row may be the words of a text, each looked up by its number, of which
+    other calls make something.
+    """
+    looks_up = any(len(calls) > 1 and all(call.is_index for call in calls) for calls in singles)
+    return looks_up and any(call.depends for calls in singles for call in calls)
 
 
 def _steps_of(calls: Sequence[Call]) -> int:
     """Samples of a module's calls of one row each: an episode's steps; or one, if they are of a
     sequence that was there before, as each is given what the one before returned, and parts of the
-    same tensor.
+    same tensor, or a word's number.
     """
     depend = sum(call.depends for call in calls) >= len(calls) - 1
     storages = {call.storage for call in calls}
-    return 1 if depend and len(storages) == 1 and storages != {None} else len(calls)
+    is_whole = len(storages) == 1 and storages != {None}
+    return 1 if depend and (is_whole or all(call.is_index for call in calls)) else len(calls)
 
 
 def _are_steps(calls: Sequence[Call]) -> bool:
@@ -218,8 +275,11 @@ class Calls:
     def __init__(self) -> None:
         self._by_node: dict[int, Call] = {}
         self._without_nodes: list[Call] = []  # they may or may not lead to a backward pass
+        self._last: list[Call] = []  # since the last backward pass
 
     def add(self, call: Call) -> None:
+        if len(self._last) < MAX_CALLS:
+            self._last.append(call)
         if call.nodes is None:
             self._without_nodes.append(call)
         else:
@@ -230,6 +290,7 @@ class Calls:
     def forget(self) -> None:
         self._by_node.clear()
         self._without_nodes.clear()
+        self._last.clear()
 
     def take(self, roots: Any, gradients: Any = None, graphless: Sequence[int] = ()) -> Batch:
         """The batch of the backward pass from the tensors ``roots``, and the ``gradients`` of
@@ -247,19 +308,21 @@ class Calls:
         if nodes is not None:
             only = len(in_graph) == len(set(by_node.values())) and not graphless
             adds_terms, parts = self._parts(in_graph, terms, only=only)
+        others = [] if nodes is None else [c.rows for c in self._last if c not in in_graph and c.nodes]
         self._without_nodes.clear()
+        self._last.clear()
         in_numbers = {node for call in in_graph for node in call.nodes or ()}
         for node in in_numbers:
             by_node.pop(node, None)
         return Batch(
             calls,
-            set().union(*terms.values()),
+            terms.values(),
             selects=_selects(terms, in_numbers),
             adds_terms=adds_terms and not parts,
             parts=parts,
             is_stage=gradients is not None and any(t.numel() > 1 for t in tensors_in(roots, 1)),
             graphless=graphless,
-            loss_rows=_first_axis(terms.values()),
+            others=[*others, *graphless],
         )
 
     def _parts(
@@ -318,6 +381,9 @@ def tensors_in(value: Any, depth: int) -> Iterator[torch.Tensor]:
             yield from tensors_in(part, depth - 1)
     elif depth and isinstance(value, dict):
         for part in value.values():
+            yield from tensors_in(part, depth - 1)
+    elif depth and is_dataclass(value) and not isinstance(value, type):
+        for part in field_values(value):
             yield from tensors_in(part, depth - 1)
 
 
