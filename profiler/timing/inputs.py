@@ -20,6 +20,7 @@ from hops_profiler.timing.passes import (
     Batch,
     Call,
     Calls,
+    number_of,
     rows_of_layers,
     tensors_in,
     tensors_returned,
@@ -52,7 +53,8 @@ class Inputs:
     Where no module was ever called, the layers in the graph show the batch.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, clear: Callable[[set[int]], None]) -> None:
+        self._clear = clear
         self.looking = False
         self.seconds = 0.0
         self._compiles = False
@@ -60,7 +62,7 @@ class Inputs:
         self._has_batch = False  # a backward pass was inspected since something was compiled
         self._has_call = False  # ever
         self._owners: list[Any] = []
-        self._hooks: dict[Any, tuple[Any, Any]] = {}  # by class: our call and the original
+        self._hooks: dict[Any, tuple[Any, Any]] = {}  # by class and method: ours and the original
         self._thread = 0
         self._depth = 0
         self._calls = Calls()
@@ -70,6 +72,7 @@ class Inputs:
         # as it is here.
         self._given: dict[int, Any] = {}
         self._returned: dict[int, Any] = {}
+        self._read_axes: set[int] = set()  # of tensors that loaders yielded: the first two
         self._in_graphless = False
         self._other_rows = 0  # given to modules without parameters, and to functions
         self._inside_other = False  # a module without parameters is under way
@@ -124,6 +127,8 @@ class Inputs:
         self._forget()
         for owner in self._owners:
             self._hook(owner)
+        for owner in (torch.nn.Module, torch.optim.Optimizer):
+            self._hook_clearing(owner)
         self.looking = True
 
     def _note_compiled(self) -> None:
@@ -169,8 +174,31 @@ class Inputs:
                 return original(module, *args, **kwargs)
             return self._observe(functools.partial(original, module), module, args, kwargs)
 
-        self._hooks[owner] = call, vars(owner).get("__call__")
+        self._hooks[owner, "__call__"] = call, vars(owner).get("__call__")
         owner.__call__ = call
+
+    def _hook_clearing(self, owner: Any) -> None:
+        original = owner.zero_grad
+
+        @functools.wraps(original)
+        def zero_grad(thing: Any, *args: Any, **kwargs: Any) -> Any:
+            if self.looking and not is_compiling() and get_ident() == self._thread:
+                self._note_clearing(thing)
+            return original(thing, *args, **kwargs)
+
+        self._hooks[owner, "zero_grad"] = zero_grad, original
+        owner.zero_grad = zero_grad
+
+    def _note_clearing(self, thing: Any) -> None:
+        try:
+            if isinstance(thing, torch.nn.Module):
+                parameters = set(map(id, thing.parameters()))
+            else:
+                parameters = {id(p) for group in thing.param_groups for p in group["params"]}
+            self._clear(parameters)
+        except Exception as error:  # then the pass counts
+            if raised_by_one(error):
+                raise
 
     def rest(self) -> None:
         """End the inspection and remove its hooks."""
@@ -182,13 +210,13 @@ class Inputs:
             if vars(torch.autograd.Function)["apply"] is hook:
                 torch.autograd.Function.apply = original  # type: ignore[method-assign]
             self._function = None
-        for owner, (call, original) in self._hooks.items():
-            if vars(owner).get("__call__") is not call:
+        for (owner, name), (call, original) in self._hooks.items():
+            if vars(owner).get(name) is not call:
                 continue  # other code has wrapped our hook, which now only passes calls on
             if original is None:
-                del owner.__call__
+                delattr(owner, name)
             else:
-                owner.__call__ = original
+                setattr(owner, name, original)
         self._hooks = {}
 
     def _observe(self, function: Any, module: Any, args: Any, kwargs: Any) -> Any:
@@ -299,7 +327,7 @@ class Inputs:
             if raised_by_one(error):
                 raise
         self._graphless = []
-        batch.place = place
+        batch.place, batch.read_axes, self._read_axes = place, self._read_axes, set()
         self.seconds += perf_counter() - begin
         batch.samples = batch.samples or self._other_rows
         self._has_batch = True
@@ -307,8 +335,14 @@ class Inputs:
         self._sequence = None
         return batch
 
+    def note_read(self, batch: Any) -> None:
+        """Note what a loader yielded."""
+        for tensor in tensors_in(batch, DEPTH):
+            self._read_axes.update(tensor.shape[:2])
+
     def _forget(self) -> None:
         self.seconds = 0.0
+        self._read_axes = set()
         self._calls.forget()
         self._graphless = []
         self._given, self._returned = {}, {}
@@ -345,7 +379,10 @@ class Inputs:
                 self._call.lengths = {n for tensor in tensors for n in tensor.shape}
                 if module is not None:
                     trained = (p for p in module.parameters() if p.requires_grad)
-                    self._call.parameter = next(map(id, trained), None)
+                    parameter = next(trained, None)
+                    if parameter is not None:
+                        self._call.parameter = id(parameter)
+                        self._call.since = number_of(parameter.view(-1))
                 self._note_memory(self._call, tensors)
             elif self._call is not None and args:
                 self._note_layer(self._call, self._sequence, module, args[0])
@@ -378,7 +415,7 @@ class Inputs:
             if stated is not None:
                 rows, steps = stated
                 call.rows = rows if call.rows == steps else call.rows
-            elif inner.dim() == 1 and inner.is_floating_point():
+            elif inner.is_floating_point() and (inner.dim() == 1 or inner.shape[0] == 1 == inner.dim() - 1):
                 call.rows = 1  # numbers that were one vector
             self._in_layer = inner.is_floating_point()
             call.unclear = call.rows == 1 < inner.shape[0] and inner.dim() > 1 and stated is None

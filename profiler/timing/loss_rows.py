@@ -27,6 +27,10 @@ class LossRows:
         self._differs |= not agrees
         self._passes += 1
 
+    def give_up(self) -> None:
+        """A pass has led to nothing: a loss alone does not show that."""
+        self._differs = True
+
     def samples(self, number: int, rows: int) -> int | None:
         """Samples of a pass whose loss has so many rows; None if no such pass was inspected."""
         shows = self._shows.get(number)

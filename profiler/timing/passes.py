@@ -62,12 +62,12 @@ class Call:
     whole numbers. ``source``: where its first input begins in memory, ``storage``: the memory's
     identity, None if unknown. ``features``: lengths of the axes after the first of what it
     returned; ``lengths``: of all axes of that and of its inputs. ``parameter``: the identity of the
-    first parameter that it trains.
+    first parameter that it trains. ``since``: number of the last node before it, None if unknown.
     """
 
     __slots__ = (
         *("axes", "depends", "features", "is_index", "is_made", "lengths", "module", "nodes"),
-        *("outputs", "parameter", "passes_back", "rows", "source", "storage", "unclear"),
+        *("outputs", "parameter", "passes_back", "rows", "since", "source", "storage", "unclear"),
     )
 
     def __init__(self, module: int, rows: int, axes: set[int], source: int = 0) -> None:
@@ -78,6 +78,7 @@ class Call:
         self.outputs = 0
         self.storage: int | None = None
         self.parameter: int | None = None
+        self.since: int | None = None
         self.unclear = self.passes_back = self.depends = self.is_made = self.is_index = False
         self.features: set[int] = set()
         self.lengths: set[int] = set()
@@ -111,7 +112,7 @@ class Batch:
     :func:`rows_of_loss`. ``sources``: memory that its calls were given first. ``is_made``: all that
     they were given comes from other calls. ``wants_gradient``: a call's input is to have one.
     ``parameters``: of each called module the first that it trains. ``place``: the code that began
-    the backward pass.
+    the backward pass. ``read_axes``: lengths of the first axes of what loaders yielded before it.
     """
 
     def __init__(
@@ -134,11 +135,12 @@ class Batch:
         self._lengths: set[int] = set()
         self.sources: set[tuple[int, int]] = set()
         self.parameters: set[int] = set()
+        self.read_axes: set[int] = set()
         self.place: Any = None
         self.is_made = self.wants_gradient = False
         singles: dict[int, list[Call]] = {}
         by_module: dict[int, list[Call]] = {}
-        fresh = False
+        fresh, fresh_rows, made_rows = False, 0, 0
         for call in calls:
             self.rows += call.rows
             self.outputs = max(self.outputs, call.outputs)
@@ -150,7 +152,10 @@ class Batch:
             self.is_stage |= call.passes_back
             self.wants_gradient |= call.passes_back
             self.is_made |= call.is_made
-            fresh |= not (call.is_made or call.depends)
+            if not (call.is_made or call.depends):
+                fresh, fresh_rows = True, max(fresh_rows, call.rows)
+            else:
+                made_rows = max(made_rows, call.rows)
             if call.parameter is not None:
                 self.parameters.add(call.parameter)
             if call.storage is not None:
@@ -167,7 +172,15 @@ class Batch:
         if parts:
             self.samples = parts
         else:
-            self.unclear |= any(len({call.rows for call in calls}) > 1 for calls in repeats)
+            whole = {shape[0] for shape in shapes}
+            for calls in repeats:
+                rows = sum(call.rows for call in calls)
+                differ = len({call.rows for call in calls}) > 1
+                if differ and len(repeats) == 1 and rows in whole:
+                    self.samples = rows
+                self.unclear |= differ and self.samples != rows
+            if made_rows == self.samples > fresh_rows > 0:
+                self._leave_out_made_rows(fresh_rows, shapes)
             self.unclear |= sum(2 * rows == self.samples for rows in others) == 1
             if compares and self.samples > 1:
                 self._compare_with_loss(shapes, repeats)
@@ -178,6 +191,15 @@ class Batch:
             has_terms = len(terms) >= min(steps, MIN_TERMS) or _has_rows(shapes, steps)
             self.unclear |= (bool(terms) and not has_terms) or _are_of_a_sequence(singles.values())
         elif compares and self.samples == 1 and not self._shows_one(shapes):
+            self.unclear = True
+
+    def _leave_out_made_rows(self, fresh_rows: int, terms: Collection[tuple[int, ...]]) -> None:
+        """Believe the most rows of a call on data, ``fresh_rows``, where one on what others made
+        had more: several draws for each, or parts.
+        """
+        if fresh_rows > 1 and _has_rows(terms, fresh_rows):
+            self.samples = fresh_rows
+        else:
             self.unclear = True
 
     def _compare_with_loss(
@@ -195,11 +217,13 @@ class Batch:
         samples = self.samples
         for calls in repeats:
             rows = calls[0].rows * len(calls)
-            if any(samples < shape[0] == rows for shape in terms):
-                if _are_steps(calls) and any(rows == prod(shape) for shape in terms):
-                    self.samples = rows
-                    return
-                self.unclear = True
+            stacks = {(len(calls), calls[0].rows), (calls[0].rows, len(calls))}
+            is_whole = any(rows == prod(shape) or shape in stacks for shape in terms)
+            if samples < rows and is_whole and _are_steps(calls):
+                self.samples = rows
+                return
+            repeats_rows = len(calls) > 1 and any(samples < shape[0] == rows for shape in terms)
+            self.unclear |= repeats_rows
         if any(samples in shape for shape in terms):
             whole = sum(call.rows == samples for calls in repeats for call in calls)
             compares_rows = any(shape[:2] == (samples, samples) for shape in terms)
@@ -302,6 +326,8 @@ class Calls:
         by_node = self._by_node
         nodes = _nodes_in_graph(roots, by_node)
         in_graph = {by_node[node] for node in (by_node if nodes is None else nodes)}
+        if nodes == []:
+            in_graph = _calls_inside(roots, set(by_node.values()))
         calls = [*self._without_nodes, *in_graph]
         terms = dict(_terms(roots))
         adds_terms, parts = False, 0
@@ -476,7 +502,12 @@ def _is_of_parameters(node: Any, depth: int = DEPTH) -> bool:
 def number_of_loss(roots: Any) -> int:
     """Number of the first node of a loss: of all that its thread has made, those before it."""
     root = next(tensors_in(roots, 1), None)
-    return (root is not None and root.grad_fn is not None and _number(root.grad_fn)) or 0
+    return 0 if root is None else number_of(root)
+
+
+def number_of(tensor: torch.Tensor) -> int:
+    """Number of the node that made ``tensor``; 0 if none did, or unknown."""
+    return (tensor.grad_fn is not None and _number(tensor.grad_fn)) or 0
 
 
 def _first_axis(terms: Iterable[set[tuple[int, ...]]]) -> int:
@@ -504,6 +535,16 @@ def _nodes_in_graph(roots: Any, numbers: Collection[int]) -> list[int] | None:
     """Those of ``numbers`` that are nodes in the graph of ``roots``; None if it is too large."""
     edge = [tensor.grad_fn for tensor in tensors_in(roots, 1) if tensor.grad_fn is not None]
     return _nodes_below(edge, numbers) if edge else None
+
+
+def _calls_inside(roots: Any, calls: Collection[Call]) -> set[Call]:
+    """Those of ``calls`` of which nodes inside are in the graph of ``roots``, as where a loss is
+    over gradients of what a model returned.
+    """
+    spans = [(call.since, max(call.nodes), call) for call in calls if call.since and call.nodes]
+    numbers = {number for since, last, _ in spans for number in range(since + 1, last)}
+    nodes = (_nodes_in_graph(roots, numbers) if len(numbers) < MAX_NODES else None) or []
+    return {call for since, last, call in spans for node in nodes if since < node < last}
 
 
 def _nodes_below(edge: list[Any], numbers: Collection[int]) -> list[int] | None:

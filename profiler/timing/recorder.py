@@ -184,8 +184,8 @@ class Recorder:
     def leave(self, now: float) -> bool:
         """The innermost phase ends. True if an iteration ends with it."""
         self._time = now
-        if self._phases.end(now) != "backward":
-            return False
+        if self._phases.end(now) != "backward" or "backward" in self._phases.open:
+            return False  # one within another is of a checkpoint's recomputation
         self._passes += 1
         counter = self.sample_counter
         counter.add_pass(in_step=self.in_phase)
@@ -215,8 +215,16 @@ class Recorder:
 
     def inspect(self, batch: Batch) -> None:
         """The backward pass that begins was seen to be over ``batch``."""
+        if "backward" in self._phases.open:
+            return
         self.sample_counter.inspect(batch)
         self._pauses.add(batch.samples, batch.graphless)
+
+    def clear_gradients(self, parameters: set[int]) -> None:
+        """Gradients of ``parameters``, identities, were set to zero; told while passes are
+        inspected.
+        """
+        self.sample_counter.clear_gradients(parameters)
 
     def read_loss(self, rows: int) -> None:
         """The loss of the backward pass that begins has so many ``rows``."""

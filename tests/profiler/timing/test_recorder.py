@@ -370,6 +370,8 @@ class Batch:
         self.samples, self.unclear = samples, unclear
         self.loss_rows = samples
         self.sources: set[tuple[int, int]] = set()
+        self.parameters: set[int] = set()
+        self.read_axes: set[int] = set()
         self.is_made = self.wants_gradient = False
         self.place = None
         self.adds_calls = self.repeats_rows = self.is_stage = False
