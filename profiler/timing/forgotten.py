@@ -24,9 +24,18 @@ class ForgottenGraphs:
         self._number: int | None = None  # of the last node that a backward pass began from
         self._last_large = -MIN_EVALUATION_INTERVAL
 
+    @property
+    def has_number(self) -> bool:
+        """True if a backward pass began since the last iteration's end."""
+        return self._number is not None
+
     def add(self, number: int) -> None:
         """A backward pass begins from a node of this number: so many were made before it."""
         self._number = max(self._number or 0, number)
+
+    def skip(self) -> None:
+        """Iterations have ended whose nodes nobody counted."""
+        self._last_number = self._number = None
 
     def end_iteration(self, iterations: int, took: float, backward: float) -> None:
         """The iteration after ``iterations`` others ``took`` so many seconds, of which the backward

@@ -263,9 +263,11 @@ class Hooks:
     def _note_loss(self, roots: Any) -> None:
         """Note what the ``roots`` of a backward pass show at once, where no loader is read."""
         try:
+            first = number_of_loss(roots)
             if self._reads_losses and not self._inputs.looking:
-                self._queue.extend((read_loss, rows_of_loss(roots)))
-            self._queue.extend((number, number_of_loss(roots)))
+                self._queue.extend((read_loss, (first, rows_of_loss(roots))))
+            else:
+                self._queue.extend((number, first))
         except Exception as error:
             self._fail(error)
 

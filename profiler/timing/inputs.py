@@ -81,7 +81,9 @@ class Inputs:
         # The outermost call's input, until it is known which of its axes is the batch's.
         self._sequence: torch.Tensor | None = None
         self._in_layer = False  # the outermost call has called a layer
-        self._slices: dict[int, int] = {}  # by layer: how often it was given rows of the second axis
+        self._slices: dict[
+            int, int
+        ] = {}  # by layer: how often it was given rows of the second axis
 
     def attach(self) -> None:
         """Hook into compiled functions, which call no module that could be hooked."""
@@ -378,11 +380,11 @@ class Inputs:
                 self._call.is_index = bool(tensors) and not tensors[0].is_floating_point()
                 self._call.lengths = {n for tensor in tensors for n in tensor.shape}
                 if module is not None:
-                    trained = (p for p in module.parameters() if p.requires_grad)
-                    parameter = next(trained, None)
-                    if parameter is not None:
-                        self._call.parameter = id(parameter)
-                        self._call.since = number_of(parameter.view(-1))
+                    trained = [p for p in module.parameters() if p.requires_grad]
+                    self._call.unclear = _is_ensemble(trained, rows)
+                    if trained:
+                        self._call.parameter = id(trained[0])
+                        self._call.since = number_of(trained[0].view(-1))
                 self._note_memory(self._call, tensors)
             elif self._call is not None and args:
                 self._note_layer(self._call, self._sequence, module, args[0])
@@ -415,10 +417,10 @@ class Inputs:
             if stated is not None:
                 rows, steps = stated
                 call.rows = rows if call.rows == steps else call.rows
-            elif inner.is_floating_point() and (inner.dim() == 1 or inner.shape[0] == 1 == inner.dim() - 1):
+            elif inner.is_floating_point() and (inner.dim() == 1 or _is_row(inner)):
                 call.rows = 1  # numbers that were one vector
             self._in_layer = inner.is_floating_point()
-            call.unclear = call.rows == 1 < inner.shape[0] and inner.dim() > 1 and stated is None
+            call.unclear |= call.rows == 1 < inner.shape[0] and inner.dim() > 1 and stated is None
             return
         first, second = outer.shape[:2]
         is_whole = tuple(inner.shape[:2]) == (first, second)
@@ -428,8 +430,9 @@ class Inputs:
             is_one = rows == 1 and steps == first
             if is_whole or is_step or is_one:
                 # A batch of rows that is given to a recurrent layer as one sequence is either.
-                call.unclear = call.rows == first and is_one and not isinstance(module, CONVOLUTIONS)
-                call.rows = rows if call.rows == first else call.rows
+                if call.rows == first:
+                    call.unclear = is_one and not isinstance(module, CONVOLUTIONS)
+                    call.rows = rows
                 self._sequence, self._in_layer = None, True
                 return
         if is_leaf and inner.dim() > 1 and inner.shape[0] == second != first:
@@ -442,7 +445,19 @@ class Inputs:
             # Both axes in one, at once: frames of several episodes, either axis first.
             self._in_layer = True
             merges = inner.shape[0] == first * second > max(first, second)
-            call.unclear = merges and call.rows == first and outer.dim() > 2
+            call.unclear |= merges and call.rows == first and outer.dim() > 2
+
+
+def _is_row(inner: torch.Tensor) -> bool:
+    return inner.dim() == 2 and inner.shape[0] == 1
+
+
+def _is_ensemble(parameters: list[torch.nn.Parameter], rows: int) -> bool:
+    """Whether a module's parameters are those of several models, with as many as it was given rows:
+    each of these is a batch of its own.
+    """
+    several = any(parameter.dim() > 2 for parameter in parameters)
+    return several and all(parameter.shape[:1] == (rows,) for parameter in parameters)
 
 
 def _stated_rows(module: Any, inner: torch.Tensor) -> tuple[int, int] | None:

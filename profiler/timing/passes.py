@@ -117,7 +117,7 @@ class Batch:
 
     def __init__(
         self,
-        calls: Iterable[Call] = (),
+        calls: Collection[Call] = (),
         terms: Collection[set[tuple[int, ...]]] = (),
         *,
         selects: bool = False,
@@ -173,6 +173,10 @@ class Batch:
             self.samples = parts
         else:
             whole = {shape[0] for shape in shapes}
+            rows_given = {call.rows for calls in repeats for call in calls}
+            if compares and _is_one_of_divisors(whole, rows_given):
+                (self.samples,), self.unclear = whole, any(call.unclear for call in calls)
+                repeats = []
             for calls in repeats:
                 rows = sum(call.rows for call in calls)
                 differ = len({call.rows for call in calls}) > 1
@@ -259,6 +263,14 @@ class Batch:
         )
 
 
+def _is_one_of_divisors(whole: Collection[int], rows_given: Collection[int]) -> bool:
+    """Whether all terms of a loss have an entry for each row of a call, and other calls have
+    several rows for each.
+    """
+    divides = len(whole) == 1 and 1 not in whole and set(whole) < set(rows_given)
+    return divides and not any(rows % n for rows in rows_given for n in whole)
+
+
 def _has_rows(terms: Iterable[tuple[int, ...]], samples: int) -> bool:
     """Whether a first axis of the loss, or its first two, have a whole number of entries for each
     of the samples.
@@ -334,7 +346,9 @@ class Calls:
         if nodes is not None:
             only = len(in_graph) == len(set(by_node.values())) and not graphless
             adds_terms, parts = self._parts(in_graph, terms, only=only)
-        others = [] if nodes is None else [c.rows for c in self._last if c not in in_graph and c.nodes]
+        others = (
+            [] if nodes is None else [c.rows for c in self._last if c not in in_graph and c.nodes]
+        )
         self._without_nodes.clear()
         self._last.clear()
         in_numbers = {node for call in in_graph for node in call.nodes or ()}
@@ -501,13 +515,15 @@ def _is_of_parameters(node: Any, depth: int = DEPTH) -> bool:
 
 def number_of_loss(roots: Any) -> int:
     """Number of the first node of a loss: of all that its thread has made, those before it."""
-    root = next(tensors_in(roots, 1), None)
-    return 0 if root is None else number_of(root)
+    if type(roots) is not torch.Tensor:  # which `isinstance` takes three times as long to say
+        roots = next(tensors_in(roots, 1), None)
+    return 0 if roots is None else number_of(roots)
 
 
 def number_of(tensor: torch.Tensor) -> int:
     """Number of the node that made ``tensor``; 0 if none did, or unknown."""
-    return (tensor.grad_fn is not None and _number(tensor.grad_fn)) or 0
+    node = tensor.grad_fn
+    return 0 if node is None else _number(node) or 0
 
 
 def _first_axis(terms: Iterable[set[tuple[int, ...]]]) -> int:

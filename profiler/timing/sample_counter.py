@@ -235,6 +235,11 @@ class SampleCounter:
             self.fetches, self.samples = fetches + 1, self.samples + self.last_batch
             self._prefetch = self.last_batch
 
+    @property
+    def expected_samples(self) -> float:
+        """Samples of an iteration that reads no batch and is not inspected."""
+        return (self._inspections.mean if self.varies else self._input) or self.last_batch
+
     def end_iteration(self, iterations: int) -> tuple[float, float]:
         """Samples and batches of the iteration that ends, or of several counted as one.
 
@@ -246,9 +251,9 @@ class SampleCounter:
             self._learn_input()
         self.reads = self.fetches > 0
         if not self.fetches:
-            estimates = self.varies and not (self.has_inspection and not self._misses_pass)
-            samples = self._inspections.mean if estimates else self._input
-            return (samples or self.last_batch) * max(1, iterations), passes
+            is_seen = self.has_inspection and not self._misses_pass
+            samples = (is_seen and self._input) or self.expected_samples
+            return samples * max(1, iterations), passes
         passes = min(passes, self.fetches)  # a GAN's two are over one batch
         if self.has_inspection:
             skips, self._skips = self._skips, self._is_skipped()

@@ -212,7 +212,10 @@ def test_a_forward_pass_within_the_step_is_forward() -> None:
     )
 
 
-KINDS = ["usual", "usual", "usual", "evaluated", "accumulated", "unread", "alien", "dry", "looked"]
+KINDS = [
+    *("usual", "usual", "usual", "numbered", "numbered"),
+    *("evaluated", "accumulated", "unread", "alien", "dry", "looked"),
+]
 
 
 def _events(kinds: list[tuple[str, int]]) -> list[Any]:
@@ -239,8 +242,10 @@ def _events(kinds: list[tuple[str, int]]) -> list[Any]:
             note(Recorder.add_evaluation, None)
             batch(64)
         for _ in range(1 + (kind == "accumulated")):
-            if kind not in ("unread", "dry"):
+            if kind not in ("unread", "dry", "numbered"):
                 batch(size)
+            if kind == "numbered":
+                note(Recorder.number, 3 * len(events))
             if kind == "looked":
                 note(Recorder.inspect, Batch(5, 5, set(), samples=5))
             note(Recorder.begin_backward)
@@ -281,9 +286,13 @@ def _state(recorder: Recorder) -> dict[str, Any]:
     return state
 
 
-@given(st.lists(st.tuples(st.sampled_from(KINDS), st.integers(0, 9)), max_size=40))
-def test_usual_iterations_may_be_told_together(kinds: list[tuple[str, int]]) -> None:
-    events = _events([("usual", 8)] * 4 + kinds + [("usual", 8)] * 2)
+@given(
+    st.sampled_from(["usual", "numbered"]),
+    st.lists(st.tuples(st.sampled_from(KINDS), st.integers(0, 9)), max_size=40),
+)
+def test_usual_iterations_may_be_told_together(usual: str, kinds: list[tuple[str, int]]) -> None:
+    """With a loader or without one."""
+    events = _events([(usual, 8)] * 4 + kinds + [(usual, 8)] * 12)
     single, several = _recorder_of(events, is_batched=False), _recorder_of(events, is_batched=True)
     assert _state(single) == _state(several)
     for name, series in single.counts.phases.items():
