@@ -21,9 +21,9 @@ CHANNELS = (1, 3, 4)
 def samples_of(batch: Any, depth: int = DEPTH) -> int:
     """Samples in ``batch``, by its structure; 0 if that does not show them.
 
-    Objects that know their batch size (graph batches, packed sequences) are asked for it. A tuple
-    or a dict has the length of most of its parts, or of the first if none agree; so has a
-    dataclass. A list of images, or of sequences that differ in length, has as many samples as these.
+    Objects that know their batch size (graph batches, packed sequences) are asked for it. A tuple,
+    a dict or a dataclass has the length of most of its parts, or of the first if none agree. A list
+    of images, or of sequences that differ in length, has as many samples as these.
     """
     if isinstance(batch, torch.Tensor):
         # A vector of numbers is one sample without a batch axis; one of labels is not.

@@ -209,10 +209,8 @@ class Hooks:
                     raise
                 now = perf_counter()
             try:
-                if self.rows.is_open:
-                    self.rows.add(batch)
-                if self._inputs.looking:
-                    self._inputs.note_read(batch)
+                if self.rows.is_open or self._inputs.looking:
+                    self._note_batch(batch)
                 size = next_size(loader, batch)
                 extend((leave, now, add_batch, size) if now else (add_batch, size))
                 extend(switched if sizes.switches else ())
@@ -226,6 +224,12 @@ class Hooks:
             return batch
 
         kind.__next__ = next_batch
+
+    def _note_batch(self, batch: Any) -> None:
+        if self.rows.is_open:
+            self.rows.add(batch)
+        if self._inputs.looking:
+            self._inputs.note_read(batch)
 
     def _attach_backward(self) -> None:
         original = torch.autograd.backward

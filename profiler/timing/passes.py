@@ -102,8 +102,8 @@ class Batch:
 
     ``unclear``: a call is unclear, or the calls of a module differ in their rows, which may have to
     be added, as those may that lead to terms of their own (``adds_terms``), unless it is known that
-    they do (``parts``: the samples of all); or the loss, whose ``terms`` have these shapes, does not
-    show so many samples and does not select some of them (``selects``); or there are twice the
+    they do (``parts``: the samples of all); or the loss, whose ``terms`` have these shapes, does
+    not show so many samples and does not select some of them (``selects``); or there are twice the
     rows of one of the ``others``, calls that lead elsewhere (real rows and made ones).
 
     ``adds_calls``: its samples are calls of one row; ``repeats_rows``: a module was called several
@@ -137,74 +137,81 @@ class Batch:
         self.parameters: set[int] = set()
         self.read_axes: set[int] = set()
         self.place: Any = None
-        self.is_made = self.wants_gradient = False
-        singles: dict[int, list[Call]] = {}
-        by_module: dict[int, list[Call]] = {}
-        fresh, fresh_rows, made_rows = False, 0, 0
+        self.is_made = self.wants_gradient = self.adds_calls = False
+        self._data_rows = self._made_rows = 0  # most of a call on data, and on what others made
         for call in calls:
-            self.rows += call.rows
-            self.outputs = max(self.outputs, call.outputs)
-            self.axes |= call.axes
-            self._features |= call.features
-            self._lengths |= call.lengths
-            self.samples = max(self.samples, call.rows)
-            self.unclear |= call.unclear
-            self.is_stage |= call.passes_back
-            self.wants_gradient |= call.passes_back
-            self.is_made |= call.is_made
-            if not (call.is_made or call.depends):
-                fresh, fresh_rows = True, max(fresh_rows, call.rows)
-            else:
-                made_rows = max(made_rows, call.rows)
-            if call.parameter is not None:
-                self.parameters.add(call.parameter)
-            if call.storage is not None:
-                self.sources.add((call.storage, call.source))
-            if call.rows == 1:
-                singles.setdefault(call.module, []).append(call)
-            elif call.rows > 1:
-                by_module.setdefault(call.module, []).append(call)
-        self.is_made &= not fresh
-        repeats = list(by_module.values())
-        self.repeats_rows = any(len(calls) > 1 for calls in repeats) and not parts
+            self._add(call)
+        self.is_made &= not any(not (call.is_made or call.depends) for call in calls)
+        repeats = [own for own in _by_module(calls) if own[0].rows > 1]
+        self.repeats_rows = any(len(own) > 1 for own in repeats) and not parts
         shapes = {shape for term in terms for shape in term}
-        compares = bool(shapes) and not selects
+        compared = shapes if not selects else set()
         if parts:
             self.samples = parts
+        elif _is_one_of_divisors(compared, repeats):
+            (self.samples,) = {shape[0] for shape in compared}
+            self.unclear = any(call.unclear for call in calls)
         else:
-            whole = {shape[0] for shape in shapes}
-            rows_given = {call.rows for calls in repeats for call in calls}
-            if compares and _is_one_of_divisors(whole, rows_given):
-                (self.samples,), self.unclear = whole, any(call.unclear for call in calls)
-                repeats = []
-            for calls in repeats:
-                rows = sum(call.rows for call in calls)
-                differ = len({call.rows for call in calls}) > 1
-                if differ and len(repeats) == 1 and rows in whole:
-                    self.samples = rows
-                self.unclear |= differ and self.samples != rows
-            if made_rows == self.samples > fresh_rows > 0:
-                self._leave_out_made_rows(fresh_rows, shapes)
+            self._compare_calls(repeats, shapes)
             self.unclear |= sum(2 * rows == self.samples for rows in others) == 1
-            if compares and self.samples > 1:
-                self._compare_with_loss(shapes, repeats)
-        steps = max((_steps_of(calls) for calls in singles.values()), default=0)
+            if compared and self.samples > 1:
+                self._compare_with_loss(compared, repeats)
+        self._count_steps([own for own in _by_module(calls) if own[0].rows == 1], terms)
+        if compared and self.samples == 1 and not self._shows_one(compared):
+            self.unclear = True
+
+    def _add(self, call: Call) -> None:
+        self.rows += call.rows
+        self.outputs = max(self.outputs, call.outputs)
+        self.axes |= call.axes
+        self._features |= call.features
+        self._lengths |= call.lengths
+        self.samples = max(self.samples, call.rows)
+        self.unclear |= call.unclear
+        self.is_stage |= call.passes_back
+        self.wants_gradient |= call.passes_back
+        self.is_made |= call.is_made
+        if call.is_made or call.depends:
+            self._made_rows = max(self._made_rows, call.rows)
+        else:
+            self._data_rows = max(self._data_rows, call.rows)
+        if call.parameter is not None:
+            self.parameters.add(call.parameter)
+        if call.storage is not None:
+            self.sources.add((call.storage, call.source))
+
+    def _compare_calls(
+        self, repeats: Sequence[Sequence[Call]], terms: Collection[tuple[int, ...]]
+    ) -> None:
+        """Compare calls with several rows with each other. Those of a module that differ are parts
+        of a batch if the loss has all of their rows. One on what others made may have more than
+        those on data: several draws for each, or parts.
+        """
+        for calls in repeats:
+            rows = sum(call.rows for call in calls)
+            differ = len({call.rows for call in calls}) > 1
+            if differ and len(repeats) == 1 and any(rows == shape[0] for shape in terms):
+                self.samples = rows
+            self.unclear |= differ and self.samples != rows
+        if self._made_rows == self.samples > self._data_rows > 0:
+            if self._data_rows > 1 and _has_rows(terms, self._data_rows):
+                self.samples = self._data_rows
+            else:
+                self.unclear = True
+
+    def _count_steps(
+        self, singles: Sequence[Sequence[Call]], terms: Collection[set[tuple[int, ...]]]
+    ) -> None:
+        """Count the calls of one row as samples if they are the steps of an episode: then the loss
+        has terms of each, or an entry.
+        """
+        steps = max((_steps_of(calls) for calls in singles), default=0)
         self.adds_calls = steps > max(1, self.samples)
         if self.adds_calls:
             self.samples = steps
+            shapes = {shape for term in terms for shape in term}
             has_terms = len(terms) >= min(steps, MIN_TERMS) or _has_rows(shapes, steps)
-            self.unclear |= (bool(terms) and not has_terms) or _are_of_a_sequence(singles.values())
-        elif compares and self.samples == 1 and not self._shows_one(shapes):
-            self.unclear = True
-
-    def _leave_out_made_rows(self, fresh_rows: int, terms: Collection[tuple[int, ...]]) -> None:
-        """Believe the most rows of a call on data, ``fresh_rows``, where one on what others made
-        had more: several draws for each, or parts.
-        """
-        if fresh_rows > 1 and _has_rows(terms, fresh_rows):
-            self.samples = fresh_rows
-        else:
-            self.unclear = True
+            self.unclear |= (bool(terms) and not has_terms) or _are_of_a_sequence(singles)
 
     def _compare_with_loss(
         self, terms: Collection[tuple[int, ...]], repeats: Sequence[Sequence[Call]]
@@ -263,12 +270,25 @@ class Batch:
         )
 
 
-def _is_one_of_divisors(whole: Collection[int], rows_given: Collection[int]) -> bool:
+def _by_module(calls: Iterable[Call]) -> list[list[Call]]:
+    """The calls of each module with one row, and those with more."""
+    groups: dict[tuple[int, bool], list[Call]] = {}
+    for call in calls:
+        if call.rows:
+            groups.setdefault((call.module, call.rows > 1), []).append(call)
+    return list(groups.values())
+
+
+def _is_one_of_divisors(
+    terms: Collection[tuple[int, ...]], repeats: Sequence[Sequence[Call]]
+) -> bool:
     """Whether all terms of a loss have an entry for each row of a call, and other calls have
     several rows for each.
     """
-    divides = len(whole) == 1 and 1 not in whole and set(whole) < set(rows_given)
-    return divides and not any(rows % n for rows in rows_given for n in whole)
+    first_axes = {shape[0] for shape in terms}
+    rows_given = {call.rows for calls in repeats for call in calls}
+    is_one = len(first_axes) == 1 and 1 not in first_axes and first_axes < rows_given
+    return is_one and not any(rows % n for rows in rows_given for n in first_axes)
 
 
 def _has_rows(terms: Iterable[tuple[int, ...]], samples: int) -> bool:
@@ -362,7 +382,7 @@ class Calls:
             parts=parts,
             is_stage=gradients is not None and any(t.numel() > 1 for t in tensors_in(roots, 1)),
             graphless=graphless,
-            others=[*others, *graphless],
+            others=[*others, *graphless] if nodes is not None else (),
         )
 
     def _parts(

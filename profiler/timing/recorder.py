@@ -316,9 +316,9 @@ class Recorder:
         reads = events[position] is Recorder.begin_data
         if not self._may_begin_regular(int(reads)):
             return 0
-        regular = _REGULAR if reads else _REGULAR_WITHOUT_LOADER
-        end, length = position, 2 * len(regular)
-        while events[end : end + length : 2] == regular and events[end + length - 1] == self._leader:
+        methods = _REGULAR if reads else _REGULAR_WITHOUT_LOADER
+        end, length, leader = position, 2 * len(methods), self._leader
+        while events[end : end + length : 2] == methods and events[end + length - 1] == leader:
             end += length
         if end == position:
             return 0
