@@ -153,10 +153,14 @@ class SampleCounter:
         self._loss.learn(self._passes, self._pass_input, batch.loss_rows)
 
     def clear_gradients(self, parameters: set[int]) -> None:
-        """Gradients were set to zero: passes that led to no others trained nothing, such as an
-        attack's on the inputs.
+        """Gradients were set to zero: passes of an attack, which wants those of the inputs, trained
+        nothing if they led to no others. Those of the parameters may have been kept elsewhere.
         """
-        kept = [b for b in self._step_batches if not (b.parameters and b.parameters <= parameters)]
+        kept = [
+            batch
+            for batch in self._step_batches
+            if not (batch.wants_gradient and batch.parameters and batch.parameters <= parameters)
+        ]
         dropped = len(self._step_batches) - len(kept)
         if dropped:
             self._step_batches = kept
@@ -285,9 +289,9 @@ class SampleCounter:
 
     def _is_skipped(self) -> bool:
         """Whether several batches of one loader were read, and each pass was over one of fewer."""
-        passes, rows = self._step_passes
-        batch = self._smallest / self.share
-        return self._switches <= 1 and 0 < passes < self.fetches and 0 < rows == passes * batch
+        passes, batch = self._step_passes[0], self._smallest / self.share
+        is_less = 0 < passes < self.fetches and 0 < self._rows == passes * batch
+        return is_less and self._switches <= 1
 
     def _compare_with_input(self) -> None:
         """Set the ratio of samples trained on to samples read, once two inspections agree on it.

@@ -734,6 +734,32 @@ def attack_with_passes():
         train(model(attacked).pow(2).mean(), optimizer)
 
 
+def gradients_kept_elsewhere():
+    """Those of two passes are clipped one by one, cleared, and added by hand."""
+    model, optimizer = model_and_optimizer()
+    parameters = list(model.parameters())
+    for _ in range(STEPS):
+        kept = [torch.zeros_like(parameter) for parameter in parameters]
+        for _ in range(2):
+            loss = model(torch.randn(BATCH, 6)).pow(2).mean()
+            loss.backward()
+            for total, parameter in zip(kept, parameters, strict=True):
+                total += parameter.grad.clamp(-1, 1)
+            optimizer.zero_grad()
+        for total, parameter in zip(kept, parameters, strict=True):
+            parameter.grad = total
+        optimizer.step()
+        show(loss)
+
+
+def two_batches_of_a_loader():
+    """One to adapt with and one to judge by; both go through the model."""
+    model, optimizer = model_and_optimizer()
+    batches = iter(DataLoader(torch.randn(2 * STEPS * BATCH, 6), batch_size=BATCH))
+    for one, other in zip(batches, batches, strict=True):
+        train((model(one) - model(other)).pow(2).mean(), optimizer)
+
+
 def drawn_by_passes():
     """Rows are drawn by passes that train nothing, as the parameters are frozen meanwhile."""
     model, optimizer = model_and_optimizer()

@@ -33,6 +33,7 @@ SEVERAL_CALLS = {
     "steps_of_games": 5 * BATCH,
     "stacked_steps_of_games": 5 * BATCH,
     "accumulated": 2 * BATCH,
+    "gradients_kept_elsewhere": 2 * BATCH,
     "letters_of_a_text": 1,
     "words_of_a_sentence": 1,
     "fields_of_a_board": 1,
@@ -50,6 +51,7 @@ BY_LOADER = {
     "bags": 1,
     "two_levels": 2 * BATCH,
     "rotations_of_an_image": 1,
+    "two_batches_of_a_loader": 2 * BATCH,
 }
 EVALUATIONS = {"sampling": 2, "sampling_without_loader": 2, "trials_of_an_actor": 4}
 ROLLOUTS = ["rollouts", "rollouts_without_loader", "rollouts_after_random_steps"]
