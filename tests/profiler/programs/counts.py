@@ -744,7 +744,7 @@ def gradients_kept_elsewhere():
             loss = model(torch.randn(BATCH, 6)).pow(2).mean()
             loss.backward()
             for total, parameter in zip(kept, parameters, strict=True):
-                total += parameter.grad.clamp(-1, 1)
+                total.add_(parameter.grad.clamp(-1, 1))
             optimizer.zero_grad()
         for total, parameter in zip(kept, parameters, strict=True):
             parameter.grad = total
