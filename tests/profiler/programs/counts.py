@@ -954,6 +954,23 @@ def weights_made_by_a_model():
         train((torch.randn(BATCH, 6) @ weights.T - 1).pow(2).mean(), optimizer)
 
 
+class Ensemble(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weights = torch.nn.Parameter(torch.randn(5, 6, 1))
+
+    def forward(self, rows):
+        return rows @ self.weights
+
+
+def models_in_one():
+    """Five models in one, each given a batch of its own."""
+    model = Ensemble()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    for _ in range(STEPS):
+        train(model(torch.randn(5, BATCH, 6)).pow(2).mean(), optimizer)
+
+
 def words_drawn_one_by_one():
     """Each word is looked up by itself; what a cell makes of them has one loss."""
     table, cell = torch.nn.Embedding(9, 4), torch.nn.GRUCell(4, 4)

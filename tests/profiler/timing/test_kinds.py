@@ -43,7 +43,7 @@ UNKNOWN = [
     *("as_many_points_of_two_kinds", "means_of_features", "two_losses_of_others"),
     *("steps_of_a_recurrent_cell", "own_layers_over_tokens", "teacher_with_a_loader"),
     *("skipped_batches", "real_and_made_in_a_call", "views_in_a_call", "weights_made_by_a_model"),
-    "words_drawn_one_by_one",
+    *("words_drawn_one_by_one", "models_in_one"),
 ]
 BY_LOADER = {
     "packed_texts": BATCH,

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 from hops_profiler.timing.basics import pattern
 from hops_profiler.timing.counts import PHASES, WARMUP
-from hops_profiler.timing.pauses import DOUBT, ROLLOUT, Pauses
+from hops_profiler.timing.inspections import InspectionPlan
+from hops_profiler.timing.pauses import DOUBT, EVALUATION, ROLLOUT, Pauses
 from hops_profiler.timing.recorder import STEPS_TO_NEW_LEADER, Recorder
 from hops_profiler.timing.series import Series
 from hypothesis import given
@@ -367,6 +368,27 @@ def test_the_pattern_is_the_form_that_fits(
     sequential = data + forward + backward_update
     assert pattern(overlap_seconds * 1.02, data, forward, backward_update) == 1
     assert pattern(sequential * 0.99, data, forward, backward_update) == 2
+
+
+@pytest.mark.parametrize(("calls", "verdict"), [(20, EVALUATION), (5000, DOUBT)])
+def test_a_pause_with_many_times_the_batches_trained_on_is_in_doubt(
+    calls: int, verdict: str
+) -> None:
+    """A model of the world plans on whole batches, too."""
+    pauses = Pauses()
+    pauses.add(8, [])
+    pauses.end_iteration(1.0, regular=True)
+    pauses.begin_iteration()
+    pauses.add(8, [8] * calls)
+    assert pauses.judge(60, is_early=False) == verdict
+
+
+@pytest.mark.parametrize(("milliseconds", "interval"), [(100, 23), (1, 23), (0.3, 97), (0.05, 797)])
+def test_inspections_of_short_iterations_are_rare(milliseconds: float, interval: int) -> None:
+    """They take at most 0.5 % of the time."""
+    recorder = Recorder()
+    recorder.counts.iteration.add(milliseconds / 1000)
+    assert InspectionPlan().interval(recorder) == interval
 
 
 class Batch:
