@@ -428,17 +428,19 @@ class Inputs:
             rows, steps = stated
             is_step = steps == 1 and rows == second != first
             is_one = rows == 1 and steps == first
-            if is_whole or is_step or is_one:
+            is_transposed = inner.dim() > 2 and tuple(inner.shape[:2]) == (second, first)
+            if is_whole or is_step or is_one or is_transposed:
                 # A batch of rows that is given to a recurrent layer as one sequence is either.
                 if call.rows == first:
                     call.unclear = is_one and not isinstance(module, CONVOLUTIONS)
                     call.rows = rows
                 self._sequence, self._in_layer = None, True
                 return
-        if is_leaf and inner.dim() > 1 and inner.shape[0] == second != first:
+        is_slice = inner.dim() == max(2, outer.dim() - 1) and inner.shape[0] == second != first
+        if is_leaf and is_slice and (outer.dim() > 2 or call.is_index):
             # A loop over the first axis, which is time: as many calls, or one less.
             self._slices[id(module)] = calls = self._slices.get(id(module), 0) + 1
-            if call.rows == first and (outer.dim() > 2 or call.is_index) and 1 < first <= calls + 1:
+            if call.rows == first <= calls + 1 and calls > 1:
                 call.rows, call.unclear = int(second), False
                 return
         if is_leaf and not self._in_layer and inner.dim() > 1:

@@ -794,6 +794,31 @@ def loop_over_time():
         train(model(torch.randn(5, BATCH, 6)).pow(2).mean(), optimizer)
 
 
+class TransposedInside(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.features, self.memory = torch.nn.Linear(6, 4), torch.nn.LSTM(4, 4)
+
+    def forward(self, sequences):
+        return self.memory(self.features(sequences.transpose(0, 1)))[0]
+
+
+def transposed_inside():
+    """The model is given sequences, and puts time first itself."""
+    model = TransposedInside()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    for _ in range(STEPS):
+        train(model(torch.randn(BATCH, 9, 6)).pow(2).mean(), optimizer)
+
+
+def two_transposed_inside():
+    """As before, of two sequences."""
+    model = TransposedInside()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    for _ in range(STEPS):
+        train(model(torch.randn(2, 9, 6)).pow(2).mean(), optimizer)
+
+
 class Sequences(torch.nn.Module):
     def __init__(self):
         super().__init__()

@@ -24,7 +24,13 @@ BY_MODEL = [
     *("two_views", "rows_with_labels", "copies", "points_of_rays"),
     *("points_of_rays_in_two_networks", "real_and_made_in_passes", "two_losses_of_the_same"),
     *("acting_with_a_memory", "real_and_made", "attack_with_passes", "drawn_by_passes"),
-    *("loop_over_time", "sequences_in_a_list", "time_before_rows", "gradients_of_an_energy"),
+    *(
+        "loop_over_time",
+        "transposed_inside",
+        "sequences_in_a_list",
+        "time_before_rows",
+        "gradients_of_an_energy",
+    ),
     *("draws_for_each_row", "drawn_actions", "parts_of_a_batch", "checkpoint_at_the_top"),
 ]
 SEVERAL_CALLS = {
@@ -35,6 +41,7 @@ SEVERAL_CALLS = {
     "accumulated": 2 * BATCH,
     "gradients_kept_elsewhere": 2 * BATCH,
     "letters_of_a_text": 1,
+    "two_transposed_inside": 2,
     "words_of_a_sentence": 1,
     "fields_of_a_board": 1,
 }
