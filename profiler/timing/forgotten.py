@@ -49,11 +49,13 @@ class ForgottenGraphs:
             self._early_nodes = nodes
             return
         usual = max(1, self._iterations)
+        growth = nodes * usual / max(1.0, self._nodes)
+        # The first pass after a long pause takes longer, as the caches are cold, but not so much.
         is_large = (
             iterations > WARMUP
-            and nodes * usual > MANY * self._nodes
+            and growth > MANY
             and took * usual > 2.0 * self._seconds
-            and backward * usual < 2.0 * self._backward
+            and backward * usual < max(2.0, growth / MANY) * self._backward
         )
         if not is_large:
             self._iterations += 1

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from hops_profiler.timing.basics import pattern
 from hops_profiler.timing.counts import PHASES, WARMUP
+from hops_profiler.timing.forgotten import ForgottenGraphs
 from hops_profiler.timing.inspections import InspectionPlan
 from hops_profiler.timing.pauses import DOUBT, EVALUATION, ROLLOUT, Pauses
 from hops_profiler.timing.recorder import STEPS_TO_NEW_LEADER, Recorder
@@ -381,6 +382,21 @@ def test_a_pause_with_many_times_the_batches_trained_on_is_in_doubt(
     pauses.begin_iteration()
     pauses.add(8, [8] * calls)
     assert pauses.judge(60, is_early=False) == verdict
+
+
+@pytest.mark.parametrize(("backward", "doubtful"), [(0.004, 17.0), (0.02, 17.0), (0.3, 0.0)])
+def test_a_large_graph_that_leads_nowhere_makes_time_doubtful(
+    backward: float, doubtful: float
+) -> None:
+    """Its pass may be some times slower than others; a larger batch's is so as it is larger."""
+    graphs, number = ForgottenGraphs(), 0
+    for iteration in range(30):
+        number += 60
+        graphs.add(number)
+        graphs.end_iteration(iteration, 0.01, 0.004)
+    graphs.add(number + 6000)
+    graphs.end_iteration(30, 17.01, backward)
+    assert graphs.doubtful_seconds == pytest.approx(doubtful)
 
 
 @pytest.mark.parametrize(("milliseconds", "interval"), [(100, 23), (1, 23), (0.3, 97), (0.05, 797)])
