@@ -16,7 +16,7 @@ import numpy as np
 from bench.clock import cpu_seconds
 from hopsd.model.plan import Plan, PlanSettings, Snapshot
 from hopsd.policies.registry import get
-from hopsd.sim.engine import PLAN_SECONDS_MAX, Simulation, SimulationSettings
+from hopsd.sim.engine import MAX_PLAN_SECONDS, Simulation, SimulationSettings
 from hopsd.sim.presets import preset
 
 MOVER = "srtf"
@@ -47,7 +47,7 @@ def situations(name: str, seed: int, hours: float, count: int) -> list[Snapshot]
 
 def main() -> None:
     options = _options()
-    settings = PlanSettings(gap=options.gap, effort=0, time_limit_seconds=PLAN_SECONDS_MAX)
+    settings = PlanSettings(gap=options.gap, effort=0, time_limit_seconds=MAX_PLAN_SECONDS)
     print("| seed | policy | plans | jobs | CPU s | a plan | largest | gap missed | mean gap |")
     print("|---:|---|---:|---:|---:|---:|---:|---:|---:|")
     for seed in options.seed:

@@ -17,7 +17,7 @@ from bench.clock import cpu_seconds
 from bench.result_file import write_result
 from hopsd.model.plan import PlanSettings
 from hopsd.policies.registry import get, names
-from hopsd.sim.engine import PLAN_SECONDS_MAX, SimulationSettings
+from hopsd.sim.engine import MAX_PLAN_SECONDS, SimulationSettings
 from hopsd.sim.presets import preset
 from hopsd.sim.study import figures, play
 
@@ -39,7 +39,7 @@ COLUMNS = {
 def run(policy: str) -> dict[str, Any]:
     """Simulate the workload and save the figures."""
     scenario = preset(PRESET)
-    plan = PlanSettings(policy=policy, time_limit_seconds=PLAN_SECONDS_MAX, effort=0)
+    plan = PlanSettings(policy=policy, time_limit_seconds=MAX_PLAN_SECONDS, effort=0)
     began = cpu_seconds()
     settings = SimulationSettings(plan=plan)
     result = play(policy, get(policy), scenario.cluster(), scenario.workload(0), settings)

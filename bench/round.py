@@ -27,8 +27,8 @@ from hopsd.policies.hops.policy import plan
 from hopsd.round.run import run_round
 from hopsd.round.settings import RoundSettings
 from hopsd.round.window import RoundWindow
-from hopsd.slurm.choose import choose_port
 from hopsd.slurm.port import InstantPort
+from hopsd.slurm.port_choice import choose_port
 from hopsd.store.embedded import EmbeddedPostgres
 from hopsd.store.migrate import migrate
 from hopsd.store.postgres import PostgresStore

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol, TypeVar
 
 from bench.clock import cpu_seconds
-from hopsd.ctl.study.progress import Bar
+from hopsd.ctl.study.progress_bar import ProgressBar
 
 
 class HasName(Protocol):
@@ -40,7 +40,7 @@ def main(
         for case in experiments[experiment]
         if not is_saved(case)
     }
-    with Bar("runs") as bar:
+    with ProgressBar("runs") as bar:
         for number, (experiment, case) in enumerate(missing.values()):
             bar.show(number, len(missing))
             began = cpu_seconds()

@@ -33,7 +33,7 @@ from hopsd.model.plan import PlanSettings
 from hopsd.model.scenario import Cluster, Workload
 from hopsd.policies.registry import get
 from hopsd.sim.cluster import ClusterSettings
-from hopsd.sim.engine import PLAN_SECONDS_MAX, SimulationSettings
+from hopsd.sim.engine import MAX_PLAN_SECONDS, SimulationSettings
 from hopsd.sim.presets import preset
 from hopsd.sim.study import play
 
@@ -173,7 +173,7 @@ def _of_shockwave(folder: Path, speeds: Path, kind: str, rigid: bool) -> tuple[C
 def run(policy: str, work: Work, tail_weight: float | None = None) -> dict[str, float]:
     """The figures of one simulation: rounds of 360 s, restarts of 30 s, run times known."""
     cluster, workload = work.make()
-    plan = PlanSettings(policy=policy, time_limit_seconds=PLAN_SECONDS_MAX, effort=0)
+    plan = PlanSettings(policy=policy, time_limit_seconds=MAX_PLAN_SECONDS, effort=0)
     if tail_weight is not None:
         plan = replace(plan, tail_weight=tail_weight)
     settings = SimulationSettings(360.0, plan=plan, cluster=ClusterSettings(30.0))

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from hopsd.core.queue.competing import competing_jobs
 from hopsd.errors import HopsError, InputError
-from hopsd.formats.checked import check_snapshot, check_workload
+from hopsd.formats.checked_numbers import check_snapshot, check_workload
 from hopsd.formats.snapshot import read_snapshot as parse_snapshot
 from hopsd.model.allocation import Allocation
 from hopsd.model.ids import GpuType, JobId, NodeName, UserName, WorkloadName
@@ -40,7 +40,7 @@ from hopsd.sim.metrics import JobOutcome, RoundState, Summary
 from hopsd.sim.sources import cluster_from as read_cluster
 from hopsd.sim.sources import read_file
 from hopsd.sim.sources import workload_from as read_workload
-from hopsd.sim.study import Result, figures, play
+from hopsd.sim.study import PolicyResult, figures, play
 
 __all__ = [
     "Allocation",
@@ -58,9 +58,9 @@ __all__ = [
     "Plan",
     "PlanSettings",
     "Policy",
+    "PolicyResult",
     "Reason",
     "ReasonCode",
-    "Result",
     "RoundInfo",
     "Server",
     "Servers",
@@ -129,7 +129,7 @@ def simulate(
     settings: SimulationSettings | None = None,
     failures: Sequence[Failure] = (),
     progress: Progress | None = None,
-) -> Result:
+) -> PolicyResult:
     """Play a workload through under one policy, as ``hopsctl simulate`` does.
 
     ``policy``: a name or a function of one's own. ``name``: what the result is called, by default
@@ -158,7 +158,7 @@ def simulate(
     return play(label, _policy(policy), cluster, playable, settings, failures, progress)
 
 
-def summaries(*results: Result) -> dict[str, Column]:
+def summaries(*results: PolicyResult) -> dict[str, Column]:
     """A row for each result: the figures that ``hopsctl simulate --json`` prints."""
     rows = []
     for result in results:
@@ -172,7 +172,7 @@ def summaries(*results: Result) -> dict[str, Column]:
     return _table(rows, {"policy": str, **_types(Summary), **extra})
 
 
-def jobs(*results: Result) -> dict[str, Column]:
+def jobs(*results: PolicyResult) -> dict[str, Column]:
     """A row for each job of each result. Times in seconds; nan: it never started or ended.
 
     ``wait``: all waiting; ``age``: the expected run time without any; ``ftf``: finish-time
@@ -186,7 +186,7 @@ def jobs(*results: Result) -> dict[str, Column]:
     return _table(rows, {"policy": str, **_types(JobOutcome), "jct": float})
 
 
-def rounds(*results: Result) -> dict[str, Column]:
+def rounds(*results: PolicyResult) -> dict[str, Column]:
     """A row for each round of each result, as it began: queued and running jobs, idle GPUs,
     fragments (idle GPUs where a job waits), samples per second of all jobs, and of its first plan
     the seconds that it took and its proven gap.
@@ -204,7 +204,7 @@ def rounds(*results: Result) -> dict[str, Column]:
     return _table(rows, {"policy": str, **_types(RoundState), "solve_seconds": float, "gap": float})
 
 
-def timeline(*results: Result) -> dict[str, Column]:
+def timeline(*results: PolicyResult) -> dict[str, Column]:
     """A row for each change and node: from ``time`` on, ``job`` holds ``gpus`` GPUs of ``node``.
 
     A job that holds nothing any more has one row, with node "" and 0 GPUs.

@@ -11,7 +11,7 @@ REPORT_SECONDS = 5.0
 
 
 @dataclass(frozen=True)
-class Job:
+class JobEnvironment:
     """The job of this process, and where its report goes.
 
     ``run`` counts Slurm's restarts. ``batch``: the comment's samples per GPU, None if unknown.
@@ -27,16 +27,16 @@ class Job:
     profile: int
 
 
-NO_JOB = Job("", 0, "", "", REPORT_SECONDS, None, profile=0)
+NO_JOB = JobEnvironment("", 0, "", "", REPORT_SECONDS, None, profile=0)
 """A process that does not report."""
 
 
-def job(environ: Mapping[str, str] = os.environ) -> Job | None:
+def job(environ: Mapping[str, str] = os.environ) -> JobEnvironment | None:
     """The job of this process; None outside a hops job or without a report folder."""
     job_id, folder = number(environ), environ.get("HOPS_REPORT_DIR", "")
     if not job_id or not folder:
         return None
-    return Job(
+    return JobEnvironment(
         id=job_id,
         run=restarts(environ),
         node=environ.get("SLURMD_NODENAME") or socket.gethostname().partition(".")[0],

@@ -15,7 +15,7 @@ from hopsd.model.allocation import Allocation
 from hopsd.model.arrays import Floats
 from hopsd.model.ids import JobId, UserName
 from hopsd.model.plan import Plan, PlanSettings, Snapshot
-from hopsd.policies.allox.machines import Situation
+from hopsd.policies.allox.machines import WorkAndMachines
 from hopsd.policies.allox.policy import plan_of
 
 
@@ -23,7 +23,7 @@ class _Starts:
     """Jobs started so far, and what each user holds of each type."""
 
     def __init__(self, snapshot: Snapshot) -> None:
-        self.situation = Situation(snapshot)
+        self.situation = WorkAndMachines(snapshot)
         self.work, self.machines = self.situation.work, self.situation.machines
         self.kinds = range(len(self.work.types))
         self.open = dict.fromkeys(range(len(self.work.jobs)))

@@ -20,6 +20,8 @@ from itertools import product
 from typing import ClassVar
 
 import numpy as np
+from hops_rivals.knapsack import choose as choose_columns
+from hops_rivals.state_space import Items
 
 from hopsd.core.queue.competing import competing_jobs
 from hopsd.core.queue.priority import queue
@@ -29,18 +31,16 @@ from hopsd.model.job import Job
 from hopsd.model.plan import Plan, PlanSettings, PlanStatus, PriorityName, Snapshot
 from hopsd.model.reason import Reason, ReasonCode
 from hopsd.policies.placing import Servers
-from hopsd.solver.bound.state_space import Items
-from hopsd.solver.knapsack import choose as choose_columns
 
 POWER = -0.5
 LAMBDA = 1.1
 GAP = 1e-4
-FACTOR_MIN = 1e-3
+MIN_FACTOR = 1e-3
 """The restart factor of a job that spent all its time on restarts; as printed it is <= 0."""
 
 
 @dataclass(frozen=True, slots=True)
-class Option:
+class GpuConfiguration:
     """One column of the program. ``cost``: added when it is chosen, below 0 if useful."""
 
     job: int
@@ -94,7 +94,9 @@ class Sia:
             waiting=_reasons(jobs, options, selection, placements),
         )
 
-    def options(self, snapshot: Snapshot, servers: Servers, jobs: Sequence[Job]) -> list[Option]:
+    def options(
+        self, snapshot: Snapshot, servers: Servers, jobs: Sequence[Job]
+    ) -> list[GpuConfiguration]:
         """Every (type, count) that each job may take on an idle cluster: Sia's own counts, or all
         counts for a job that fits none of those.
         """
@@ -110,7 +112,7 @@ class Sia:
             factor = restart_factor(snapshot.now, job)
             for shape, rate in rates.items():
                 gain = rate / unit * (1.0 if shape == today else factor)
-                options.append(Option(i, *shape, gain**POWER - LAMBDA))
+                options.append(GpuConfiguration(i, *shape, gain**POWER - LAMBDA))
         return options
 
     def _sizes(self, job: Job, server: int) -> Sequence[int]:
@@ -134,7 +136,7 @@ def restart_factor(now: float, job: Job) -> float:
     if not job.running or age < job.restart_seconds or job.restart_seconds <= 0.0:
         return 1.0
     restart_seconds = job.restarts * job.restart_seconds
-    return max(FACTOR_MIN, (age - restart_seconds) / (age + job.restart_seconds))
+    return max(MIN_FACTOR, (age - restart_seconds) / (age + job.restart_seconds))
 
 
 def restarting(now: float, job: Job) -> bool:
@@ -144,8 +146,8 @@ def restarting(now: float, job: Job) -> bool:
 
 
 def choose(
-    options: Sequence[Option], capacity: dict[GpuType, int], time_limit_seconds: float
-) -> tuple[list[Option], float, float]:
+    options: Sequence[GpuConfiguration], capacity: dict[GpuType, int], time_limit_seconds: float
+) -> tuple[list[GpuConfiguration], float, float]:
     """At most one option per job within every type's GPUs, at the least cost.
 
     Also returns by how much that cost is below 0, and a bound on that for any choice.
@@ -171,7 +173,7 @@ def _capacity(snapshot: Snapshot, servers: Servers) -> dict[GpuType, int]:
 
 
 def _place(
-    servers: Servers, jobs: Sequence[Job], selection: Sequence[Option]
+    servers: Servers, jobs: Sequence[Job], selection: Sequence[GpuConfiguration]
 ) -> dict[JobId, Allocation]:
     """Placements with all jobs kept where they can stay, or anew if that places more GPUs."""
     placements = _place_once(servers.copy(), jobs, selection, keep=True)
@@ -183,7 +185,7 @@ def _place(
 
 
 def _place_once(
-    servers: Servers, jobs: Sequence[Job], selection: Sequence[Option], *, keep: bool
+    servers: Servers, jobs: Sequence[Job], selection: Sequence[GpuConfiguration], *, keep: bool
 ) -> dict[JobId, Allocation]:
     placements: dict[JobId, Allocation] = {}
     for option in selection if keep else ():
@@ -204,8 +206,8 @@ def _place_once(
 
 def _reasons(
     jobs: Sequence[Job],
-    options: Sequence[Option],
-    selection: Sequence[Option],
+    options: Sequence[GpuConfiguration],
+    selection: Sequence[GpuConfiguration],
     placements: dict[JobId, Allocation],
 ) -> dict[JobId, Reason]:
     jobs_with_options = {option.job for option in options}

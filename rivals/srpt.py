@@ -15,7 +15,7 @@ from hopsd.core.queue.competing import competes, idle_gpus
 from hopsd.model.allocation import Allocation
 from hopsd.model.ids import JobId
 from hopsd.model.plan import Plan, PlanSettings, Snapshot
-from hopsd.policies.allox.machines import Situation
+from hopsd.policies.allox.machines import WorkAndMachines
 from hopsd.policies.allox.policy import plan_of
 
 
@@ -27,7 +27,7 @@ class Srpt:
 
     def __call__(self, snapshot: Snapshot, settings: PlanSettings) -> Plan:  # noqa: ARG002
         present = {job.id: job.running for job in snapshot.jobs if job.running}
-        situation = Situation(_as_waiting(snapshot))
+        situation = WorkAndMachines(_as_waiting(snapshot))
         work, machines = situation.work, situation.machines
         placements: dict[JobId, Allocation] = {}
         assignment = _shortest(situation)
@@ -65,7 +65,7 @@ def _as_waiting(snapshot: Snapshot) -> Snapshot:
     )
 
 
-def _shortest(situation: Situation) -> dict[int, int]:
+def _shortest(situation: WorkAndMachines) -> dict[int, int]:
     """Job to type, by remaining run time, until no devices are left."""
     work = situation.work
     unclaimed_gpus = [situation.machines.unclaimed_devices(kind) for kind in range(len(work.types))]

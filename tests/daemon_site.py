@@ -16,7 +16,7 @@ import pytest
 from fixtures_cluster import report_folder, running_cluster
 
 from examples.demo.cluster import NodeSpec, PrivateCluster
-from hopsd.ctl.daemon import ask
+from hopsd.ctl.daemon_client import ask
 from hopsd.errors import UnreachableError
 from hopsd.model.ids import JobId
 from hopsd.store.postgres import PostgresStore

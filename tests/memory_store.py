@@ -21,10 +21,10 @@ from hopsd.model.journal import (
     DiaryEntry,
     Event,
     GpuUse,
-    Placement,
     PlanSummary,
     QueuePeriod,
     ReasonRecord,
+    RecordedAllocation,
     ReleaseRequest,
 )
 from hopsd.model.knowledge import Knowledge
@@ -65,8 +65,8 @@ class MemoryStore(MemoryKnowledge):
         self._tables = dict(tables or {})
         self._open: dict[JobId, JobRecord] = {}
         self._ended_records: dict[tuple[JobId, float], JobRecord] = {}
-        self._placements: dict[tuple[JobId, float, float], Placement] = {}
-        self._last: dict[JobId, Placement] = {}
+        self._placements: dict[tuple[JobId, float, float], RecordedAllocation] = {}
+        self._last: dict[JobId, RecordedAllocation] = {}
         self._plans: dict[PlanId, _StoredPlan] = {}
         self._numbers = count(1)
         self._reasons: dict[JobId, list[ReasonRecord]] = {}
@@ -105,7 +105,7 @@ class MemoryStore(MemoryKnowledge):
             for placement in follow(self._last.get(record.id), record):
                 self._place(placement)
 
-    def _place(self, placement: Placement) -> None:
+    def _place(self, placement: RecordedAllocation) -> None:
         self._placements[placement.job, placement.submit, placement.start] = placement
         if placement.end is None:
             self._last[placement.job] = placement
@@ -273,7 +273,7 @@ class MemoryStore(MemoryKnowledge):
         ratios = [job.wait_seconds / age for job, age in jobs if age > 0]
         return fmean(ratios) if ratios else None
 
-    def placements(self, job: JobId | None = None) -> tuple[Placement, ...]:
+    def placements(self, job: JobId | None = None) -> tuple[RecordedAllocation, ...]:
         placements = [p for p in self._placements.values() if job is None or p.job == job]
         return tuple(sorted(placements, key=lambda p: (p.start, p.job, p.submit)))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from hopsd.core.speed.estimator import Estimate, Estimator, EstimatorSettings
+from hopsd.core.speed.estimator import Estimator, EstimatorSettings, SpeedTables
 from hopsd.core.speed.throughput import IterationModel
 from hopsd.model.ids import GpuType, JobId, NodeName, WorkloadName
 from hopsd.model.job import Node
@@ -78,7 +78,7 @@ def knowledge(*reports: ThroughputRecord, fits: tuple[Theory, ...] = ()) -> Know
     return Knowledge(records=reports, theory=fits, bandwidth=bandwidth)
 
 
-def estimate_of(knowledge: Knowledge, **settings: Any) -> Estimate:
+def estimate_of(knowledge: Knowledge, **settings: Any) -> SpeedTables:
     return Estimator(NODES, knowledge, EstimatorSettings(**settings), NOW).estimate(RESNET)
 
 

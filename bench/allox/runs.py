@@ -18,7 +18,7 @@ from hopsd.policies.protocol import Policy
 from hopsd.policies.registry import get
 from hopsd.sim.cluster import ClusterSettings
 from hopsd.sim.engine import SimulationSettings
-from hopsd.sim.metrics import Change
+from hopsd.sim.metrics import AllocationChange
 from hopsd.sim.study import play
 
 SAMPLE_SECONDS = 120.0
@@ -116,7 +116,7 @@ def run(case: Case, folder: Path, jobs_per_user: int) -> SavedRun:
 
 
 def _over_time(
-    changes: tuple[Change, ...], work: Workload, cluster: Cluster
+    changes: tuple[AllocationChange, ...], work: Workload, cluster: Cluster
 ) -> tuple[list[float], dict[bool, float]]:
     """Spread of the users' progress at equal intervals; utilization of GPUs and CPUs."""
     types = {server.name: server.gpu_type for server in cluster.servers}

@@ -21,7 +21,7 @@ from bench.chaos.slurm_log import SlurmLog
 from bench.chaos.world import SubmittedJob, World
 from hopsd.core.submission.comment import parse
 from hopsd.model.ids import NodeName
-from hopsd.model.journal import Placement
+from hopsd.model.journal import RecordedAllocation
 from hopsd.store.postgres import PostgresStore
 
 BEAT_SECONDS = 0.5
@@ -100,12 +100,12 @@ def judge(world: World) -> list[Finding]:
         return judge_records(world, store.placements())
 
 
-def judge_records(world: World, placements_stored: Iterable[Placement]) -> list[Finding]:
+def judge_records(world: World, placements_stored: Iterable[RecordedAllocation]) -> list[Finding]:
     """Check the records of jobs and of Slurm against the store's placements."""
     runs = read_runs(world.records)
     log = _read_completions(world.folder / "completed")
     slurm = SlurmLog.read(world.folder / "log" / "slurmctld.log")
-    placements: dict[str, list[Placement]] = defaultdict(list)
+    placements: dict[str, list[RecordedAllocation]] = defaultdict(list)
     for placement in placements_stored:
         placements[placement.job].append(placement)
     findings: list[Finding] = []
@@ -222,7 +222,7 @@ def counts(
     world: World,
     job: SubmittedJob,
     runs: Sequence[Run],
-    placements: dict[str, list[Placement]],
+    placements: dict[str, list[RecordedAllocation]],
     slurm: SlurmLog,
 ) -> list[Finding]:
     """Each run has an accepted GPU count and is in the store as it ran, except runs that plain

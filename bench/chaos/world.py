@@ -20,7 +20,7 @@ from typing import Any
 
 from examples.demo.cluster import ClusterError, NodeSpec, PrivateCluster
 from examples.demo.slurmdbd import SlurmdbdCluster, missing_slurmdbd
-from hopsd.ctl.daemon import ask
+from hopsd.ctl.daemon_client import ask
 from hopsd.errors import HopsError
 from hopsd.store.embedded import EmbeddedPostgres
 from hopsd.store.migrate import migrate

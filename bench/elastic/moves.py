@@ -27,7 +27,7 @@ from bench.elastic.ranks import Ranks, Step, Training
 from bench.elastic.ways import WAYS
 from bench.result_file import write_result
 
-MOST_STOPS = 6
+MAX_STOPS = 6
 
 _HEAD = "way               sequences  stops  resumed  equal      loss    weight"
 
@@ -52,7 +52,7 @@ class Difference:
 
 def play(training: Training, source: random.Random, steps: int) -> Training:
     """A training of ``steps`` to its end, stopped at random."""
-    for _ in range(source.randint(1, MOST_STOPS)):
+    for _ in range(source.randint(1, MAX_STOPS)):
         number = source.choice([signal.SIGKILL, signal.SIGUSR1])
         after, extra_seconds = (
             source.choice([0, source.randint(0, steps // 2)]),

@@ -21,7 +21,7 @@ from hopsd.model.job import ThroughputTable
 from hopsd.model.plan import PlanSettings, PriorityName
 from hopsd.model.scenario import Cluster, Server, Workload, WorkloadJob
 from hopsd.policies.registry import get
-from hopsd.sim.engine import PLAN_SECONDS_MAX, Run, Simulation, SimulationSettings
+from hopsd.sim.engine import MAX_PLAN_SECONDS, Run, Simulation, SimulationSettings
 from hopsd.sim.usage import gpu_seconds, unmet
 
 DAY = 86400.0
@@ -47,7 +47,7 @@ jobs below that ratio, whatever the order.
 TOLERANCE = 0.1
 """Relative distance from a share that counts as meeting it."""
 
-PLAN = PlanSettings(effort=0, time_limit_seconds=PLAN_SECONDS_MAX)
+PLAN = PlanSettings(effort=0, time_limit_seconds=MAX_PLAN_SECONDS)
 FIRST = replace(PLAN, priority=PriorityName.FAIR_SHARE_FIRST)
 RULES = {
     "hops, priority latency_ratio": ("hops", PLAN),

@@ -9,8 +9,8 @@ from hops_rivals.hare import BASELINES
 
 from bench.hare.workload import Scenario
 from bench.saved_runs import digest, load_or_run
-from hopsd.policies.hare.check import violations
 from hopsd.policies.hare.relaxation import relax
+from hopsd.policies.hare.schedule_check import violations
 from hopsd.policies.hare.schedulers import SCHEDULERS
 from hopsd.policies.hare.tasks import Instance, Schedule
 

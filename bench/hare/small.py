@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 
 from bench.hare.exhaustive import optimum
-from hopsd.policies.hare.check import violations
 from hopsd.policies.hare.relaxation import relax
+from hopsd.policies.hare.schedule_check import violations
 from hopsd.policies.hare.schedulers import SCHEDULERS
 from hopsd.policies.hare.tasks import Instance
 
@@ -19,7 +19,7 @@ CASES = 300
 SHAPES = ((1, 1), (1, 2), (1, 3), (2, 1), (2, 2), (3, 1))
 """Rounds and tasks a round."""
 
-TASKS_MAX = 9
+MAX_TASKS = 9
 KINDS = {"equal GPUs": 1.0, "up to 4 times": 4.0, "up to 10 times": 10.0}
 """Largest slowdown of a GPU against the fastest."""
 
@@ -56,9 +56,9 @@ def _case(rng: np.random.Generator, max_slowdown: float) -> Instance:
     """2 or 3 GPUs, jobs until there are 7 to 9 tasks; half of the cases with arrivals."""
     gpus = int(rng.integers(2, 4))
     shapes: list[tuple[int, int]] = []
-    while sum(r * k for r, k in shapes) < TASKS_MAX - 2:
+    while sum(r * k for r, k in shapes) < MAX_TASKS - 2:
         shape = SHAPES[rng.integers(len(SHAPES))]
-        if sum(r * k for r, k in (*shapes, shape)) <= TASKS_MAX:
+        if sum(r * k for r, k in (*shapes, shape)) <= MAX_TASKS:
             shapes.append(shape)
     jobs = len(shapes)
     slower = np.concatenate(([1.0], rng.uniform(1.0, max_slowdown, gpus - 1)))

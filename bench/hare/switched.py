@@ -14,8 +14,8 @@ from bench.hare.experiments import FIGURES, SEEDS, TESTBED_GPUS
 from bench.hare.runs import INTERVALS
 from bench.hare.workload import Scenario
 from bench.saved_runs import Document, digest, load_or_run
-from hopsd.policies.hare.check import violations
 from hopsd.policies.hare.relaxation import relax
+from hopsd.policies.hare.schedule_check import violations
 from hopsd.policies.hare.schedulers import SCHEDULERS
 from hopsd.policies.hare.switching import lent_to_nobody, switches, with_switches
 from hopsd.policies.hare.tasks import Instance, Schedule

@@ -15,7 +15,7 @@ from bench.result_file import write_result
 from hopsd.model.plan import PlanSettings
 from hopsd.model.scenario import Workload
 from hopsd.policies.registry import get
-from hopsd.sim.engine import PLAN_SECONDS_MAX, Simulation, SimulationSettings
+from hopsd.sim.engine import MAX_PLAN_SECONDS, Simulation, SimulationSettings
 from hopsd.sim.presets import preset
 from hopsd.sim.study import result_of
 
@@ -36,7 +36,7 @@ def with_slow_servers(workload: Workload, share: float, seed: int) -> Workload:
 def simulate_hours(policy: str, truth: Workload, claims: Workload) -> tuple[float, float]:
     """Mean and 99th percentile of completion times, in hours."""
     cluster = preset(PRESET).cluster()
-    plan = PlanSettings(policy=policy, time_limit_seconds=PLAN_SECONDS_MAX, effort=0)
+    plan = PlanSettings(policy=policy, time_limit_seconds=MAX_PLAN_SECONDS, effort=0)
     settings = SimulationSettings(plan=plan)
     run = Simulation(cluster, truth, get(policy), settings, known_workload=claims).run()
     summary = result_of(policy, run, cluster, truth).summary

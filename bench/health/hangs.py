@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from hops_profiler.stall.stacks import Place
+from hops_profiler.stall.stacks import StackPosition
 from hops_profiler.stall.watchdog import LOOK_SECONDS, Judgement, Sample
 
 from bench.result_file import write_result
@@ -94,7 +94,7 @@ class Training:
     def _look(self, rank: int, judgement: Judgement, kind: Kind, *, waits: bool) -> None:
         if not waits and self.dice.random() < kind.life:
             self.cpu[rank] += 1.0
-        place = Place(
+        place = StackPosition(
             0, "train.py:1 in f", "all_reduce" if waits else "", interactive=False, side_work=False
         )
         self.cpu[rank] += 0.005 * LOOK_SECONDS

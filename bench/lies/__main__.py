@@ -32,7 +32,7 @@ from hopsd.model.plan import PlanSettings, PriorityName
 from hopsd.model.scenario import Cluster, Workload
 from hopsd.policies.registry import get
 from hopsd.sim.cluster import ProgressReport
-from hopsd.sim.engine import PLAN_SECONDS_MAX, Simulation, SimulationSettings
+from hopsd.sim.engine import MAX_PLAN_SECONDS, Simulation, SimulationSettings
 from hopsd.sim.presets import preset
 
 LATE_SECONDS = 60.0
@@ -279,7 +279,7 @@ def main(
         raise click.UsageError("--write: the pages have the draws under hops+")
     plan = PlanSettings(
         effort=0,
-        time_limit_seconds=PLAN_SECONDS_MAX,
+        time_limit_seconds=MAX_PLAN_SECONDS,
         policy=policy,
         priority=PriorityName(priority),
         tail_weight=tail_weight,

@@ -13,7 +13,7 @@ from bench.saved_runs import read, save
 from hopsd.model.plan import Plan, PlanSettings, Snapshot
 from hopsd.policies.protocol import Policy
 from hopsd.policies.registry import get
-from hopsd.sim.engine import PLAN_SECONDS_MAX, SimulationSettings
+from hopsd.sim.engine import MAX_PLAN_SECONDS, SimulationSettings
 from hopsd.sim.facts import facts_of
 from hopsd.sim.information.knowledge import KnowledgeSettings, Knows
 from hopsd.sim.metrics import throughput_over_time
@@ -86,7 +86,7 @@ def run(case: Case, folder: Path) -> SavedRun:
         gap=case.gap,
         policy=case.policy,
         seed=case.seed,
-        time_limit_seconds=PLAN_SECONDS_MAX,
+        time_limit_seconds=MAX_PLAN_SECONDS,
         effort=0,
     )
     knows = KnowledgeSettings(case.knows or Knows.PERFECT, seed=case.seed)

@@ -16,11 +16,11 @@ from hopsd.model.plan import PlanSettings, Snapshot
 from hopsd.policies.hops.candidates import candidates
 from hopsd.policies.hops.policy import plan
 from hopsd.solver.backend import cbc, highs
-from hopsd.solver.backend.checked import Solve
-from hopsd.solver.backend.model import chosen_columns, model
+from hopsd.solver.backend.checked_solver import Solve
+from hopsd.solver.backend.integer_program import chosen_columns, model
 
 # Writing more columns than this as MPS takes longer than any time limit here.
-_PLAIN_COLUMNS_MAX = 700_000
+_MAX_PLAIN_COLUMNS = 700_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ def measure(
     processes = resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN
     peak = max(resource.getrusage(process).ru_maxrss for process in processes) / 2**20
     alone = {}
-    if plain and result.configurations <= _PLAIN_COLUMNS_MAX:
+    if plain and result.configurations <= _MAX_PLAIN_COLUMNS:
         alone = _plain(instance, settings, result.upper_bound)
     row = Row(
         gpus,

@@ -25,7 +25,7 @@ from hopsd.predict.calibration import Kind
 from hopsd.predict.predictor import Prediction, Predictor
 from hopsd.predict.situation import Situation
 from hopsd.predict.traits import traits_of
-from hopsd.sim.engine import PLAN_SECONDS_MAX, Simulation, SimulationSettings
+from hopsd.sim.engine import MAX_PLAN_SECONDS, Simulation, SimulationSettings
 from hopsd.sim.information.knowledge import KnowledgeSettings, Knows
 from hopsd.sim.metrics import JobOutcome
 from hopsd.sim.prediction.watcher import Watcher
@@ -189,7 +189,7 @@ class _Recorder(Predictor):
 def record(case: Case) -> Recording:
     """Play the trace once."""
     plan = PlanSettings(
-        policy=case.policy, time_limit_seconds=PLAN_SECONDS_MAX, effort=0, seed=case.seed
+        policy=case.policy, time_limit_seconds=MAX_PLAN_SECONDS, effort=0, seed=case.seed
     )
     settings = SimulationSettings(
         plan=plan, knowledge=KnowledgeSettings(case.knows, seed=case.seed)

@@ -39,7 +39,7 @@ ELASTIC = tuple(product(("hops", "hops+"), (Knows.PERFECT, Knows.MEASURED)))
 
 LOADS = 0.6, 2.0
 JOBS = 40, 160
-TAIL_MOST = 1.6
+MAX_TAIL = 1.6
 """Bounds of what is drawn for a work to learn from: load, jobs, and the standard deviation of what
 multiplies run times, as a logarithm.
 """
@@ -108,7 +108,7 @@ def to_learn(number: int) -> Case:
     load = math.exp(rng.uniform(*map(math.log, LOADS)))
     conditions = Conditions(load=load, rigid=rng.choice((0.0, 0.5, 1.0)))
     cluster, workload = draw(name, conditions, seed, round(rng.uniform(*JOBS)))
-    jobs = _arrive(_with_tail(workload.jobs, rng.uniform(0.0, TAIL_MOST), rng), rng)
+    jobs = _arrive(_with_tail(workload.jobs, rng.uniform(0.0, MAX_TAIL), rng), rng)
     return Case(f"learn {number}", cluster, replace(workload, jobs=jobs), policy, knows, seed)
 
 

@@ -20,7 +20,7 @@ from hopsd.model.job import ThroughputTable
 from hopsd.model.plan import PlanSettings
 from hopsd.model.scenario import Cluster, Server, Workload, WorkloadJob
 from hopsd.policies.registry import get
-from hopsd.sim.engine import PLAN_SECONDS_MAX, SimulationSettings
+from hopsd.sim.engine import MAX_PLAN_SECONDS, SimulationSettings
 from hopsd.sim.study import figures, play
 
 GPUS, NODES = 4, 4
@@ -87,7 +87,7 @@ def main() -> None:
     for share in options.rack_bound:
         for policy in options.policies:
             began = cpu_seconds()
-            plan = PlanSettings(policy=policy, time_limit_seconds=PLAN_SECONDS_MAX, effort=0)
+            plan = PlanSettings(policy=policy, time_limit_seconds=MAX_PLAN_SECONDS, effort=0)
             jobs = workload(options.jobs, options.racks, share, options.seed)
             settings = SimulationSettings(plan=plan)
             result = play(policy, get(policy), cluster(options.racks), jobs, settings)

@@ -41,7 +41,7 @@ from hopsd.model.plan import PlanSettings
 from hopsd.model.scenario import Cluster, Workload
 from hopsd.policies.registry import get
 from hopsd.sim.cluster import ClusterSettings
-from hopsd.sim.engine import PLAN_SECONDS_MAX, SimulationSettings
+from hopsd.sim.engine import MAX_PLAN_SECONDS, SimulationSettings
 from hopsd.sim.study import play
 
 COMPARISON_COLUMNS = (
@@ -145,7 +145,7 @@ def _print_figures(
     print("|---|---:|---|---:|---:|---:|---:|---:|")
     plan = PlanSettings(
         effort=0,
-        time_limit_seconds=PLAN_SECONDS_MAX,
+        time_limit_seconds=MAX_PLAN_SECONDS,
         tail_weight=options.tail_weight,
     )
     for name, (cluster, load) in works.items():
@@ -207,7 +207,7 @@ def _completion_hours(
     """Completion times in order of arrival; only restarts set by the jobs themselves cost time."""
     settings = SimulationSettings(
         round_seconds,
-        plan=PlanSettings(effort=0, time_limit_seconds=PLAN_SECONDS_MAX),
+        plan=PlanSettings(effort=0, time_limit_seconds=MAX_PLAN_SECONDS),
         cluster=ClusterSettings(0.0),
     )
     result = play(policy, get(policy), cluster, load, settings)

@@ -33,7 +33,7 @@ SERVERS = {"aws": (6, 4), "dgx-ext": (2, 8), "rtx": (3, 8)}
 SLOWDOWN = {"cifar10": 1.8, "ncf": 1.5}
 SLOWDOWN_OF_OTHERS = 1.2
 EPOCHS = {"bert": 2, "cifar10": 100, "ncf": 10, "imagenet": 90, "deepspeech2": 80, "yolov3": 50}
-LOCAL_MAX = {("deepspeech2", "rtx"): 57.0}
+MAX_LOCAL = {("deepspeech2", "rtx"): 57.0}
 COUNTS = (1, 2, 4, 8, 12, 16, 20, 24)
 
 RESTART_SECONDS = {
@@ -195,7 +195,7 @@ class Model:
     @cached_property
     def local_max(self) -> float:
         largest = max(step[0] for steps in self._steps.values() for step in steps)
-        return LOCAL_MAX.get((self.application, self.gpu_type), largest)
+        return MAX_LOCAL.get((self.application, self.gpu_type), largest)
 
     @cached_property
     def _iterations(self) -> dict[int, float]:

@@ -23,7 +23,7 @@ from hopsd.model.ids import GpuType, NodeName
 from hopsd.model.plan import PlanSettings
 from hopsd.model.scenario import Cluster, Server
 from hopsd.policies.registry import get
-from hopsd.sim.engine import PLAN_SECONDS_MAX, SimulationSettings
+from hopsd.sim.engine import MAX_PLAN_SECONDS, SimulationSettings
 from hopsd.sim.information.knowledge import KnowledgeSettings, Knows, public_knowledge
 from hopsd.sim.presets import preset
 from hopsd.sim.study import figures, play
@@ -45,7 +45,7 @@ def run(policy: str, knows: Knows, seed: int, jobs: int) -> dict[str, float]:
     if path.exists():
         run_figures: dict[str, float] = json.loads(path.read_text())
         return run_figures
-    plan = PlanSettings(policy=policy, time_limit_seconds=PLAN_SECONDS_MAX, effort=0, seed=seed)
+    plan = PlanSettings(policy=policy, time_limit_seconds=MAX_PLAN_SECONDS, effort=0, seed=seed)
     settings = SimulationSettings(plan=plan, knowledge=KnowledgeSettings(knows, seed=seed))
     workload = repeat_programs(PRESET, seed, jobs, RATE)
     result = play(policy, get(policy), preset(PRESET).cluster(), workload, settings)

@@ -38,7 +38,7 @@ from hopsd.ctl.render import show, table
 from hopsd.model.ids import GpuType, WorkloadName
 from hopsd.model.job import ThroughputTable
 from hopsd.service.controller import Controller
-from hopsd.slurm.choose import choose_port
+from hopsd.slurm.port_choice import choose_port
 from hopsd.store.embedded import EmbeddedPostgres
 from hopsd.store.leader import Leader
 from hopsd.store.migrate import migrate

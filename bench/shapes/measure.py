@@ -18,7 +18,7 @@ from hopsd.model.knowledge import PhaseRecord
 from hopsd.model.reading import SlurmState
 from hopsd.model.step import OutcomeStatus, Step, StepKind
 from hopsd.slurm.apply import SlurmPort
-from hopsd.slurm.calibrate import Site, measure, shapes
+from hopsd.slurm.calibrate import MeasuringSettings, measure, shapes
 from hopsd.slurm.scontrol import ScontrolAdapter
 
 FOLDER = Path(__file__).parent
@@ -38,7 +38,7 @@ class Bench:
         """What `hopsctl calibrate` measures, within a server and between two."""
         reading = ScontrolAdapter(self.cluster.commands()).read()
         commands = self.cluster.commands(timeout_seconds=PATIENCE_SECONDS)
-        site = Site(python=str(self.folder / "device.sh"))
+        site = MeasuringSettings(python=str(self.folder / "device.sh"))
         site_shapes = shapes(reading, gpu_type)
         within_server, between_servers = (
             [

@@ -13,7 +13,7 @@ from bench.study.works import work
 from hopsd.model.plan import PlanSettings
 from hopsd.policies.registry import get
 from hopsd.sim.cluster import ClusterSettings
-from hopsd.sim.engine import PLAN_SECONDS_MAX, SimulationSettings
+from hopsd.sim.engine import MAX_PLAN_SECONDS, SimulationSettings
 from hopsd.sim.information.knowledge import KnowledgeSettings, Knows
 from hopsd.sim.study import play
 
@@ -38,7 +38,7 @@ def _play(case: Case, folder: Path | None) -> Figures:
     cluster, workload = work(case, folder)
     conditions = case.conditions
     plan = PlanSettings(
-        policy=case.policy, time_limit_seconds=PLAN_SECONDS_MAX, effort=0, seed=case.seed
+        policy=case.policy, time_limit_seconds=MAX_PLAN_SECONDS, effort=0, seed=case.seed
     )
     knows = KnowledgeSettings(
         Knows.PERFECT if conditions.run_times else Knows.MEASURED,

@@ -20,8 +20,8 @@ from hopsd.policies.themis.apps import App
 from hopsd.policies.themis.finish_time import JobInfo, independent_seconds, share_seconds
 from hopsd.policies.themis.policy import Themis
 from hopsd.sim.engine import SimulationSettings
-from hopsd.sim.metrics import Change, holds_by_job
-from hopsd.sim.speed import Speeds
+from hopsd.sim.metrics import AllocationChange, holds_by_job
+from hopsd.sim.speed import AllocationSpeeds
 from hopsd.sim.study import play
 
 ROUND_SECONDS = 300.0
@@ -108,7 +108,9 @@ def _path(case: Case, folder: Path) -> Path:
     return folder / f"{case.name}.json"
 
 
-def measure_changes(changes: Sequence[Change], cluster: Cluster, workload: Workload) -> Measurement:
+def measure_changes(
+    changes: Sequence[AllocationChange], cluster: Cluster, workload: Workload
+) -> Measurement:
     """Compute all figures from the timeline of allocations."""
     members: dict[str, list[WorkloadJob]] = {}
     for job in workload.jobs:
@@ -118,7 +120,7 @@ def measure_changes(changes: Sequence[Change], cluster: Cluster, workload: Workl
     lives = [
         (min(j.submit for j in jobs), max(ends[j.id] for j in jobs)) for jobs in members.values()
     ]
-    speeds = Speeds(cluster, workload)
+    speeds = AllocationSpeeds(cluster, workload)
 
     def score(job: WorkloadJob, allocation: Allocation) -> float:
         close = workload.throughput[job.workload][cluster.servers[0].gpu_type].aggregated[1]

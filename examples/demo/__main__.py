@@ -26,7 +26,7 @@ from examples.demo.jobs import JOBS, PACE_SECONDS, DemoJob
 from examples.demo.predictions import PredictionLog
 from examples.demo.report import JobEnd, any_moved, problems, report, training_log
 from examples.demo.site import PROGRAMS, ROOT, DemoError, Site, say
-from hopsd.ctl.daemon import ask
+from hopsd.ctl.daemon_client import ask
 from hopsd.ctl.render import console, show, table
 from hopsd.ctl.user.status import view
 from hopsd.errors import HopsError

@@ -11,7 +11,7 @@ import re
 import sys
 from pathlib import Path
 
-from hopsd.ctl.daemon import ask
+from hopsd.ctl.daemon_client import ask
 from hopsd.ctl.user.screen import Top
 
 FONTS = re.compile(r"@font-face \{.*?\}", re.DOTALL)

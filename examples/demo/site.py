@@ -14,7 +14,7 @@ from pathlib import Path
 
 from examples.demo.cluster import NodeSpec, PrivateCluster, on_real_gpus
 from examples.demo.packages import ensure_slurm
-from hopsd.ctl.daemon import ask
+from hopsd.ctl.daemon_client import ask
 from hopsd.ctl.render import console
 from hopsd.errors import UnreachableError
 from hopsd.store.embedded import EmbeddedPostgres

@@ -18,7 +18,7 @@ from hopsd.config.schema import (
     PlanConfig,
     PortName,
     ProfilingConfig,
-    SignalScope,
+    SignalTarget,
     SlurmConfig,
     WebConfig,
 )
@@ -39,7 +39,7 @@ __all__ = [
     "PlanConfig",
     "PortName",
     "ProfilingConfig",
-    "SignalScope",
+    "SignalTarget",
     "SlurmConfig",
     "WebConfig",
     "load",

@@ -58,7 +58,7 @@ class WebhookFormat(StrEnum):
     MATRIX = "matrix"
 
 
-class SignalScope(StrEnum):
+class SignalTarget(StrEnum):
     BATCH = "batch"
     ALL = "all"
 
@@ -125,8 +125,8 @@ class SlurmConfig:
         "Sent to a job before hops moves it, so that it writes a checkpoint.",
         choices=("USR1", "USR2", "HUP", "INT", "TERM", "ALRM", "URG", "XCPU"),
     )
-    signal_scope: SignalScope = option(
-        SignalScope.BATCH, "Who gets the signal: the batch script alone, or all steps of the job."
+    signal_scope: SignalTarget = option(
+        SignalTarget.BATCH, "Who gets the signal: the batch script alone, or all steps of the job."
     )
     checkpoint_grace_seconds: float = option(
         60.0,

@@ -16,13 +16,13 @@ from typing import Any, NoReturn, TypeVar
 
 from hopsd.errors import FormatError
 from hopsd.model import bounds
-from hopsd.model.bounds import Bound
+from hopsd.model.bounds import ValueRange
 
 T = TypeVar("T")
 E = TypeVar("E", bound=Enum)
 
 _COUNT = re.compile(r"[1-9][0-9]{0,9}")
-_LARGEST_WHOLE = 2**53
+_MAX_WHOLE = 2**53
 """Beyond it a number written as a float may not be exact."""
 
 
@@ -161,7 +161,7 @@ class Item:
         if (
             isinstance(number, bool)
             or not isinstance(number, int | float)
-            or not minimum <= number <= _LARGEST_WHOLE
+            or not minimum <= number <= _MAX_WHOLE
             or number != int(number)
         ):
             self.refuse(f"a whole number, {minimum} or more")
@@ -221,7 +221,7 @@ def positive(item: Item) -> float:
     return item.number(above=0)
 
 
-def bounded_number(bound: Bound) -> Callable[[Item], float]:
+def bounded_number(bound: ValueRange) -> Callable[[Item], float]:
     """A reader of numbers within ``bound``."""
     return lambda item: item.number(minimum=bound.minimum, maximum=bound.maximum)
 

@@ -23,7 +23,7 @@ that are slow for sure, so that little depends on it."""
 MIN_CHANGE = 0.01
 """Smaller changes are left in the mean."""
 
-MOST_RUNS = 400
+MAX_RUNS = 400
 """The newest on a node that are looked at: time and memory take the square of their number."""
 
 UNKNOWN = 1.0
@@ -66,7 +66,7 @@ def onsets(
     bounds = np.searchsorted(node[order], np.arange(nodes + 1))
     begins = {}
     for number_of_node in range(nodes):
-        runs = order[bounds[number_of_node] : bounds[number_of_node + 1]][-MOST_RUNS:]
+        runs = order[bounds[number_of_node] : bounds[number_of_node + 1]][-MAX_RUNS:]
         place = slower_from(
             (value - level)[runs], variance[runs], cell[runs], uncertain[runs], spread
         )

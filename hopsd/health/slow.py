@@ -75,7 +75,7 @@ MIN_KNOWN = 0.01
 
 PASSES = 5
 
-MOST_CHANGES = 200
+MAX_CHANGES = 200
 """On a small site; on a large one, one for each node on average. Time takes the cube of their
 number, and a workload that alternates has thousands: the oldest are left in the mean."""
 
@@ -212,7 +212,7 @@ def fit_course(units: Units, types: Ints) -> Course:
             for node, time in slow_since.items():
                 changes = {begin for begin in begins[node] if begin is not None}
                 begins[node] = [None, *sorted({*changes, time})]
-            begins = _newest(begins, max(nodes, MOST_CHANGES))
+            begins = _newest(begins, max(nodes, MAX_CHANGES))
         errors = hstack(
             [
                 _errors(units, hourly_variance, types_compared),

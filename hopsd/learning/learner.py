@@ -9,9 +9,9 @@ from pathlib import Path
 
 from hopsd.core.report.rank import Rank
 from hopsd.core.submission.workload import workload_of
-from hopsd.learning.background import BackgroundReader
 from hopsd.learning.fits import Fits
 from hopsd.learning.reader import Collection, Refusal
+from hopsd.learning.reading_thread import BackgroundReader
 from hopsd.model.ids import JobId
 from hopsd.model.isolation import describe_error, find_failing_items
 from hopsd.model.journal import HOUR

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
-from hopsd.core.speed.estimator import Estimate, Estimator, EstimatorSettings
+from hopsd.core.speed.estimator import Estimator, EstimatorSettings, SpeedTables
 from hopsd.core.speed.inferred import with_implied_bandwidths
 from hopsd.core.speed.layers import Layers, MeasuredSpeed, Table, Tables, by_workload
 from hopsd.core.speed.throughput import per_gpu
@@ -187,7 +187,7 @@ def _speed_document(speed: MeasuredSpeed) -> Document:
     }
 
 
-def _servers(answer: Estimate, layers: Layers) -> list[Document]:
+def _servers(answer: SpeedTables, layers: Layers) -> list[Document]:
     return [
         {
             "node": node,

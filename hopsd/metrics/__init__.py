@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 try:
     from prometheus_client import make_wsgi_app
 
-    from hopsd.metrics.figures import Figures, Tick
+    from hopsd.metrics.exposition import Figures, Tick
 
     MISSING = ""
 except ImportError as error:  # prometheus-client is an extra

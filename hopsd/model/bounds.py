@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Bound:
+class ValueRange:
     """From ``minimum`` to ``maximum``, both included."""
 
     minimum: float
@@ -34,67 +34,67 @@ def _format(value: float) -> str:
     return f"{mantissa.rstrip('0').rstrip('.')}e{int(exponent)}"
 
 
-COMMENT_CHARACTERS = Bound(0, 1024)
+COMMENT_CHARACTERS = ValueRange(0, 1024)
 
-OPTION_CHARACTERS = Bound(0, 8192)
+OPTION_CHARACTERS = ValueRange(0, 8192)
 """In an option of sbatch that is read at submission or kept: room for 1,024 names of 7 letters."""
 
-GPUS = Bound(1, 65_536)
+GPUS = ValueRange(1, 65_536)
 """In a job's requirement, or on a node."""
 
-NODES = Bound(0, 65_536)
+NODES = ValueRange(0, 65_536)
 """In a list of nodes that Slurm tells."""
 
-NAMED_NODES = Bound(1, 1024)
+NAMED_NODES = ValueRange(1, 1024)
 """In ``--nodelist``: kept for each job, and no longer checked by Slurm once hops places the job."""
 
-RANGE_COUNTS = Bound(2, 256)
+RANGE_COUNTS = ValueRange(2, 256)
 """How many counts a range may yield (``num``): about as many as fit in a comment's list."""
 
-SAMPLES = Bound(1e-3, 1e18)
+SAMPLES = ValueRange(1e-3, 1e18)
 """In a whole training run. The largest published ones see 1e14 tokens."""
 
-BATCH = Bound(1, 10_000_000)
+BATCH = ValueRange(1, 10_000_000)
 """Samples per iteration on one GPU."""
 
-LEARNING_RATE = Bound(1e-20, 1e6)
+LEARNING_RATE = ValueRange(1e-20, 1e6)
 
-PHASE = Bound(1, 999)
+PHASE = ValueRange(1, 999)
 """The phase number of a job in its app."""
 
-SPEED = Bound(1e-6, 1e9)
+SPEED = ValueRange(1e-6, 1e9)
 """Samples per second per GPU: from one in 11 days to more than any GPU processes."""
 
-ITERATIONS = Bound(0, 1e15)
+ITERATIONS = ValueRange(0, 1e15)
 """Also for ids and other counters: every such integer is exact in a double."""
 
-PHASE_SECONDS = Bound(0, 86_400)
+PHASE_SECONDS = ValueRange(0, 86_400)
 """The duration of one phase of one iteration."""
 
-PARAMETERS = Bound(0, 1e14)
+PARAMETERS = ValueRange(0, 1e14)
 """The parameters of a model."""
 
-EPOCH = Bound(0, 1e11)
+EPOCH = ValueRange(0, 1e11)
 """A point in time, in seconds since the epoch: until the year 5138."""
 
-MOMENT = Bound(-1e11, 1e11)
+MOMENT = ValueRange(-1e11, 1e11)
 """A point in time of a file or a simulation, which may count from anywhere."""
 
-PRIORITY = Bound(-1e15, 1e15)
+PRIORITY = ValueRange(-1e15, 1e15)
 """As a file gives it."""
 
-DURATION = Bound(0, 1e10)
+DURATION = ValueRange(0, 1e10)
 """Seconds: 317 years."""
 
-RUN_SECONDS = Bound(1e-3, 1e10)
+RUN_SECONDS = ValueRange(1e-3, 1e10)
 """How long a job runs, which others are divided by."""
 
-RATE = Bound(1e-12, 1e15)
+RATE = ValueRange(1e-12, 1e15)
 """A speed or a factor of one in a file, in whatever unit."""
 
-RESTARTS = Bound(0, 1e6)
+RESTARTS = ValueRange(0, 1e6)
 
-REPORT_SECONDS_OLD = Bound(0, 366 * 86_400)
+REPORT_SECONDS_OLD = ValueRange(0, 366 * 86_400)
 """The age of a report: Slurm no longer knows the job of an older one."""
 
 CLOCK_SKEW_SECONDS = 300.0

@@ -11,7 +11,7 @@ from hopsd.model.reason import Reason
 
 
 @dataclass(frozen=True, slots=True)
-class Placement:
+class RecordedAllocation:
     """One allocation of a job from ``start`` to ``end``, None while it lasts.
 
     ``submit`` is the job's first submit time, which distinguishes jobs if Slurm reuses an id.

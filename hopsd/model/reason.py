@@ -46,7 +46,7 @@ _NAMED_JOBS = re.compile(
     r"([0-9_]+(?:, [0-9_]+)*)((?: and [0-9]+ more)?)"
 )
 """The jobs that a site limit's reason names (hopsd/policies/reasons.py, hopsd/core/site/limits.py),
-and the session for which a job was stopped (hopsd/core/interactive/room.py)."""
+and the session for which a job was stopped (hopsd/core/interactive/session_room.py)."""
 
 
 def without_jobs(text: str, visible: Collection[str]) -> str:

@@ -14,7 +14,7 @@ PartitionName = str
 AssociationKey = tuple[AccountName, UserName, PartitionName]
 
 
-class Kind(StrEnum):
+class ResourceKind(StrEnum):
     """The resource that a bound limits; for GPUs of one type see :func:`kind_of_type`.
 
     ``GPU_MINUTES`` and ``CPU_MINUTES`` are total usage (GrpTRESMins), the ``RUNNING_`` ones the

@@ -72,7 +72,7 @@ class _Mailbox:
     more: int = 0
 
 
-class Allowance:
+class MailBudget:
     """At most ``per_hour`` mails an hour to one address. What comes beyond waits and goes in one
     mail when there is room; of a great deal the rest is counted.
     """

@@ -16,19 +16,19 @@ from hopsd.errors import HopsError
 from hopsd.model.ids import UserName
 from hopsd.model.journal import HOUR
 from hopsd.notify.letters import digest, paragraph
-from hopsd.notify.mail import Allowance, Mail, MailError, deliver
+from hopsd.notify.mail import Mail, MailBudget, MailError, deliver
 from hopsd.notify.news import News
 from hopsd.notify.recipients import MailWish, address_of
 from hopsd.store.history import DAY_SECONDS, History
 
 Document = Mapping[str, Any]
 
-WAITING_MAX = 1000
+MAX_WAITING = 1000
 """Ticks; while mails cannot be sent for long, later ones are dropped, and the log says so."""
-WHOLE_MAX = 8
+MAX_WHOLE = 8
 """Ticks that wait with their whole status document, which has 30 MB on a large site. Of later ones
 only the time is kept."""
-ENDED_MAX = 100_000
+MAX_ENDED = 100_000
 """Jobs of a day in a digest."""
 
 log = structlog.get_logger()
@@ -50,15 +50,15 @@ class Postman:
         self._config, self._store = config, store
         self._wish_of, self._domain = wish_of, domain
         self._send = send or (lambda mail: deliver(mail, config.mail, config.mail_from))
-        self._allowance = Allowance(config.mails_per_hour)
+        self._allowance = MailBudget(config.mails_per_hour)
         self._day: int | None = None
-        self._ticks: queue.Queue[tuple[Sequence[News], Document] | None] = queue.Queue(WAITING_MAX)
+        self._ticks: queue.Queue[tuple[Sequence[News], Document] | None] = queue.Queue(MAX_WAITING)
         self._thread = threading.Thread(target=self._work, name="mail", daemon=True)
         self._thread.start()
 
     def after_tick(self, news: Sequence[News], doc: Document) -> None:
         """Returns at once. ``doc``: the status document."""
-        if self._ticks.qsize() >= WHOLE_MAX:
+        if self._ticks.qsize() >= MAX_WHOLE:
             doc = {"time": doc["time"], "mode": ""}
         try:
             self._ticks.put_nowait((news, doc))
@@ -119,7 +119,7 @@ class Postman:
         since = now - DAY_SECONDS
         ended_jobs = [
             asdict(job)
-            for job in self._store.ended_jobs(ENDED_MAX)
+            for job in self._store.ended_jobs(MAX_ENDED)
             if job.end is not None and job.end >= since
         ]
         use = [asdict(row) for row in self._store.gpu_use(since, now, HOUR)]

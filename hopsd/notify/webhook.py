@@ -18,7 +18,7 @@ from hopsd.notify.news import News, one_line
 
 MAX_LINES = 20
 """Of a message; the rest is counted."""
-WAITING_MAX = 100
+MAX_WAITING = 100
 """Messages; while the chat is away for long, later ones are dropped, and the log says so."""
 TIMEOUT_SECONDS = 10.0
 PAUSES = (1.0, 10.0, 60.0)
@@ -57,7 +57,7 @@ class Webhook:
         pauses: Sequence[float] = PAUSES,
     ) -> None:
         self._url, self._shape, self._pauses = url, shape, pauses
-        self._messages: queue.Queue[bytes | None] = queue.Queue(WAITING_MAX)
+        self._messages: queue.Queue[bytes | None] = queue.Queue(MAX_WAITING)
         self._thread = threading.Thread(target=self._work, name="webhook", daemon=True)
         self._thread.start()
 

@@ -97,7 +97,7 @@ def over_limit(job: Job, block: BlockingLimit) -> Reason:
     return Reason(ReasonCode.LIMIT, text)
 
 
-_NAMED_MAX = 5
+_MAX_NAMED = 5
 
 
 def _shares(limit_text: str, *shares: tuple[float, str, Sequence[JobId]]) -> str:
@@ -112,8 +112,8 @@ def _shares(limit_text: str, *shares: tuple[float, str, Sequence[JobId]]) -> str
 
 def _job_names(jobs: Sequence[JobId]) -> str:
     """Such as `17, 21`; of many the first ones. See also `reason.without_jobs`."""
-    rest_text = f" and {len(jobs) - _NAMED_MAX} more" if len(jobs) > _NAMED_MAX else ""
-    return f"{', '.join(jobs[:_NAMED_MAX])}{rest_text}"
+    rest_text = f" and {len(jobs) - _MAX_NAMED} more" if len(jobs) > _MAX_NAMED else ""
+    return f"{', '.join(jobs[:_MAX_NAMED])}{rest_text}"
 
 
 def nothing_fits(job: Job, idle: Sequence[tuple[Node, int]]) -> Reason:

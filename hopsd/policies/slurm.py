@@ -32,7 +32,7 @@ _FAIR_SHARE_WEIGHT, _AGE_WEIGHT, _MAX_AGE_SECONDS = 10_000.0, 1_000.0, 7 * 86400
 default PriorityMaxAge.
 """
 
-TESTED_JOBS_MAX = 500
+MAX_TESTED_JOBS = 500
 """The number of queued jobs considered, like bf_max_job_test in slurm.conf(5)."""
 
 
@@ -59,7 +59,7 @@ class Backfill:
             key=lambda j: (-self._factor(j), j.submit, job_order(j.id)),
         )
         needs = {job.id: servers.rigid(job) for job in queue}
-        starts = _allocations_to_start(snapshot, servers.idle, queue[:TESTED_JOBS_MAX], needs)
+        starts = _allocations_to_start(snapshot, servers.idle, queue[:MAX_TESTED_JOBS], needs)
         waiting = {
             job.id: _NOWHERE_REASON if needs[job.id] is None else _LATER
             for job in queue

@@ -16,7 +16,7 @@ Gain = tuple[float, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class Slot:
     """GPUs from ``start`` until ``end`` (seconds).
 
     ``rank``: the lowest is best: the earliest, then on a single server, then on the fullest.
@@ -63,18 +63,18 @@ class Timetable:
             self._free_until[gpus] = {t: end for t, end in end_by_type.items() if end > self.now}
         return self._free_until[gpus]
 
-    def soonest(self, gpus: int, seconds: Mapping[GpuType, float]) -> Place | None:
+    def soonest(self, gpus: int, seconds: Mapping[GpuType, float]) -> Slot | None:
         """The earliest place where a job fits for as long as it runs; None: unknown, as it needs
         GPUs held by others than the known jobs.
         """
-        best: Place | None = None
+        best: Slot | None = None
         for gpu_type, long in seconds.items():
             place = self._groups[gpu_type].soonest(gpus, long, best.start if best else inf)
             if place is not None and (best is None or place.rank < best.rank):
                 best = place
         return best
 
-    def reserve(self, place: Place) -> None:
+    def reserve(self, place: Slot) -> None:
         """Reserve a place."""
         for name, gpus in place.allocation:
             server = self._servers[name]
@@ -165,14 +165,14 @@ class _Group:
             self._free_until[gpus] = ends[-count] if count <= len(ends) else -inf
         return self._free_until[gpus]
 
-    def soonest(self, gpus: int, seconds: float, before: float) -> Place | None:
+    def soonest(self, gpus: int, seconds: float, before: float) -> Slot | None:
         """The earliest place on one server, ties going to the fullest. A larger job takes whole
         servers, the largest first, and part of one more for the remainder. None if it would start
         after ``before``.
         """
         return (self._on_one if gpus <= self._size else self._on_many)(gpus, seconds, before)
 
-    def _on_one(self, gpus: int, seconds: float, before: float) -> Place | None:
+    def _on_one(self, gpus: int, seconds: float, before: float) -> Slot | None:
         start, free, server_name = before, self._size + 1, None
         for server in self._servers:
             for begin, end in server.windows(gpus):
@@ -185,9 +185,9 @@ class _Group:
                     break
         if server_name is None:
             return None
-        return Place((start, False, free), start + seconds, Allocation(((server_name, gpus),)))
+        return Slot((start, False, free), start + seconds, Allocation(((server_name, gpus),)))
 
-    def _on_many(self, gpus: int, seconds: float, before: float) -> Place | None:
+    def _on_many(self, gpus: int, seconds: float, before: float) -> Slot | None:
         count, last_gpus = divmod(gpus, self._size)
         full_windows = [
             (begin, end, server)
@@ -202,7 +202,7 @@ class _Group:
             begins += self._begins(part, seconds, begins[0]) if part else []
         for start in sorted(set(begins)):
             if parts := self._parts(gpus, full_windows, start, start + seconds):
-                return Place((start, True, 0), start + seconds, Allocation.of(parts))
+                return Slot((start, True, 0), start + seconds, Allocation.of(parts))
         return None
 
     def _begins(self, gpus: int, seconds: float, after: float) -> list[float]:

@@ -20,10 +20,10 @@ WINDOW_SECONDS = 2 * 3600.0
 MIN_WATCH_SECONDS = 1800.0
 """A cluster watched for less than this has no rate yet: no arrivals are drawn."""
 
-SUBMISSIONS_MAX = 4096
+MAX_SUBMISSIONS = 4096
 """Submissions kept."""
 
-ARRIVALS_MAX = 512
+MAX_ARRIVALS = 512
 """Jobs to come per playout."""
 
 HOUR_SECONDS = 3600.0
@@ -49,7 +49,7 @@ class Arrivals:
     since: float | None = None
     counts: Floats = field(default_factory=lambda: np.zeros(HOURS))
     seconds: Floats = field(default_factory=lambda: np.zeros(HOURS))
-    _times: deque[float] = field(default_factory=lambda: deque(maxlen=SUBMISSIONS_MAX))
+    _times: deque[float] = field(default_factory=lambda: deque(maxlen=MAX_SUBMISSIONS))
     _watched_until: float = 0.0
 
     def note(self, time: float) -> None:
@@ -92,7 +92,7 @@ class Arrivals:
         ends = np.append(begins[1:], horizon)
         expected = np.append(0.0, np.cumsum(rates * (ends - begins)))
         total = float(expected[-1])
-        count = min(ARRIVALS_MAX, ceil(total * 1.5) + 1) if total > 0.0 and jobs else 0
+        count = min(MAX_ARRIVALS, ceil(total * 1.5) + 1) if total > 0.0 and jobs else 0
         turns = np.cumsum(rng.exponential(1.0, (samples, count)), axis=1)
         times = np.interp(turns, expected, np.append(begins, horizon), right=np.inf)
         return times, rng.integers(0, max(1, jobs), (samples, count))

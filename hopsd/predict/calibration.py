@@ -39,10 +39,10 @@ NOMINAL = 0.8
 TAIL = (1.0 - NOMINAL) / 2.0
 """Share of outcomes that should be beyond each end."""
 
-SHIFT_MAX = 2.5
+MAX_SHIFT = 2.5
 """Bound of how far ends move from their quantiles, in standard deviations of a normal."""
 
-LEAST_TAIL = 0.02
+MIN_TAIL = 0.02
 """Least share beyond an end at which the residuals themselves tell where it is; further out, the
 end is as much further from the middle as it would be under a normal distribution.
 """
@@ -59,19 +59,19 @@ the mean weight. All count alike there: intervals are to hold for what is publis
 that waits or runs for long is as often as there are rounds.
 """
 
-JUDGED_MAX = 500
+MAX_JUDGED = 500
 """Newest outcomes whose mean weight this is."""
 
 UNIT_SECONDS = 30.0
 """Errors count in seconds below this distance and relatively above it."""
 
-HISTORY_MAX = 2000
+MAX_HISTORY = 2000
 """Predictions kept per class."""
 
-STORED_MAX = 500
+MAX_STORED = 500
 """Newest outcomes per class that survive a restart."""
 
-PER_ROUND_MAX = 20
+MAX_PER_ROUND = 20
 """New predictions per class and round: neighbours are alike, and the history must span rounds."""
 
 ENOUGH = 60.0
@@ -231,7 +231,7 @@ def end_at(curve: Curve, middle: float, tail: float, shift: float, side: int) ->
     low end, 1 the high one.
     """
     tail = min(max(tail, 1e-4), 0.5)
-    least = min(tail, LEAST_TAIL)
+    least = min(tail, MIN_TAIL)
     deviation = max(0.0, shift - _NORMAL.inv_cdf(tail))
     share = max(least, _NORMAL.cdf(-deviation))
     end = curve.quantile(share if side < 0 else 1.0 - share)
@@ -239,17 +239,17 @@ def end_at(curve: Curve, middle: float, tail: float, shift: float, side: int) ->
 
 
 class History:
-    """The newest :data:`SUBMISSIONS_MAX` predictions of a class, as arrays."""
+    """The newest :data:`MAX_SUBMISSIONS` predictions of a class, as arrays."""
 
     def __init__(self) -> None:
-        self.time, self.centre, self.weight = np.zeros((3, HISTORY_MAX))
-        self.residual = np.full(HISTORY_MAX, np.nan)
+        self.time, self.centre, self.weight = np.zeros((3, MAX_HISTORY))
+        self.residual = np.full(MAX_HISTORY, np.nan)
         """NaN: no outcome yet."""
         self.count = 0
 
     def add(self, time: float, centre: float, residual: float, weight: float) -> int:
         """Return its number."""
-        slot = self.count % HISTORY_MAX
+        slot = self.count % MAX_HISTORY
         self.time[slot], self.centre[slot] = time, centre
         self.residual[slot], self.weight[slot] = residual, weight
         self.count += 1
@@ -257,13 +257,13 @@ class History:
 
     def slot(self, number: int) -> int | None:
         """Its slot; None if newer predictions have replaced it."""
-        return number % HISTORY_MAX if self.count - number <= HISTORY_MAX else None
+        return number % MAX_HISTORY if self.count - number <= MAX_HISTORY else None
 
     def residuals(self, now: float) -> tuple[Floats, Floats, Floats]:
         """Values, weights, and 1 for an outcome, 0 for a lower bound. Their weights tell how much
         all count together; in the class each counts alike, as it was published.
         """
-        rows = slice(0, min(self.count, HISTORY_MAX))
+        rows = slice(0, min(self.count, MAX_HISTORY))
         residual = self.residual[rows]
         open_ = np.isnan(residual)
         bound = np.log1p(np.maximum(0.0, now - self.time[rows]) / UNIT_SECONDS) - self.centre[rows]
@@ -273,7 +273,7 @@ class History:
 
     def outcomes(self, limit: int) -> list[list[float]]:
         """Residuals and weights of the newest outcomes, oldest first."""
-        order = np.arange(max(0, self.count - HISTORY_MAX), self.count) % HISTORY_MAX
+        order = np.arange(max(0, self.count - MAX_HISTORY), self.count) % MAX_HISTORY
         order = order[~np.isnan(self.residual[order])][-limit:]
         pairs: list[list[float]] = np.stack([self.residual[order], self.weight[order]], 1).tolist()
         return pairs
@@ -363,7 +363,7 @@ class _Batch:
 @dataclass(slots=True)
 class Calibration:
     """``prior``: residuals of classes as measured elsewhere, ascending and equally weighted.
-    ``shifts``: how far the low and the high ends are moved outwards, see :data:`SHIFT_MAX`.
+    ``shifts``: how far the low and the high ends are moved outwards, see :data:`MAX_SHIFT`.
     """
 
     prior: Mapping[Class, Sequence[float]] = field(default_factory=dict)
@@ -378,7 +378,7 @@ class Calibration:
     _latest: dict[Class, float] = field(default_factory=dict)
     _queue: Queue = field(default_factory=Queue)
     _judged_weights: dict[Group, deque[float]] = field(
-        default_factory=lambda: {group: deque(maxlen=JUDGED_MAX) for group in Group}
+        default_factory=lambda: {group: deque(maxlen=MAX_JUDGED) for group in Group}
     )
     _deadlines: list[tuple[float, int, bool, Group, Forecast]] = field(default_factory=list)
     _forecast_count: int = 0
@@ -457,7 +457,7 @@ class Calibration:
         """Keep a forecast to learn from, in its class and the coarser ones; False if the class has
         enough of this round. ``kept_forecasts``: those of the same job and kind, oldest first.
         """
-        if self._round_counts.get(finest, 0) >= PER_ROUND_MAX:
+        if self._round_counts.get(finest, 0) >= MAX_PER_ROUND:
             return False
         self._round_counts[finest] = self._round_counts.get(finest, 0) + 1
         for depth in range(len(finest), 1, -1):
@@ -509,7 +509,7 @@ class Calibration:
         weights.append(weight)
         step = GAIN * sum(weights) / len(weights) * (wrong - forecast.tails[is_high_end])
         shifts = list(self.shifts[group])
-        shifts[is_high_end] = min(max(shifts[is_high_end] + step, -SHIFT_MAX), SHIFT_MAX)
+        shifts[is_high_end] = min(max(shifts[is_high_end] + step, -MAX_SHIFT), MAX_SHIFT)
         self.shifts[group] = shifts[0], shifts[1]
 
     def as_dict(self) -> dict[str, Any]:
@@ -519,14 +519,14 @@ class Calibration:
             "outcomes": {
                 "/".join(key): [[round(number, 4) for number in row] for row in rows]
                 for key, history in self._histories.items()
-                if (rows := history.outcomes(STORED_MAX))
+                if (rows := history.outcomes(MAX_STORED))
             },
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Restore from :meth:`as_dict`; malformed entries are skipped."""
         for group, ends in dict(state.get("shifts", {})).items():
-            if group in set(Group) and _are_within(ends, -SHIFT_MAX, SHIFT_MAX):
+            if group in set(Group) and _are_within(ends, -MAX_SHIFT, MAX_SHIFT):
                 self.shifts[Group(group)] = ends[0], ends[1]
         for name, outcomes in dict(state.get("outcomes", {})).items():
             key = tuple(str(name).split("/"))

@@ -18,7 +18,7 @@ times what they need.
 PRIOR_JOBS = 5.0
 """What these count, in jobs."""
 
-JOBS_MAX = 500.0
+MAX_JOBS = 500.0
 """Older jobs count less, so that what users do today counts."""
 
 MIN_SHARE = 1e-4
@@ -40,7 +40,7 @@ class LimitShares:
         if not isfinite(share) or share <= 0.0:
             return
         value = log(min(max(share, MIN_SHARE), 1.0))
-        keep = min(1.0, (JOBS_MAX - 1.0) / self.jobs)
+        keep = min(1.0, (MAX_JOBS - 1.0) / self.jobs)
         self.jobs = self.jobs * keep + 1.0
         self.total = self.total * keep + value
         self.squares = self.squares * keep + value * value

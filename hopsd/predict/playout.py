@@ -21,7 +21,7 @@ import numpy as np
 
 from hopsd.model.arrays import Bools, Floats, Ints
 from hopsd.predict.limit_share import LimitShares
-from hopsd.predict.situation import COUNTS_MAX, Situation, Source
+from hopsd.predict.situation import MAX_COUNTS, Situation, Source
 from hopsd.predict.traits import Order, Traits
 
 HORIZON_SECONDS = 14 * 86400.0
@@ -33,7 +33,7 @@ COARSENESS = 0.025
 MIN_ROUND = 60.0, 1 / 6
 """Minimum length of a round that may end early: seconds, and share of its length."""
 
-STEPS_MAX = 4000
+MAX_STEPS = 4000
 
 COMMON_ERROR = 0.2
 """Standard deviation of the error of ln(work) common to all jobs."""
@@ -156,7 +156,7 @@ class Playout:
             increment = np.where(exceeds_bound, 0.0, increment)
         density = np.where(increment > 0.0, gain / np.maximum(increment, 1e-12), -1.0)
         last = density[:, 0]
-        for m in range(1, COUNTS_MAX):  # never more than the increment before: taken in order
+        for m in range(1, MAX_COUNTS):  # never more than the increment before: taken in order
             density[:, m] = np.where(
                 increment[:, m] > 0.0, np.minimum(density[:, m], last * 0.999999), -1.0
             )
@@ -172,7 +172,7 @@ class Playout:
         runs = self._situation.gpus_held > 0.0
         columns = list(range(self._jobs)) if wanted_jobs is None else wanted_jobs
         self._plan(np.zeros(len(self._clock), dtype=bool))
-        for _ in range(STEPS_MAX):
+        for _ in range(MAX_STEPS):
             moments = self._end[:, columns]
             if wanted_jobs is not None:
                 moments = np.where(runs[columns], moments, self._start[:, columns])

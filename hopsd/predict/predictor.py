@@ -38,10 +38,10 @@ PLAYOUTS = 16
 AHEAD_SECONDS = 2 * 3600.0
 """Jobs to come are drawn for this long."""
 
-BEYOND_HORIZON_MAX = 0.2
+MAX_BEYOND_HORIZON = 0.2
 """No prediction if more than this share of the playouts end after the horizon."""
 
-TIMETABLE_MAX = 400_000
+MAX_TIMETABLE = 400_000
 """Largest product of jobs and servers for a timetable; above, playouts ignore servers."""
 
 MIN_MARGIN_SHARE = 0.01
@@ -190,7 +190,7 @@ class Predictor:
         if (
             traits.preempts
             or traits.elastic
-            or len(situation.ids) * len(situation.nodes) > TIMETABLE_MAX
+            or len(situation.ids) * len(situation.nodes) > MAX_TIMETABLE
             or situation.bounds
             or draw.change_gpus.size
         ):
@@ -201,7 +201,7 @@ class Predictor:
         self, situation: Situation, index: int, kind: Kind, times: Floats, *, keep: bool = True
     ) -> Prediction | None:
         times = np.where(np.isfinite(times), times, HORIZON_SECONDS)
-        if (times >= HORIZON_SECONDS).mean() > BEYOND_HORIZON_MAX:
+        if (times >= HORIZON_SECONDS).mean() > MAX_BEYOND_HORIZON:
             return None
         low, mid, high = np.quantile(times, (0.1, 0.5, 0.9)).tolist()
         event, sort = Event.END, ""

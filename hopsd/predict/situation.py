@@ -12,7 +12,7 @@ import numpy as np
 from hopsd.core.placement.pools import Pool, Pools, pools_of
 from hopsd.core.queue.priority import ages, mean_count
 from hopsd.core.queue.run_time import Expectation
-from hopsd.core.speed.answers import ASSUMED
+from hopsd.core.speed.speed_answer import ASSUMED
 from hopsd.core.speed.throughput import configuration_throughput, per_gpu
 from hopsd.model.allocation import Allocation
 from hopsd.model.arrays import Bools, Floats
@@ -22,7 +22,7 @@ from hopsd.model.plan import Snapshot
 from hopsd.predict.capacity import NO_CHANGE, Capacity
 from hopsd.predict.limit_share import USUAL_SHARE, USUAL_SPREAD
 
-COUNTS_MAX = 8
+MAX_COUNTS = 8
 """GPU counts of a job that are told apart; of more, as many at equal distance."""
 
 Z80 = 1.2815515655446004
@@ -42,7 +42,7 @@ class Source(StrEnum):
 class Situation:
     """The jobs that are present, (jobs,) each unless said otherwise. Seconds are from ``now`` on.
 
-    ``counts`` (jobs, :data:`COUNTS_MAX`): GPU counts, ascending, the last one repeated;
+    ``counts`` (jobs, :data:`MAX_COUNTS`): GPU counts, ascending, the last one repeated;
     ``rates``, same shape: work per second with so many. Work is in seconds with the mean count.
     ``remaining_work``: median, ``spread``: standard deviation of its logarithm; ``work_cap``: work
     at which the time limit ends the job, infinity: never. ``allotment``: seconds requested.
@@ -126,7 +126,7 @@ def situation_of(
         return np.array([row.numbers[position] for row in rows], dtype=np.float64)
 
     def table(values: Sequence[Sequence[float]]) -> Floats:
-        return np.array(values, dtype=np.float64).reshape(len(rows), COUNTS_MAX)
+        return np.array(values, dtype=np.float64).reshape(len(rows), MAX_COUNTS)
 
     return Situation(
         now=snapshot.now,
@@ -264,12 +264,12 @@ def _speeds(job: Job, pools: Pools) -> _Speeds:
                 g for g, _ in speeds
             )
     if not by_count:
-        return _Speeds([0.0] * COUNTS_MAX, [0.0] * COUNTS_MAX)
+        return _Speeds([0.0] * MAX_COUNTS, [0.0] * MAX_COUNTS)
     counts = sorted(by_count)
-    if len(counts) > COUNTS_MAX:
-        positions = np.linspace(0, len(counts) - 1, COUNTS_MAX).round().astype(int)
+    if len(counts) > MAX_COUNTS:
+        positions = np.linspace(0, len(counts) - 1, MAX_COUNTS).round().astype(int)
         counts = [counts[i] for i in positions.tolist()]
-    counts += counts[-1:] * (COUNTS_MAX - len(counts))
+    counts += counts[-1:] * (MAX_COUNTS - len(counts))
     rigid = median_low(sorted(by_count))
     return _Speeds(
         [float(c) for c in counts],

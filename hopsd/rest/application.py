@@ -29,7 +29,7 @@ from hopsd.rest.contract import (
 from hopsd.rest.munge import CredentialError, Munge
 from hopsd.serve.http import TARGET, UNTIL_SENT
 from hopsd.serve.peers import BusyError, RequestSlots, is_trusted
-from hopsd.serve.socket import CONNECTIONS_PER_USER, REQUEST_BYTES_MAX, Handler, Request
+from hopsd.serve.socket import CONNECTIONS_PER_USER, MAX_REQUEST_BYTES, Handler, Request
 
 PUBLIC = "/openapi.json"
 """The description of the API; it is the same everywhere."""
@@ -50,7 +50,7 @@ log = structlog.get_logger()
 def application(handler: Handler, munge: Munge, turns: RequestSlots) -> Flask:
     """``handler`` answers as for the local socket, to the uid that ``munge`` tells."""
     app = Flask(__name__, static_folder=None)
-    app.config["MAX_CONTENT_LENGTH"] = REQUEST_BYTES_MAX
+    app.config["MAX_CONTENT_LENGTH"] = MAX_REQUEST_BYTES
     gate = _Gate(munge)
     app.before_request(gate.admit)
     app.after_request(gate.sign)

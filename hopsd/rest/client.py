@@ -25,7 +25,7 @@ ACCOUNT = "hops"
 
 
 @dataclass(frozen=True, slots=True)
-class Server:
+class Endpoint:
     """Where hopsd listens, and how this host's munged is reached; empty: libmunge's default.
 
     An answer is believed from root and from ``account``.
@@ -41,7 +41,7 @@ class Server:
 
 
 def ask_server(
-    server: Server,
+    server: Endpoint,
     command: str,
     arguments: Mapping[str, Any],
     timeout_seconds: float,

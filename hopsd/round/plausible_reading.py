@@ -12,12 +12,12 @@ from typing import Any
 
 from hopsd.model import bounds
 from hopsd.model.allocation import Allocation
-from hopsd.model.bounds import Bound
+from hopsd.model.bounds import ValueRange
 from hopsd.model.ids import JobId
 from hopsd.model.reading import JobReading, NodeReading, Reading
 from hopsd.model.reason import Reason, ReasonCode
 
-_JOB: Mapping[str, Bound] = {
+_JOB: Mapping[str, ValueRange] = {
     "submit": bounds.EPOCH,
     "begin": bounds.EPOCH,
     "start": bounds.EPOCH,
@@ -25,11 +25,11 @@ _JOB: Mapping[str, Bound] = {
     "time_limit_seconds": bounds.DURATION,
     "restarts": bounds.RESTARTS,
 }
-_NODE: Mapping[str, Bound] = {
-    "gpus": Bound(0, bounds.GPUS.maximum),
-    "foreign_gpus": Bound(0, bounds.GPUS.maximum),
-    "cores": Bound(0, bounds.ITERATIONS.maximum),
-    "threads": Bound(1, bounds.GPUS.maximum),
+_NODE: Mapping[str, ValueRange] = {
+    "gpus": ValueRange(0, bounds.GPUS.maximum),
+    "foreign_gpus": ValueRange(0, bounds.GPUS.maximum),
+    "cores": ValueRange(0, bounds.ITERATIONS.maximum),
+    "threads": ValueRange(1, bounds.GPUS.maximum),
     "reserved_from": bounds.EPOCH,
 }
 _HARMLESS = {"time_limit_seconds": None, "reserved_from": None, "threads": 1}
@@ -61,7 +61,7 @@ def plausible(reading: Reading) -> Plausible:
     return Plausible(replace(reading, nodes=nodes, jobs=tuple(jobs)), asides)
 
 
-def _wrong(value: object, bounds_by_field: Mapping[str, Bound]) -> str:
+def _wrong(value: object, bounds_by_field: Mapping[str, ValueRange]) -> str:
     """The first number out of bounds, such as ``start as -1, not 0 to 1e11``, or empty."""
     for name, bound in bounds_by_field.items():
         number = getattr(value, name)
@@ -77,7 +77,7 @@ def _wrong_allocation(job: JobReading) -> str:
     return ""
 
 
-def _harmless(value: object, bounds_by_field: Mapping[str, Bound]) -> dict[str, Any]:
+def _harmless(value: object, bounds_by_field: Mapping[str, ValueRange]) -> dict[str, Any]:
     return {
         name: _HARMLESS.get(name, 0)
         for name, bound in bounds_by_field.items()

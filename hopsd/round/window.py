@@ -13,10 +13,10 @@ from hopsd.model.ids import GpuType, NodeName
 from hopsd.model.plan import Plan, Snapshot
 from hopsd.model.reason import ReasonCode
 
-LEAST_SECONDS = 60.0
+MIN_SECONDS = 60.0
 """No round that ends early is shorter, nor its rest: a job is to train longer than it restarts."""
 
-LEAST_SHARE = 1 / 6
+MIN_SHARE = 1 / 6
 """Nor than this share of a round's length, which a site chooses so that jobs seldom move."""
 
 WASTE = 0.03
@@ -79,7 +79,7 @@ class RoundWindow:
 
 
 def _min_seconds(seconds: float) -> float:
-    return max(LEAST_SECONDS, LEAST_SHARE * seconds)
+    return max(MIN_SECONDS, MIN_SHARE * seconds)
 
 
 def _passes_over(plan: Plan, snapshot: Snapshot, window: RoundWindow) -> bool:

@@ -20,7 +20,7 @@ from hopsd.model.journal import HOUR, PlanSummary
 from hopsd.model.privacy import Privacy, Private, Viewer
 from hopsd.round.result import RoundResult
 from hopsd.round.settings import round_settings
-from hopsd.serve.excerpt import Choice, excerpt
+from hopsd.serve.excerpt import JobSelection, excerpt
 from hopsd.serve.privacy import (
     Document,
     history_for,
@@ -104,12 +104,12 @@ class QueryService:
         return status_for(viewer, self.document)
 
     def excerpt(self, viewer: Viewer, arguments: Mapping[str, Any]) -> Document:
-        """What is ``arguments`` for of the status: :meth:`hopsd.serve.excerpt.Choice.parse`.
+        """What is ``arguments`` for of the status: :meth:`hopsd.serve.excerpt.JobSelection.parse`.
 
         Raises:
             InputError: it is not understood.
         """
-        return excerpt(self.status(viewer), Choice.parse(arguments))
+        return excerpt(self.status(viewer), JobSelection.parse(arguments))
 
     def explain(self, viewer: Viewer, job: str) -> Document:
         """A job's row, history, and a sentence about one that hops has not seen.

@@ -19,7 +19,7 @@ JOBS = ("running", "waiting")
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class JobSelection:
     """Jobs of these users, submitted to these partitions, in these states or waiting for these
     reasons; empty: any. ``most``: rows of each list, None: all.
     """
@@ -30,7 +30,7 @@ class Choice:
     most: int | None = None
 
     @classmethod
-    def parse(cls, arguments: Mapping[str, Any]) -> Choice:
+    def parse(cls, arguments: Mapping[str, Any]) -> JobSelection:
         """The choice in a request's arguments; what is not there chooses everything.
 
         Raises:
@@ -63,7 +63,7 @@ def _words(arguments: Mapping[str, Any], key: str) -> frozenset[str]:
     return frozenset(value)
 
 
-def excerpt(doc: Document, choice: Choice) -> Document:
+def excerpt(doc: Document, choice: JobSelection) -> Document:
     """The document with the chosen jobs alone, cut to the first rows of each list, and ``totals``
     of what it would have whole.
     """

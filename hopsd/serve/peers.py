@@ -159,7 +159,7 @@ class RequestSlots:
     @contextmanager
     def question(
         self, caller: Hashable, *, waiting: int, at_once: bool = False
-    ) -> Iterator[Question]:
+    ) -> Iterator[OpenQuestion]:
         """A question of the caller's, which is open until its answer is sent. ``at_once``: whatever
         the other callers ask and read.
 
@@ -171,7 +171,7 @@ class RequestSlots:
             if slot.open_questions >= waiting:
                 raise BusyError(f"{waiting} of your questions wait for an answer: ask again later")
             slot.open_questions += 1
-        question = Question(self, slot, at_once=at_once)
+        question = OpenQuestion(self, slot, at_once=at_once)
         try:
             yield question
         finally:
@@ -206,7 +206,7 @@ class RequestSlots:
             self._unread_bytes += size
 
 
-class Question:
+class OpenQuestion:
     """An open question, as `RequestSlots.question` gives it."""
 
     def __init__(self, slots: RequestSlots, slot: _Slot, *, at_once: bool) -> None:

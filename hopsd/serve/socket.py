@@ -21,7 +21,7 @@ from typing import Any
 from hopsd.errors import HopsError, InputError
 from hopsd.serve.peers import BoundedThreads, RequestSlots, is_trusted
 
-REQUEST_BYTES_MAX = 65536
+MAX_REQUEST_BYTES = 65536
 REQUEST_SECONDS = 10.0
 CONNECTIONS_PER_USER = 32
 CONNECTIONS = 512
@@ -148,9 +148,9 @@ def _line(connection: socket.socket, seconds: float) -> bytes:
     """What came before the first newline, the end, or too much; in ``seconds`` in all."""
     deadline = time.monotonic() + seconds
     request_bytes = b""
-    while b"\n" not in request_bytes and len(request_bytes) < REQUEST_BYTES_MAX:
+    while b"\n" not in request_bytes and len(request_bytes) < MAX_REQUEST_BYTES:
         connection.settimeout(max(0.001, deadline - time.monotonic()))
-        part = connection.recv(REQUEST_BYTES_MAX)
+        part = connection.recv(MAX_REQUEST_BYTES)
         if not part:
             break
         request_bytes += part
@@ -164,6 +164,6 @@ def _parse_request(line: bytes) -> tuple[str, Mapping[str, Any]]:
     except (ValueError, RecursionError, KeyError, TypeError, AttributeError, IndexError):
         raise InputError(
             'a request is one line of JSON, {"command": NAME, ...}, of at most'
-            f" {REQUEST_BYTES_MAX} bytes"
+            f" {MAX_REQUEST_BYTES} bytes"
         ) from None
     return str(command), request

@@ -12,10 +12,10 @@ from hopsd.predict.hypothetical import JobRequest
 
 Document = dict[str, Any]
 
-WAYS_MOST = 6
+MAX_WAYS = 6
 """GPU counts that are tried, the whole set included."""
 
-LIMIT_MOST = 366 * 86400.0
+MAX_LIMIT = 366 * 86400.0
 
 
 class StartSource(Protocol):
@@ -40,7 +40,7 @@ def when(source: StartSource, user: UserName, arguments: Mapping[str, Any]) -> D
     comment = parse(str(arguments.get("comment", "")))
     limit = arguments.get("time_limit_seconds")
     number = isinstance(limit, int | float) and not isinstance(limit, bool)
-    if limit is not None and not (number and 0.0 < limit <= LIMIT_MOST):
+    if limit is not None and not (number and 0.0 < limit <= MAX_LIMIT):
         raise InputError("time_limit_seconds: give seconds above 0, up to a year")
     set_info = source.document
     if set_info is None:
@@ -50,7 +50,7 @@ def when(source: StartSource, user: UserName, arguments: Mapping[str, Any]) -> D
         )
     ways = [comment.reqs]
     if len(comment.reqs) > 1:
-        ways += [(count,) for count in comment.reqs[: WAYS_MOST - 1]]
+        ways += [(count,) for count in comment.reqs[: MAX_WAYS - 1]]
     starts = [
         {
             "reqs": list(reqs),

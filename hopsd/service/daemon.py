@@ -32,7 +32,7 @@ from hopsd.errors import (
     StoreUnavailableError,
 )
 from hopsd.formats.health import health_json
-from hopsd.learning.background import BackgroundSaves
+from hopsd.learning.reading_thread import BackgroundSaves
 from hopsd.learning.save_reader import SaveReader
 from hopsd.metrics import Metrics
 from hopsd.model.ids import JobId, UserName
@@ -51,8 +51,8 @@ from hopsd.service.stalls import StallWatch
 from hopsd.service.wake import Waker
 from hopsd.slurm.accounting.rights import coordinated_accounts, own_missing_rights
 from hopsd.slurm.ask import PrivacyReader, slurm_conf
-from hopsd.slurm.choose import choose_port
 from hopsd.slurm.command import SlurmCommands
+from hopsd.slurm.port_choice import choose_port
 from hopsd.slurm.probe.activity import read_activity
 from hopsd.slurm.probe.pending import pending_comments
 from hopsd.store.leader import Leader

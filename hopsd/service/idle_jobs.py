@@ -13,7 +13,7 @@ from hopsd.model.ids import JobId
 from hopsd.model.reading import JobReading, SlurmState
 from hopsd.service.background import in_thread
 from hopsd.slurm.command import Runner
-from hopsd.slurm.probe.processor_time import MOST_JOBS, processor_seconds
+from hopsd.slurm.probe.processor_time import MAX_JOBS, processor_seconds
 from hopsd.store.history import History
 
 log = structlog.get_logger()
@@ -151,7 +151,7 @@ class IdleJobs:
             numbers = {run: JobId(job.number or job.id) for run, job in runs.items()}
             # All in turn, where they are more than can be asked for at a time.
             order = sorted(set(numbers.values()))
-            turn = (order + order)[self._next : self._next + min(MOST_JOBS, len(order))]
+            turn = (order + order)[self._next : self._next + min(MAX_JOBS, len(order))]
             self._next = (self._next + len(turn)) % len(order)
             seconds = processor_seconds(self._commands, turn)
             uses = {

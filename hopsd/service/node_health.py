@@ -36,7 +36,7 @@ AVOIDED_SHARE = 0.1
 """Of the nodes of a GPU type, plans avoid at most this share, or one: the others have room."""
 
 DRAIN_EVENT = "node_drained"
-_MOST_EVENTS = 10_000
+_MAX_EVENTS = 10_000
 
 
 def slow_text(slow: SlowNode) -> str:
@@ -145,7 +145,7 @@ class NodeHealth:
         since = now - WINDOW_SECONDS
         before = {
             event.text.partition(":")[0]
-            for event in self._store.events(limit=_MOST_EVENTS)
+            for event in self._store.events(limit=_MAX_EVENTS)
             if event.kind == DRAIN_EVENT and event.at >= since
         }
         out_of_service = sum(lemon.node not in usable for lemon in health.lemons)

@@ -24,7 +24,7 @@ ANNOUNCEMENT_EVENT, REQUEUE_EVENT, SHRUNK = "requeue_announced", "requeued", "sh
 _REQUEUED_BEFORE = "requeued_idle"
 """What events of earlier releases, which stay in the history, are called."""
 
-_EVENTS_MAX = 1000
+_MAX_EVENTS = 1000
 
 
 def delays(config: HealthConfig) -> RemedyDelays:
@@ -92,7 +92,7 @@ class Remedies:
         self._store.add_event(ANNOUNCEMENT_EVENT, text, job=remedy.job)
 
     def _requeues(self, job: JobId) -> int:
-        events = self._store.events(job=job, limit=_EVENTS_MAX)
+        events = self._store.events(job=job, limit=_MAX_EVENTS)
         return sum(event.kind in (REQUEUE_EVENT, SHRUNK, _REQUEUED_BEFORE) for event in events)
 
 

@@ -70,7 +70,7 @@ class Write:
 
 
 @dataclass(frozen=True, slots=True)
-class Link:
+class SymbolicLink:
     """Replace a file by a symbolic link."""
 
     path: Path
@@ -100,7 +100,7 @@ class Remove:
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class RunCommand:
     """Run a command as root or ``user``, retrying for ``patience`` seconds while it fails."""
 
     words: tuple[str, ...]

@@ -11,7 +11,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hopsd.setup import site_script, slurm_conf
-from hopsd.setup.change import BACKUP, Change, Link, Remove, Run, SetupError, Wait, Write, output
+from hopsd.setup.change import (
+    BACKUP,
+    Change,
+    Remove,
+    RunCommand,
+    SetupError,
+    SymbolicLink,
+    Wait,
+    Write,
+    output,
+)
 from hopsd.setup.machine import ACCOUNT, Machine, hopsctl, plugin_folder, release_folder
 from hopsd.setup.site_lua import with_operator
 from hopsd.slurm.accounting.rights import is_operator
@@ -28,7 +38,7 @@ Changes = Sequence[Change]
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class SetupStep:
     """``apply``: returns the changes to make; ``undo``: those that revert them."""
 
     name: str
@@ -59,17 +69,19 @@ def account(machine: Machine) -> Changes:
     folders = (release_folder("systemd") / "hops.tmpfiles.conf").read_text()
     folders = folders.replace(f"{ACCOUNT} {ACCOUNT} -", f"{user} {user} -")
     return [
-        *_write_if_changed(DROP_IN, unit, Run(("systemctl", "daemon-reload"))),
-        *_write_if_changed(TMPFILES, folders, Run(("systemd-tmpfiles", "--create", str(TMPFILES)))),
+        *_write_if_changed(DROP_IN, unit, RunCommand(("systemctl", "daemon-reload"))),
+        *_write_if_changed(
+            TMPFILES, folders, RunCommand(("systemd-tmpfiles", "--create", str(TMPFILES)))
+        ),
     ]
 
 
 def no_account(_: Machine) -> Changes:
     changes: list[Change] = [Remove(path) for path in (DROP_IN, TMPFILES) if path.exists()]
-    return [*changes, Run(("systemctl", "daemon-reload"))] if changes else []
+    return [*changes, RunCommand(("systemctl", "daemon-reload"))] if changes else []
 
 
-def _write_if_changed(path: Path, text: str, command: Run) -> Iterable[Change]:
+def _write_if_changed(path: Path, text: str, command: RunCommand) -> Iterable[Change]:
     if path.exists() and path.read_text() == text:
         return []
     return [Write(path, text), command]
@@ -82,15 +94,15 @@ def database(machine: Machine) -> Changes:
         return (
             []
             if output((*migrate, "--check"), machine.account)[0] == 0
-            else [Run(migrate, machine.account)]
+            else [RunCommand(migrate, machine.account)]
         )
     changes: list[Change] = []
     if not _in_postgres("SELECT count(*) FROM pg_roles WHERE rolname = :'name'", machine.account):
-        changes.append(Run(("createuser", machine.account), SUPERUSER))
+        changes.append(RunCommand(("createuser", machine.account), SUPERUSER))
     if not _in_postgres("SELECT count(*) FROM pg_database WHERE datname = :'name'", name):
-        changes.append(Run(("createdb", f"--owner={machine.account}", name), SUPERUSER))
+        changes.append(RunCommand(("createdb", f"--owner={machine.account}", name), SUPERUSER))
     if changes or output((*migrate, "--check"), machine.account)[0] != 0:
-        changes.append(Run(migrate, machine.account))
+        changes.append(RunCommand(migrate, machine.account))
     return changes
 
 
@@ -100,9 +112,9 @@ def no_database(machine: Machine) -> Changes:
         return []
     changes: list[Change] = []
     if _in_postgres("SELECT count(*) FROM pg_database WHERE datname = :'name'", name):
-        changes.append(Run(("dropdb", name), SUPERUSER))
+        changes.append(RunCommand(("dropdb", name), SUPERUSER))
     if _in_postgres("SELECT count(*) FROM pg_roles WHERE rolname = :'name'", machine.account):
-        changes.append(Run(("dropuser", machine.account), SUPERUSER))
+        changes.append(RunCommand(("dropuser", machine.account), SUPERUSER))
     return changes
 
 
@@ -130,7 +142,7 @@ def operator(machine: Machine) -> Changes:
         else ("add", "user", machine.account, "account=root", "adminlevel=operator")
     )
     return [
-        Run(("sacctmgr", "-i", *words)),
+        RunCommand(("sacctmgr", "-i", *words)),
         Wait(
             "wait until slurmctld knows the operator",
             lambda: is_operator(SlurmCommands(10.0), machine.account),
@@ -143,7 +155,11 @@ def no_operator(machine: Machine) -> Changes:
     if not machine.has_accounts or machine.account != ACCOUNT:
         return []
     _, existing_user = output(("sacctmgr", "-nP", "show", "user", ACCOUNT, "format=user"))
-    return [Run(("sacctmgr", "-i", "remove", "user", ACCOUNT))] if existing_user == ACCOUNT else []
+    return (
+        [RunCommand(("sacctmgr", "-i", "remove", "user", ACCOUNT))]
+        if existing_user == ACCOUNT
+        else []
+    )
 
 
 def plugin(machine: Machine) -> Changes:
@@ -153,7 +169,7 @@ def plugin(machine: Machine) -> Changes:
     present_text = script.read_text(errors="surrogateescape") if script.exists() else None
     if present_text is None or site_script.is_ours(present_text):
         if not (script.is_symlink() and script.readlink() == shipped_folder / script.name):
-            changes.append(Link(script, shipped_folder / script.name))
+            changes.append(SymbolicLink(script, shipped_folder / script.name))
     elif site_script.called_plugin(present_text) is None:
         new_text = site_script.with_call(present_text, shipped_folder / script.name)
         changes.append(Write(script, new_text, keep=True))
@@ -220,8 +236,8 @@ def _restart_changes(lines: dict[str, str]) -> Changes:
         return status == 0 and slurm_conf.in_force(lines, ask_slurm_conf(SlurmCommands(10.0)))
 
     return [
-        Run(("systemctl", "restart", "slurmctld")),
-        Run(("scontrol", "reconfigure"), patience=PATIENCE),
+        RunCommand(("systemctl", "restart", "slurmctld")),
+        RunCommand(("scontrol", "reconfigure"), patience=PATIENCE),
         Wait("wait until slurmctld runs with these lines", running, PATIENCE),
     ]
 
@@ -231,25 +247,25 @@ def service(_: Machine) -> Changes:
     return (
         []
         if all(status == 0 for status, _ in checks)
-        else [Run(("systemctl", "enable", "--now", "hopsd"))]
+        else [RunCommand(("systemctl", "enable", "--now", "hopsd"))]
     )
 
 
 def no_service(_: Machine) -> Changes:
     changes: list[Change] = []
     if output(("systemctl", "is-active", "hopsd"))[0] == 0:
-        changes.append(Run((hopsctl(), "pause", "--release-held")))
+        changes.append(RunCommand((hopsctl(), "pause", "--release-held")))
     if changes or output(("systemctl", "is-enabled", "hopsd"))[0] == 0:
-        changes.append(Run(("systemctl", "disable", "--now", "hopsd")))
+        changes.append(RunCommand(("systemctl", "disable", "--now", "hopsd")))
     return changes
 
 
 STEPS = (
-    Step("configuration", "hopsd.toml", configuration, no_changes),
-    Step("account", "hopsd's account", account, no_account),
-    Step("database", "the database", database, no_database),
-    Step("operator", "hopsd's rights in Slurm", operator, no_operator),
-    Step("plugin", "the submit plugin", plugin, no_plugin),
-    Step("slurm", "slurm.conf", slurm, no_slurm),
-    Step("service", "hopsd itself", service, no_service),
+    SetupStep("configuration", "hopsd.toml", configuration, no_changes),
+    SetupStep("account", "hopsd's account", account, no_account),
+    SetupStep("database", "the database", database, no_database),
+    SetupStep("operator", "hopsd's rights in Slurm", operator, no_operator),
+    SetupStep("plugin", "the submit plugin", plugin, no_plugin),
+    SetupStep("slurm", "slurm.conf", slurm, no_slurm),
+    SetupStep("service", "hopsd itself", service, no_service),
 )

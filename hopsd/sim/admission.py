@@ -10,13 +10,13 @@ from hopsd.model.ids import JobId
 from hopsd.model.scenario import Cluster, Workload
 from hopsd.sim.facts import facts_of, unplaceable
 from hopsd.sim.information.comment import comment_of
-from hopsd.sim.speed import Speeds
+from hopsd.sim.speed import AllocationSpeeds
 
-SPAN_MAX = 10 * 366 * 86400.0
+MAX_SPAN = 10 * 366 * 86400.0
 """Seconds from the first submission to the last, or of one run: ten years. Longer ones are typing
 errors, and would simulate for ever."""
 
-ROUNDS_MAX = 1_000_000
+MAX_ROUNDS = 1_000_000
 """Rounds in such a span: each is kept in memory, and ten years have this many by default."""
 
 
@@ -56,11 +56,11 @@ def horizon(workload: Workload, round_seconds: float) -> float:
 
 
 def _span(round_seconds: float) -> float:
-    return min(SPAN_MAX, ROUNDS_MAX * round_seconds)
+    return min(MAX_SPAN, MAX_ROUNDS * round_seconds)
 
 
 def _check_comments(cluster: Cluster, workload: Workload) -> None:
-    speeds = Speeds(cluster, workload)
+    speeds = AllocationSpeeds(cluster, workload)
     for job in workload.jobs:
         try:
             parse(comment_of(job, speeds.safe_name(job.workload)))
@@ -74,5 +74,5 @@ def _check_times(cluster: Cluster, workload: Workload, span: float) -> None:
         if max(job.submit - first, facts.gpu_seconds / min(job.reqs)) > span:
             raise InputError(
                 f"job {job.id!r}: give submissions within {span / 86400:.0f} days and runs"
-                f" as long: ten years, or {ROUNDS_MAX} rounds"
+                f" as long: ten years, or {MAX_ROUNDS} rounds"
             )

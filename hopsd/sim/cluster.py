@@ -17,9 +17,9 @@ from hopsd.model.reading import Hold, JobReading, NodeReading, Reading, SlurmSta
 from hopsd.model.scenario import Cluster, Workload, WorkloadJob
 from hopsd.model.step import OutcomeStatus, Step, StepKind, StepOutcome
 from hopsd.sim.information.comment import comment_of
-from hopsd.sim.metrics import Change
-from hopsd.sim.speed import Speeds
-from hopsd.sim.usage import Usage
+from hopsd.sim.metrics import AllocationChange
+from hopsd.sim.speed import AllocationSpeeds
+from hopsd.sim.usage import DecayedUsage
 from hopsd.slurm.port import InstantPort
 
 ProgressReport = Callable[[float], float]
@@ -140,7 +140,7 @@ class VirtualCluster(InstantPort):
     time_limits: Mapping[JobId, float] = field(default_factory=dict)
     now: float = 0.0
     shares: Mapping[UserName, float] = field(default_factory=dict)
-    changes: list[Change] = field(default_factory=list)
+    changes: list[AllocationChange] = field(default_factory=list)
     start_times: dict[JobId, float] = field(default_factory=dict)
     finished: int = 0
     planning_seconds: float = 0.0
@@ -155,12 +155,12 @@ class VirtualCluster(InstantPort):
     _free: dict[NodeName, int] = field(default_factory=dict)
     """GPUs that were idle before the steps that are being applied."""
     _open_phases: dict[tuple[UserName, AppName | None], list[int]] = field(default_factory=dict)
-    _speeds: Speeds = field(init=False)
-    _usage: Usage = field(init=False)
+    _speeds: AllocationSpeeds = field(init=False)
+    _usage: DecayedUsage = field(init=False)
 
     def __post_init__(self) -> None:
-        self._speeds = Speeds(self.cluster, self.workload)
-        self._usage = Usage(self.shares)
+        self._speeds = AllocationSpeeds(self.cluster, self.workload)
+        self._usage = DecayedUsage(self.shares)
         for server in self.cluster.servers:
             self._nodes[server.name] = NodeReading(
                 server.name,
@@ -473,7 +473,7 @@ class VirtualCluster(InstantPort):
         self._nodes[server] = replace(self._nodes[server], usable=usable, state_text=text)
 
     def _note(self, job: JobId, placement: Allocation) -> None:
-        self.changes.append(Change(self.now, job, placement))
+        self.changes.append(AllocationChange(self.now, job, placement))
         if self.shares and job in self._users:
             self._usage.holds(self.now, job, self._users[job], placement.gpus)
 

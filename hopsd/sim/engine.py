@@ -29,15 +29,15 @@ from hopsd.sim.cluster import (
     VirtualCluster,
 )
 from hopsd.sim.information.knowledge import KnowledgeSettings, PublicKnowledge, public_knowledge
-from hopsd.sim.metrics import Change
+from hopsd.sim.metrics import AllocationChange
 from hopsd.sim.prediction.watcher import Watcher
-from hopsd.sim.speed import Speeds
+from hopsd.sim.speed import AllocationSpeeds
 from hopsd.sim.store import MemoryStore
 
 MOMENT = 1e-6
 """Seconds: an event this close before a round's start belongs to that round."""
 
-PLAN_SECONDS_MAX = 120.0
+MAX_PLAN_SECONDS = 120.0
 """A guard against endless planning, not a limit that plans are meant to reach."""
 
 MAX_PLANS_AT_ONCE = 8
@@ -61,7 +61,7 @@ class SimulationSettings:
     round_seconds: float = 360.0
     refresh_seconds: float = 0.0
     plan: PlanSettings = field(
-        default_factory=lambda: PlanSettings(effort=0, time_limit_seconds=PLAN_SECONDS_MAX)
+        default_factory=lambda: PlanSettings(effort=0, time_limit_seconds=MAX_PLAN_SECONDS)
     )
     cluster: ClusterSettings = field(default_factory=ClusterSettings)
     knowledge: KnowledgeSettings = field(default_factory=KnowledgeSettings)
@@ -91,7 +91,7 @@ class Run:
     no job gained.
     """
 
-    changes: tuple[Change, ...]
+    changes: tuple[AllocationChange, ...]
     rounds: tuple[float, ...]
     plans: tuple[PlanMade, ...]
     finished: int
@@ -153,7 +153,7 @@ class Simulation:
             shares=shares,
         )
         self._store = MemoryStore(
-            learns or Speeds(cluster, knowledge.workload).knowledge(),
+            learns or AllocationSpeeds(cluster, knowledge.workload).knowledge(),
             {job.id: settings.cluster.restart_of(job) for job in workload.jobs},
             knowledge.past_runs,
         )

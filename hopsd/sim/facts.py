@@ -12,15 +12,15 @@ from hopsd.model.devices import usable
 from hopsd.model.ids import JobId
 from hopsd.model.job import Job, Node
 from hopsd.model.scenario import Cluster, Workload
-from hopsd.sim.metrics import JobFacts
-from hopsd.sim.speed import Speeds
+from hopsd.sim.metrics import JobBaseline
+from hopsd.sim.speed import AllocationSpeeds
 
 
-def facts_of(cluster: Cluster, workload: Workload) -> list[JobFacts]:
+def facts_of(cluster: Cluster, workload: Workload) -> list[JobBaseline]:
     """One entry per job, in the workload's order."""
     nodes, jobs = _nodes(cluster), jobs_of(workload)
     speeds, expected_seconds, filter_ = (
-        Speeds(cluster, workload),
+        AllocationSpeeds(cluster, workload),
         ages(jobs, nodes),
         RunnableFilter(pools_of(nodes)),
     )
@@ -28,7 +28,7 @@ def facts_of(cluster: Cluster, workload: Workload) -> list[JobFacts]:
     for spec, job in zip(workload.jobs, jobs, strict=True):
         age = expected_seconds[job.id]
         facts.append(
-            JobFacts(
+            JobBaseline(
                 id=spec.id,
                 submit=spec.submit,
                 age=age,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hopsd.formats.item import Item, parse
 from hopsd.model.ids import JobId, NodeName
 from hopsd.model.scenario import Cluster, Workload
-from hopsd.sim.admission import SPAN_MAX
+from hopsd.sim.admission import MAX_SPAN
 from hopsd.sim.cluster import Failure
 
 
@@ -29,7 +29,7 @@ def _failure(item: Item, nodes: set[str], jobs: set[str]) -> Failure:
         return Failure(
             fields["at"].number(),
             server=NodeName(fields["node"].text()),
-            seconds=fields["seconds"].number(above=0.0, maximum=SPAN_MAX),
+            seconds=fields["seconds"].number(above=0.0, maximum=MAX_SPAN),
         )
     fields = item.fields("at job")
     if fields["job"].text() not in jobs:

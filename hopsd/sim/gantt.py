@@ -8,12 +8,14 @@ from zlib import crc32
 
 from hopsd.model.ids import JobId
 from hopsd.model.scenario import Cluster
-from hopsd.sim.metrics import Change, Hold, RoundState, holds_by_job
+from hopsd.sim.metrics import AllocationChange, GpuHold, RoundState, holds_by_job
 
 WIDTH, LEFT, GPU_HEIGHT, GAP, STRIP = 1160, 150, 5, 3, 26
 
 
-def gantt(cluster: Cluster, changes: Sequence[Change], rounds: Sequence[RoundState]) -> str:
+def gantt(
+    cluster: Cluster, changes: Sequence[AllocationChange], rounds: Sequence[RoundState]
+) -> str:
     """An SVG: a band per server, a lane per GPU, a rectangle per stretch of a job.
 
     A black edge marks a stretch that began with a restart. White inside a band is idle. The
@@ -45,7 +47,7 @@ def gantt(cluster: Cluster, changes: Sequence[Change], rounds: Sequence[RoundSta
     return f'<svg class="gantt" viewBox="0 0 {WIDTH} {top + 24}" role="img">{"".join(parts)}</svg>'
 
 
-def _in_order(changes: Sequence[Change]) -> list[tuple[JobId, Hold, bool]]:
+def _in_order(changes: Sequence[AllocationChange]) -> list[tuple[JobId, GpuHold, bool]]:
     """Stretches ordered by start, each with whether the job had run before."""
     holds_by_node = [
         (job, hold, number > 0)
@@ -55,7 +57,7 @@ def _in_order(changes: Sequence[Change]) -> list[tuple[JobId, Hold, bool]]:
     return sorted(holds_by_node, key=lambda f: (f[1].start, f[1].end, f[0]))
 
 
-def _take(lanes: list[float], hold: Hold, gpus: int) -> list[int]:
+def _take(lanes: list[float], hold: GpuHold, gpus: int) -> list[int]:
     """Take lanes of a server that are free from the stretch's start on."""
     free = [i for i, until in enumerate(lanes) if until <= hold.start + 1e-9][:gpus]
     for lane in free:
@@ -64,7 +66,7 @@ def _take(lanes: list[float], hold: Hold, gpus: int) -> list[int]:
 
 
 def _bar(
-    job: JobId, hold: Hold, top: float, start: float, scale: float, *, is_restart: bool
+    job: JobId, hold: GpuHold, top: float, start: float, scale: float, *, is_restart: bool
 ) -> str:
     x = LEFT + (hold.start - start) * scale
     width = max(0.4, (hold.end - hold.start) * scale)

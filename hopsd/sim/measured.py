@@ -15,7 +15,7 @@ from hopsd.formats.item import Item, parse
 from hopsd.model.ids import GpuType, WorkloadName
 from hopsd.model.job import ThroughputTable
 from hopsd.model.scenario import Cluster, Workload
-from hopsd.sim.presets import MIX_512, Kind, Tables, generate
+from hopsd.sim.presets import MIX_512, Tables, TrainingKind, generate
 
 APART_SUFFIX = "_unconsolidated"
 JOBS, RATE_PER_HOUR = 200, 40.0
@@ -82,7 +82,7 @@ def measured_workload(
             f" {', '.join(sorted(gpu_types))}"
         )
     usable = {name: by_type for name, by_type in tables.items() if types <= by_type.keys()}
-    kinds = [Kind(n, category, batches[n]) for category in MIX_512 for n in sorted(usable)]
+    kinds = [TrainingKind(n, category, batches[n]) for category in MIX_512 for n in sorted(usable)]
     rate = (rate_per_hour or RATE_PER_HOUR) / 3600.0
     return generate(cluster, usable, kinds, MIX_512, jobs or JOBS, rate, seed)
 

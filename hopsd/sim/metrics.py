@@ -20,7 +20,7 @@ ROUNDING = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class AllocationChange:
     """From ``time`` on, ``job`` holds ``placement``; empty: it ended or was preempted."""
 
     time: float
@@ -29,7 +29,7 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True)
-class JobFacts:
+class JobBaseline:
     """What the metrics need to know of a job, independent of the run.
 
     ``age``: expected run time without waiting (eq. 9). ``gpu_seconds``: the same on one GPU,
@@ -48,7 +48,7 @@ class JobFacts:
 
 
 @dataclass(frozen=True, slots=True)
-class Hold:
+class GpuHold:
     """GPUs held without interruption in one place."""
 
     start: float
@@ -121,13 +121,13 @@ class Summary:
     rounds: int
 
 
-def holds_by_job(changes: Sequence[Change]) -> dict[JobId, list[Hold]]:
+def holds_by_job(changes: Sequence[AllocationChange]) -> dict[JobId, list[GpuHold]]:
     """The stretches in which each job held GPUs; changes of one instant are one change.
 
     A job that stopped and started in one place at one instant had failed: that ends a stretch.
     The last stretch of a job whose end is not in ``changes`` ends with the last change of all.
     """
-    changes_by_job: dict[JobId, list[Change]] = {}
+    changes_by_job: dict[JobId, list[AllocationChange]] = {}
     for change in changes:
         job_holds = changes_by_job.setdefault(change.job, [])
         if job_holds and job_holds[-1].time == change.time and job_holds[-1].placement:
@@ -135,11 +135,11 @@ def holds_by_job(changes: Sequence[Change]) -> dict[JobId, list[Hold]]:
         if not job_holds or job_holds[-1].placement != change.placement:
             job_holds.append(change)
     horizon = changes[-1].time if changes else 0.0
-    holds: dict[JobId, list[Hold]] = {}
+    holds: dict[JobId, list[GpuHold]] = {}
     for job, job_holds in changes_by_job.items():
         ends = [c.time for c in job_holds[1:]] + [horizon]
         holds[job] = [
-            Hold(c.time, end, c.placement)
+            GpuHold(c.time, end, c.placement)
             for c, end in zip(job_holds, ends, strict=True)
             if c.placement and end >= c.time
         ]
@@ -147,8 +147,8 @@ def holds_by_job(changes: Sequence[Change]) -> dict[JobId, list[Hold]]:
 
 
 def job_outcomes(
-    changes: Sequence[Change],
-    jobs: Sequence[JobFacts],
+    changes: Sequence[AllocationChange],
+    jobs: Sequence[JobBaseline],
     gpus: int,
     unfinished_jobs: Collection[JobId] = (),
 ) -> list[JobOutcome]:
@@ -173,8 +173,8 @@ def job_outcomes(
 
 
 def _outcome(
-    facts: JobFacts,
-    holds: Sequence[Hold],
+    facts: JobBaseline,
+    holds: Sequence[GpuHold],
     end: float | None,
     horizon: float,
     contention: _Contention,
@@ -204,7 +204,7 @@ class _Contention:
     """The mean number of unfinished jobs over any interval."""
 
     def __init__(
-        self, jobs: Sequence[JobFacts], ends: Mapping[JobId, float], horizon: float
+        self, jobs: Sequence[JobBaseline], ends: Mapping[JobId, float], horizon: float
     ) -> None:
         moments = [(facts.submit, 1) for facts in jobs]
         moments += [(ends.get(facts.id, max(horizon, facts.submit)), -1) for facts in jobs]
@@ -221,7 +221,7 @@ class _Contention:
         return max(1.0, float(high - low) / (end - start))
 
 
-def fair_share(facts: JobFacts, end: float, contention: _Contention, gpus: int) -> float:
+def fair_share(facts: JobBaseline, end: float, contention: _Contention, gpus: int) -> float:
     """How many GPUs 1/N of the cluster is for a job, at most what it may use.
 
     rho = (end - submit) / time alone on that share (papers: Themis eq. 1, Sia 5.1). N is the mean
@@ -233,8 +233,8 @@ def fair_share(facts: JobFacts, end: float, contention: _Contention, gpus: int) 
 
 
 def round_states(
-    changes: Sequence[Change],
-    jobs: Sequence[JobFacts],
+    changes: Sequence[AllocationChange],
+    jobs: Sequence[JobBaseline],
     gpus: int,
     times: Sequence[float],
     lost_gpus: Callable[[float], int] = lambda _: 0,
@@ -305,7 +305,7 @@ def summarise(
 
 
 def throughput_over_time(
-    changes: Sequence[Change], jobs: Sequence[JobFacts]
+    changes: Sequence[AllocationChange], jobs: Sequence[JobBaseline]
 ) -> tuple[Floats, Floats]:
     """Times, and the samples per second of all running jobs from each time on."""
     times = sorted({change.time for change in changes})

@@ -60,7 +60,7 @@ RTX3090_384G_5320 = Hardware(
 
 
 @dataclass(frozen=True, slots=True)
-class Model:
+class PresetModel:
     """A row of table 2: one model on one data set.
 
     ``params``; ``flops``: forward operations a sample (two per multiply-add); ``efficiency``:
@@ -82,16 +82,16 @@ class Model:
 
 def _imagenet(
     name: str, category: str, batch: int, params: float, flops: float, efficiency: float
-) -> Model:
+) -> PresetModel:
     workload = WorkloadName(f"{name}-imagenet")
-    return Model(workload, category, batch, params, flops, efficiency, 6.0, large_data=True)
+    return PresetModel(workload, category, batch, params, flops, efficiency, 6.0, large_data=True)
 
 
 def _cifar10(
     name: str, category: str, batch: int, params: float, flops: float, efficiency: float
-) -> Model:
+) -> PresetModel:
     workload = WorkloadName(f"{name}-cifar10")
-    return Model(workload, category, batch, params, flops, efficiency, 0.05)
+    return PresetModel(workload, category, batch, params, flops, efficiency, 0.05)
 
 
 MODELS = (
@@ -107,11 +107,13 @@ MODELS = (
     _cifar10("mobilenet_v2", "S", 64, 2.2e6, 0.18e9, 0.10),
     _imagenet("regnet_y_8gf", "L", 32, 39.4e6, 17.0e9, 0.30),
     _cifar10("regnet_y_8gf", "M", 32, 37.4e6, 0.35e9, 0.15),
-    Model(WorkloadName("distilbert-imdb"), "L", 128, 66.4e6, 22e9, 0.50, 0.2, adam=True),
-    Model(WorkloadName("vit_b16-food101"), "M", 48, 85.9e6, 35e9, 0.50, 6.0, adam=True),
-    Model(WorkloadName("macbert-c3"), "M", 8, 102.3e6, 97e9, 0.50, 0.5, adam=True),
-    Model(WorkloadName("wav2vec2-commonlanguage"), "M", 16, 94.4e6, 70e9, 0.45, 8.0, adam=True),
-    Model(WorkloadName("gpt2_medium-wikitext"), "L", 8, 354.8e6, 770e9, 0.50, 0.2, adam=True),
+    PresetModel(WorkloadName("distilbert-imdb"), "L", 128, 66.4e6, 22e9, 0.50, 0.2, adam=True),
+    PresetModel(WorkloadName("vit_b16-food101"), "M", 48, 85.9e6, 35e9, 0.50, 6.0, adam=True),
+    PresetModel(WorkloadName("macbert-c3"), "M", 8, 102.3e6, 97e9, 0.50, 0.5, adam=True),
+    PresetModel(
+        WorkloadName("wav2vec2-commonlanguage"), "M", 16, 94.4e6, 70e9, 0.45, 8.0, adam=True
+    ),
+    PresetModel(WorkloadName("gpt2_medium-wikitext"), "L", 8, 354.8e6, 770e9, 0.50, 0.2, adam=True),
 )
 
 BACKWARD = 2.0
@@ -128,7 +130,7 @@ LOAD_MISS = (0.3, 2.5)
 by how much that is slower."""
 
 
-def basic_times(model: Model, hardware: Hardware) -> BasicTimes:
+def basic_times(model: PresetModel, hardware: Hardware) -> BasicTimes:
     """The basic times that a profiler would measure for ``model`` on one GPU of ``hardware``."""
     compute = model.flops * model.batch / (hardware.flops * model.efficiency)
     forward = max(LAUNCH_SECONDS, compute)

@@ -24,8 +24,8 @@ MIX_512 = {"S": 0.40, "M": 0.35, "L": 0.20, "XL": 0.05}
 """Assumptions: figure 8 has no numbers in print. With these, all jobs together need 8 hours of
 64 GPUs and 10 hours of 512, so that makespans can be what tables 3 and 4 say."""
 
-GPUS_MAX = 16
-HOURS_MAX = 8.0
+MAX_GPUS = 16
+MAX_HOURS = 8.0
 """Hours. Assumption: no job asks for so few GPUs that its median count takes longer on the mean
 type. Without it one rigid 1-GPU job of category XL would make every makespan a week."""
 
@@ -66,7 +66,7 @@ class Preset:
             }
             for model in MODELS
         }
-        kinds = [Kind(model.name, model.category, model.batch) for model in MODELS]
+        kinds = [TrainingKind(model.name, model.category, model.batch) for model in MODELS]
         return generate(cluster, tables, kinds, self.mix, count, rate, seed)
 
 
@@ -112,7 +112,7 @@ Tables = Mapping[WorkloadName, Mapping[GpuType, ThroughputTable]]
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class TrainingKind:
     """A kind of training that jobs of a category may run; ``batch`` samples per GPU."""
 
     name: WorkloadName
@@ -123,7 +123,7 @@ class Kind:
 def generate(
     cluster: Cluster,
     tables: Tables,
-    kinds: Sequence[Kind],
+    kinds: Sequence[TrainingKind],
     mix: Mapping[str, float],
     count: int,
     rate_per_second: float,
@@ -165,8 +165,8 @@ def generate(
 def _requirements(rng: random.Random, hours: float) -> tuple[int, ...]:
     """1 to 8 of the counts 1 to 16 whose median ends the job within a working day."""
     while True:
-        reqs = tuple(sorted(rng.sample(range(1, GPUS_MAX + 1), rng.randint(1, 8))))
-        if hours / median_low(reqs) <= HOURS_MAX:
+        reqs = tuple(sorted(rng.sample(range(1, MAX_GPUS + 1), rng.randint(1, 8))))
+        if hours / median_low(reqs) <= MAX_HOURS:
             return reqs
 
 

@@ -24,7 +24,7 @@ def _safe_names(names: Sequence[WorkloadName]) -> dict[WorkloadName, WorkloadNam
     return {name: safe.get(name) or next(free) for name in names}
 
 
-class Speeds:
+class AllocationSpeeds:
     """Reads a workload's tables and server factors for whole allocations."""
 
     def __init__(self, cluster: Cluster, workload: Workload) -> None:

@@ -20,7 +20,7 @@ from hopsd.sim.cluster import Failure, lost_gpus
 from hopsd.sim.engine import PlanMade, Progress, Run, Simulation, SimulationSettings
 from hopsd.sim.facts import facts_of
 from hopsd.sim.metrics import (
-    Change,
+    AllocationChange,
     JobOutcome,
     RoundState,
     Summary,
@@ -40,13 +40,13 @@ ROUND_COLUMNS = ("policy", "time", "queued", "running", "idle", "fragments", "th
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class PolicyResult:
     """One policy's run with its figures. ``first_plans``: what each round's first plan took;
     ``predictions``: what was predicted during it.
     """
 
     policy: str
-    changes: tuple[Change, ...]
+    changes: tuple[AllocationChange, ...]
     outcomes: tuple[JobOutcome, ...]
     rounds: tuple[RoundState, ...]
     first_plans: tuple[PlanMade, ...]
@@ -70,7 +70,7 @@ def play(
     progress: Progress | None = None,
     *,
     predict: bool = False,
-) -> Result:
+) -> PolicyResult:
     """Run one policy and compute its figures from the timeline alone.
 
     ``predict``: also predict starts and ends, as the daemon would; nothing else changes.
@@ -88,13 +88,13 @@ def watcher_of(name: str, settings: SimulationSettings) -> Watcher:
 
 def result_of(
     name: str, run: Run, cluster: Cluster, workload: Workload, failures: Sequence[Failure] = ()
-) -> Result:
+) -> PolicyResult:
     """The figures of one policy's run."""
     facts, gpus = facts_of(cluster, workload), cluster.gpus
     outcomes = job_outcomes(run.changes, facts, gpus, run.unfinished)
     lost_at = partial(lost_gpus, cluster, failures)
     states = round_states(run.changes, facts, gpus, run.rounds, lost_at, run.unfinished)
-    return Result(
+    return PolicyResult(
         policy=name,
         changes=run.changes,
         outcomes=tuple(outcomes),
@@ -114,7 +114,7 @@ def _first_plans(run: Run) -> tuple[PlanMade, ...]:
     return tuple(first.get(start, PlanMade(start, 0.0, 0.0, 0)) for start in run.rounds)
 
 
-def figures(result: Result) -> dict[str, Any]:
+def figures(result: PolicyResult) -> dict[str, Any]:
     """The object that ``--json`` prints for one policy."""
     seconds = np.array([plan_made.seconds for plan_made in result.first_plans])
     gaps = np.array([plan_made.gap for plan_made in result.first_plans])
@@ -126,7 +126,7 @@ def figures(result: Result) -> dict[str, Any]:
     }
 
 
-def write(results: Sequence[Result], folder: Path) -> dict[str, str]:
+def write(results: Sequence[PolicyResult], folder: Path) -> dict[str, str]:
     """``jobs.csv``, ``rounds.csv`` and ``timeline.jsonl``, with predictions ``predictions.csv``;
     returns the paths of the tables.
     """
@@ -155,8 +155,8 @@ def write(results: Sequence[Result], folder: Path) -> dict[str, str]:
 def _write_csv(
     path: Path,
     columns: Sequence[str],
-    results: Sequence[Result],
-    rows: Callable[[Result], Iterable[Sequence[object]]],
+    results: Sequence[PolicyResult],
+    rows: Callable[[PolicyResult], Iterable[Sequence[object]]],
 ) -> None:
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
@@ -165,17 +165,17 @@ def _write_csv(
             writer.writerows(["" if v is None else v for v in row] for row in rows(result))
 
 
-def _job_rows(result: Result) -> Iterable[Sequence[object]]:
+def _job_rows(result: PolicyResult) -> Iterable[Sequence[object]]:
     for o in result.outcomes:
         yield (result.policy, o.id, o.submit, o.first_start, o.end, o.wait, o.age,
                o.latency_ratio, o.ftf, o.restarts)  # fmt: skip
 
 
-def _round_rows(result: Result) -> Iterable[Sequence[object]]:
+def _round_rows(result: PolicyResult) -> Iterable[Sequence[object]]:
     for state, plan_made in zip(result.rounds, result.first_plans, strict=True):
         yield (result.policy, state.time, state.queued, state.running, state.idle,
                state.fragments, state.throughput, plan_made.seconds, plan_made.gap)  # fmt: skip
 
 
-def _prediction_rows(result: Result) -> Iterable[Sequence[object]]:
+def _prediction_rows(result: PolicyResult) -> Iterable[Sequence[object]]:
     return prediction_rows(result.policy, result.predictions, result.outcomes)

@@ -35,12 +35,12 @@ from hopsd.model.scenario import Cluster, Server, Workload, WorkloadJob
 from hopsd.policies.hare.schedulers import Scheduler, schedule
 from hopsd.policies.hare.tasks import Instance, Schedule
 from hopsd.sim.engine import PlanMade, Progress, Run, SimulationSettings
-from hopsd.sim.metrics import Change
+from hopsd.sim.metrics import AllocationChange
 
 TASK_SECONDS = 60.0
 """Of a task on a GPU of the job's fastest type."""
 
-ROUNDS_MAX = 100
+MAX_ROUNDS = 100
 """Of tasks that what a job has left is divided into at most; a long one's tasks are longer."""
 
 INTERVALS = 6
@@ -188,7 +188,7 @@ class LaneSimulation:
         remaining, scale = np.array([j.remaining for j in jobs]), np.array([j.scale for j in jobs])
         speeds = np.array([j.speeds for j in jobs])
         pieces = remaining / (scale * speeds.max(axis=1) * TASK_SECONDS)
-        rounds = np.clip(np.ceil(pieces), 1, ROUNDS_MAX).astype(np.int64)
+        rounds = np.clip(np.ceil(pieces), 1, MAX_ROUNDS).astype(np.int64)
         with np.errstate(divide="ignore"):
             train = (remaining / (scale * rounds))[:, None] / speeds
         return Instance(
@@ -259,7 +259,7 @@ class LaneSimulation:
         return cluster.restart_of(job.spec) if job.holds else cluster.profiling_seconds
 
 
-def _timeline(job: _Training) -> Iterator[Change]:
+def _timeline(job: _Training) -> Iterator[AllocationChange]:
     """What the job holds from each moment on at which that changes."""
     moments: dict[float, Counter[NodeName]] = {}
     for start, end, server in job.holds:
@@ -270,4 +270,4 @@ def _timeline(job: _Training) -> Iterator[Change]:
         change = moments[moment]
         if any(change.values()):
             gpus_by_node.update(change)
-            yield Change(moment, job.spec.id, Allocation.of(gpus_by_node))
+            yield AllocationChange(moment, job.spec.id, Allocation.of(gpus_by_node))

@@ -7,13 +7,13 @@ from collections.abc import Mapping, Sequence
 
 from hopsd.model.ids import JobId, UserName
 from hopsd.model.site import NO_RULES, Association, SiteRules
-from hopsd.sim.metrics import Change
+from hopsd.sim.metrics import AllocationChange
 
 HALF_LIFE_SECONDS = 7 * 86400.0
 """Of use, as PriorityDecayHalfLife of slurm.conf(5) by default."""
 
 
-class Usage:
+class DecayedUsage:
     """GPU-seconds of each user, halved every ``HALF_LIFE_SECONDS``.
 
     The factor is 2^(-U/S) of a user with the part U of all use and the share S: Slurm's classic
@@ -64,7 +64,7 @@ class Usage:
 
 
 def gpu_seconds(
-    changes: Sequence[Change], users: Mapping[JobId, UserName], start: float, end: float
+    changes: Sequence[AllocationChange], users: Mapping[JobId, UserName], start: float, end: float
 ) -> dict[UserName, float]:
     """What each user held between two times."""
     holding: dict[JobId, tuple[float, int]] = {}

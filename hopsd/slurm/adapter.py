@@ -79,7 +79,7 @@ class Adapter(Protocol):
 
         ``foreign_gpus`` is computed from the jobs of the same answer. Heterogeneous jobs are
         foreign whatever their comment: the submit plugin refuses them. Of an array, the tasks
-        whose turn it is are jobs (:mod:`hopsd.slurm.ordering.arrays`). Also
+        whose turn it is are jobs (:mod:`hopsd.slurm.ordering.job_arrays`). Also
         ``SlurmUnavailableError`` while a restarted slurmctld has not heard from all GPU nodes.
         """
 

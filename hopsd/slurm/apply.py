@@ -29,13 +29,13 @@ from hopsd.slurm.command import UNRECORDED
 from hopsd.slurm.steps.place import RELEASING_SECONDS, VACATED_SECONDS, Placer
 from hopsd.slurm.steps.requeues import Requeues
 from hopsd.slurm.steps.vacate import Evacuation, SaveWatch, died_of_warning
-from hopsd.slurm.steps.wave import Result, put_off
+from hopsd.slurm.steps.wave import StartResult, put_off
 from hopsd.slurm.watch import ApplySettings, Jobs, Watch, refusals
 
 _LEAVE_KINDS = frozenset({StepKind.PREEMPT, StepKind.MOVE})
 
 _READINGS_PER_LOOK = 3
-_LONGEST_LOOK_SECONDS = 6.0
+_MAX_LOOK_SECONDS = 6.0
 
 
 class SlurmPort:
@@ -138,12 +138,12 @@ class SlurmPort:
 
     def _apply(self, steps: Sequence[Step]) -> Sequence[StepOutcome]:
         ticks = self._watch.ticks()
-        results: dict[JobId, Result] = {}
+        results: dict[JobId, StartResult] = {}
         jobs = self._look(steps)
         fresh: list[Step] = []
         for step in steps:
             if self._is_under_way(step):
-                results[step.job] = Result(OutcomeStatus.UNDER_WAY)
+                results[step.job] = StartResult(OutcomeStatus.UNDER_WAY)
                 continue
             fresh.append(step)
             job = jobs.get(step.job)
@@ -186,12 +186,12 @@ class SlurmPort:
         self._reading = self._adapter.read()
         return {job.id: job for job in self._reading.jobs}
 
-    def _look_on(self, jobs: Jobs, reading: Reading | None) -> dict[JobId, Result]:
+    def _look_on(self, jobs: Jobs, reading: Reading | None) -> dict[JobId, StartResult]:
         """Carry on what is under way until all of it is over or the patience is; returns the
         results of what is over. ``jobs``: as just read; ``reading``: the nodes too, if they were.
         """
         stop = self._watch.ticks() + self._settings.patience_seconds
-        results: dict[JobId, Result] = {}
+        results: dict[JobId, StartResult] = {}
         while True:
             results |= self._carry_on(jobs, reading, stop)
             reading = None
@@ -200,7 +200,7 @@ class SlurmPort:
                 return results
             look = min(stop, self._next_look())
             deadline = ticks + min(
-                _LONGEST_LOOK_SECONDS, _READINGS_PER_LOOK * self._watch.reading_seconds
+                _MAX_LOOK_SECONDS, _READINGS_PER_LOOK * self._watch.reading_seconds
             )
             jobs = self._watch.until(
                 active_jobs,
@@ -226,10 +226,12 @@ class SlurmPort:
             states, -inf
         )
 
-    def _carry_on(self, jobs: Jobs, reading: Reading | None, stop: float) -> dict[JobId, Result]:
+    def _carry_on(
+        self, jobs: Jobs, reading: Reading | None, stop: float
+    ) -> dict[JobId, StartResult]:
         """One pass over what is under way, by ``jobs``, just read."""
         jobs = {job: state for job, state in jobs.items() if not self._is_another(state)}
-        results: dict[JobId, Result] = {}
+        results: dict[JobId, StartResult] = {}
         if self._evacuation.jobs:
             departures = self._evacuation.carry_on(jobs)
             results |= departures.results
@@ -250,9 +252,9 @@ class SlurmPort:
 
     def _after_vacating(
         self, vacated_steps: Mapping[JobId, Step], jobs: Jobs
-    ) -> dict[JobId, Result]:
+    ) -> dict[JobId, StartResult]:
         """Hold those that have left, and queue those that go elsewhere."""
-        results: dict[JobId, Result] = {}
+        results: dict[JobId, StartResult] = {}
         time = self._watch.now()
         for job_id, step in vacated_steps.items():
             job = self._requeues.settle_one(jobs[job_id])
@@ -262,7 +264,7 @@ class SlurmPort:
             elif step.kind is StepKind.PREEMPT:
                 hold = self._hold(job)
                 is_unchanged = hold.status is OutcomeStatus.UNCHANGED
-                results[job_id] = Result(OutcomeStatus.DONE) if is_unchanged else hold
+                results[job_id] = StartResult(OutcomeStatus.DONE) if is_unchanged else hold
             elif (result := self._not_ready(job)) is not None:
                 results[job_id] = result
         moves = [step for job, step in vacated_steps.items() if job not in results]
@@ -271,13 +273,13 @@ class SlurmPort:
         return results
 
     def _outcomes(
-        self, results: Mapping[JobId, Result], steps: Mapping[JobId, Step] | None = None
+        self, results: Mapping[JobId, StartResult], steps: Mapping[JobId, Step] | None = None
     ) -> list[StepOutcome]:
         """The outcomes of ``results``; of ``steps`` without one, that they are under way."""
         ticks = self._watch.ticks()
         outcomes = []
         for job in {**(steps or {}), **results}:
-            result = results.get(job, Result(OutcomeStatus.UNDER_WAY))
+            result = results.get(job, StartResult(OutcomeStatus.UNDER_WAY))
             step = (steps or {}).get(job) or self._steps[job]
             if step.target and result.status is OutcomeStatus.FAILED and _passes(result.error):
                 result = put_off(step.target, result.error)
@@ -288,7 +290,7 @@ class SlurmPort:
                     table.pop(job, None)
         return outcomes
 
-    def _settle(self, step: Step, job: JobReading) -> Result | None:
+    def _settle(self, step: Step, job: JobReading) -> StartResult | None:
         """The result of a step that needs neither vacating nor placing."""
         pending = job.state is SlurmState.PENDING
         if step.kind is StepKind.RELEASE:
@@ -298,12 +300,12 @@ class SlurmPort:
         if step.kind is StepKind.HOLD or (step.kind is StepKind.PREEMPT and pending):
             return self._hold(job)
         if job.state is SlurmState.RUNNING and job.allocation == step.target:
-            return Result(OutcomeStatus.UNCHANGED, job.allocation, started=job.start)
+            return StartResult(OutcomeStatus.UNCHANGED, job.allocation, started=job.start)
         if pending or step.kind is StepKind.START:
             return self._not_ready(job)
         return None if job.requeue else _failure(job, "it was submitted with --no-requeue")
 
-    def _not_ready(self, job: JobReading) -> Result | None:
+    def _not_ready(self, job: JobReading) -> StartResult | None:
         """None where the job may be placed: it is held, also where its start is put off."""
         if self._is_another(job):
             return _departed_result(None)
@@ -315,7 +317,7 @@ class SlurmPort:
         hold = self._hold(job)
         return hold if hold.status is OutcomeStatus.FAILED else None
 
-    def _block(self, job: JobReading) -> Result | None:
+    def _block(self, job: JobReading) -> StartResult | None:
         if job.hold is Hold.USER:
             return _failure(job, "its owner holds it")
         if job.dependency:
@@ -323,23 +325,23 @@ class SlurmPort:
         early = job.begin > self._clock()
         return _failure(job, "its begin time is not reached") if early else None
 
-    def _hold(self, job: JobReading) -> Result:
+    def _hold(self, job: JobReading) -> StartResult:
         if job.state is not SlurmState.PENDING:
             return _failure(job, f"already {job.state_text} on {job.allocation}")
         if job.hold is not Hold.NONE:
-            return Result(OutcomeStatus.UNCHANGED)
+            return StartResult(OutcomeStatus.UNCHANGED)
         result = self._request(job, lambda: self._adapter.hold(job.id, self._wanted_begin(job)))
         if result.status is OutcomeStatus.FAILED:
             now = self._watch.jobs().get(job.id)
             if now is not None and now.hold is not Hold.NONE:  # a person was faster
-                return Result(OutcomeStatus.UNCHANGED)
+                return StartResult(OutcomeStatus.UNCHANGED)
         return result
 
     def _wanted_begin(self, job: JobReading) -> float:
         """The user's own begin time, 0: none. The mark of a lifted hold does not count as one."""
         return job.begin if self._clock() < job.begin < USER_HOLD_BEGIN else 0.0
 
-    def _put_back(self, job: JobReading) -> Result:
+    def _put_back(self, job: JobReading) -> StartResult:
         """Requeue a job only if it failed in its profile run or died of our signal."""
         if job.state is SlurmState.PENDING:
             return self._hold(job)
@@ -352,10 +354,10 @@ class SlurmPort:
             )
         return self._request(job, lambda: self._requeues.ask(job.id, ended=True))
 
-    def _give_back(self, step: Step, job: JobReading) -> Result:
+    def _give_back(self, step: Step, job: JobReading) -> StartResult:
         """A job that its user holds stays held, as in plain Slurm: without the mark."""
         if job.state is not SlurmState.PENDING:
-            return Result(OutcomeStatus.UNCHANGED, job.allocation, started=job.start)
+            return StartResult(OutcomeStatus.UNCHANGED, job.allocation, started=job.start)
         kept_back = job.hold is Hold.USER
 
         def give_back() -> None:
@@ -377,12 +379,12 @@ class SlurmPort:
 
         return self._request(job, give_back)
 
-    def _request(self, job: JobReading, request: Callable[[], None]) -> Result:
+    def _request(self, job: JobReading, request: Callable[[], None]) -> StartResult:
         errors: dict[JobId, str] = {}
         self._reading = None  # it may take its time, and what was read is changed
         with refusals(errors, job.id):
             request()
-        return _failure(job, errors[job.id]) if errors else Result(OutcomeStatus.DONE)
+        return _failure(job, errors[job.id]) if errors else StartResult(OutcomeStatus.DONE)
 
 
 def _passes(refusal: str) -> bool:
@@ -392,16 +394,18 @@ def _passes(refusal: str) -> bool:
     return UNRECORDED in refusal
 
 
-def _departed_result(job: JobReading | None) -> Result:
+def _departed_result(job: JobReading | None) -> StartResult:
     text = "Slurm knows no such job any more" if job is None else f"it is {job.state_text}"
-    return Result(OutcomeStatus.GONE, error=text)
+    return StartResult(OutcomeStatus.GONE, error=text)
 
 
-def _failure(job: JobReading, text: str) -> Result:
-    return Result(OutcomeStatus.FAILED, job.allocation, text, job.start)
+def _failure(job: JobReading, text: str) -> StartResult:
+    return StartResult(OutcomeStatus.FAILED, job.allocation, text, job.start)
 
 
-def _outcome(step: Step, result: Result, seconds: float, stop_time: float | None) -> StepOutcome:
+def _outcome(
+    step: Step, result: StartResult, seconds: float, stop_time: float | None
+) -> StepOutcome:
     return StepOutcome(
         step=step,
         status=result.status,

@@ -24,7 +24,7 @@ PORTS = range(20_000, 32_000)
 
 
 @dataclass(frozen=True, slots=True)
-class Site:
+class MeasuringSettings:
     """How measuring jobs are run.
 
     ``python`` needs PyTorch on every node; ``options`` go to srun, such as ``--partition=gpu``. A
@@ -38,7 +38,7 @@ class Site:
 
 
 @dataclass(frozen=True, slots=True)
-class Shapes:
+class MeasuredShapes:
     """The shapes to measure of a type: within one server, between two of one leaf switch (of any,
     where no leaf has two), and between two of different leaves.
     """
@@ -51,7 +51,7 @@ class Shapes:
         return iter((("link", self.link), ("net", self.net), ("across", self.across)))
 
 
-def shapes(reading: Reading, gpu_type: GpuType) -> Shapes:
+def shapes(reading: Reading, gpu_type: GpuType) -> MeasuredShapes:
     """The shapes to measure of a type, on idle nodes if there are any.
 
     Nodes that have other types, too, are left out.
@@ -70,7 +70,7 @@ def shapes(reading: Reading, gpu_type: GpuType) -> Shapes:
         node_pairs = [Allocation.of({node.name: 1 for node in same_leaf or other_leaf})]
     if same_leaf and other_leaf:
         leaf_pairs = [Allocation.of({node.name: 1 for node in other_leaf})]
-    return Shapes(single_nodes, node_pairs, leaf_pairs)
+    return MeasuredShapes(single_nodes, node_pairs, leaf_pairs)
 
 
 def _pairs(nodes: Sequence[NodeReading]) -> tuple[list[NodeReading], list[NodeReading]]:
@@ -86,7 +86,7 @@ def _pairs(nodes: Sequence[NodeReading]) -> tuple[list[NodeReading], list[NodeRe
 
 
 def measure(
-    commands: SlurmCommands, site: Site, allocation: Allocation, sizes: Sequence[int]
+    commands: SlurmCommands, site: MeasuringSettings, allocation: Allocation, sizes: Sequence[int]
 ) -> tuple[str, list[Transfer]]:
     """Run all-reduces on ``allocation``, which must be even: the backend (nccl or gloo) and times.
 
@@ -120,7 +120,7 @@ def single_gpu(reading: Reading, gpu_type: GpuType) -> Allocation | None:
 
 
 def train(
-    commands: SlurmCommands, site: Site, allocation: Allocation, seconds: float = 5.0
+    commands: SlurmCommands, site: MeasuringSettings, allocation: Allocation, seconds: float = 5.0
 ) -> dict[str, float]:
     """Samples per second of hops' own small networks on one GPU, by network.
 
@@ -132,7 +132,11 @@ def train(
 
 
 def _run(
-    commands: SlurmCommands, site: Site, allocation: Allocation, program: str, *arguments: str
+    commands: SlurmCommands,
+    site: MeasuringSettings,
+    allocation: Allocation,
+    program: str,
+    *arguments: str,
 ) -> Mapping[str, Any]:
     """The JSON object that a program of ``profiler/calibration`` prints on ``allocation``."""
     nodes, gpus = allocation.nodes, allocation.gpus

@@ -58,7 +58,7 @@ _PLAIN_WORD = re.compile(r"[\w.,:;=/+%@#\[\]()*-]+", re.ASCII)
 # scontrol takes 128 words a line, and without readline 4,095 characters.
 _WORDS_MAX, _LINE_MAX = 100, 4000
 
-_NAME_MAX = 80
+_MAX_NAME = 80
 
 
 def _is_name(word: str) -> bool:
@@ -69,7 +69,7 @@ def _is_name(word: str) -> bool:
 def _command_text(arguments: Sequence[str]) -> str:
     """A command as errors name it; ids may be many."""
     name = " ".join(takewhile(_is_name, arguments))
-    return name if len(name) <= _NAME_MAX else f"{name[:_NAME_MAX]}..."
+    return name if len(name) <= _MAX_NAME else f"{name[:_MAX_NAME]}..."
 
 
 def _refusal(name: str, output: str) -> SlurmError:

@@ -20,7 +20,7 @@ from typing import Any
 from hopsd.core.submission.comment import is_ours
 from hopsd.core.submission.nodelist import node_names
 from hopsd.core.submission.options_text import read_script_options
-from hopsd.core.submission.rules import gres_count
+from hopsd.core.submission.placement_rules import gres_count
 from hopsd.errors import SlurmError
 from hopsd.model.allocation import Allocation
 from hopsd.model.ids import NO_TASKS, GpuType, JobId, NodeName, Tasks, UserName, part_of
@@ -38,10 +38,10 @@ from hopsd.model.reading import (
     ended_in_profile,
     split_marks,
 )
-from hopsd.model.site import Holder, Kind, kind_of_type
+from hopsd.model.site import Holder, ResourceKind, kind_of_type
 from hopsd.slurm.mixed import parts
-from hopsd.slurm.ordering.arrays import as_task, task_id
 from hopsd.slurm.ordering.dependency import KnownJob, KnownJobs, dependency_text, is_stranded, unmet
+from hopsd.slurm.ordering.job_arrays import as_task, task_id
 
 UNTYPED_GPU = "gpu"
 
@@ -185,11 +185,11 @@ def holder(job: Mapping[str, Any], order: Mapping[NodeName, int]) -> Holder:
 
 
 _KINDS: Mapping[str, str] = {
-    "gres/gpu": Kind.GPUS,
-    "cpu": Kind.CPUS,
-    "mem": Kind.MEMORY,
-    "node": Kind.NODES,
-    "billing": Kind.BILLING,
+    "gres/gpu": ResourceKind.GPUS,
+    "cpu": ResourceKind.CPUS,
+    "mem": ResourceKind.MEMORY,
+    "node": ResourceKind.NODES,
+    "billing": ResourceKind.BILLING,
 }
 _MB = {"K": 1 / 1024, "M": 1, "G": 1024, "T": 1024**2, "P": 1024**3}
 

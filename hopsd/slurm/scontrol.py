@@ -24,8 +24,8 @@ from hopsd.slurm.accounting.unrecorded import UPDATE_SECONDS, UnrecordedJobs
 from hopsd.slurm.adapter import Placement, SignalScope
 from hopsd.slurm.command import ScontrolSession, SlurmCommands
 from hopsd.slurm.mixed import OTHER_TYPE_SINCE, places, with_idle_shares
-from hopsd.slurm.ordering.arrays import in_turn
 from hopsd.slurm.ordering.dependency import awaited_jobs
+from hopsd.slurm.ordering.job_arrays import in_turn
 from hopsd.slurm.parse import (
     GLANCE,
     UNREGISTERED_TEXT,

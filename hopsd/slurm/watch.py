@@ -15,7 +15,7 @@ from hopsd.slurm.adapter import Adapter, SignalScope
 Jobs = Mapping[JobId, JobReading]
 
 # One slow answer is often a hiccup of slurmctld, and says little about the next.
-_LONGEST_REST_SECONDS = 5.0
+_MAX_REST_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +116,7 @@ class Watch:
         start = self._monotonic()
         yield
         end = self._monotonic()
-        self._rest_until = end + min(end - start, _LONGEST_REST_SECONDS)
+        self._rest_until = end + min(end - start, _MAX_REST_SECONDS)
 
     def _pause(self, deadline: float) -> None:
         seconds = min(self._rest_until, deadline) - self._monotonic()

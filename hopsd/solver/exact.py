@@ -17,8 +17,8 @@ from hopsd.core.placement.program import Program
 from hopsd.model.arrays import Ints
 
 # About 0.2 s of pure Python; programs with more steps than this go to CBC.
-_STEPS_MAX = 100_000
-_COLUMNS_MAX = 5_000
+_MAX_STEPS = 100_000
+_MAX_COLUMNS = 5_000
 # Gains that differ by less are equal: the rest is rounding of the throughput tables' products.
 _GAIN_DIGITS = 12
 _WEIGHTS = Context(prec=40, Emax=10**9, Emin=-(10**9))
@@ -32,7 +32,7 @@ def solve_exactly(program: Program) -> Ints | None:
     """The optimal choice, or None where the program is too large."""
     if (job := _alone(program)) is not None:
         return _of_one_job(program, job)
-    if len(program.value) > _COLUMNS_MAX or _least_steps(program) > _STEPS_MAX:
+    if len(program.value) > _MAX_COLUMNS or _least_steps(program) > _MAX_STEPS:
         return None
     columns = _columns(program)
     rows = sorted({row for job in columns for _, _, parts in job for row, _ in parts})
@@ -129,7 +129,7 @@ def _search(columns: list[list[_Column]], free: _Free) -> list[int] | None:
     states: dict[_Free, int] = {free: 0}
     origins: list[dict[_Free, tuple[_Free, int]]] = []
     for job_columns in columns:
-        if steps + len(states) * remaining_columns > _STEPS_MAX:
+        if steps + len(states) * remaining_columns > _MAX_STEPS:
             return None
         steps, remaining_columns = (
             steps + len(states) * len(job_columns),

@@ -15,7 +15,7 @@ import numpy as np
 
 from hopsd.core.placement.program import Program
 from hopsd.model.arrays import Ints
-from hopsd.solver.backend.checked import CheckedSolver
+from hopsd.solver.backend.checked_solver import CheckedSolver
 from hopsd.solver.bound.column_groups import ColumnGroups, column_groups
 from hopsd.solver.bound.dual_prices import Prices, prices_in_stages
 from hopsd.solver.bound.reduced_cost import ItemPrices
@@ -33,14 +33,14 @@ from hopsd.solver.search.local_search import Effort, group_gpus, improve
 from hopsd.solver.search.server_assignment import assign_servers
 from hopsd.solver.tighten import Tightening, TightenResult, tighten
 
-_PASSES_MAX = 30
+_MAX_PASSES = 30
 # Up to this size CBC solves the program as written in less time than a pass.
-_WHOLE_MAX = 4_000
+_MAX_WHOLE = 4_000
 # The share of the requested gap that one group or the class program may leave open.
 _PART = 0.3
 # Passes end when so many more with the same gain would not meet the gap. Under rules the bound is
 # sometimes loose, and passes with little gain are still worth more than a proof.
-_MAX_PASSES = 10
+_LOOKAHEAD_PASSES = 10
 # Proof and search in turn: columns for CBC and groups twice as large each, up to the last of these
 # turns, whose CBC may branch until the time is over.
 _TURNS = 6
@@ -82,10 +82,10 @@ def solve_large(
     ends = _ends(program, parts)
     with ExitStack() as children:
         # It starts and imports while prices are found: in vain if these meet the gap.
-        start_early = turns != 0 and ends is _Ends.SHARED and len(program.value) > _WHOLE_MAX
+        start_early = turns != 0 and ends is _Ends.SHARED and len(program.value) > _MAX_WHOLE
         tightener = children.enter_context(Tightening(program)) if start_early else None
         choice, bound, prices = _at_prices(program, parts, ends, task, start)
-        if len(program.value) <= _WHOLE_MAX and not _enough(program, choice, bound, task):
+        if len(program.value) <= _MAX_WHOLE and not _enough(program, choice, bound, task):
             choice, bound = _prove(program, choice, prices, task)
         tight: ItemPrices = prices
         plan = partial(_start, ends, warm=_is_warm(program, start))
@@ -282,12 +282,12 @@ def _passes(
     """Replan groups until the gap is met, passes gain too little, or the time is over."""
     effort = Effort(_PART * task.gap, task.give_up, 1 << min(turn, _TURNS))
     history = [program.scaled_objective(choice)]
-    for number in range(_PASSES_MAX):
+    for number in range(_MAX_PASSES):
         missing = _enough_for(bound, task) - history[-1]
-        is_stalled = len(history) > 1 and _MAX_PASSES * (history[-1] - history[-2]) < missing
+        is_stalled = len(history) > 1 and _LOOKAHEAD_PASSES * (history[-1] - history[-2]) < missing
         if is_stalled or _enough(program, choice, bound, task):
             break
-        seed = (task.seed, turn * _PASSES_MAX + number)
+        seed = (task.seed, turn * _MAX_PASSES + number)
         better = improve(program, choice, prices, seed, task.solver, effort)
         choice = fill_idle(program, better)
         history.append(program.scaled_objective(choice))

@@ -9,8 +9,8 @@ import numpy as np
 
 from hopsd.core.placement.program import Program
 from hopsd.model.arrays import NONE, Ints
-from hopsd.solver.backend.checked import CheckedSolver
-from hopsd.solver.backend.model import chosen_columns, model
+from hopsd.solver.backend.checked_solver import CheckedSolver
+from hopsd.solver.backend.integer_program import chosen_columns, model
 from hopsd.solver.bound.reduced_cost import ItemPrices
 
 

@@ -17,9 +17,9 @@ from hopsd.core.placement.program import Program
 from hopsd.core.placement.rack_sets import RackFamily, union
 from hopsd.core.placement.shapes import ShapesOfSize
 from hopsd.model.arrays import Ints
-from hopsd.solver.backend.checked import CheckedSolver, Solve
-from hopsd.solver.backend.choose import backend
-from hopsd.solver.backend.model import Answer, Model
+from hopsd.solver.backend.checked_solver import CheckedSolver, Solve
+from hopsd.solver.backend.integer_program import Answer, Model
+from hopsd.solver.backend.solver_choice import backend
 from hopsd.solver.bound.column_groups import ColumnGroups, column_groups
 from hopsd.solver.bound.cuts import capacity_rows
 from hopsd.solver.bound.dual_prices import (
@@ -54,11 +54,11 @@ _GAIN = 0.25
 _CLOSE, _PRICINGS, _ALIKE = 0.2, 4, 15
 # The search knows the listed sets alone: its gap is smaller by what their bound lacks, down to this
 # share.
-_GAP_MIN = 0.25
+_MIN_GAP = 0.25
 # A column of the last plan stays where it loses no more than this share of the requested gap.
 _STAYS = 0.5
 # Up to this size, if all sets are listed, the program is solved as any other.
-_WHOLE_MAX = 4_000
+_MAX_WHOLE = 4_000
 
 
 def solve_with_racks(
@@ -76,7 +76,7 @@ def solve_with_racks(
     Rounds of prices and plans: the better the plan, the closer the prices, and the reverse.
     """
     complete = all(sets.complete for sets in program.configurations.families)
-    if complete and len(program.value) <= _WHOLE_MAX:
+    if complete and len(program.value) <= _MAX_WHOLE:
         return program, solve(program, gap, seconds, seed=seed, turns=turns, solver=solver)
     began = monotonic()
     checked_solver = CheckedSolver(solver or backend())
@@ -191,7 +191,7 @@ class _Rounds:
         """Search among the listed sets from the best plan; whether another search with those listed
         that its prices lack could prove more.
         """
-        program, gap = self.program, max(_GAP_MIN * self._gap, 1 - (1 - self._gap) * self.beyond)
+        program, gap = self.program, max(_MIN_GAP * self._gap, 1 - (1 - self._gap) * self.beyond)
         solution = solve(program, gap, give_up - monotonic(), start=self.choice)
         self._plan(solution.choice)
         if all(sets.complete for sets in program.configurations.families):

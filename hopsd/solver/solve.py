@@ -11,8 +11,8 @@ import numpy as np
 from hopsd.core.placement.program import Program, drop_oversized
 from hopsd.model.arrays import Ints
 from hopsd.model.plan import PlanStatus
-from hopsd.solver.backend.checked import CheckedSolver, Solve
-from hopsd.solver.backend.choose import backend
+from hopsd.solver.backend.checked_solver import CheckedSolver, Solve
+from hopsd.solver.backend.solver_choice import backend
 from hopsd.solver.exact import solve_exactly
 from hopsd.solver.large import CBC_TOLERANCE, Task, solve_large
 from hopsd.solver.search.greedy import fill_idle, greedy_by_weight

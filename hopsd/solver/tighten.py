@@ -28,8 +28,8 @@ from hopsd.errors import SolverError
 from hopsd.model.arrays import NONE, Floats, Ints, distinct
 from hopsd.solver.backend import child
 from hopsd.solver.backend.diving import able_to_dive, fix_in_turn
+from hopsd.solver.backend.integer_program import Model
 from hopsd.solver.backend.linear import Constraints
-from hopsd.solver.backend.model import Model
 from hopsd.solver.backend.simplex import Simplex
 from hopsd.solver.bound import clique_cuts
 from hopsd.solver.bound.clique_cuts import Clique, CliqueFinder
@@ -38,14 +38,14 @@ from hopsd.solver.bound.dual_prices import Prices
 from hopsd.solver.bound.knapsack_cuts import Cuts, ServerParts, are_full, factors, patterns
 from hopsd.solver.bound.primal_dual import Packing, approach
 from hopsd.solver.bound.reduced_cost import ColumnCosts, ItemPrices, prices_of_items
-from hopsd.solver.search.dive import COLUMNS_MAX, plan_of, promising_columns
+from hopsd.solver.search.dive import MAX_COLUMNS, plan_of, promising_columns
 from hopsd.solver.search.primal_dual_dive import dive
 
 # A server's cuts give weights to this many of its kinds at most, with so many patterns.
-_KINDS_MAX, _PATTERNS_MAX = 12, 3_000
+_KINDS_MAX, _MAX_PATTERNS = 12, 3_000
 _ROUNDS, _CUTS_PER_SERVER = 20, 4
 # An LP of more servers takes longer than a plan may.
-_SERVERS_MAX = 400
+_MAX_SERVERS = 400
 # Columns of the first LP, by loss relative to value; how many are added at once, and how often.
 _NEAR_SHARE, _MORE_COLUMNS, _PRICINGS = 0.03, 1_500, 2
 # Steps from the best prices known towards those of an LP.
@@ -105,7 +105,7 @@ class Tightening:
 
     def __init__(self, program: Program) -> None:
         columns = program.configurations
-        large = len(columns.pool) > _SERVERS_MAX or columns.segments is not None
+        large = len(columns.pool) > _MAX_SERVERS or columns.segments is not None
         self._program = program
         self._child = None if large else child.Child("hopsd.solver.tighten")
 
@@ -422,7 +422,7 @@ class _Relaxation:
         positive_columns = self._active[self._x > _POSITIVE]
         columns_tried, likely = promising_columns(program, self.best)
         columns = np.union1d(positive_columns, columns_tried)
-        if not able_to_dive() or len(columns) > COLUMNS_MAX:
+        if not able_to_dive() or len(columns) > MAX_COLUMNS:
             return None
         column, row, amount = self._entries(columns)
         distinct_rows, row = np.unique(row, return_inverse=True)
@@ -492,10 +492,10 @@ class _Relaxation:
                     continue
                 by_size = np.argsort(-load[server, kinds] * weight[kinds, 0], kind="stable")
                 kinds = kinds[by_size[:_KINDS_MAX]]
-                group_patterns = patterns(weight[kinds], capacity[server], _PATTERNS_MAX)
+                group_patterns = patterns(weight[kinds], capacity[server], _MAX_PATTERNS)
                 while group_patterns is None:
                     kinds = kinds[:-1]
-                    group_patterns = patterns(weight[kinds], capacity[server], _PATTERNS_MAX)
+                    group_patterns = patterns(weight[kinds], capacity[server], _MAX_PATTERNS)
                 # No part of a pattern has more value than all of it.
                 largest = group_patterns[are_full(group_patterns, weight[kinds], capacity[server])]
                 rows_of_pattern, kind = np.nonzero(largest)

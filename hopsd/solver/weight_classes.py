@@ -21,7 +21,7 @@ from hopsd.solver.large import Task, solve_at_prices, solve_large
 
 _DECADES = math.log(1e3)
 # 12 decades are 4 classes; with a large lambda there are hundreds, where order by weight decides.
-_CLASSES_MAX = 8
+_MAX_CLASSES = 8
 LARGE = 1 << 20
 """Columns of a class that is planned by prices alone where little effort is asked for. With 966
 jobs on 10,240 GPUs, worth 14 % of the plan, a search took 37 of 45 CPU s, for 97.7 % of the
@@ -65,7 +65,7 @@ def _lighter(program: Program) -> Iterator[Bools]:
     log_weight = program.log_weight()
     placeable = np.diff(program.configurations.start) > 0
     top = float(log_weight[placeable].max(initial=-np.inf))
-    for _ in range(_CLASSES_MAX):
+    for _ in range(_MAX_CLASSES):
         light = placeable & (log_weight < top - _DECADES)
         if not light.any():
             return

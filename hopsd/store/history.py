@@ -14,10 +14,10 @@ from hopsd.model.journal import (
     DiaryEntry,
     Event,
     GpuUse,
-    Placement,
     PlanSummary,
     QueuePeriod,
     ReasonRecord,
+    RecordedAllocation,
     ReleaseRequest,
 )
 from hopsd.model.knowledge import Bandwidth, PhaseRecord, Shortage, Theory
@@ -61,7 +61,7 @@ class History(Store, Protocol):
         A job without an age counts with its run time: eq. 8's age is the run time without waiting.
         """
 
-    def placements(self, job: JobId | None = None) -> tuple[Placement, ...]:
+    def placements(self, job: JobId | None = None) -> tuple[RecordedAllocation, ...]:
         """Where a job ran, or all jobs; by start, job and submit time."""
 
     def reasons(self, job: JobId) -> tuple[ReasonRecord, ...]:

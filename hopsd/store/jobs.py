@@ -13,7 +13,7 @@ from psycopg import sql
 
 from hopsd.model.history import JobRecord
 from hopsd.model.ids import JobId, UserName, WorkloadName
-from hopsd.model.journal import Placement
+from hopsd.model.journal import RecordedAllocation
 from hopsd.model.knowledge import PastRun
 from hopsd.store.codec import clean, decode, encode
 from hopsd.store.connection import Connection, insert
@@ -145,7 +145,7 @@ def _replace(connection: Connection, jobs: Mapping[JobId, JobRecord]) -> None:
     )
 
 
-def write_placements(connection: Connection, placements: Sequence[Placement]) -> None:
+def write_placements(connection: Connection, placements: Sequence[RecordedAllocation]) -> None:
     insert(
         connection,
         "placements",
@@ -162,7 +162,7 @@ def vacate(connection: Connection, job: JobId, time: float) -> None:
         write_placements(connection, [end_by(last, time)])
 
 
-def placements(connection: Connection, job: JobId | None) -> tuple[Placement, ...]:
+def placements(connection: Connection, job: JobId | None) -> tuple[RecordedAllocation, ...]:
     rows = connection.execute(
         "SELECT to_json(p) FROM placements p WHERE %(job)s::text IS NULL OR job = %(job)s"
         ' ORDER BY started, job COLLATE "C", submit',
@@ -171,7 +171,7 @@ def placements(connection: Connection, job: JobId | None) -> tuple[Placement, ..
     return tuple(_placement(row) for row in rows)
 
 
-def _open_placements(connection: Connection, jobs: list[str]) -> dict[JobId, Placement]:
+def _open_placements(connection: Connection, jobs: list[str]) -> dict[JobId, RecordedAllocation]:
     rows = connection.execute(
         "SELECT to_json(p) FROM placements p WHERE ended IS NULL AND job = ANY(%s)", [jobs]
     )
@@ -269,8 +269,8 @@ def _job(row: tuple[Any, ...]) -> JobRecord:
     return decode(JobRecord, _rename_keys(row[0], _FIELDS))
 
 
-def _placement(row: tuple[Any, ...]) -> Placement:
-    return decode(Placement, _rename_keys(row[0], _PLACEMENT_FIELDS))
+def _placement(row: tuple[Any, ...]) -> RecordedAllocation:
+    return decode(RecordedAllocation, _rename_keys(row[0], _PLACEMENT_FIELDS))
 
 
 def _rename_keys(row: dict[str, Any], names: dict[str, str]) -> dict[str, Any]:

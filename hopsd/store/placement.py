@@ -6,10 +6,10 @@ from dataclasses import replace
 from math import modf
 
 from hopsd.model.history import JobRecord
-from hopsd.model.journal import Placement
+from hopsd.model.journal import RecordedAllocation
 
 
-def follow(last: Placement | None, record: JobRecord) -> list[Placement]:
+def follow(last: RecordedAllocation | None, record: JobRecord) -> list[RecordedAllocation]:
     """Placements to write once ``record`` is saved; ``last`` is the job's open one.
 
     A placement is identified by its job and start. One that ended between readings gets the latest
@@ -26,7 +26,7 @@ def follow(last: Placement | None, record: JobRecord) -> list[Placement]:
     start = record.allocation_since
     if start is None:
         start = last.start if last and last.allocation == record.allocation else record.seen
-    current = Placement(
+    current = RecordedAllocation(
         job=record.id,
         submit=record.submit,
         start=start,
@@ -39,7 +39,7 @@ def follow(last: Placement | None, record: JobRecord) -> list[Placement]:
     return [current] if last.start == start else [_end_at(last, start), current]
 
 
-def end_by(placement: Placement, time: float) -> Placement:
+def end_by(placement: RecordedAllocation, time: float) -> RecordedAllocation:
     """End ``placement``, since its job was seen without it at ``time``.
 
     Slurm's times are whole seconds: by its clock, the next job on these GPUs starts in the second
@@ -49,5 +49,5 @@ def end_by(placement: Placement, time: float) -> Placement:
     return _end_at(placement, second)
 
 
-def _end_at(placement: Placement, time: float) -> Placement:
+def _end_at(placement: RecordedAllocation, time: float) -> RecordedAllocation:
     return replace(placement, end=max(placement.start, time))

@@ -17,10 +17,10 @@ from hopsd.model.journal import (
     DiaryEntry,
     Event,
     GpuUse,
-    Placement,
     PlanSummary,
     QueuePeriod,
     ReasonRecord,
+    RecordedAllocation,
     ReleaseRequest,
 )
 from hopsd.model.knowledge import (
@@ -287,7 +287,7 @@ class PostgresStore:
         with self._database.transaction() as connection:
             return jobs.raqlr(connection, since)
 
-    def placements(self, job: JobId | None = None) -> tuple[Placement, ...]:
+    def placements(self, job: JobId | None = None) -> tuple[RecordedAllocation, ...]:
         with self._database.transaction() as connection:
             return jobs.placements(connection, job)
 

@@ -42,7 +42,7 @@ KEYS: Mapping[str, Callable[[Row], Any]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class JobSearch:
     """Jobs of ``user`` in ``partition`` with ``word`` in their id, name, workload or reason; empty:
     any. ``sort``: one of ``KEYS``, ``-`` before it: largest first; empty: in the queue's order.
     """
@@ -53,7 +53,7 @@ class Choice:
     sort: str = ""
 
     @classmethod
-    def from_query(cls, query: Mapping[str, str]) -> Choice:
+    def from_query(cls, query: Mapping[str, str]) -> JobSearch:
         """As the query of a page's address says.
 
         Raises:

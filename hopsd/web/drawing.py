@@ -27,7 +27,7 @@ def colour(job: str) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class GpuTypeRows:
     """The nodes of one GPU type."""
 
     name: str
@@ -37,13 +37,13 @@ class Kind:
     idle: int
 
 
-def by_type(nodes: Iterable[Document]) -> list[Kind]:
+def by_type(nodes: Iterable[Document]) -> list[GpuTypeRows]:
     """GPUs before CPUs, otherwise in the cluster's order."""
     groups: dict[str, list[Document]] = {}
     for node in nodes:
         groups.setdefault(node["gpu_type"], []).append(node)
     kinds = [
-        Kind(
+        GpuTypeRows(
             name,
             "CPUs" if is_cpu(GpuType(name)) else "GPUs",
             group,
@@ -56,7 +56,7 @@ def by_type(nodes: Iterable[Document]) -> list[Kind]:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class GpuStrip:
     """Adjacent GPUs of a node. ``css_class``: a job's colour, ``foreign``, ``idle`` or ``off``."""
 
     start: int
@@ -64,7 +64,7 @@ class Part:
     css_class: str
 
 
-def parts(node: Document) -> list[Part]:
+def parts(node: Document) -> list[GpuStrip]:
     """A node's GPUs from left to right, jobs first: Slurm does not number them."""
     node_parts, start = [], 0
     remainder = "idle" if node["usable"] else "off"
@@ -77,10 +77,10 @@ def parts(node: Document) -> list[Part]:
         if css_class == remainder:
             gpus = min(gpus, node["idle"])  # noqa: PLW2901
         if gpus > 0:
-            node_parts.append(Part(start, gpus, css_class))
+            node_parts.append(GpuStrip(start, gpus, css_class))
             start += gpus
     if start < node["gpus"]:  # of jobs that this reader may not see
-        node_parts.append(Part(start, node["gpus"] - start, "hidden"))
+        node_parts.append(GpuStrip(start, node["gpus"] - start, "hidden"))
     return node_parts
 
 
@@ -117,7 +117,7 @@ def turn(doc: Document, row: Document | None) -> str | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Stretch:
+class StretchBox:
     """A period on GPUs; ``x`` and ``width`` out of 1000."""
 
     x: float
@@ -127,16 +127,18 @@ class Stretch:
 
 
 @dataclass(frozen=True, slots=True)
-class Timeline:
+class TimelineDrawing:
     """``begin`` and ``end`` in seconds since 1970; ``max_gpus``: at one time."""
 
     begin: float
     end: float
     max_gpus: int
-    stretches: Sequence[Stretch]
+    stretches: Sequence[StretchBox]
 
 
-def timeline(placements: Sequence[Document], submit: float, now: float | None) -> Timeline | None:
+def timeline(
+    placements: Sequence[Document], submit: float, now: float | None
+) -> TimelineDrawing | None:
     """From submission to now, or to the last end."""
     if not placements:
         return None
@@ -146,7 +148,7 @@ def timeline(placements: Sequence[Document], submit: float, now: float | None) -
     begin = min(submit, placements[0]["start"])
     scale = 1000.0 / max(end - begin, 1.0)
     stretches = [
-        Stretch(
+        StretchBox(
             (placement["start"] - begin) * scale,
             max(
                 2.0,
@@ -158,7 +160,7 @@ def timeline(placements: Sequence[Document], submit: float, now: float | None) -
         )
         for placement in placements
     ]
-    return Timeline(begin, end, max(stretch.gpus for stretch in stretches), stretches)
+    return TimelineDrawing(begin, end, max(stretch.gpus for stretch in stretches), stretches)
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,7 +237,7 @@ def speeds(
 
 
 @dataclass(frozen=True, slots=True)
-class Course:
+class ObjectiveCourse:
     """Points of the last plans' objectives and bounds, from left to right, in a box of 1000 by
     100; ``top``: the largest bound.
     """
@@ -245,7 +247,7 @@ class Course:
     top: float
 
 
-def course(plans: Sequence[PlanSummary]) -> Course | None:
+def course(plans: Sequence[PlanSummary]) -> ObjectiveCourse | None:
     if len(plans) < 2:
         return None
     oldest_first = list(reversed(plans))
@@ -258,7 +260,7 @@ def course(plans: Sequence[PlanSummary]) -> Course | None:
             for i, value in enumerate(values)
         )
 
-    return Course(
+    return ObjectiveCourse(
         points(plan.objective for plan in oldest_first),
         points(plan.upper_bound for plan in oldest_first),
         top,
@@ -266,7 +268,7 @@ def course(plans: Sequence[PlanSummary]) -> Course | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Bar:
+class PeriodBar:
     """One period, from left to right in a box of 1000 by 100: ``x`` and ``width``; ``parts``: y,
     height and CSS class of each part, from below; ``title``: the figures in words.
     """
@@ -284,7 +286,7 @@ class Chart:
     name: str
     unit: str
     top: float
-    bars: Sequence[Bar]
+    bars: Sequence[PeriodBar]
 
 
 USES = {
@@ -339,6 +341,6 @@ def _chart(
             parts.append((100.0 - height, size, css_class))
         figures = ", ".join(f"{value:.3g} {words[css]}" for value, css in stack if value)
         elements.append(
-            Bar(position * width, width * 0.9, parts, f"{clock(start)}: {figures or '-'}")
+            PeriodBar(position * width, width * 0.9, parts, f"{clock(start)}: {figures or '-'}")
         )
     return Chart(name, unit, top, elements)

@@ -25,11 +25,11 @@ from hopsd.model.privacy import Private, Viewer
 from hopsd.model.reason import clock, duration, without_jobs
 from hopsd.serve.answers import STRANGER, QueryService
 from hopsd.serve.http import CALLER, UNTIL_SENT
-from hopsd.serve.peers import BusyError, Question, RequestSlots
+from hopsd.serve.peers import BusyError, OpenQuestion, RequestSlots
 from hopsd.web import drawing
-from hopsd.web.choice import Choice, progress
+from hopsd.web.choice import JobSearch, progress
 from hopsd.web.links import links
-from hopsd.web.what_if import Answer, Planner, with_reqs, without_node
+from hopsd.web.what_if import PlanComparison, Planner, with_reqs, without_node
 
 HEADERS = {
     # No script, style or address of another origin, and none that stands in the page itself.
@@ -159,9 +159,9 @@ class _Pages:
 
         return respond
 
-    def _question(self) -> Question:
+    def _question(self) -> OpenQuestion:
         """The reader's, until the answer is sent."""
-        question: Question = request.environ[UNTIL_SENT].enter_context(
+        question: OpenQuestion = request.environ[UNTIL_SENT].enter_context(
             self._turns.question(g.reader, waiting=OPEN_QUESTIONS)
         )
         return question
@@ -174,7 +174,7 @@ class _Pages:
 
     def jobs(self) -> Response:
         doc = self._answers.status(g.viewer)
-        choice = Choice.from_query(request.args)
+        choice = JobSearch.from_query(request.args)
         max_rows = ALL_ROWS if "all" in request.args else ROWS
 
         def context() -> dict[str, Any]:
@@ -326,7 +326,9 @@ class _Pages:
         question.keep(len(page))
         return Response(page)
 
-    def _plan_anew(self, doc: dict[str, Any], nodes: list[str], fields: dict[str, str]) -> Answer:
+    def _plan_anew(
+        self, doc: dict[str, Any], nodes: list[str], fields: dict[str, str]
+    ) -> PlanComparison:
         result, config = self._answers.result, self._answers.config
         if result is None:
             raise HopsError("no plan has been made since hopsd took the lead")

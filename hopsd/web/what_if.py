@@ -37,7 +37,7 @@ class Difference:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class PlanComparison:
     """``at``: when the snapshot was taken, in seconds since 1970. ``now`` and ``then``: the plans'
     objectives, idle GPUs and waiting jobs.
     """
@@ -97,7 +97,7 @@ class Planner:
 
     def compare(
         self, snapshot: Snapshot, variant: Snapshot, settings: PlanSettings, round_seconds: float
-    ) -> Answer:
+    ) -> PlanComparison:
         """Both planned as at the beginning of a round, when running jobs compete again.
 
         Raises:
@@ -117,7 +117,7 @@ class Planner:
             )
         finally:
             self._busy.release()
-        return Answer(
+        return PlanComparison(
             snapshot.now,
             tuple(_differences(snapshot, variant, now, variant_plan)),
             _figures(snapshot, now),

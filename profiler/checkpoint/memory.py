@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
-from hops_profiler.checkpoint.room import usable
+from hops_profiler.checkpoint.memory_room import usable
 from hops_profiler.checkpoint.target import Target
 
 

@@ -23,7 +23,7 @@ _LOADER_OPTIONS = ("batch_size", "sampler", "batch_sampler", "drop_last")
 _STATE_FIELDS = ("seed", "global_batch", "samples", "shuffle")
 
 
-class Step:
+class OptimizerStep:
     """One optimizer step: yields ``(batch, weight)`` for each of this rank's micro-batches.
 
     ``epoch`` and ``number`` (through all epochs) count from 0; ``samples`` are those of all ranks.
@@ -139,7 +139,7 @@ class ElasticLoader:
                 dataset, global_batch, self.seed, shuffle is not False, sample_seeds, options
             )
         self._position = Position()
-        self._current: Step | None = None
+        self._current: OptimizerStep | None = None
         self._iteration = 0
 
     @property
@@ -168,7 +168,7 @@ class ElasticLoader:
         """After the step at hand; None: the dataset does not know its length."""
         return None if self.total_steps is None else max(0, self.total_steps - self.step - 1)
 
-    def steps(self) -> Iterator[Step]:
+    def steps(self) -> Iterator[OptimizerStep]:
         """The steps that are still to be done, to the end of the last epoch. A step that was not
         drawn whole comes again when this is called anew.
         """
@@ -178,7 +178,7 @@ class ElasticLoader:
         keeps_steps("ElasticLoader")
         return self._steps(self._iteration)
 
-    def _steps(self, iteration: int) -> Iterator[Step]:
+    def _steps(self, iteration: int) -> Iterator[OptimizerStep]:
         rank, ranks = self._ranks()
         share = Share(rank, ranks, self.micro_batch)
         if rank == 0:
@@ -188,7 +188,7 @@ class ElasticLoader:
             for batches in self._source.read(self._position, share):
                 after = self._position.after_step(batches.state)
                 on_move = functools.partial(self._move, after, iteration)
-                self._current = Step(epoch, self._position.step, batches, ranks, on_move)
+                self._current = OptimizerStep(epoch, self._position.step, batches, ranks, on_move)
                 yield self._current
                 if self._iteration != iteration:
                     raise RuntimeError("the loader has moved meanwhile: go on with its new steps()")

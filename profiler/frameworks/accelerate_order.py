@@ -55,7 +55,7 @@ _LOADS = frozenset({"load_state", "load_accelerator_state", "load_state_dict", "
 
 
 @dataclass(frozen=True)
-class Place:
+class TrainingPosition:
     """Where a training is, after ``offset`` steps of pass ``epoch``, and what its first run was:
     ``ranks``, the samples a step and the seed of their order.
     """
@@ -68,7 +68,7 @@ class Place:
     offset: int = 0
 
     @classmethod
-    def from_dict(cls, content: Any) -> Place | None:
+    def from_dict(cls, content: Any) -> TrainingPosition | None:
         """Of what `asdict` made; None: of something else."""
         try:
             place = cls(**content)
@@ -77,7 +77,7 @@ class Place:
         return place if all(type(value) is int for value in asdict(place).values()) else None
 
     @classmethod
-    def read(cls, checkpoint: Path) -> Place | None:
+    def read(cls, checkpoint: Path) -> TrainingPosition | None:
         try:
             return cls.from_dict(json.loads((checkpoint / _PLACE).read_text()))
         except (OSError, ValueError):
@@ -93,10 +93,10 @@ class Training:
         self._accelerator, self._own_checkpoints, self._turn = accelerator, own_checkpoints, turn
         batch, ranks = dataloader.batch_size, accelerator.num_processes
         global_batch = _global_batch(accelerator, dataloader)
-        now = Place(global_batch, torch.initial_seed() % 2**62, ranks, batch)
+        now = TrainingPosition(global_batch, torch.initial_seed() % 2**62, ranks, batch)
         latest, place = broadcast(self._look(now) if first() else None)
         self._checkpoint: Path | None = latest
-        self._first: Place = place
+        self._first: TrainingPosition = place
         self._order = order_of(dataloader, place.global_batch, place.seed)
         self.share = Share(accelerator.process_index, ranks, batch)
         self._script_accumulates = accelerator.gradient_accumulation_steps > 1
@@ -105,7 +105,7 @@ class Training:
         self.reason = ""
         """Why it cannot leave and go on."""
         self._signal_flag = SignalFlag(signal.SIGUSR1)
-        self._request = request.Request(self._signal_flag)
+        self._request = request.LeaveRequest(self._signal_flag)
         self._epoch = -1
         self._parts: list[tuple[Any, Any]] = []
         self.weight = 1.0
@@ -114,13 +114,13 @@ class Training:
         self.saves = False
         atexit.register(self.end, os.getpid())
 
-    def _look(self, now: Place) -> tuple[Path | None, Place]:
+    def _look(self, now: TrainingPosition) -> tuple[Path | None, TrainingPosition]:
         latest = self._own_checkpoints.latest() if environment.restarts() else None
-        place = Place.read(latest) if latest else None
+        place = TrainingPosition.read(latest) if latest else None
         if latest and place and self._own_checkpoints.take():
             self._own_checkpoints.clear(latest)
             return latest, place
-        first_place = Place.from_dict(self._own_checkpoints.first_note(asdict(now)))
+        first_place = TrainingPosition.from_dict(self._own_checkpoints.first_note(asdict(now)))
         return None, replace(first_place or now, epoch=0, offset=0)
 
     def steps_done(self, epoch: int) -> int:
@@ -238,7 +238,7 @@ class Training:
         atexit.unregister(self.end)
         leave(first=first())
 
-    def _save(self, final: Path, place: Place) -> None:
+    def _save(self, final: Path, place: TrainingPosition) -> None:
         accelerator = self._accelerator
         if broadcast(self._turn.is_shared() if first() else None):
             raise OSError("another training of the job runs in the same folder")

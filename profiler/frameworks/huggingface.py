@@ -213,7 +213,7 @@ class _Step:
     def __init__(
         self,
         trainer: Any,
-        stop_request: request.Request,
+        stop_request: request.LeaveRequest,
         own_checkpoints: OwnCheckpoints,
         turn: request.Turn,
         steps: KeptSteps,

@@ -145,7 +145,7 @@ def _callback(base: type) -> Any:
 
         def __init__(
             self,
-            stop_request: request.Request | None,
+            stop_request: request.LeaveRequest | None,
             own_checkpoints: OwnCheckpoints,
             turn: request.Turn,
             latest: Path | None,

@@ -18,7 +18,7 @@ from typing import Any
 
 from hops_profiler import environment, startup
 from hops_profiler.checkpoint.folder import complete, settle
-from hops_profiler.frameworks.command import Identity, script, variables, words
+from hops_profiler.frameworks.training_identity import TrainingIdentity, script, variables, words
 
 _START_FILE = "started.json"
 _SCHEDULE_FILE = "scheduled"
@@ -189,9 +189,9 @@ class OwnCheckpoints:
         return _identity().change_since(_read(self.folder / _START_FILE))
 
 
-def _identity() -> Identity:
+def _identity() -> TrainingIdentity:
     nodes, sizes = environment.node_names(), environment.sizes()
-    return Identity(_SCRIPT, words(nodes, sizes), variables(_VARIABLES, nodes, sizes))
+    return TrainingIdentity(_SCRIPT, words(nodes, sizes), variables(_VARIABLES, nodes, sizes))
 
 
 def _read(path: Path) -> Any:

@@ -22,7 +22,7 @@ from hops_profiler.checkpoint.wishes import Agreement, SignalFlag, several
 from hops_profiler.frameworks.own import OwnCheckpoints
 
 
-class Request:
+class LeaveRequest:
     """Whether all ranks are to leave: asked once after each step, on all ranks."""
 
     def __init__(self, signal_flag: SignalFlag) -> None:
@@ -122,11 +122,11 @@ def _make_file(path: Path) -> bool:
 
 
 @contextlib.contextmanager
-def listen_for_signal() -> Iterator[Request]:
+def listen_for_signal() -> Iterator[LeaveRequest]:
     """While this lasts hops' signal does not end the process, but is a request."""
     signal_flag = SignalFlag(signal.SIGUSR1)
     try:
-        yield Request(signal_flag)
+        yield LeaveRequest(signal_flag)
     finally:
         signal_flag.listen_no_more()
         atexit.register(ignore)
@@ -144,7 +144,7 @@ def try_to_save(
     own_checkpoints: OwnCheckpoints,
     final: Path,
     save: Callable[[Path], None],
-    stop_request: Request,
+    stop_request: LeaveRequest,
 ) -> None:
     """Have ``save`` write ``final``. If it cannot, the job starts again from what there is: hops
     may be moving it. If the run before could not, either, the signal ends the process as without

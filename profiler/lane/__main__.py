@@ -8,7 +8,7 @@ from hops_profiler import startup
 from hops_profiler.lane.lane import Lane
 from hops_profiler.lane.settings import parse
 from hops_profiler.lane.trials import Journal, TrialsError, read_trials
-from hops_profiler.launch.place import find_place
+from hops_profiler.launch.launch_place import find_place
 from hops_profiler.launch.preload import preload
 from hops_profiler.launch.streams import open_closed
 

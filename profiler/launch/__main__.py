@@ -12,8 +12,8 @@ from typing import NoReturn
 
 from hops_profiler import startup
 from hops_profiler.launch import rendezvous
+from hops_profiler.launch.launch_place import LaunchPlace, find_place
 from hops_profiler.launch.options import Options, parse
-from hops_profiler.launch.place import Place, find_place
 from hops_profiler.launch.preload import preload
 from hops_profiler.launch.ranks import Ranks, command
 from hops_profiler.launch.rendezvous import NobodyCameError, World
@@ -49,7 +49,7 @@ def main() -> None:
     os._exit(code)
 
 
-def _on_every_node(place: Place) -> int:
+def _on_every_node(place: LaunchPlace) -> int:
     """Run the same command once on every node of the job; returns srun's exit code."""
     step = ["srun", f"--nodes={place.nodes}", f"--ntasks={place.nodes}", "--ntasks-per-node=1"]
     step += ["--kill-on-bad-exit=1", "--cpu-bind=none"]
@@ -63,7 +63,7 @@ def _on_every_node(place: Place) -> int:
         return ranks.wait()
 
 
-def _become_rank(options: Options, place: Place) -> None:
+def _become_rank(options: Options, place: LaunchPlace) -> None:
     """Replace this process by the script, as srun started one for each rank. Does not return."""
     world = rendezvous.meet(
         place.key, place.first, place.task, place.tasks, 1, options.port, MEET_SECONDS
@@ -75,7 +75,7 @@ def _become_rank(options: Options, place: Place) -> None:
     os.execvpe(line[0], line, environ)  # noqa: S606 - the user's own program
 
 
-def _start(options: Options, place: Place) -> int:
+def _start(options: Options, place: LaunchPlace) -> int:
     """Start the ranks of this node and wait for them; returns their exit code."""
     count = options.per_node or place.gpus or 1
     if options.node_rank is not None:
@@ -119,7 +119,7 @@ def _train(options: Options, *, has_torch: bool) -> NoReturn:
     os.execvp(line[0], line)  # noqa: S606 - the user's own program
 
 
-def _world(options: Options, place: Place, nodes: int, count: int) -> World:
+def _world(options: Options, place: LaunchPlace, nodes: int, count: int) -> World:
     """Find all ranks: nodes exchange how many they start, which need not be the same."""
     key = f"{place.key}.{options.run_id}.{options.port or ''}"
     address = options.address or place.first
@@ -127,7 +127,7 @@ def _world(options: Options, place: Place, nodes: int, count: int) -> World:
 
 
 def _environment(
-    world: World, place: Place, options: Options, local: int, count: int, rank: int
+    world: World, place: LaunchPlace, options: Options, local: int, count: int, rank: int
 ) -> dict[str, str]:
     """The environment variables that torchrun sets."""
     return {

@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-_MOST_PROCESSES = 256
+_MAX_PROCESSES = 256
 _STDIN_READS = ("0 0x0 ", "63 0x0 ")
 """`read` from file descriptor 0, by its number on x86-64 and on aarch64 (proc(5), syscall)."""
 
@@ -63,11 +63,11 @@ def _family() -> list[str]:
     """This process and its descendants."""
     family = [str(os.getpid())]
     for member in family:
-        if len(family) >= _MOST_PROCESSES:
+        if len(family) >= _MAX_PROCESSES:
             break
         for thread in _threads(member):
             family += _read_text(f"/proc/{member}/task/{thread}/children").split()
-    return family[:_MOST_PROCESSES]
+    return family[:_MAX_PROCESSES]
 
 
 def _scheduled_seconds(process: str) -> float:

@@ -43,7 +43,7 @@ _LAUNCHER = f"{_DISTRIBUTED_FOLDER}elastic"
 _DATA_PARALLEL = f"torch{os.sep}nn{os.sep}parallel{os.sep}distributed.py"
 
 
-class Place(NamedTuple):
+class StackPosition(NamedTuple):
     """``signature``: of its frames; equal as long as the thread does not move.
 
     ``line``: the innermost line of the user's own code. ``waits_in``: the call in which it waits
@@ -58,7 +58,7 @@ class Place(NamedTuple):
     side_work: bool
 
 
-def place(frame: FrameType | None, *, several_ranks: bool) -> Place:
+def place(frame: FrameType | None, *, several_ranks: bool) -> StackPosition:
     """The place of the thread that executes ``frame``."""
     frames: list[FrameType] = []
     while frame is not None:
@@ -71,7 +71,7 @@ def place(frame: FrameType | None, *, several_ranks: bool) -> Place:
     if line_frame is not None:
         name = line_frame.f_code.co_name
         line = f"{Path(line_frame.f_code.co_filename).name}:{line_frame.f_lineno} in {name}"
-    return Place(
+    return StackPosition(
         tuple((id(f), f.f_lasti) for f in frames),
         line,
         _waits_in(frames) if several_ranks else "",

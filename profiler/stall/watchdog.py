@@ -25,10 +25,10 @@ WORD_SECONDS = 5.0
 QUIET_SECONDS = 8.0
 """Time without a step after which a training sends additional reports."""
 
-LEAST_SECONDS = 20.0
+MIN_SECONDS = 20.0
 """Minimum time without signs of life before a training counts as stalled."""
 
-LEAST_SIDE_SECONDS = 1800.0
+MIN_SIDE_SECONDS = 1800.0
 """The same while it evaluates, saves, compiles, prepares data or waits for a disk."""
 
 TIMES = 3.0
@@ -156,7 +156,7 @@ class Sample:
 
     def __init__(
         self,
-        place: stacks.Place,
+        place: stacks.StackPosition,
         processor_seconds: float,
         bytes_moved: int,
         *,
@@ -187,7 +187,7 @@ class Judgement:
     def __init__(self) -> None:
         self.state = "busy"
         self.is_stalled = False
-        self.limit = LEAST_SECONDS
+        self.limit = MIN_SECONDS
         self._still_since: float | None = None
         self._last: Sample | None = None
         self._look_time = 0.0
@@ -224,9 +224,9 @@ class Judgement:
             self._still_since = previous_time
         self._side_work = self._side_work or sample.side_work
         self.state = "waiting" if sample.waits_in else "stopped"
-        self.limit = max(LEAST_SECONDS, TIMES * self._longest_wait)
+        self.limit = max(MIN_SECONDS, TIMES * self._longest_wait)
         if self.state == "stopped":
-            minimum = LEAST_SIDE_SECONDS if self._side_work else LEAST_SECONDS
+            minimum = MIN_SIDE_SECONDS if self._side_work else MIN_SECONDS
             self.limit = max(minimum, TIMES * self._longest[self._side_work])
         newly = not self.is_stalled and self.still_seconds(now) >= self.limit
         self.is_stalled = self.is_stalled or newly

@@ -27,7 +27,7 @@ for the GPU."""
 STORE_TIMEOUT = timedelta(seconds=5)
 
 
-class Communication:
+class CommunicationMeter:
     """Follows the data-parallel models of this process without keeping them alive.
 
     A single rank cannot distinguish waiting from traffic: its all-reduce begins when this rank is

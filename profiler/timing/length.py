@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from math import prod
 
-from hops_profiler.timing.loops import Limit, Loop, Loops, frames, variables
+from hops_profiler.timing.loops import Loop, LoopEnd, Loops, frames, variables
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -80,11 +80,11 @@ class Length:
             # (some only fill a replay buffer), their ratio is observed.
             passes = prod(loop.passes or 1 for loop in loops) - remaining
             if loader or count == 1 or passes != count:
-                remaining = self._until(Limit("loops", -remaining, 0.0), count)
+                remaining = self._until(LoopEnd("loops", -remaining, 0.0), count)
         ends = [remaining, *(self._until(limit, count) for limit in loops[-1].limits)]
         return min((end for end in ends if end is not None), default=None)
 
-    def _until(self, limit: Limit, count: int) -> float | None:
+    def _until(self, limit: LoopEnd, count: int) -> float | None:
         """Iterations until ``limit``, if it grew steadily between the observations."""
         if limit.key not in self._observations and len(self._observations) >= MAX_LIMITS:
             return None

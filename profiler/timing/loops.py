@@ -58,7 +58,7 @@ _REFERENCES = 4
 call that counts them."""
 
 
-class Limit:
+class LoopEnd:
     """A number, ``value``, that ends a loop once it reaches ``end``. ``key``: identifies it."""
 
     def __init__(self, key: Any, value: float, end: float) -> None:
@@ -75,7 +75,7 @@ class Loop:
     """
 
     def __init__(
-        self, passes: int | None, remaining: int, limits: list[Limit], *, endless: bool = False
+        self, passes: int | None, remaining: int, limits: list[LoopEnd], *, endless: bool = False
     ) -> None:
         self.passes = passes
         self.remaining = remaining
@@ -352,12 +352,12 @@ def _count_passes(iterable: ast.expr, target: ast.expr, names: _Names) -> tuple[
     return None
 
 
-def _limits(source: _LoopSource, names: _Names, code: CodeType) -> Iterator[Limit]:
+def _limits(source: _LoopSource, names: _Names, code: CodeType) -> Iterator[LoopEnd]:
     """Numbers compared by the loop's test, or by branches that leave the loop."""
     for pair in source.limits:
         with SuppressErrors():
             value, end = (float(names.number(side)) for side in pair)
-            yield Limit((code, pair[0].lineno), value, end)
+            yield LoopEnd((code, pair[0].lineno), value, end)
 
 
 def _ordered_sides(test: ast.AST, *, lasts: bool) -> tuple[ast.expr, ast.expr] | None:

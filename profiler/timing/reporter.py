@@ -9,13 +9,13 @@ from collections.abc import Callable
 from typing import Any
 
 import torch.distributed as dist
-from hops_profiler.environment import Job
+from hops_profiler.environment import JobEnvironment
 from hops_profiler.stall.activity import gpus_in_use
 from hops_profiler.stall.driver import visible_and_taken
 from hops_profiler.timing import report
 from hops_profiler.timing.answers import handled_signals
 from hops_profiler.timing.basics import basics
-from hops_profiler.timing.communication import Communication
+from hops_profiler.timing.communication import CommunicationMeter
 from hops_profiler.timing.hooks import Hooks
 from hops_profiler.timing.saves import SaveLog
 from hops_profiler.timing.writer import Writer
@@ -42,11 +42,11 @@ class Reporter:
 
     def __init__(
         self,
-        job: Job,
+        job: JobEnvironment,
         program: str,
         epoch: float,
         hooks: Hooks,
-        communication: Communication,
+        communication: CommunicationMeter,
         *,
         stall: Callable[[], Any],
     ) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 from hops_profiler import environment
 from hops_profiler.stall.watchdog import Watchdog
 from hops_profiler.timing import loads, program, saves
-from hops_profiler.timing.communication import ALL_REDUCE_INTERVAL, Communication
+from hops_profiler.timing.communication import ALL_REDUCE_INTERVAL, CommunicationMeter
 from hops_profiler.timing.counts import Counts
 from hops_profiler.timing.device import CudaClock
 from hops_profiler.timing.ending import end_run, enough, out_of_memory
@@ -81,7 +81,7 @@ def expect_iterations() -> float | None:
     return None if _session is None else _session.expect_iterations()
 
 
-def _only_session(job: environment.Job) -> Session:
+def _only_session(job: environment.JobEnvironment) -> Session:
     global _session  # noqa: PLW0603 - one PyTorch in a process, one session
     if _session is None:
         _session = Session(job)
@@ -95,7 +95,7 @@ class Session:
     _reporter: Reporter
     _is_closed: bool
 
-    def __init__(self, job: environment.Job) -> None:
+    def __init__(self, job: environment.JobEnvironment) -> None:
         self._job = job
         self._epoch = time.time() - time.perf_counter()
         self._program = program.digest()
@@ -103,7 +103,7 @@ class Session:
         self._hooks = Hooks(self._new_recorder(), self._report)
         if job.profile:
             self._hooks.batch_steps = 1
-        self._communication = Communication()
+        self._communication = CommunicationMeter()
         self._adopt_process()
 
     def begin(self) -> None:

@@ -37,7 +37,7 @@ from hopsd.policies.placing import Servers
 
 Program = Callable[[Shares], Floats]
 
-_LEAST_SHARE = 1e-9
+_MIN_SHARE = 1e-9
 """A smaller share of time is rounding of the linear program."""
 
 
@@ -99,7 +99,7 @@ class Gavel:
             able = [(int(m), int(t)) for m, t in np.argwhere(shares.rates > 0)]
             turn = np.argsort(np.argsort(-_speed_of_types(shares), kind="stable"))
             return sorted(able, key=lambda p: (turn[p[1]], -urgency[p], -fractions[p], p))
-        pairs = [(int(m), int(t)) for m, t in np.argwhere(fractions > _LEAST_SHARE)]
+        pairs = [(int(m), int(t)) for m, t in np.argwhere(fractions > _MIN_SHARE)]
         by_latency_ratio = replace(settings, priority=PriorityName.LATENCY_RATIO)
         rank = {job.id: i for i, job in enumerate(queue(snapshot, by_latency_ratio).jobs)}
         last = len(rank)
@@ -162,7 +162,7 @@ def _urgency(snapshot: Snapshot, jobs: Sequence[Job], shares: Shares, fractions:
         urgency: Floats = np.where(
             received_seconds > 0, fractions * life / received_seconds, np.inf
         )
-    urgency[fractions <= _LEAST_SHARE] = 0.0
+    urgency[fractions <= _MIN_SHARE] = 0.0
     return urgency
 
 

@@ -9,7 +9,7 @@ from click.testing import CliRunner
 
 from bench.lies.__main__ import Scene, main
 from hopsd.model.plan import PlanSettings
-from hopsd.sim.engine import PLAN_SECONDS_MAX, SimulationSettings
+from hopsd.sim.engine import MAX_PLAN_SECONDS, SimulationSettings
 
 
 def test_every_tenth_job_lies_and_the_others_tell_the_truth() -> None:
@@ -22,7 +22,7 @@ def test_every_tenth_job_lies_and_the_others_tell_the_truth() -> None:
 
 def test_a_claim_that_is_true_changes_nothing() -> None:
     scene = Scene.draw(seed=0, jobs=6)
-    plan = PlanSettings(policy="hops+", effort=0, time_limit_seconds=PLAN_SECONDS_MAX)
+    plan = PlanSettings(policy="hops+", effort=0, time_limit_seconds=MAX_PLAN_SECONDS)
     settings = SimulationSettings(plan=plan)
     honest = scene.completion(scene.truth, settings)
     assert scene.completion(scene.samples(1.0), settings) == honest

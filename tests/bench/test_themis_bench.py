@@ -16,13 +16,13 @@ from hopsd.model.ids import AppName, JobId
 from hopsd.model.scenario import Cluster, Workload
 from hopsd.policies.themis.agents import Offer, Part
 from hopsd.policies.themis.finish_time import JobInfo
-from hopsd.sim.metrics import Change
+from hopsd.sim.metrics import AllocationChange
 
 GPUS = 64
 
 
-def change(time: float, name: int, **gpus: int) -> Change:
-    return Change(time, JobId(str(name)), Allocation.of(gpus))
+def change(time: float, name: int, **gpus: int) -> AllocationChange:
+    return AllocationChange(time, JobId(str(name)), Allocation.of(gpus))
 
 
 def test_figures_of_two_apps() -> None:

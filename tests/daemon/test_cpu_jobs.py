@@ -9,7 +9,7 @@ import pytest
 from daemon_site import Site, measurable_example, measuring_site, placements, submit
 
 from examples.demo.cluster import NodeSpec
-from hopsd.ctl.daemon import ask
+from hopsd.ctl.daemon_client import ask
 from hopsd.model.devices import CPU
 from hopsd.model.ids import JobId
 

@@ -16,7 +16,7 @@ import pytest
 from daemon_site import BIN, LONG, ROOT, Hopsd, Site
 from fixtures_cluster import wait_until
 
-from hopsd.ctl.daemon import ask
+from hopsd.ctl.daemon_client import ask
 from hopsd.errors import InputError
 from hopsd.model.ids import JobId
 from hopsd.store.connection import conninfo

@@ -10,7 +10,7 @@ import pytest
 from daemon_site import ROOT, Site, measurable_example, measuring_site, placements, submit
 
 from examples.demo.cluster import NodeSpec
-from hopsd.ctl.daemon import ask
+from hopsd.ctl.daemon_client import ask
 from hopsd.model.ids import GpuType, JobId, WorkloadName
 
 pytestmark = [pytest.mark.live, pytest.mark.slow]

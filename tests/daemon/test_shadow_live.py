@@ -15,7 +15,7 @@ from fixtures_cluster import SLEEPER, running_cluster, submit
 from fixtures_postgres import Databases
 
 from examples.demo.cluster import NodeSpec
-from hopsd.ctl.daemon import ask
+from hopsd.ctl.daemon_client import ask
 from hopsd.model.ids import JobId
 
 pytestmark = pytest.mark.live

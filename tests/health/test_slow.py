@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from bench.health.site import DAY, SiteSettings, Slowdown, simulate
 from hopsd.health.measurements import join_blocks, node_types, read_columns, read_past
 from hopsd.health.records import HealthNode, HealthRecords, RankTime, SlowNode, SpeedRecord, Stay
-from hopsd.health.slow import MOST_CHANGES, find_slow, fit_course
+from hopsd.health.slow import MAX_CHANGES, find_slow, fit_course
 from hopsd.model.ids import GpuType, JobId, NodeName, WorkloadName
 
 SITE = SiteSettings(nodes=12, types=1, days=2.0, workloads=5, interval=240.0)
@@ -220,7 +220,7 @@ def test_of_a_workload_that_alternates_the_oldest_changes_are_left_out() -> None
     units = join_blocks(read_columns(health_records).steady(), health_records.now)
     course = fit_course(units, node_types(nodes))
     changes = [time for begins in course.begins for time in begins if time is not None]
-    assert len(changes) <= MOST_CHANGES
+    assert len(changes) <= MAX_CHANGES
     assert min(changes) > 0.25 * max(changes)
 
 

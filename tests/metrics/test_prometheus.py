@@ -35,7 +35,7 @@ pytest.importorskip("prometheus_client")
 from prometheus_client import make_wsgi_app
 from prometheus_client.parser import text_string_to_metric_families
 
-from hopsd.metrics.figures import Figures
+from hopsd.metrics.exposition import Figures
 
 ROOT = Path(__file__).resolve().parents[2]
 CONF = ROOT / "conf" / "prometheus"

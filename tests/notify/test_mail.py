@@ -24,9 +24,9 @@ from hopsd.model.ids import GpuType, JobId, UserName, WorkloadName
 from hopsd.model.journal import GpuUse
 from hopsd.model.reading import SlurmState
 from hopsd.notify.letters import paragraph
-from hopsd.notify.mail import HOUR, Allowance, Mail, MailError, deliver
+from hopsd.notify.mail import HOUR, Mail, MailBudget, MailError, deliver
 from hopsd.notify.news import DONE, FAILED, FEWER, KINDS, STUCK, STUCK_CODES, News
-from hopsd.notify.postman import WHOLE_MAX, Postman
+from hopsd.notify.postman import MAX_WHOLE, Postman
 from hopsd.notify.recipients import MailWish, address_of, read_mail_wish
 from hopsd.notify.webhook import MAX_LINES
 
@@ -91,7 +91,7 @@ def test_a_users_own_setting_overrides_what_they_asked_slurm_for(
 def test_never_more_mails_an_hour_and_nothing_is_forgotten(
     per_hour: int, times: list[float]
 ) -> None:
-    allowance = Allowance(per_hour)
+    allowance = MailBudget(per_hour)
     mails: list[tuple[float, int]] = []
     now = 0.0
 
@@ -266,6 +266,6 @@ def test_status_documents_do_not_pile_up_behind_a_mail_server_that_hangs() -> No
         post.tick(News(FAILED, str(number), "ann", "net failed"), running=[row])
     del row
     gc.collect()
-    assert sum(reference() is not None for reference in rows) <= WHOLE_MAX + 1
+    assert sum(reference() is not None for reference in rows) <= MAX_WHOLE + 1
     end.set()
     post.postman.close(60.0)

@@ -10,7 +10,7 @@ from daemon_site import Site
 from fixtures_cluster import running_cluster, wait_until
 
 from examples.demo.cluster import NodeSpec
-from hopsd.ctl.daemon import ask
+from hopsd.ctl.daemon_client import ask
 
 pytestmark = pytest.mark.live
 

@@ -13,7 +13,7 @@ from hopsd.core.submission.comment import parse
 from hopsd.core.submission.options_text import read_script_options
 from hopsd.errors import CommentError
 from hopsd.model import bounds
-from hopsd.model.bounds import Bound
+from hopsd.model.bounds import ValueRange
 
 ROOT = Path(__file__).parents[2]
 LUAS = [
@@ -42,7 +42,7 @@ BOUNDS_BY_KEY = {
 }
 
 
-def edge_values(bound: Bound) -> list[tuple[str, bool]]:
+def edge_values(bound: ValueRange) -> list[tuple[str, bool]]:
     """Values at the bound's ends and next to them, and whether each is within."""
     if bound in WHOLE:
         minimum, maximum = int(bound.minimum), int(bound.maximum)
@@ -178,6 +178,6 @@ def test_users_are_told_the_same() -> None:
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
 def test_what_is_no_number_is_within_no_bound(value: float) -> None:
-    bounds_by_name = {name: b for name, b in vars(bounds).items() if isinstance(b, Bound)}
+    bounds_by_name = {name: b for name, b in vars(bounds).items() if isinstance(b, ValueRange)}
     assert bounds_by_name
     assert not [name for name, bound in bounds_by_name.items() if bound.holds(value)]

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from hopsd.predict.arrivals import HISTORY_SECONDS, HOURS, MIN_WATCH_SECONDS, Arrivals
 from hopsd.predict.calibration import (
-    HISTORY_MAX,
+    MAX_HISTORY,
+    MAX_SHIFT,
     NOMINAL,
-    SHIFT_MAX,
     Calibration,
     Class,
     Event,
@@ -192,14 +192,14 @@ def test_only_the_newest_predictions_are_kept() -> None:
     history = History()
     first = Forecast(Kind.END, 0.0, 1.0, 0.0, 2.0)
     first.keep(history)
-    for i in range(HISTORY_MAX):
+    for i in range(MAX_HISTORY):
         history.add(1.0, 1.0, float(i), 1.0)
     first.weigh(0.5)
     first.resolve(100.0)
     values, weights, true = history.residuals(0.0)
-    assert sorted(values.tolist()) == list(map(float, range(HISTORY_MAX)))
+    assert sorted(values.tolist()) == list(map(float, range(MAX_HISTORY)))
     assert weights.min() == true.min() == 1.0
-    assert [row[0] for row in history.outcomes(2)] == [HISTORY_MAX - 2.0, HISTORY_MAX - 1.0]
+    assert [row[0] for row in history.outcomes(2)] == [MAX_HISTORY - 2.0, MAX_HISTORY - 1.0]
 
 
 def test_kaplan_meier_of_complete_data_is_the_plain_quantile() -> None:
@@ -321,17 +321,17 @@ def test_ends_move_beyond_all_outcomes() -> None:
     """Their quantiles bound the ends of before, however often they were wrong."""
     calibration = Calibration({CLASS[:depth]: [-1.0, -0.5, 0.0, 0.5, 1.0] for depth in (2, 3, 4)})
     usual = calibration.interval(CLASS, 0.0, EXACT)
-    calibration.shifts[Group.START] = 0.0, SHIFT_MAX
+    calibration.shifts[Group.START] = 0.0, MAX_SHIFT
     new_interval = calibration.interval(CLASS, 0.0, EXACT)
     assert new_interval.low == usual.low
     assert new_interval.high > 1.5 * usual.high
-    calibration.shifts[Group.START] = -SHIFT_MAX, -SHIFT_MAX
+    calibration.shifts[Group.START] = -MAX_SHIFT, -MAX_SHIFT
     assert calibration.interval(CLASS, 0.0, EXACT).high == 0.0
 
 
 def test_shifts_stay_within_bounds() -> None:
     calibration = Calibration()
-    for low, bound in ((0.0, -SHIFT_MAX), (5.0, SHIFT_MAX)):
+    for low, bound in ((0.0, -MAX_SHIFT), (5.0, MAX_SHIFT)):
         for i in range(300):
             forecast = Forecast(Kind.END, 1e6 * i, 1.0, low, 9.0)
             calibration.record(END_CLASS, forecast)
@@ -357,7 +357,7 @@ def test_every_published_interval_counts_alike() -> None:
         for forecast in (right, early_forecast):
             calibration.resolve(forecast, at + 600.0)
         calibration.begin(at + 9e4)
-    assert calibration.shifts[Group.END][0] == SHIFT_MAX
+    assert calibration.shifts[Group.END][0] == MAX_SHIFT
 
 
 def test_shares_of_limits_are_learnt() -> None:

@@ -159,7 +159,7 @@ def test_a_host_without_the_key_is_told_nothing(site: Site, port: int, folder: P
 
 @pytest.mark.usefixtures("port")
 def test_every_command_of_the_socket_is_in_the_api(site: Site) -> None:
-    from hopsd.ctl.daemon import ask  # noqa: PLC0415
+    from hopsd.ctl.daemon_client import ask  # noqa: PLC0415
     from hopsd.errors import InputError  # noqa: PLC0415
 
     with pytest.raises(InputError) as error:

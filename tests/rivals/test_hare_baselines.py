@@ -15,7 +15,7 @@ from bench.hare.exhaustive import optimum
 from bench.hare.runs import SCHEMES, run
 from bench.hare.workload import DOMAINS, MODELS, Scenario
 from hopsd.errors import InputError
-from hopsd.policies.hare.check import violations
+from hopsd.policies.hare.schedule_check import violations
 from hopsd.policies.hare.tasks import Instance
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 from functools import cache
 
 import pytest
-from hops_rivals.sia import LAMBDA, Option, Sia, choose, restart_factor
+from hops_rivals.sia import LAMBDA, GpuConfiguration, Sia, choose, restart_factor
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from two_types import A, B, job, snapshot
@@ -19,11 +19,11 @@ from hopsd.policies.placing import Servers
 
 
 @st.composite
-def programs(draw: st.DrawFn) -> tuple[list[Option], dict[GpuType, int]]:
+def programs(draw: st.DrawFn) -> tuple[list[GpuConfiguration], dict[GpuType, int]]:
     jobs = draw(st.integers(1, 8))
     capacity = {A: draw(st.integers(1, 12)), B: draw(st.integers(1, 12))}
     options = [
-        Option(i, t, g, draw(st.floats(0.05, 1.0)) - LAMBDA)
+        GpuConfiguration(i, t, g, draw(st.floats(0.05, 1.0)) - LAMBDA)
         for i in range(jobs)
         for t in (A, B)
         for g in draw(st.sets(st.integers(1, 9), min_size=1, max_size=3))
@@ -31,7 +31,7 @@ def programs(draw: st.DrawFn) -> tuple[list[Option], dict[GpuType, int]]:
     return options, capacity
 
 
-def exhaustive(options: list[Option], capacity: dict[GpuType, int]) -> float:
+def exhaustive(options: list[GpuConfiguration], capacity: dict[GpuType, int]) -> float:
     """The least cost over all choices of at most one option a job."""
     jobs = max(o.job for o in options) + 1
 
@@ -52,7 +52,7 @@ def exhaustive(options: list[Option], capacity: dict[GpuType, int]) -> float:
 @settings(max_examples=60, deadline=None)
 @given(programs())
 def test_the_program_is_solved_to_its_optimum(
-    case: tuple[list[Option], dict[GpuType, int]],
+    case: tuple[list[GpuConfiguration], dict[GpuType, int]],
 ) -> None:
     options, capacity = case
     choice, gain, upper_bound = choose(options, capacity, time_limit_seconds=20.0)

@@ -18,7 +18,7 @@ from hopsd.model.plan import Plan, PlanSettings, Snapshot
 from hopsd.model.reading import Hold, JobReading, NodeReading
 from hopsd.model.reason import ReasonCode
 from hopsd.model.script_options import ScriptOptions
-from hopsd.model.site import Kind, Partition, Qos, SiteRules
+from hopsd.model.site import Partition, Qos, ResourceKind, SiteRules
 from hopsd.policies.protocol import Policy
 from hopsd.policies.registry import get
 from hopsd.round.result import RoundResult
@@ -270,7 +270,7 @@ def test_a_job_that_a_limit_keeps_waiting_ends_no_round() -> None:
     site = full()
     site.port.site = SiteRules(
         has_limits=True,
-        qos={"four": Qos("four", group={Kind.GPUS: 4})},
+        qos={"four": Qos("four", group={ResourceKind.GPUS: 4})},
         partitions={"main": Partition("main", own_qos="four")},
     )
     site.port.jobs[JobId("9")] = short_job(9, 30.0, submit=1010.0)

@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 
 from hopsd import __version__
-from hopsd.ctl.daemon import ask
+from hopsd.ctl.daemon_client import ask
 from hopsd.errors import HopsError, InputError, RefusedError, UnreachableError
 from hopsd.serve import peers
 from hopsd.serve import socket as local_socket

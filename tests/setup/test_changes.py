@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from hopsd.setup.change import BACKUP, Link, Remove, Run, SetupError, Wait, Write
+from hopsd.setup.change import BACKUP, Remove, RunCommand, SetupError, SymbolicLink, Wait, Write
 
 
 def test_a_new_text_is_shown_as_a_difference_and_keeps_mode_and_copy(tmp_path: Path) -> None:
@@ -35,7 +35,7 @@ def test_a_file_behind_a_link_is_written_and_the_link_stays(tmp_path: Path) -> N
 def test_a_link_replaces_what_is_there(tmp_path: Path) -> None:
     path = tmp_path / "job_submit.lua"
     path.write_text("old")
-    Link(path, tmp_path / "new").make()
+    SymbolicLink(path, tmp_path / "new").make()
     assert path.readlink() == tmp_path / "new"
     Remove(path).make()
     Remove(path).make()
@@ -44,14 +44,14 @@ def test_a_link_replaces_what_is_there(tmp_path: Path) -> None:
 
 def test_a_command_that_fails_says_so_with_its_words() -> None:
     with pytest.raises(SetupError, match=r"sh -c.*: no such database"):
-        Run(("sh", "-c", "echo no such database >&2; exit 1")).make()
+        RunCommand(("sh", "-c", "echo no such database >&2; exit 1")).make()
     with pytest.raises(SetupError, match="/no/such/program"):
-        Run(("/no/such/program",)).make()
+        RunCommand(("/no/such/program",)).make()
 
 
 def test_a_command_is_tried_again_while_there_is_patience(tmp_path: Path) -> None:
     flag = tmp_path / "flag"
-    Run(("sh", "-c", f"test -e {flag} || {{ touch {flag}; false; }}"), patience=20).make()
+    RunCommand(("sh", "-c", f"test -e {flag} || {{ touch {flag}; false; }}"), patience=20).make()
 
 
 def test_an_outcome_that_does_not_come_ends_the_wait() -> None:
@@ -62,7 +62,7 @@ def test_an_outcome_that_does_not_come_ends_the_wait() -> None:
 @pytest.mark.skipif(os.geteuid() != 0, reason="changes the account")
 def test_a_command_runs_as_its_user(tmp_path: Path) -> None:
     nobody_account = pwd.getpwnam("nobody")
-    change = Run(("sh", "-c", f"test $(id -u) = {nobody_account.pw_uid}"), "nobody")
+    change = RunCommand(("sh", "-c", f"test $(id -u) = {nobody_account.pw_uid}"), "nobody")
     assert change.description.startswith("sudo -u nobody ")
     with pytest.raises(SetupError, match="hops-has-no-such-user"):
-        Run(("true",), "hops-has-no-such-user").make()
+        RunCommand(("true",), "hops-has-no-such-user").make()

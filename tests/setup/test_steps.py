@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from hopsd.setup.change import BACKUP, Link, Write
+from hopsd.setup.change import BACKUP, SymbolicLink, Write
 from hopsd.setup.machine import Machine, plugin_folder
 from hopsd.setup.steps import STEPS, configuration, no_plugin, no_slurm, plugin, slurm
 
@@ -46,7 +46,7 @@ def test_the_plugin_is_put_in_place_once_and_taken_away(machine: Machine) -> Non
 def test_a_copy_of_our_plugin_gives_way_to_a_link(machine: Machine) -> None:
     script = machine.slurm_conf.parent / "job_submit.lua"
     script.write_text("-- hops: of an older release\n")
-    assert Link(script, plugin_folder() / script.name) in plugin(machine)
+    assert SymbolicLink(script, plugin_folder() / script.name) in plugin(machine)
 
 
 def test_a_sites_own_plugin_stays(machine: Machine) -> None:

@@ -16,7 +16,7 @@ from hopsd.model.scenario import Workload, WorkloadJob
 from hopsd.policies.registry import get
 from hopsd.sim.admission import admit_jobs, horizon
 from hopsd.sim.engine import SimulationSettings
-from hopsd.sim.speed import Speeds
+from hopsd.sim.speed import AllocationSpeeds
 from hopsd.sim.study import play
 
 CLUSTER = cluster(n0=4, n1=4)
@@ -70,7 +70,7 @@ def test_a_workload_without_jobs_or_with_factors_of_unknown_servers_is_refused()
                 min_size=1, unique=True))  # fmt: skip
 def test_every_workload_has_a_name_of_its_own_that_a_comment_may_carry(names: list[str]) -> None:
     tables = dict.fromkeys(map(WorkloadName, names), workload([]).throughput[NET])
-    speeds = Speeds(CLUSTER, Workload(tables, ()))
+    speeds = AllocationSpeeds(CLUSTER, Workload(tables, ()))
     safe = [speeds.safe_name(name) for name in tables]
     assert len(set(safe)) == len(names)
     for name, comment_name in zip(names, safe, strict=True):

@@ -18,7 +18,7 @@ from hopsd.model.scenario import Cluster, Workload, WorkloadJob
 from hopsd.policies.registry import get
 from hopsd.sim.cluster import ClusterSettings, Failure
 from hopsd.sim.engine import Simulation, SimulationSettings
-from hopsd.sim.study import Result, play
+from hopsd.sim.study import PolicyResult, play
 
 
 def run(
@@ -27,12 +27,12 @@ def run(
     load: Workload,
     round_seconds: float = 100.0,
     restart: float = 10.0,
-) -> Result:
+) -> PolicyResult:
     settings = SimulationSettings(round_seconds, cluster=ClusterSettings(restart))
     return play(policy, get(policy), servers, load, settings)
 
 
-def spans(result: Result) -> dict[str, tuple[float | None, float | None]]:
+def spans(result: PolicyResult) -> dict[str, tuple[float | None, float | None]]:
     return {o.id: (o.first_start, o.end) for o in result.outcomes}
 
 

@@ -10,19 +10,19 @@ from sim_cases import cluster
 from hopsd.model.allocation import Allocation
 from hopsd.model.ids import JobId
 from hopsd.sim.gantt import LEFT, WIDTH, gantt
-from hopsd.sim.metrics import Change, RoundState
+from hopsd.sim.metrics import AllocationChange, RoundState
 
 HOUR = 3600.0
 RIGHT = WIDTH - 10
 
 
-def picture(changes: list[Change], rounds: list[RoundState]) -> ElementTree.Element:
+def picture(changes: list[AllocationChange], rounds: list[RoundState]) -> ElementTree.Element:
     svg = gantt(cluster(n0=2, n1=4), changes, rounds)
     return ElementTree.fromstring(svg)  # noqa: S314 - our own text
 
 
-def change(hours: float, job: str, **nodes: int) -> Change:
-    return Change(hours * HOUR, JobId(job), Allocation.of(nodes))
+def change(hours: float, job: str, **nodes: int) -> AllocationChange:
+    return AllocationChange(hours * HOUR, JobId(job), Allocation.of(nodes))
 
 
 def titled(drawing: ElementTree.Element, words: str) -> list[tuple[float, float, float]]:

@@ -17,7 +17,7 @@ from hopsd.errors import InputError
 from hopsd.policies.registry import get
 from hopsd.sim.engine import SimulationSettings
 from hopsd.sim.journal import alone, journal_policy
-from hopsd.sim.metrics import Change
+from hopsd.sim.metrics import AllocationChange
 from hopsd.sim.study import play
 
 TRAITS = ("only_first", "every_first", "settles", "steady")
@@ -34,7 +34,7 @@ def test_a_journaled_policy_is_asked_as_the_policy_is(
         assert [t for t in TRAITS if getattr(policy, t, False)] == traits
 
 
-def run(path: Path, *, resume: bool) -> tuple[Change, ...]:
+def run(path: Path, *, resume: bool) -> tuple[AllocationChange, ...]:
     load = workload([job(i, 100.0 * (1 + i % 3), 1, 2, submit=20.0 * i) for i in range(8)])
     with journal_policy(get("srtf"), path, "run", resume=resume) as policy:
         result = play("srtf", policy, cluster(n0=2, n1=1), load, SimulationSettings(50.0))
@@ -42,7 +42,7 @@ def run(path: Path, *, resume: bool) -> tuple[Change, ...]:
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[tuple[Change, ...], bytes]:
+def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[tuple[AllocationChange, ...], bytes]:
     path = tmp_path_factory.mktemp("whole") / "j.jsonl"
     return run(path, resume=False), path.read_bytes()
 
@@ -50,7 +50,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[tuple[Change, ...],
 @pytest.mark.long
 @given(st.data())
 def test_whatever_became_of_a_journal_the_run_comes_to_the_same_end(
-    whole: tuple[tuple[Change, ...], bytes], data: st.DataObject
+    whole: tuple[tuple[AllocationChange, ...], bytes], data: st.DataObject
 ) -> None:
     """Cut short, or bytes of it lost, changed, doubled: what is good of it is used."""
     changes, journal = whole
@@ -66,14 +66,16 @@ def test_whatever_became_of_a_journal_the_run_comes_to_the_same_end(
 
 
 def test_plans_that_are_written_are_not_made_again(
-    whole: tuple[tuple[Change, ...], bytes], tmp_path: Path
+    whole: tuple[tuple[AllocationChange, ...], bytes], tmp_path: Path
 ) -> None:
     (tmp_path / "j.jsonl").write_bytes(whole[1])
     assert run(tmp_path / "j.jsonl", resume=True) == whole[0]
     assert (tmp_path / "j.jsonl").read_bytes() == whole[1]
 
 
-def test_a_plan_is_written_as_what_it_changes(whole: tuple[tuple[Change, ...], bytes]) -> None:
+def test_a_plan_is_written_as_what_it_changes(
+    whole: tuple[tuple[AllocationChange, ...], bytes],
+) -> None:
     """Thousands of running jobs would else be written again with each of a year's plans."""
     changes, journal = whole
     changes_by_plan = [json.loads(line[9:])["changes"] for line in journal.splitlines()[1:]]

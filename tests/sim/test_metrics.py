@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from hopsd.model.allocation import Allocation
 from hopsd.model.ids import JobId
 from hopsd.sim.metrics import (
-    Change,
-    JobFacts,
+    AllocationChange,
+    JobBaseline,
     holds_by_job,
     job_outcomes,
     round_states,
@@ -21,8 +21,8 @@ from hopsd.sim.metrics import (
 )
 
 
-def facts(job: str, submit: float, age: float = 100.0, gpus_max: int = 2) -> JobFacts:
-    return JobFacts(
+def facts(job: str, submit: float, age: float = 100.0, gpus_max: int = 2) -> JobBaseline:
+    return JobBaseline(
         JobId(job),
         submit,
         age,
@@ -33,8 +33,8 @@ def facts(job: str, submit: float, age: float = 100.0, gpus_max: int = 2) -> Job
     )
 
 
-def change(time: float, job: str, **gpus_by_node: int) -> Change:
-    return Change(time, JobId(job), Allocation.of(gpus_by_node))
+def change(time: float, job: str, **gpus_by_node: int) -> AllocationChange:
+    return AllocationChange(time, JobId(job), Allocation.of(gpus_by_node))
 
 
 def test_a_timeline_computed_by_hand() -> None:
@@ -119,7 +119,7 @@ def test_the_last_digits_make_nobody_unfair() -> None:
 
 
 @st.composite
-def timelines(draw: st.DrawFn) -> tuple[list[Change], list[JobFacts], int]:
+def timelines(draw: st.DrawFn) -> tuple[list[AllocationChange], list[JobBaseline], int]:
     """Jobs that start, pause and end at whole seconds on one server each."""
     count = draw(st.integers(1, 6))
     changes, jobs = [], []
@@ -130,13 +130,15 @@ def timelines(draw: st.DrawFn) -> tuple[list[Change], list[JobFacts], int]:
         moments = moments[: len(moments) // 2 * 2]
         for i, moment in enumerate(moments):
             gpus_by_node = {f"n{number}": 1} if i % 2 == 0 else {}
-            changes.append(Change(float(moment), JobId(str(number)), Allocation.of(gpus_by_node)))
+            changes.append(
+                AllocationChange(float(moment), JobId(str(number)), Allocation.of(gpus_by_node))
+            )
     return sorted(changes, key=lambda c: c.time), jobs, count
 
 
 @given(timelines())
 def test_time_is_neither_lost_nor_counted_twice(
-    case: tuple[list[Change], list[JobFacts], int],
+    case: tuple[list[AllocationChange], list[JobBaseline], int],
 ) -> None:
     """Of every job: waiting + holding = end - submit; of all: the states add up."""
     changes, jobs, gpus = case

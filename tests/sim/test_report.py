@@ -18,8 +18,8 @@ from sim_cases import cluster, job, workload
 from hopsd.model.scenario import Workload
 from hopsd.policies.registry import get
 from hopsd.sim.engine import SimulationSettings
-from hopsd.sim.report import write_report
 from hopsd.sim.study import play
+from hopsd.sim.study_page import write_report
 from hopsd.sim.svg import Axis, chart
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")

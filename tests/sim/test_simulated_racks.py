@@ -16,7 +16,7 @@ from hopsd.model.rules import ShapeRule
 from hopsd.model.script_options import ScriptOptions
 from hopsd.policies.registry import get
 from hopsd.sim.engine import SimulationSettings
-from hopsd.sim.speed import Speeds
+from hopsd.sim.speed import AllocationSpeeds
 from hopsd.sim.study import play
 
 CLUSTER = json.dumps(
@@ -43,7 +43,7 @@ def test_switches_segments_and_factors_are_read() -> None:
     )
     options = ScriptOptions(shape=ShapeRule.EVEN, per_node=4, segment=2)
     assert racked_workload.jobs[0].options == options
-    speeds = Speeds(servers, racked_workload)
+    speeds = AllocationSpeeds(servers, racked_workload)
     on_one_leaf, on_two_leaves = (
         Allocation.of({"n0": 4, "n1": 4}),
         Allocation.of({"n1": 4, "n2": 4}),

@@ -22,7 +22,7 @@ from hopsd.policies.hare.schedulers import SCHEDULERS
 from hopsd.policies.registry import get
 from hopsd.sim.cluster import ClusterSettings
 from hopsd.sim.engine import SimulationSettings
-from hopsd.sim.study import Result, play, result_of
+from hopsd.sim.study import PolicyResult, play, result_of
 from hopsd.sim.turns import LaneSimulation
 
 ROUND = 300.0
@@ -34,13 +34,13 @@ def run(
     switch: float,
     policy: str = "hare-dispatch",
     restart: float = 0.0,
-) -> Result:
+) -> PolicyResult:
     settings = SimulationSettings(ROUND, cluster=ClusterSettings(restart))
     turns = LaneSimulation(servers, load, SCHEDULERS[policy], settings, switch)
     return result_of(policy, turns.run(), servers, load)
 
 
-def ends(result: Result) -> dict[str, float | None]:
+def ends(result: PolicyResult) -> dict[str, float | None]:
     return {o.id: o.end for o in result.outcomes}
 
 

@@ -6,15 +6,15 @@ import pytest
 
 from hopsd.model.allocation import Allocation
 from hopsd.model.ids import JobId, NodeName, UserName
-from hopsd.sim.metrics import Change
-from hopsd.sim.usage import HALF_LIFE_SECONDS, Usage, gpu_seconds, unmet
+from hopsd.sim.metrics import AllocationChange
+from hopsd.sim.usage import HALF_LIFE_SECONDS, DecayedUsage, gpu_seconds, unmet
 
 ANN, BEN = UserName("ann"), UserName("ben")
 SHARES = {ANN: 3.0, BEN: 1.0}
 
 
 def test_who_used_nothing_has_1_and_who_used_the_share_a_half() -> None:
-    usage = Usage(SHARES)
+    usage = DecayedUsage(SHARES)
     assert usage.factors(0.0) == {ANN: 1.0, BEN: 1.0}
     usage.holds(0.0, JobId("1"), ANN, 3)
     usage.holds(0.0, JobId("2"), BEN, 1)
@@ -25,15 +25,15 @@ def test_who_used_nothing_has_1_and_who_used_the_share_a_half() -> None:
     assert later[ANN] > 0.9
     [ann, ben] = usage.rules(200.0).associations.values()
     assert (ann.user, ben.user) == (ANN, BEN)
-    assert not Usage({}).rules(0.0).associations
+    assert not DecayedUsage({}).rules(0.0).associations
 
 
 def test_what_each_got_is_counted_between_two_times() -> None:
     allocation = Allocation(((NodeName("n0"), 2),))
     changes = [
-        Change(0.0, JobId("1"), allocation),
-        Change(50.0, JobId("2"), allocation),
-        Change(80.0, JobId("1"), Allocation()),
+        AllocationChange(0.0, JobId("1"), allocation),
+        AllocationChange(50.0, JobId("2"), allocation),
+        AllocationChange(80.0, JobId("1"), Allocation()),
     ]
     gpu_seconds_by_user = gpu_seconds(changes, {JobId("1"): ANN, JobId("2"): BEN}, 20.0, 100.0)
     assert gpu_seconds_by_user == {ANN: 120.0, BEN: 100.0}

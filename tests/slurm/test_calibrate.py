@@ -24,7 +24,7 @@ from hopsd.errors import InputError, SlurmError
 from hopsd.model.allocation import Allocation
 from hopsd.model.ids import GpuType, NodeName
 from hopsd.model.reading import NodeReading, Reading
-from hopsd.slurm.calibrate import Shapes, Site, measure, shapes
+from hopsd.slurm.calibrate import MeasuredShapes, MeasuringSettings, measure, shapes
 from hopsd.slurm.command import SlurmCommands
 from hopsd.store.postgres import PostgresStore
 
@@ -72,12 +72,12 @@ def test_what_there_is_to_measure() -> None:
         ]
     )
     reading = Reading(0.0, nodes, ())
-    assert shapes(reading, a) == Shapes(
+    assert shapes(reading, a) == MeasuredShapes(
         [Allocation.of({"n1": 2}), Allocation.of({"n1": 8})],
         [Allocation.of({"n0": 1, "n1": 1})],
         [],
     )
-    assert shapes(reading, v) == Shapes([], [], [])
+    assert shapes(reading, v) == MeasuredShapes([], [], [])
 
 
 @pytest.mark.parametrize(
@@ -119,7 +119,7 @@ def test_root_runs_no_code_of_the_folder_it_is_in(
     (tmp_path / "json.py").write_text("open('caught', 'w')\n")
     monkeypatch.chdir(tmp_path)
     with pytest.raises(SlurmError):
-        measure(LocalSrun(), Site(sys.executable), Allocation.of({"n1": 2}), [1000])
+        measure(LocalSrun(), MeasuringSettings(sys.executable), Allocation.of({"n1": 2}), [1000])
     assert not (tmp_path / "caught").exists()
 
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hopsd.core.submission.rules import NodesNotes, allowed_nodes
+from hopsd.core.submission.placement_rules import NodesNotes, allowed_nodes
 from hopsd.model.allocation import Allocation
 from hopsd.model.ids import GpuType, JobId, NodeName, UserName, host_of
 from hopsd.model.reading import Hold, JobReading, NodeReading, Reading, SiteMemory, SlurmState

@@ -10,7 +10,7 @@ import pytest
 from canned import CannedCommands
 
 from hopsd.model.reading import SiteMemory
-from hopsd.model.site import Kind, Licence
+from hopsd.model.site import Licence, ResourceKind
 from hopsd.slurm.parse import licences as licences_of
 from hopsd.slurm.parse import records, tres
 from hopsd.slurm.scontrol import ScontrolAdapter
@@ -107,11 +107,11 @@ def test_licences_are_read_of_the_site_and_of_jobs() -> None:
 def test_what_a_job_holds_is_read_by_kind() -> None:
     usage = tres("cpu=4,mem=1.50G,node=1,billing=9,gres/gpu=2,gres/gpu:a100=2,license/x=1")
     assert usage == {
-        Kind.CPUS: 4,
-        Kind.MEMORY: 1536,
-        Kind.NODES: 1,
-        Kind.BILLING: 9,
-        Kind.GPUS: 2,
+        ResourceKind.CPUS: 4,
+        ResourceKind.MEMORY: 1536,
+        ResourceKind.NODES: 1,
+        ResourceKind.BILLING: 9,
+        ResourceKind.GPUS: 2,
         "GPUs of type a100": 2,
     }
     assert tres("") == tres("cpu=x") == {}

@@ -16,7 +16,7 @@ from hopsd.core.placement.generate import generate
 from hopsd.core.placement.program import Program, build
 from hopsd.model.plan import Plan, PlanSettings, Snapshot
 from hopsd.policies.hops.candidates import candidates
-from hopsd.solver.backend.model import model
+from hopsd.solver.backend.integer_program import model
 
 T = TypeVar("T")
 

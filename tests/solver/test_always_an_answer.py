@@ -19,8 +19,8 @@ from hopsd.model.plan import PlanSettings, PlanStatus
 from hopsd.policies.hops.policy import plan
 from hopsd.solver import large
 from hopsd.solver.backend import cbc, highs
-from hopsd.solver.backend.checked import Solve
-from hopsd.solver.backend.model import Answer, Model
+from hopsd.solver.backend.checked_solver import Solve
+from hopsd.solver.backend.integer_program import Answer, Model
 from hopsd.solver.large import CBC_TOLERANCE
 from hopsd.solver.solve import solve
 

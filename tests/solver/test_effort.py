@@ -16,7 +16,7 @@ from hopsd.model.arrays import Floats
 from hopsd.model.plan import PlanSettings, RoundInfo, Snapshot
 from hopsd.policies.hops.policy import plan
 from hopsd.solver import large
-from hopsd.solver.backend.model import Answer, Model
+from hopsd.solver.backend.integer_program import Answer, Model
 from hopsd.solver.search.cutting_patterns import class_program
 from hopsd.solver.solve import solve
 

@@ -42,7 +42,7 @@ def test_it_gives_up_where_it_would_take_too_many_steps_and_nowhere_else(
     program = program_of(snapshot(seed, servers=4, jobs=4))
     whole = solve_exactly(program)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("hopsd.solver.exact._STEPS_MAX", limit)
+        patch.setattr("hopsd.solver.exact._MAX_STEPS", limit)
         solution = solve_exactly(program)
     alone = np.count_nonzero(np.diff(program.configurations.start)) == 1
     if _steps(program) > limit and not alone:

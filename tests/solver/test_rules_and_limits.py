@@ -15,8 +15,8 @@ from hopsd.model.plan import PlanSettings
 from hopsd.policies.hops.policy import plan
 from hopsd.solver import large
 from hopsd.solver import solve as solving
-from hopsd.solver.backend.checked import CheckedSolver
-from hopsd.solver.backend.model import Answer
+from hopsd.solver.backend.checked_solver import CheckedSolver
+from hopsd.solver.backend.integer_program import Answer
 from hopsd.solver.bound.column_groups import column_groups
 from hopsd.solver.bound.dual_prices import find_prices
 from hopsd.solver.large import Task

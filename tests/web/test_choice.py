@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from hopsd.errors import InputError
-from hopsd.web.choice import Choice
+from hopsd.web.choice import JobSearch
 from hopsd.web.links import links
 
 
@@ -45,23 +45,23 @@ ROWS = [
     ],
 )
 def test_jobs_are_chosen_and_sorted(query: dict[str, str], jobs: list[str]) -> None:
-    assert [row["id"] for row in Choice.from_query(query).rows(ROWS)] == jobs
+    assert [row["id"] for row in JobSearch.from_query(query).rows(ROWS)] == jobs
 
 
 @pytest.mark.parametrize("sort", ["ratio", "-ratio"])
 def test_a_job_without_a_value_comes_last(sort: str) -> None:
-    assert [row["id"] for row in Choice.from_query({"sort": sort}).rows(ROWS)][-1] == "2"
+    assert [row["id"] for row in JobSearch.from_query({"sort": sort}).rows(ROWS)][-1] == "2"
 
 
 def test_a_heading_turns_the_order_round_and_keeps_the_filter() -> None:
-    choice = Choice.from_query({"user": "ann"})
+    choice = JobSearch.from_query({"user": "ann"})
     assert choice.sorted_by("waited") == {"user": "ann", "sort": "waited"}
-    assert Choice.from_query(choice.sorted_by("waited")).sorted_by("waited")["sort"] == "-waited"
+    assert JobSearch.from_query(choice.sorted_by("waited")).sorted_by("waited")["sort"] == "-waited"
 
 
 def test_an_unknown_order_is_refused() -> None:
     with pytest.raises(InputError, match="choose from user, name"):
-        Choice.from_query({"sort": "__class__"})
+        JobSearch.from_query({"sort": "__class__"})
 
 
 def test_links_are_filled_in_and_left_out_where_a_value_is_missing() -> None:

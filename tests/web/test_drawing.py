@@ -85,7 +85,7 @@ def test_a_course_goes_from_the_oldest_plan_to_the_newest() -> None:
         )
 
     course = drawing.course([plan(10.0, 20.0), plan(5.0, 5.0), plan(0.0, 10.0)])
-    assert course == drawing.Course(
+    assert course == drawing.ObjectiveCourse(
         "0.0,100.0 500.0,75.0 1000.0,50.0", "0.0,50.0 500.0,75.0 1000.0,0.0", 20.0
     )
     assert drawing.course([plan(10.0, 20.0)]) is None

@@ -15,8 +15,8 @@ import threading
 import time
 from pathlib import Path
 
-MOST_STEPS = int(os.environ.get("HAND_CLOCK_STEPS", "60"))
-MOST_SECONDS = float(os.environ.get("HAND_CLOCK_SECONDS", "20"))
+MAX_STEPS = int(os.environ.get("HAND_CLOCK_STEPS", "60"))
+MAX_SECONDS = float(os.environ.get("HAND_CLOCK_SECONDS", "20"))
 _intervals: list[tuple[float, float]] = []
 _last: float | None = None
 _began: float | None = None
@@ -32,7 +32,7 @@ def step(samples: float) -> None:
     if _last is not None and _steps > 3:
         _intervals.append((now - _last, samples))
     _began = _began or now
-    if _steps >= MOST_STEPS or now - _began > MOST_SECONDS:
+    if _steps >= MAX_STEPS or now - _began > MAX_SECONDS:
         if "parameters" in sys.modules:
             _parameters = sys.modules["parameters"].digest()
         if threading.current_thread() is not threading.main_thread():

@@ -8,7 +8,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
-from hopsd.core.interactive.room import Room
+from hopsd.core.interactive.session_room import Room
 from hopsd.core.interactive.settings import SessionSettings
 from hopsd.core.queue.competing import competes, idle_gpus
 from hopsd.core.queue.history import OCCUPYING_STATES

@@ -46,10 +46,10 @@ from hopsd.model.ids import GpuType
 from hopsd.model.job import Job
 from hopsd.model.rules import Rules, ShapeRule
 
-WRITTEN_MAX = 1 << 21
+MAX_WRITTEN = 1 << 21
 """More columns than this are not written out, if many jobs share their shapes and their factors."""
 
-SLID_SERVERS_MAX = 64
+MAX_SLID_SERVERS = 64
 """GPU types of more servers have small jobs enough for what spread ones leave over."""
 
 # Columns for each set of shapes and factors. With fewer, written ones are priced in less time.
@@ -76,7 +76,7 @@ def generate(
     smaller than its smallest requirement, or where its rules demand several servers; a job
     without a sensitivity never. ``keep_present``: where a running job is now is one of its
     configurations. ``slide``: jobs too large for one server may leave GPUs on their first one,
-    too, on types of at most ``SLID_SERVERS_MAX`` servers, where :meth:`_JobClasses.alike` holds.
+    too, on types of at most ``MAX_SLID_SERVERS`` servers, where :meth:`_JobClasses.alike` holds.
     ``sets``: sets of servers to list beside others, by the key of their :class:`RackFamily`.
     """
     nodes = available.nodes
@@ -91,7 +91,7 @@ def generate(
         servers = np.array([i for i, node in enumerate(nodes) if node.gpu_type == gpu_type])
         pool[servers] = number
         largest = max(nodes[i].gpus for i in servers)
-        slides = slide and len(servers) <= SLID_SERVERS_MAX and classes.alike(servers, available)
+        slides = slide and len(servers) <= MAX_SLID_SERVERS and classes.alike(servers, available)
         slid_above[gpu_type] = largest if slides else inf
         levels = Levels.from_nodes([nodes[i] for i in servers]) if has_segments else NO_LEVELS
         spreaders = _may_spread(jobs, gpu_type, largest, sensitivity, sigma)
@@ -312,7 +312,7 @@ def _fill(
         columns_of[present.job] += place is None
     start = np.concatenate([[0], np.cumsum(columns_of)])
     sets = sum(factors.kinds_of(block.jobs) for block in blocks.values())
-    shares_columns = int(start[-1]) > WRITTEN_MAX and int(start[-1]) >= _COLUMNS_PER_SET * sets
+    shares_columns = int(start[-1]) > MAX_WRITTEN and int(start[-1]) >= _COLUMNS_PER_SET * sets
     lines = _Segments() if shares_columns else _ColumnBuilder(int(start[-1]))
     cursor, first_shape, first_column = start[:-1].copy(), 0, {}
     demands = []

@@ -21,7 +21,7 @@ from hopsd.model.rules import ANYWHERE
 
 DEFAULT_SIGMA = PlanSettings().sigma
 
-_HELD_MAX = 16384
+_MAX_HELD = 16384
 """QueryService that a pool keeps from plan to plan."""
 
 
@@ -59,7 +59,7 @@ class Pool:
         key = job.rules, job.reqs, spreads
         answer = self._hold_answers.get(key)
         if answer is None:
-            if len(self._hold_answers) >= _HELD_MAX:
+            if len(self._hold_answers) >= _MAX_HELD:
                 self._hold_answers.clear()
             answer = self._hold_answers[key] = self._holds(job, spreads=spreads)
         return answer
@@ -98,7 +98,7 @@ def _pools_of(nodes: tuple[Node, ...]) -> Pools:
     )
 
 
-@lru_cache(maxsize=_HELD_MAX)
+@lru_cache(maxsize=_MAX_HELD)
 def _when_idle(node: Node) -> Node:
     """Nodes are copied at every plan, and most are as idle as at the last."""
     return replace(node, idle=node.gpus, idle_cores=None, idle_memory_mb=None)

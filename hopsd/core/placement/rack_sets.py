@@ -22,7 +22,7 @@ from hopsd.model.arrays import Bools, Floats, Ints
 from hopsd.model.job import Node
 from hopsd.model.rules import Rules
 
-SETS_MAX = 4096
+MAX_SETS = 4096
 """More sets of one size than this are not all listed."""
 
 _MANY_SETS = 1e30
@@ -400,7 +400,7 @@ def _sets(
     for region in eligible.regions(rule, count):
         part = eligible.only(region)
         idle = part.idle.tobytes() if is_uneven else b""
-        sets, all_of_them = _positions(rule, count, part.leaf.tobytes(), idle, SETS_MAX)
+        sets, all_of_them = _positions(rule, count, part.leaf.tobytes(), idle, MAX_SETS)
         position_sets.append(region[sets])
         complete = complete and all_of_them
     return np.concatenate(position_sets), complete

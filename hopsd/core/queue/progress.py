@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-from hopsd.core.speed.answers import ASSUMED
+from hopsd.core.speed.speed_answer import ASSUMED
 from hopsd.core.speed.throughput import per_gpu
 from hopsd.model.history import JobRecord
 from hopsd.model.ids import GpuType
@@ -27,7 +27,7 @@ SLOWER = 1.5
 """The same for slower: contention, stalls and evaluations, which speeds leave out, are no lies. The
 GPU time of a job that reports still less counts without this tolerance."""
 
-LARGEST_EXCUSE = 0.5
+MAX_EXCUSE = 0.5
 """Restarts, spread GPUs and slow servers excuse a job that trained less than its GPU time makes,
 down to this share: what they are like is known from its reports, too."""
 
@@ -74,5 +74,5 @@ def progress(
     samples = (
         min(record.samples_done, FASTER * possible_samples) if is_limited else record.samples_done
     )
-    due = max(due_samples, LARGEST_EXCUSE * usual)
+    due = max(due_samples, MAX_EXCUSE * usual)
     return Progress(samples, due if samples < due / SLOWER else samples)

@@ -38,7 +38,7 @@ def counters_of(report: Report) -> Counters:
 
 
 @dataclass(frozen=True, slots=True)
-class Speeds:
+class NodeRates:
     """Samples per second per GPU by node, samples of an iteration per GPU, and their reports."""
 
     by_node: Mapping[NodeName, float] = field(default_factory=dict)
@@ -48,7 +48,7 @@ class Speeds:
 
 def speeds(
     reports: Sequence[Report], counters_before: Mapping[Process, Counters], allocation: Allocation
-) -> Speeds:
+) -> NodeRates:
     """The speeds of a run since ``counters_before``.
 
     ``reports`` are of one run on ``allocation``. Empty until every rank of the run has enough new
@@ -68,14 +68,14 @@ def speeds(
         ranks[report.world].add(report.rank)
         by_node[report.node] += progress.samples / progress.seconds
     if not rates or any(len(present) < world for world, present in ranks.items()):
-        return Speeds()
+        return NodeRates()
     counted_reports = [report for report, _ in rates]
     batch = sum(progress.samples / progress.iterations for _, progress in rates) / allocation.gpus
     if set(by_node) == set(allocation.nodes):
         per_gpu = {node: rate / allocation.on(node) for node, rate in by_node.items()}
     else:
         per_gpu = dict.fromkeys(by_node, sum(by_node.values()) / allocation.gpus)
-    return Speeds(per_gpu, batch, counted_reports)
+    return NodeRates(per_gpu, batch, counted_reports)
 
 
 def _trains(report: Report) -> bool:

@@ -8,7 +8,7 @@ from math import ceil
 from hopsd.model.job import Job
 from hopsd.model.reading import JobReading
 from hopsd.model.rules import exact
-from hopsd.model.site import Kind, Partition, SiteRules, kind_of_type
+from hopsd.model.site import Partition, ResourceKind, SiteRules, kind_of_type
 
 UNLIMITED_MINUTES = 2**32 - 1
 """The minutes that Slurm counts for a job without a time limit."""
@@ -30,20 +30,20 @@ def per_gpu(  # noqa: PLR0911 - one return a kind
     Memory requested per node is divided by the GPUs of the smallest requirement.
     """
     match kind:
-        case Kind.GPUS:
+        case ResourceKind.GPUS:
             return Fraction(1)
-        case Kind.CPUS:
+        case ResourceKind.CPUS:
             return exact(job.rules.cores_per_gpu)
-        case Kind.MEMORY:
+        case ResourceKind.MEMORY:
             return _memory(job)
-        case Kind.BILLING:
+        case ResourceKind.BILLING:
             partition = rules.partitions.get(job_reading.partition.split(",")[0])
             return _billing_units(job, partition, largest_only=rules.billing_is_largest)
-        case Kind.GPU_MINUTES | Kind.RUNNING_GPU_MINUTES:
+        case ResourceKind.GPU_MINUTES | ResourceKind.RUNNING_GPU_MINUTES:
             return Fraction(
                 remaining_minutes(job_reading.time_limit_seconds, job_reading.start, now)
             )
-        case Kind.CPU_MINUTES | Kind.RUNNING_CPU_MINUTES:
+        case ResourceKind.CPU_MINUTES | ResourceKind.RUNNING_CPU_MINUTES:
             minutes = remaining_minutes(job_reading.time_limit_seconds, job_reading.start, now)
             return exact(job.rules.cores_per_gpu) * minutes
     gpu_type = job_reading.options.gpu_type
@@ -60,9 +60,13 @@ def _billing_units(job: Job, partition: Partition | None, *, largest_only: bool)
     cores = exact(job.rules.cores_per_gpu)
     if partition is None or not partition.billing:
         return cores
-    amounts = {Kind.GPUS: Fraction(1), Kind.CPUS: cores, Kind.MEMORY: _memory(job)}
+    amounts = {
+        ResourceKind.GPUS: Fraction(1),
+        ResourceKind.CPUS: cores,
+        ResourceKind.MEMORY: _memory(job),
+    }
     parts = [
-        amounts[Kind(kind)] * exact(weight)
+        amounts[ResourceKind(kind)] * exact(weight)
         for kind, weight in partition.billing.items()
         if kind in amounts
     ]

@@ -10,27 +10,27 @@ from math import ceil, floor
 
 from hopsd.core.queue.history import OCCUPYING_STATES
 from hopsd.core.site.amounts import per_gpu, remaining_minutes
-from hopsd.core.site.bounds import LimitScope, LimitSubject, SiteLimit, bounds, scopes_of
+from hopsd.core.site.site_bounds import LimitScope, LimitSubject, SiteLimit, bounds, scopes_of
 from hopsd.model.ids import JobId
 from hopsd.model.job import Job
 from hopsd.model.reading import JobReading, Reading
 from hopsd.model.reason import count_of
 from hopsd.model.rules import Limit
-from hopsd.model.site import Holder, Kind, SiteRules
+from hopsd.model.site import Holder, ResourceKind, SiteRules
 
 _SCALE = 1000
 """Rows hold whole numbers: thousandths where jobs take fractions."""
 
 _RUNNING = {
-    Kind.GPU_MINUTES: Kind.GPUS,
-    Kind.RUNNING_GPU_MINUTES: Kind.GPUS,
-    Kind.CPU_MINUTES: Kind.CPUS,
-    Kind.RUNNING_CPU_MINUTES: Kind.CPUS,
+    ResourceKind.GPU_MINUTES: ResourceKind.GPUS,
+    ResourceKind.RUNNING_GPU_MINUTES: ResourceKind.GPUS,
+    ResourceKind.CPU_MINUTES: ResourceKind.CPUS,
+    ResourceKind.RUNNING_CPU_MINUTES: ResourceKind.CPUS,
 }
 """Kinds that are counted for the rest of a running job's time limit."""
 
-_NOT_ADDED = (Kind.JOBS, Kind.NODES, Kind.WALL_MINUTES)
-_USED_UP = (Kind.GPU_MINUTES, Kind.CPU_MINUTES)
+_NOT_ADDED = (ResourceKind.JOBS, ResourceKind.NODES, ResourceKind.WALL_MINUTES)
+_USED_UP = (ResourceKind.GPU_MINUTES, ResourceKind.CPU_MINUTES)
 
 
 def is_summed(kind: str, rules: SiteRules) -> bool:
@@ -95,7 +95,9 @@ def over_limits(reading: Reading, jobs: Sequence[Job]) -> frozenset[JobId]:
         row = groups.rows[scope]
         for kind, bound in row.bounds.items():
             running = {job for job in row.members[kind] if groups.planned_jobs[job].running}
-            usage = len(running) if kind == Kind.JOBS else groups.running_usage(kind, running)
+            usage = (
+                len(running) if kind == ResourceKind.JOBS else groups.running_usage(kind, running)
+            )
             if groups.available(scope, bound) < usage <= bound.maximum - bound.usage:
                 jobs_over |= running
     return frozenset(jobs_over)
@@ -129,7 +131,9 @@ def usage_by_scope(reading: Reading, planned_jobs: Container[JobId]) -> dict[Lim
         if job.id not in planned_jobs and job.state in OCCUPYING_STATES:
             minutes = remaining_minutes(job.time_limit_seconds, job.start, reading.now)
             for scope in scopes_of(rules, limit_subject(job)):
-                usages[scope].add(job.id, {**job.tres, Kind.GPUS: job.allocation.gpus}, minutes)
+                usages[scope].add(
+                    job.id, {**job.tres, ResourceKind.GPUS: job.allocation.gpus}, minutes
+                )
         elif job.id in planned_jobs:
             for scope in scopes_of(rules, limit_subject(job)):
                 usages[scope].planned_jobs.add(job.id)
@@ -137,7 +141,7 @@ def usage_by_scope(reading: Reading, planned_jobs: Container[JobId]) -> dict[Lim
 
 
 def _holder_resources(holder: Holder) -> dict[str, int]:
-    return {**holder.tres, Kind.GPUS: holder.gpus, Kind.CPUS: holder.cpus}
+    return {**holder.tres, ResourceKind.GPUS: holder.gpus, ResourceKind.CPUS: holder.cpus}
 
 
 def _minutes(holder: Holder, now: float) -> int:
@@ -191,7 +195,7 @@ class _Groups:
     def available(self, scope: LimitScope, bound: SiteLimit) -> int:
         """What the limit leaves for the jobs subject to it, including the running ones."""
         use, exempt = self.use(scope), self.running_exempt(scope, bound.kind)
-        if bound.kind == Kind.JOBS:
+        if bound.kind == ResourceKind.JOBS:
             return max(0, bound.maximum - len(use.jobs) - len(exempt))
         exempt_usage = self.running_usage(bound.kind, exempt)
         return max(0, bound.maximum - bound.usage - use.amount[bound.kind] - exempt_usage)
@@ -200,10 +204,10 @@ class _Groups:
 def _limits(scope: LimitScope, groups: _Groups) -> Iterable[Limit]:
     row, use, planned_jobs = groups.rows[scope], groups.use(scope), groups.planned_jobs
     count, exempt_jobs = None, frozenset[JobId]()
-    if Kind.JOBS in row.bounds:
-        exempt_jobs = frozenset(groups.exempt(scope, Kind.JOBS))
-        count = groups.available(scope, row.bounds[Kind.JOBS])
-        if count >= len(row.members[Kind.JOBS]) + sum(
+    if ResourceKind.JOBS in row.bounds:
+        exempt_jobs = frozenset(groups.exempt(scope, ResourceKind.JOBS))
+        count = groups.available(scope, row.bounds[ResourceKind.JOBS])
+        if count >= len(row.members[ResourceKind.JOBS]) + sum(
             not planned_jobs[job].running for job in exempt_jobs
         ):
             count = None
@@ -220,7 +224,9 @@ def _limits(scope: LimitScope, groups: _Groups) -> Iterable[Limit]:
         scale = (
             1 if all(n.denominator == 1 for n in (*amounts.values(), *exempt.values())) else _SCALE
         )
-        same_jobs = amounts.keys() == row.members[Kind.JOBS] and exempt.keys() == exempt_jobs
+        same_jobs = (
+            amounts.keys() == row.members[ResourceKind.JOBS] and exempt.keys() == exempt_jobs
+        )
         with_count = count if same_jobs else None
         if with_count is not None:
             count = None
@@ -230,22 +236,24 @@ def _limits(scope: LimitScope, groups: _Groups) -> Iterable[Limit]:
                 scope,
                 bound,
                 use,
-                with_count is not None and row.bounds[Kind.JOBS].maximum,
+                with_count is not None and row.bounds[ResourceKind.JOBS].maximum,
                 (groups.running_usage(kind, unbound), unbound),
             ),
             frozenset(amounts),
             gpus=available * scale,
             count=with_count,
-            per_gpu={} if kind == Kind.GPUS else _scaled_amounts({**amounts, **exempt}, scale),
+            per_gpu={}
+            if kind == ResourceKind.GPUS
+            else _scaled_amounts({**amounts, **exempt}, scale),
             unit=str(kind),
             scale=scale,
             exempt=frozenset(exempt),
         )
     if count is not None:
-        unbound = groups.running_exempt(scope, Kind.JOBS)
+        unbound = groups.running_exempt(scope, ResourceKind.JOBS)
         yield Limit(
-            _describe(scope, row.bounds[Kind.JOBS], use, unbound=(len(unbound), unbound)),
-            frozenset(row.members[Kind.JOBS]),
+            _describe(scope, row.bounds[ResourceKind.JOBS], use, unbound=(len(unbound), unbound)),
+            frozenset(row.members[ResourceKind.JOBS]),
             count=count,
             exempt=exempt_jobs,
         )
@@ -272,14 +280,14 @@ def _describe(
     ``unbound``: amount and ids of planned jobs that count without being subject to the limit.
     """
     usage_now = bound.usage + use.amount[bound.kind] + unbound[0]
-    if bound.kind == Kind.JOBS:
+    if bound.kind == ResourceKind.JOBS:
         usage_now = len(use.jobs) + unbound[0]
     if not usage_now and not (use.jobs and jobs):
         return scope.name
     limit = count_of(bound.maximum, bound.kind) + (f" and {count_of(jobs, 'jobs')}" if jobs else "")
     usage = [f"{bound.usage} used up"] if bound.usage else []
     if use.jobs:
-        if bound.kind == Kind.JOBS:
+        if bound.kind == ResourceKind.JOBS:
             usage.append(f"running outside hops: {_sample_of_ids(use.jobs)}")
         else:
             amount = count_of(use.amount[bound.kind], bound.kind)

@@ -8,7 +8,8 @@ from math import floor
 from typing import Any
 
 from hopsd.core.site.amounts import per_gpu, remaining_minutes
-from hopsd.core.site.bounds import (
+from hopsd.core.site.limits import limit_subject
+from hopsd.core.site.site_bounds import (
     JobBound,
     LimitSubject,
     association_chain,
@@ -19,13 +20,12 @@ from hopsd.core.site.bounds import (
     node_bounds,
     time_limit,
 )
-from hopsd.core.site.limits import limit_subject
 from hopsd.model.devices import is_cpu
 from hopsd.model.job import Job
 from hopsd.model.reading import JobReading, NodeReading, Reading, SiteMemory
 from hopsd.model.reason import Reason, ReasonCode, count_of
 from hopsd.model.rules import Rules, ShapeRule
-from hopsd.model.site import Kind, Partition, SiteRules
+from hopsd.model.site import Partition, ResourceKind, SiteRules
 
 _NEVER_CODE = ReasonCode.NO_CONFIGURATION
 
@@ -215,9 +215,9 @@ def _max_gpus_per_node(
         return None
     limits = []
     needs = {
-        Kind.GPUS: (1.0, 0.0),
-        Kind.CPUS: (job_rules.cores_per_gpu, 0.0),
-        Kind.MEMORY: (job_rules.memory_mb_per_gpu, job_rules.memory_mb_per_node),
+        ResourceKind.GPUS: (1.0, 0.0),
+        ResourceKind.CPUS: (job_rules.cores_per_gpu, 0.0),
+        ResourceKind.MEMORY: (job_rules.memory_mb_per_gpu, job_rules.memory_mb_per_node),
     }
     for kind, (per_gpu_need, fixed_need) in needs.items():
         bound = node_bounds(rules, subject).get(kind)
@@ -292,9 +292,13 @@ def _gpu_maxima(
     for quota in bounds(rules, subject):
         name = f"{quota.scope.name}, {quota.usage} of {quota.maximum} {quota.kind} used"
         used_up = quota.usage >= quota.maximum
-        if quota.kind == Kind.WALL_MINUTES:
+        if quota.kind == ResourceKind.WALL_MINUTES:
             used_up = used_up or (rules.safe and quota.usage + minutes > quota.maximum)
             if used_up and not job.running:
                 yield 0, name, ReasonCode.LIMIT
-        elif quota.kind in (Kind.GPU_MINUTES, Kind.CPU_MINUTES) and used_up and not job.running:
+        elif (
+            quota.kind in (ResourceKind.GPU_MINUTES, ResourceKind.CPU_MINUTES)
+            and used_up
+            and not job.running
+        ):
             yield 0, name, ReasonCode.LIMIT

@@ -12,14 +12,14 @@ from hopsd.core.queue.history import OCCUPYING_STATES
 from hopsd.core.queue.run_time import Expectation, RunTimes
 from hopsd.core.site.limits import limit_rows, over_limits
 from hopsd.core.site.own_bounds import open_partitions, standing, within_site
-from hopsd.core.site.room import PartitionSelector
+from hopsd.core.site.partition_room import PartitionSelector
 from hopsd.core.snapshot.job import Context, JobFacts, SnapshotJob, Speeds, snapshot_job
-from hopsd.core.snapshot.pinning import Pinning, Stay, Unsaved
+from hopsd.core.snapshot.pinning import Pinning, StayRule, Unsaved
 from hopsd.core.snapshot.settings import SnapshotSettings
 from hopsd.core.speed.estimator import Estimator
 from hopsd.core.submission.comment import Comment
 from hopsd.core.submission.partitions import Access
-from hopsd.core.submission.rules import BlockRule, NodesNotes, RulesOnNodes
+from hopsd.core.submission.placement_rules import BlockRule, NodesNotes, RulesOnNodes
 from hopsd.model.devices import is_cpu
 from hopsd.model.history import JobRecord
 from hopsd.model.ids import JobId, NodeName, RackName, host_of
@@ -95,7 +95,7 @@ def build_snapshot(
             job_reading = replace(original, partition=partitions)
         job_readings.append(job_reading)
         stay = rule.decide(job_reading, comment, records.get(job_reading.id))
-        if stay is not Stay.NO:
+        if stay is not StayRule.NO:
             pinned_jobs.add(job_reading.id)
         if comment is not None and job_reading.state in (SlurmState.PENDING, SlurmState.RUNNING):
             job_reading, entry = choice.job(

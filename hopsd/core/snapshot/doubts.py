@@ -73,7 +73,7 @@ def doubtful_batch(records: Iterable[ThroughputRecord]) -> str:
 
 
 def whole_factor(ratio: float) -> int | None:
-    """The whole number from 2 to MOST that ``ratio``, or its inverse, is near to; None: none is."""
+    """The whole number up to MAX_RATIO that ``ratio``, or its inverse, is near to; None: none."""
     if not 1.0 / MAX_RATIO <= ratio <= MAX_RATIO:
         return None
     ratio = max(ratio, 1.0 / ratio)

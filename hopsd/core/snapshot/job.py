@@ -14,12 +14,12 @@ from hopsd.core.queue.priority import mean_count
 from hopsd.core.queue.progress import Progress, progress
 from hopsd.core.queue.run_time import Expectation, RunTimeQuery, RunTimes, by_declared, by_loops
 from hopsd.core.snapshot.doubts import doubtful_batch, doubts_of_job
-from hopsd.core.snapshot.pinning import STAY_NOTES, STEPS_NOTE, UNSEEN_SAVE_NOTE, Stay
+from hopsd.core.snapshot.pinning import STAY_NOTES, STEPS_NOTE, UNSEEN_SAVE_NOTE, StayRule
 from hopsd.core.snapshot.settings import SnapshotSettings
-from hopsd.core.speed.estimator import Estimate, Estimator
+from hopsd.core.speed.estimator import Estimator, SpeedTables
 from hopsd.core.submission.comment import Comment
 from hopsd.core.submission.partitions import Access
-from hopsd.core.submission.rules import (
+from hopsd.core.submission.placement_rules import (
     BlockRule,
     NodesNotes,
     RulesOnNodes,
@@ -48,7 +48,7 @@ class Speeds:
         self._estimator = estimator
         self._nodes = nodes
         self._pools: dict[frozenset[NodeName], Pools] = {}
-        self._estimates: dict[tuple[WorkloadName, bool, tuple[GpuType, ...]], Estimate] = {}
+        self._estimates: dict[tuple[WorkloadName, bool, tuple[GpuType, ...]], SpeedTables] = {}
         self._doubts: dict[WorkloadName, str] = {}
 
     def pools(self, nodes: frozenset[NodeName]) -> Pools:
@@ -57,7 +57,7 @@ class Speeds:
             self._pools[nodes] = pools_of(node for node in self._nodes if node.name in nodes)
         return self._pools[nodes]
 
-    def estimate(self, workload: WorkloadName, pools: Pools, *, cpu: bool) -> Estimate:
+    def estimate(self, workload: WorkloadName, pools: Pools, *, cpu: bool) -> SpeedTables:
         """The workload's speeds on the GPU types of ``pools``; ``cpu``: on CPU nodes."""
         key = workload, cpu, tuple(pools)
         if key not in self._estimates:
@@ -106,7 +106,7 @@ class JobFacts:
     reading: JobReading
     comment: Comment
     record: JobRecord
-    stay: Stay
+    stay: StayRule
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +134,7 @@ def snapshot_job(facts: JobFacts, context: Context) -> SnapshotJob:
         rules = on_racks(rules, facts.reading, facts.record.wait_seconds)
     rules, blocks = context.blocks.apply(rules, reqs)
     save_note = STAY_NOTES.get(facts.stay, "")
-    movable = facts.stay is Stay.NO and facts.reading.state is SlurmState.RUNNING
+    movable = facts.stay is StayRule.NO and facts.reading.state is SlurmState.RUNNING
     if movable and facts.record.saved is False:
         save_note = UNSEEN_SAVE_NOTE
     steps = _steps_note(facts)
@@ -178,14 +178,14 @@ def snapshot_job(facts: JobFacts, context: Context) -> SnapshotJob:
 
 def _steps_note(facts: JobFacts) -> str:
     """What another GPU count does to the training, where nothing keeps its steps."""
-    moves = facts.stay in (Stay.NO, Stay.UNTIL_SAVED) and len(set(facts.comment.reqs)) > 1
+    moves = facts.stay in (StayRule.NO, StayRule.UNTIL_SAVED) and len(set(facts.comment.reqs)) > 1
     return STEPS_NOTE if moves and facts.record.keeps_steps is False else ""
 
 
 def _job(
     facts: JobFacts,
     context: Context,
-    speeds: Estimate,
+    speeds: SpeedTables,
     rules: Rules,
     expected: Expectation | None,
     progress: Progress,
@@ -213,7 +213,7 @@ def _job(
         state=_state(reading, context.reading.now),
         restart_seconds=_restart_seconds(record, settings),
         time_limit_seconds=reading.time_limit_seconds,
-        preemptible=facts.stay is Stay.NO,
+        preemptible=facts.stay is StayRule.NO,
         running=running,
         samples_done=progress.samples,
         attained_gpu_seconds=record.attained_gpu_seconds,
@@ -239,7 +239,7 @@ def _left_alone(job: Job, runnable: RunnableFilter) -> Job:
 
 
 def _within_reach(
-    reqs: tuple[int, ...], estimate: Estimate, pools: Pools
+    reqs: tuple[int, ...], estimate: SpeedTables, pools: Pools
 ) -> tuple[tuple[int, ...], str]:
     """The counts that the nodes open to the job could hold when idle, and a note about the others.
 

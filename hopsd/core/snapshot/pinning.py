@@ -67,7 +67,7 @@ STEPS_NOTE = (
 )
 
 
-class Stay(Enum):
+class StayRule(Enum):
     """Whether a job stays where it runs; ``UNTIL_SAVED``: until it was seen to save once;
     ``ENDS_BY_SIGNAL``: since an earlier job of its workload ended in the grace of hops' signal;
     ``RESUBMITS``: since its script submits a job when it is stopped; ``REFUSES``: since it fails at
@@ -84,11 +84,11 @@ class Stay(Enum):
 
 
 STAY_NOTES = {
-    Stay.UNTIL_SAVED: UNSAVED_NOTE,
-    Stay.ENDS_BY_SIGNAL: ENDS_NOTE,
-    Stay.RESUBMITS: RESUBMITS_NOTE,
-    Stay.REFUSES: REFUSES_NOTE,
-    Stay.FAILED_AGAIN: FAILED_AGAIN_NOTE,
+    StayRule.UNTIL_SAVED: UNSAVED_NOTE,
+    StayRule.ENDS_BY_SIGNAL: ENDS_NOTE,
+    StayRule.RESUBMITS: RESUBMITS_NOTE,
+    StayRule.REFUSES: REFUSES_NOTE,
+    StayRule.FAILED_AGAIN: FAILED_AGAIN_NOTE,
 }
 """What users are told."""
 
@@ -107,32 +107,34 @@ class Pinning:
     ended_by_signal: frozenset[tuple[UserName, WorkloadName]] = frozenset()
     failed_again: frozenset[tuple[UserName, WorkloadName]] = frozenset()
 
-    def decide(self, job: JobReading, comment: Comment | None, record: JobRecord | None) -> Stay:
+    def decide(
+        self, job: JobReading, comment: Comment | None, record: JobRecord | None
+    ) -> StayRule:
         """Whether the job stays: it does if its user says so, if Slurm may not requeue it, or if
         one of its nodes accepts no new jobs (drained, down), or none of its length (reserved): it
         may finish there.
         """
         if job.state is not SlurmState.RUNNING:
-            return Stay.NO
+            return StayRule.NO
         may_move = comment is not None and (comment.preempt or not self.by_user)
         returnable = self.schedulable.issuperset(job.allocation.nodes) and self.access.take_back(
             job
         )
         if not (may_move and job.requeue and returnable):
-            return Stay.YES
+            return StayRule.YES
         return self._harm(job, record)
 
-    def _harm(self, job: JobReading, record: JobRecord | None) -> Stay:
+    def _harm(self, job: JobReading, record: JobRecord | None) -> StayRule:
         """Which harm a move would do to a job that Slurm and its user would let go."""
         kind = None if record is None else (record.user, record.workload)
         reasons = {
-            Stay.RESUBMITS: "resubmits" in job.options.repeats,
-            Stay.REFUSES: "refuses" in job.options.repeats,
-            Stay.FAILED_AGAIN: kind in self.failed_again,
-            Stay.ENDS_BY_SIGNAL: kind in self.ended_by_signal and job.options.is_warned,
-            Stay.UNTIL_SAVED: _is_unsaved(job, record, self.unsaved),
+            StayRule.RESUBMITS: "resubmits" in job.options.repeats,
+            StayRule.REFUSES: "refuses" in job.options.repeats,
+            StayRule.FAILED_AGAIN: kind in self.failed_again,
+            StayRule.ENDS_BY_SIGNAL: kind in self.ended_by_signal and job.options.is_warned,
+            StayRule.UNTIL_SAVED: _is_unsaved(job, record, self.unsaved),
         }
-        return next((stay for stay, applies in reasons.items() if applies), Stay.NO)
+        return next((stay for stay, applies in reasons.items() if applies), StayRule.NO)
 
 
 def _is_unsaved(job: JobReading, record: JobRecord | None, rule: Unsaved) -> bool:

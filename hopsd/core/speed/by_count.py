@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from hopsd.core.speed.answers import ASSUMED, Answer, record_count
 from hopsd.core.speed.layers import Table
+from hopsd.core.speed.speed_answer import ASSUMED, SpeedAnswer, record_count
 from hopsd.core.speed.throughput import BasicTimes, IterationModel, interpolate, theory_per_gpu
 
 
@@ -28,25 +28,25 @@ class PaperBase:
     assumed_sensitivity: float
     largest: int
 
-    def one_server(self, gpus: int) -> Answer:
+    def one_server(self, gpus: int) -> SpeedAnswer:
         if gpus == 1:
-            return Answer(self.alone, self.source)
+            return SpeedAnswer(self.alone, self.source)
         if self.times is None:
-            return Answer(self.alone, ASSUMED)
-        return Answer(theory_per_gpu(self.times, gpus, 1, self.model), self.source)
+            return SpeedAnswer(self.alone, ASSUMED)
+        return SpeedAnswer(theory_per_gpu(self.times, gpus, 1, self.model), self.source)
 
-    def spread(self, servers: int) -> Answer:
+    def spread(self, servers: int) -> SpeedAnswer:
         """The table knows only servers: a spread job is assumed to hold half of each."""
         if self.times is None:
-            return Answer(self.alone / self.assumed_sensitivity, ASSUMED)
+            return SpeedAnswer(self.alone / self.assumed_sensitivity, ASSUMED)
         gpus = servers * max(1, self.largest // 2)
-        return Answer(theory_per_gpu(self.times, gpus, servers, self.model), self.source)
+        return SpeedAnswer(theory_per_gpu(self.times, gpus, servers, self.model), self.source)
 
 
 class Column:
     """One table of the type layer over the layers below it."""
 
-    def __init__(self, speeds: Table, base: Callable[[int], Answer]) -> None:
+    def __init__(self, speeds: Table, base: Callable[[int], SpeedAnswer]) -> None:
         self._speeds = speeds
         self._per_gpu = {n: m.per_gpu for n, m in speeds.items()}
         self._base = base
@@ -58,7 +58,7 @@ class Column:
         ratios = self._ratios.values()
         return sum(ratios) / len(ratios) if ratios else None
 
-    def answer(self, count: int, other_ratio: float | None) -> Answer:
+    def answer(self, count: int, other_ratio: float | None) -> SpeedAnswer:
         """MeasuredSpeed, interpolated, or the layer below scaled like the nearest measurement.
 
         ``other_ratio`` is the scale if this table has no measurement: a job that trains slower than
@@ -66,12 +66,12 @@ class Column:
         """
         if count in self._speeds:
             records = self._speeds[count].records
-            return Answer(self._per_gpu[count], f"type, {record_count(records)}")
+            return SpeedAnswer(self._per_gpu[count], f"type, {record_count(records)}")
         smaller = [n for n in self._speeds if n < count]
         larger = [n for n in self._speeds if n > count]
         if smaller and larger:
             records = self._speeds[max(smaller)].records + self._speeds[min(larger)].records
-            return Answer(
+            return SpeedAnswer(
                 interpolate(self._per_gpu, count), f"type, {record_count(records)} of neighbours"
             )
         base = self._base(count)
@@ -81,4 +81,4 @@ class Column:
         if ratio is None:
             return base
         note = "" if base.source == ASSUMED else f", scaled by {ratio:.2f}"
-        return Answer(ratio * base.per_gpu, base.source + note)
+        return SpeedAnswer(ratio * base.per_gpu, base.source + note)

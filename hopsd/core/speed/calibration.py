@@ -24,7 +24,7 @@ class Transfer:
 
 
 @dataclass(frozen=True, slots=True)
-class Fit:
+class BandwidthFit:
     """A fitted ``bandwidth`` in parameters per second, and the ``transfers`` it was fitted to."""
 
     bandwidth: float
@@ -44,7 +44,7 @@ class Fit:
         return 1.0 - squared_error / sum(t.seconds**2 for t in self.transfers)
 
 
-def fit(transfers: Iterable[Transfer]) -> Fit:
+def fit(transfers: Iterable[Transfer]) -> BandwidthFit:
     """The bandwidth B that minimises the squares of ``seconds - share / B``.
 
     Large transfers weigh most: the latency of small ones is not in equation 2.
@@ -56,4 +56,4 @@ def fit(transfers: Iterable[Transfer]) -> Fit:
     products = sum(t.share * t.seconds for t in measurements)
     if products <= 0.0:
         raise InputError("no all-reduce with a time above 0; give one at least")
-    return Fit(sum(t.share**2 for t in measurements) / products, tuple(measurements))
+    return BandwidthFit(sum(t.share**2 for t in measurements) / products, tuple(measurements))

@@ -26,7 +26,6 @@ from hopsd.core.speed.across import (
     measured_across,
     theory_across,
 )
-from hopsd.core.speed.answers import ASSUMED, record_count
 from hopsd.core.speed.batches import carried_over, is_near
 from hopsd.core.speed.by_count import Column, PaperBase
 from hopsd.core.speed.by_shape import ALONE, OLDER, Belief, Speeds, regression, speeds_of
@@ -40,6 +39,7 @@ from hopsd.core.speed.layers import (
     server_factors,
 )
 from hopsd.core.speed.plausible import plausible_factors, plausible_tables
+from hopsd.core.speed.speed_answer import ASSUMED, record_count
 from hopsd.core.speed.theory import (
     alone,
     basic_times,
@@ -79,7 +79,7 @@ class EstimatorSettings:
 
 
 @dataclass(frozen=True, slots=True)
-class Estimate:
+class SpeedTables:
     """Tables by GPU type, factors of servers that differ from their type, and factors by shape
     where measured; ``across``: factors by number of leaf switches.
     """
@@ -163,7 +163,7 @@ class Estimator:
             if script := script_of(name):
                 versions = self._versions[script]
                 versions[name] = max(last_use, versions.get(name, last_use))
-        self._estimates: dict[WorkloadName, Estimate] = {}
+        self._estimates: dict[WorkloadName, SpeedTables] = {}
         self._records: dict[WorkloadName, list[ThroughputRecord]] | None = None
         self._measured_across: Mapping[WorkloadName, AcrossLeaves] = {}
         self._b_across: Mapping[GpuType, float] = {}
@@ -231,7 +231,7 @@ class Estimator:
             if times is not None and not theory.inference and t in self._largest:
                 yield t, times, (2 * self._largest[t], 2)
 
-    def estimate(self, workload: WorkloadName) -> Estimate:
+    def estimate(self, workload: WorkloadName) -> SpeedTables:
         """Tables of one workload for all GPU types of the nodes."""
         if workload not in self._estimates:
             self._estimates[workload] = self._estimate(workload)
@@ -245,10 +245,10 @@ class Estimator:
                 self._records[record.workload].append(record)
         return self._records.get(workload, ())
 
-    def _estimate(self, workload: WorkloadName) -> Estimate:
+    def _estimate(self, workload: WorkloadName) -> SpeedTables:
         knowledge = self._knowledge
         if workload in knowledge.tables:
-            return Estimate(
+            return SpeedTables(
                 knowledge.tables[workload],
                 knowledge.server_factor.get(workload, {}),
                 across=knowledge.across.get(workload, {}),
@@ -294,12 +294,14 @@ class Estimator:
         tables = {t: table(t, evidence(t)) for t in sorted(self._largest)}
         factors = plausible_factors(server_factors(layers, min_records))
         if self._settings.model.paper_exact:
-            return Estimate(plausible_tables(tables), factors)
+            return SpeedTables(plausible_tables(tables), factors)
         factors_at = {
             s: plausible_factors(factors_of_nodes)
             for s, factors_of_nodes in factors_by_shape(layers, min_records).items()
         }
-        return Estimate(plausible_tables(tables), factors, factors_at, self._leaf_factors(workload))
+        return SpeedTables(
+            plausible_tables(tables), factors, factors_at, self._leaf_factors(workload)
+        )
 
     def _previous_version(self, workload: WorkloadName) -> WorkloadName | None:
         """The workload's newest other version of the program (its name after the last ``+``)."""

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from math import exp
 
-from hopsd.core.speed.answers import ASSUMED, record_count
 from hopsd.core.speed.by_shape import HALF_WIDTH_80, Regression
 from hopsd.core.speed.layers import MeasuredSpeed
+from hopsd.core.speed.speed_answer import ASSUMED, record_count
 from hopsd.core.speed.throughput import interpolate
-from hopsd.model.bounds import Bound
+from hopsd.model.bounds import ValueRange
 from hopsd.model.job import ByShape, Shape
 
 SAME_SCALE = 0.005
@@ -107,7 +107,9 @@ class ClampedSpeeds:
     Implements :class:`hopsd.model.job.ByShape`.
     """
 
-    def __init__(self, speeds: ByShape, scale: float, one_server: Bound, spread: Bound) -> None:
+    def __init__(
+        self, speeds: ByShape, scale: float, one_server: ValueRange, spread: ValueRange
+    ) -> None:
         self._speeds, self._scale = speeds, scale
         self._one_server, self._spread = one_server, spread
 

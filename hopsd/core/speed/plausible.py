@@ -17,22 +17,22 @@ from math import inf
 
 from hopsd.core.speed.layered import ClampedSpeeds
 from hopsd.model import bounds
-from hopsd.model.bounds import Bound
+from hopsd.model.bounds import ValueRange
 from hopsd.model.devices import is_cpu
 from hopsd.model.ids import GpuType, NodeName
 from hopsd.model.job import ByShape, ThroughputTable
 
 MARGIN = 2.0
 
-LEAST_TOGETHER = 0.184
+MIN_TOGETHER = 0.184
 """Per GPU of several in one server, over one GPU alone: a language model of batch 5 on 8 P100. 330
 measurements."""
 
-LEAST_SPREAD = 0.084
+MIN_SPREAD = 0.084
 """Per GPU over several servers, over one GPU alone: a language model of batch 5 on 8 V100. 5,488
 measurements."""
 
-MOST_PER_GPU = 1.1
+MAX_PER_GPU = 1.1
 """Per GPU of several, over one GPU alone. Without a margin, as faked speeds above gain what others
 lose (docs/lies.md); a training that is faster still is planned as one of linear speed. Of Gavel's
 333 measurements of several GPUs seven are above, all of ResNet-18 on V100 (1.13 to 1.57)."""
@@ -44,11 +44,11 @@ MEASURED_TYPES = 11.63
 MEASURED_OVER_CPU = 10.0
 
 
-ONE_SERVER = Bound(LEAST_TOGETHER / MARGIN, MOST_PER_GPU)
-SPREAD = Bound(LEAST_SPREAD / MARGIN, MOST_PER_GPU)
+ONE_SERVER = ValueRange(MIN_TOGETHER / MARGIN, MAX_PER_GPU)
+SPREAD = ValueRange(MIN_SPREAD / MARGIN, MAX_PER_GPU)
 TYPES = MEASURED_TYPES * MARGIN
 OVER_CPU = TYPES * MEASURED_OVER_CPU * MARGIN
-SERVERS = Bound(0.1, 10.0)
+SERVERS = ValueRange(0.1, 10.0)
 """One server relative to its type: no broad measurements are published."""
 
 
@@ -124,11 +124,11 @@ def _by_shape(
     )
 
 
-def _bounds(alone: float, bound: Bound) -> Bound:
-    return Bound(_clamp(0.0, alone, bound), _clamp(inf, alone, bound))
+def _bounds(alone: float, bound: ValueRange) -> ValueRange:
+    return ValueRange(_clamp(0.0, alone, bound), _clamp(inf, alone, bound))
 
 
-def _clamp(rate: float, alone: float, bound: Bound) -> float:
+def _clamp(rate: float, alone: float, bound: ValueRange) -> float:
     clamped_rate = min(max(rate, bound.minimum * alone), bound.maximum * alone)
     return min(max(clamped_rate, bounds.SPEED.minimum), bounds.SPEED.maximum)
 

@@ -14,7 +14,7 @@ from enum import StrEnum
 
 from hopsd.errors import CommentError, InputError
 from hopsd.model import bounds
-from hopsd.model.bounds import Bound
+from hopsd.model.bounds import ValueRange
 from hopsd.model.ids import AppName, WorkloadName
 from hopsd.model.rules import ShapeRule
 
@@ -318,14 +318,14 @@ def _gpus(item: str) -> int:
     return _whole_number(item, bounds.GPUS)
 
 
-def _whole_number(item: str, bound: Bound) -> int:
+def _whole_number(item: str, bound: ValueRange) -> int:
     text = item.strip(BLANKS)
     if not _WHOLE.fullmatch(text) or not bound.holds(int(text)):
         raise ValueError(item)
     return int(text)
 
 
-def _decimal(item: str, bound: Bound) -> float:
+def _decimal(item: str, bound: ValueRange) -> float:
     text = item.strip(BLANKS)
     if not _DECIMAL.fullmatch(text) or not bound.holds(float(text)):
         raise ValueError(item)

@@ -13,35 +13,35 @@ import click
 
 from hopsd.config import Config, load
 from hopsd.core.snapshot.build import with_racks
-from hopsd.core.speed.calibration import Fit, fit
+from hopsd.core.speed.calibration import BandwidthFit, fit
 from hopsd.ctl.config_file import config_option
 from hopsd.ctl.render import show, show_json, table
 from hopsd.ctl.shell import completion as complete
-from hopsd.ctl.study.progress import Bar
+from hopsd.ctl.study.progress_bar import ProgressBar
 from hopsd.ctl.terminal import say
 from hopsd.errors import InputError
 from hopsd.model.ids import GpuType, NodeName, WorkloadName
 from hopsd.model.knowledge import Bandwidth, ThroughputRecord
 from hopsd.model.reading import Reading
-from hopsd.slurm.calibrate import Site, measure, shapes, single_gpu, train
-from hopsd.slurm.choose import choose_port
+from hopsd.slurm.calibrate import MeasuringSettings, measure, shapes, single_gpu, train
 from hopsd.slurm.command import SlurmCommands
+from hopsd.slurm.port_choice import choose_port
 from hopsd.store.postgres import PostgresStore
 
 SIZES = (1_000_000, 4_000_000, 16_000_000, 64_000_000)
 
 
 @dataclass(frozen=True, slots=True)
-class Calibration:
+class TypeFits:
     """The fits of a GPU type, None if the cluster has no such shape. ``speeds``: samples per second
     of hops' small networks on one GPU.
     """
 
     gpu_type: GpuType
     backend: str
-    link: Fit | None = None
-    net: Fit | None = None
-    across: Fit | None = None
+    link: BandwidthFit | None = None
+    net: BandwidthFit | None = None
+    across: BandwidthFit | None = None
     speeds: Mapping[str, float] = field(default_factory=dict)
 
     def records(self, node: NodeName, timestamp: float) -> list[ThroughputRecord]:
@@ -127,7 +127,7 @@ def calibrate(
       hopsctl calibrate --type a100 --srun=--account=ai --dry-run
     """
     config = load(path)
-    site = Site(python, options, patience)
+    site = MeasuringSettings(python, options, patience)
     port, _ = choose_port(config.slurm)
     reading = port.read()
     commands = SlurmCommands(patience + 60.0 * site.limit_minutes)
@@ -141,7 +141,7 @@ def calibrate(
     total = len(allocations) + sum(
         len(results) for kind in gpu_types for _, results in shapes(reading, kind)
     )
-    with Bar("calibrate", "placements") as bar:
+    with ProgressBar("calibrate", "placements") as bar:
         counter = count(1)
         bar.show(0, total)
         results = [
@@ -193,15 +193,15 @@ def _selected_types(types: Sequence[str], reading: Reading) -> list[GpuType]:
 
 def _measure(
     commands: SlurmCommands,
-    site: Site,
+    site: MeasuringSettings,
     reading: Reading,
     gpu_type: GpuType,
     sizes: Sequence[int],
     *,
     on_placement: Callable[[], None],
     quiet: bool,
-) -> Calibration:
-    result = Calibration(gpu_type, "")
+) -> TypeFits:
+    result = TypeFits(gpu_type, "")
     results: dict[str, Any] = {}
     for name, allocations in shapes(reading, gpu_type):
         transfers = []
@@ -217,7 +217,7 @@ def _measure(
     return replace(result, **results)
 
 
-def _speed_table(results: Sequence[Calibration]) -> Any:
+def _speed_table(results: Sequence[TypeFits]) -> Any:
     """Each network's speed on one GPU of each type, and relative to the slowest type."""
     rows = []
     for network in sorted({network for result in results for network in result.speeds}):
@@ -230,7 +230,7 @@ def _speed_table(results: Sequence[Calibration]) -> Any:
     return table("One GPU", ["network", "type", "samples/s", "relative"], rows)
 
 
-def _table(result: Calibration) -> Any:
+def _table(result: TypeFits) -> Any:
     rows = [
         (
             name,
@@ -272,7 +272,7 @@ def _of_leaves(bandwidth: Bandwidth) -> str:
     return f", b_across {bandwidth.b_across:.4g}" if bandwidth.b_across else ""
 
 
-def _document(result: Calibration) -> dict[str, Any]:
+def _document(result: TypeFits) -> dict[str, Any]:
     return {
         "gpu_type": result.gpu_type,
         "backend": result.backend,
@@ -283,7 +283,7 @@ def _document(result: Calibration) -> dict[str, Any]:
     }
 
 
-def _fit_document(bandwidth_fit: Fit | None) -> dict[str, Any] | None:
+def _fit_document(bandwidth_fit: BandwidthFit | None) -> dict[str, Any] | None:
     if bandwidth_fit is None:
         return None
     return {

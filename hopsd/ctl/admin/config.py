@@ -15,7 +15,7 @@ import click
 from hopsd.config import DEFAULT_PATH, Config, load
 from hopsd.config.reference import options_by_path, settings, toml, toml_value
 from hopsd.ctl.admin.config_check import cluster_problems, file_problems
-from hopsd.ctl.admin.node_check import Site, problems, read_site, submit_script_problems
+from hopsd.ctl.admin.node_check import NodeInstallation, problems, read_site, submit_script_problems
 from hopsd.ctl.shell import completion as complete
 from hopsd.ctl.terminal import complain, say
 from hopsd.errors import InputError, SlurmError
@@ -125,7 +125,7 @@ def _check_rights(account: str, commands: SlurmCommands, conf: Mapping[str, str]
 
 def _check_node(folder: Path, config: Config | None, conf: Mapping[str, str] | None) -> None:
     site_settings = read_site(folder / "site.sh")
-    site = Site(folder, config, conf, settings=site_settings)
+    site = NodeInstallation(folder, config, conf, settings=site_settings)
     wrong = list(problems(site))
     for sentence in wrong:
         complain(sentence)

@@ -18,9 +18,9 @@ from hopsd.config.option import hide_password
 from hopsd.config.schema import PortName
 from hopsd.errors import ConfigError, SlurmError, SlurmUnavailableError
 from hopsd.notify.recipients import is_address
-from hopsd.slurm.choose import choose_port
 from hopsd.slurm.command import SlurmCommands
 from hopsd.slurm.parse import gpus_in, records
+from hopsd.slurm.port_choice import choose_port
 from hopsd.store.connection import conninfo
 
 ALL_ADDRESSES = ("0.0.0.0", "::")  # noqa: S104 - compared with, not listened on

@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from hopsd.ctl.address import Address
-from hopsd.ctl.daemon import ask_daemon, socket_option
+from hopsd.ctl.daemon_client import ask_daemon, socket_option
 from hopsd.ctl.options import FiniteRange
 from hopsd.ctl.shell import completion as complete
 from hopsd.ctl.terminal import complain, say

@@ -27,7 +27,7 @@ CONTAINERS = ("pyxis",)
 
 
 @dataclass(frozen=True, slots=True)
-class Site:
+class NodeInstallation:
     """One machine's part of hops. ``config`` None: no hopsd.toml here. ``slurm``: slurm.conf's
     keys, None if slurmctld does not answer. ``owner``: uid that should own everything here.
     ``settings``: of site.sh.
@@ -77,7 +77,7 @@ def read_site(path: Path, owner: int = 0) -> dict[str, str]:
     return {name: value for name, _, value in pairs if name.startswith("HOPS_")}
 
 
-def problems(site: Site) -> Iterator[str]:
+def problems(site: NodeInstallation) -> Iterator[str]:
     yield from _scripts(site)
     yield from _run_dir(site)
     yield from _state_dir(site)
@@ -88,7 +88,7 @@ def problems(site: Site) -> Iterator[str]:
         yield from _slurm_conf(site, site.slurm)
 
 
-def _scripts(site: Site) -> Iterator[str]:
+def _scripts(site: NodeInstallation) -> Iterator[str]:
     for name in (*SCRIPTS, *READ_BY_SCRIPTS):
         path = site.folder / name
         if not path.is_file():
@@ -114,7 +114,7 @@ def _check_release(path: Path, release_file: Path) -> Iterator[str]:
         yield f"{path}: of another release than this hopsctl, or changed; see {release_file}"
 
 
-def _run_dir(site: Site) -> Iterator[str]:
+def _run_dir(site: NodeInstallation) -> Iterator[str]:
     folder = site.path("HOPS_RUN_DIR")
     if folder is None:
         return
@@ -125,14 +125,14 @@ def _run_dir(site: Site) -> Iterator[str]:
         yield f"HOPS_RUN_DIR={folder}: {folder.parent} is not there, and prolog.sh does not make it"
 
 
-def _check_root_folder(site: Site, folder: Path) -> Iterator[str]:
+def _check_root_folder(site: NodeInstallation, folder: Path) -> Iterator[str]:
     if folder.is_symlink():
         yield f"{folder}: a link, which the scripts refuse; name the folder itself"
     elif folder.exists():
         yield from _check_owner(folder, site.owner, "prolog.sh writes there as root")
 
 
-def _state_dir(site: Site) -> Iterator[str]:
+def _state_dir(site: NodeInstallation) -> Iterator[str]:
     folder = site.path("HOPS_STATE_DIR")
     if folder is None:
         return
@@ -141,7 +141,7 @@ def _state_dir(site: Site) -> Iterator[str]:
         yield f"HOPS_STATE_DIR={folder}: {folder.parent} is not there; choose one in memory"
 
 
-def _reports(site: Site) -> Iterator[str]:
+def _reports(site: NodeInstallation) -> Iterator[str]:
     folder = site.path("HOPS_REPORT_DIR")
     if folder is None:
         yield "HOPS_REPORT_DIR: not set; jobs do not report, and speeds stay unknown"
@@ -164,7 +164,7 @@ def _reports(site: Site) -> Iterator[str]:
         )
 
 
-def _profiler(site: Site) -> Iterator[str]:
+def _profiler(site: NodeInstallation) -> Iterator[str]:
     folder = site.path("HOPS_PROFILER_PATH")
     if folder is None:
         return
@@ -181,7 +181,7 @@ def _profiler(site: Site) -> Iterator[str]:
             return
 
 
-def _agreement(site: Site) -> Iterator[str]:
+def _agreement(site: NodeInstallation) -> Iterator[str]:
     if site.config is None:
         return
     reports, report_dir = site.path("HOPS_REPORT_DIR"), site.config.knowledge.report_dir
@@ -198,7 +198,7 @@ def _agreement(site: Site) -> Iterator[str]:
         )
 
 
-def _slurm_conf(site: Site, conf: Mapping[str, str]) -> Iterator[str]:
+def _slurm_conf(site: NodeInstallation, conf: Mapping[str, str]) -> Iterator[str]:
     for key, script in PROLOGS.items():
         if key not in conf:
             yield f"slurm.conf: no {key}; hops needs {site.folder / script}, or one that calls it"

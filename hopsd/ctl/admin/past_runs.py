@@ -8,7 +8,7 @@ import click
 
 from hopsd.config import load
 from hopsd.ctl.config_file import config_option
-from hopsd.ctl.study.progress import Bar
+from hopsd.ctl.study.progress_bar import ProgressBar
 from hopsd.ctl.terminal import say
 from hopsd.slurm.accounting.past_runs import read_past_runs
 from hopsd.slurm.command import SlurmCommands
@@ -42,9 +42,9 @@ def import_runs(path: Path, days: int | None, dry_run: bool) -> None:
     """
     config = load(path)
     retention = int(max(1.0, config.database.retention_days))
-    with Bar("Slurm's accounting"):
+    with ProgressBar("Slurm's accounting"):
         past_runs = read_past_runs(SlurmCommands(PATIENCE), min(days or retention, retention))
-    with PostgresStore(config.database.dsn) as store, Bar("store", "jobs") as bar:
+    with PostgresStore(config.database.dsn) as store, ProgressBar("store", "jobs") as bar:
         new = [record for record in past_runs if store.job(record.id) is None]
         if not dry_run:
             for first in range(0, len(new), AT_ONCE):

@@ -13,7 +13,7 @@ from hopsd.model.reason import count_of
 from hopsd.setup import slurm_conf
 from hopsd.setup.change import Change, SetupError
 from hopsd.setup.machine import Machine, read_machine
-from hopsd.setup.steps import STEPS, Step
+from hopsd.setup.steps import STEPS, SetupStep
 
 NAMES = tuple(step.name for step in STEPS)
 
@@ -68,7 +68,7 @@ def setup(
         _remarks(machine)
 
 
-def _take(step: Step, machine: Machine, *, undo: bool, dry_run: bool, yes: bool) -> int:
+def _take(step: SetupStep, machine: Machine, *, undo: bool, dry_run: bool, yes: bool) -> int:
     """Carry out a step; returns the number of its changes."""
     try:
         changes = (step.undo if undo else step.apply)(machine)

@@ -13,7 +13,7 @@ from hopsd.errors import InputError
 
 _UNITS = {"h": 3600.0, "d": 86400.0, "w": 7 * 86400.0}
 _AGE = re.compile(r"([0-9]{1,6})([hdw])")
-_LONGEST = 3660 * 86400.0
+_MAX_SECONDS = 3660 * 86400.0
 
 if TYPE_CHECKING:
     _TypeOfTime = click.ParamType[float]
@@ -39,7 +39,7 @@ class TimeParam(_TypeOfTime):
                 seconds = datetime.fromisoformat(value).astimezone().timestamp()
         except (ValueError, OverflowError, OSError):
             seconds = -1.0
-        if not now - _LONGEST <= seconds <= now:
+        if not now - _MAX_SECONDS <= seconds <= now:
             self.fail(
                 f"{value!r}; expected an age such as 12h, 30d or 4w, or a past date such as"
                 " 2026-01-31 or 2026-01-31T12:00, within ten years",

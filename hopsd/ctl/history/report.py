@@ -14,11 +14,11 @@ import click
 
 from hopsd.ctl.address import Address
 from hopsd.ctl.admin.past_runs import PATIENCE
-from hopsd.ctl.daemon import ask_daemon, socket_option
+from hopsd.ctl.daemon_client import ask_daemon, socket_option
 from hopsd.ctl.history.page import page, racks_sentence, slurm_sentence
 from hopsd.ctl.history.period import period, since_option, until_option
 from hopsd.ctl.render import show, show_json, table
-from hopsd.ctl.study.progress import Bar
+from hopsd.ctl.study.progress_bar import ProgressBar
 from hopsd.ctl.terminal import complain, say
 from hopsd.errors import SlurmError
 from hopsd.model.devices import is_cpu
@@ -72,10 +72,10 @@ def report(
       hopsctl report --since 2026-01-01 --until 2026-02-01 --html january.html
     """
     start, end = period(since, until)
-    with Bar("hopsd adds up"):
+    with ProgressBar("hopsd adds up"):
         answer = ask_daemon(path, "report", timeout_seconds=ADDING_UP, since=start, until=end)
     document = sum_up(answer)
-    with Bar("Slurm's accounting"):
+    with ProgressBar("Slurm's accounting"):
         document["before"] = None if no_accounting else _figures_before_hops(document)
     if html is not None:
         html.write_text(page(document), encoding="utf-8")

@@ -14,14 +14,14 @@ from typing import Any
 import click
 
 from hopsd.ctl.address import Address
-from hopsd.ctl.daemon import ask_daemon, socket_option
+from hopsd.ctl.daemon_client import ask_daemon, socket_option
 from hopsd.ctl.history.period import TimeParam, period, until_option
 from hopsd.ctl.history.report import ADDING_UP
 from hopsd.ctl.render import show, show_json, table
 from hopsd.ctl.shell import completion as complete
-from hopsd.ctl.study.progress import Bar
+from hopsd.ctl.study.progress_bar import ProgressBar
 from hopsd.ctl.study.simulate import admit, show_results
-from hopsd.ctl.study.what_if import MOST, study, told_first
+from hopsd.ctl.study.what_if import MAX_JOBS, study, told_first
 from hopsd.ctl.terminal import complain, say
 from hopsd.errors import InputError
 from hopsd.model.bounds import MAX_DIARY_ROWS
@@ -33,7 +33,7 @@ from hopsd.model.scenario import Cluster, Server
 from hopsd.policies.registry import get
 from hopsd.sim.information.knowledge import KnowledgeSettings, Knows
 from hopsd.sim.logs.replay import Replay, assumptions, replay
-from hopsd.sim.study import Result, figures
+from hopsd.sim.study import PolicyResult, figures
 
 Document = dict[str, Any]
 
@@ -54,7 +54,7 @@ def shadow() -> None:
 @click.option("--policy", "policies", multiple=True, metavar="NAME",
               shell_complete=complete.policies,
               help="Besides hopsd's own; `slurm` without this.")  # fmt: skip
-@click.option("--jobs", "max_jobs", type=click.IntRange(min=1, max=100_000), default=MOST,
+@click.option("--jobs", "max_jobs", type=click.IntRange(min=1, max=100_000), default=MAX_JOBS,
               show_default=True, help="At most so many, the newest ones.")  # fmt: skip
 @click.option("--shown", "max_rows", type=click.IntRange(min=0), default=10, show_default=True,
               help="Jobs in each of the tables of earlier and later starts.")  # fmt: skip
@@ -89,7 +89,7 @@ def report(
     for policy in policies:
         get(policy)
     start, end = period(since, until)
-    with Bar("diary", "jobs") as bar:
+    with ProgressBar("diary", "jobs") as bar:
         answer = _diary(path, start, end, max_jobs, bar)
     cluster = _cluster(answer)
     jobs = [logged_job(row) for row in answer["jobs"]]
@@ -125,7 +125,7 @@ def report(
         say(f"Distributions, and every server over time: {folder / 'report.html'}")
 
 
-def _diary(path: Address, since: float, until: float, max_jobs: int, bar: Bar) -> Document:
+def _diary(path: Address, since: float, until: float, max_jobs: int, bar: ProgressBar) -> Document:
     """hopsd's answer with the diary's newest jobs, requested page by page to bound hopsd's
     memory.
     """
@@ -165,7 +165,7 @@ class StartTimes:
                 "wanted": self.job.since, "slurm": self.actual, "hops": self.sim_start}  # fmt: skip
 
 
-def starts(log_replay: Replay, really: Result, hops_result: Result) -> list[StartTimes]:
+def starts(log_replay: Replay, really: PolicyResult, hops_result: PolicyResult) -> list[StartTimes]:
     """Both start times of each job, in order of arrival."""
     return [
         StartTimes(

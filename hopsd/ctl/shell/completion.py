@@ -15,7 +15,7 @@ import click
 from click.shell_completion import BashComplete, CompletionItem, get_completion_class
 
 from hopsd.ctl.address import AddressType, default_address
-from hopsd.ctl.daemon import ask
+from hopsd.ctl.daemon_client import ask
 from hopsd.ctl.terminal import printable
 from hopsd.errors import HopsError
 

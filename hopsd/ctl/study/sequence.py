@@ -11,7 +11,7 @@ from hopsd.errors import InputError
 from hopsd.policies.hare.schedulers import SCHEDULERS
 from hopsd.policies.hare.sequence import sequence as order
 
-MOST_TURNS = 10_000
+MAX_TURNS = 10_000
 
 
 @click.command()
@@ -33,8 +33,8 @@ def sequence(trainings: tuple[str, ...], gpus: int, policy: str) -> None:
     Exit codes: 0 done, 2 bad input.
     """
     parsed_trainings = [_parse_training(text) for text in trainings]
-    if sum(turns for turns, _ in parsed_trainings) > MOST_TURNS:
-        raise InputError(f"more than {MOST_TURNS} turns; put several of a training into one")
+    if sum(turns for turns, _ in parsed_trainings) > MAX_TURNS:
+        raise InputError(f"more than {MAX_TURNS} turns; put several of a training into one")
     turns, seconds = [t for t, _ in parsed_trainings], [s for _, s in parsed_trainings]
     for line in order(turns, seconds, gpus, SCHEDULERS[policy]):
         say(" ".join(str(training + 1) for training in line))

@@ -18,7 +18,7 @@ from hopsd import __version__
 from hopsd.ctl.options import FiniteRange
 from hopsd.ctl.render import show, show_json, table
 from hopsd.ctl.shell import completion as complete
-from hopsd.ctl.study.progress import Bar
+from hopsd.ctl.study.progress_bar import ProgressBar
 from hopsd.ctl.terminal import complain
 from hopsd.errors import FormatError, InputError
 from hopsd.formats.item import Item
@@ -28,22 +28,22 @@ from hopsd.model.reason import count_of
 from hopsd.model.scenario import Cluster, Workload
 from hopsd.policies.hare.schedulers import SCHEDULERS
 from hopsd.policies.registry import get
-from hopsd.sim.admission import SPAN_MAX, admit_jobs, horizon
+from hopsd.sim.admission import MAX_SPAN, admit_jobs, horizon
 from hopsd.sim.cluster import ClusterSettings, Failure
 from hopsd.sim.engine import Progress, SimulationSettings
 from hopsd.sim.failures import read_failures
 from hopsd.sim.information.knowledge import KnowledgeSettings, Knows
 from hopsd.sim.journal import alone, fingerprint, journal_policy
-from hopsd.sim.report import write_report
 from hopsd.sim.sources import cluster_from, read_file, workload_from
-from hopsd.sim.study import Result, figures, play, result_of, write
+from hopsd.sim.study import PolicyResult, figures, play, result_of, write
+from hopsd.sim.study_page import write_report
 from hopsd.sim.turns import LaneSimulation
 
-SHOWN_MAX = 10
+MAX_SHOWN = 10
 """How many left-out jobs are named."""
 
 
-_SECONDS = FiniteRange(min=0.0, max=SPAN_MAX)
+_SECONDS = FiniteRange(min=0.0, max=MAX_SPAN)
 
 
 def read_assignments(assignments: Sequence[str]) -> dict[str, Any]:
@@ -76,7 +76,7 @@ def read_assignments(assignments: Sequence[str]) -> dict[str, Any]:
 @click.option("--policy", "policies", multiple=True, required=True, metavar="NAME",
               shell_complete=complete.policies,
               help="Several for a comparison; docs/policies.md has them all.")  # fmt: skip
-@click.option("--round", "round_seconds", type=FiniteRange(min=1.0, max=SPAN_MAX), default=360.0,
+@click.option("--round", "round_seconds", type=FiniteRange(min=1.0, max=MAX_SPAN), default=360.0,
               metavar="SECONDS",
               help="Length of a round; running jobs compete again when one begins.")  # fmt: skip
 @click.option("--refresh", type=_SECONDS, default=0.0, metavar="SECONDS",
@@ -207,13 +207,13 @@ def _knowledge_document(knows: KnowledgeSettings) -> dict[str, Any]:
 
 def play_all(
     policies: Sequence[str],
-    run: Callable[[str], Result],
-    html: Callable[[Sequence[Result]], object] | None,
+    run: Callable[[str], PolicyResult],
+    html: Callable[[Sequence[PolicyResult]], object] | None,
     folder: Path,
-    references: Sequence[Result] = (),
+    references: Sequence[PolicyResult] = (),
     *,
     resumable: bool = True,
-) -> tuple[list[Result], dict[str, str]]:
+) -> tuple[list[PolicyResult], dict[str, str]]:
     """The results of every policy and the files written; Ctrl-C keeps what is done.
 
     ``references``: results from elsewhere, listed first; ``resumable``: whether --resume can
@@ -239,7 +239,7 @@ def _interrupt(*_: object) -> None:
     raise KeyboardInterrupt
 
 
-def _leave(results: Sequence[Result], folder: Path, *, resumable: bool) -> NoReturn:
+def _leave(results: Sequence[PolicyResult], folder: Path, *, resumable: bool) -> NoReturn:
     """A second Ctrl-C does not interrupt the handling of the first."""
     for name in (signal.SIGINT, signal.SIGTERM):
         signal.signal(name, signal.SIG_IGN)
@@ -252,10 +252,10 @@ def _leave(results: Sequence[Result], folder: Path, *, resumable: bool) -> NoRet
 def admit(cluster: Cluster, workload: Workload, round_seconds: float) -> Workload:
     """The workload without the jobs that fit nowhere, which are named on stderr."""
     playable, rejected_jobs = admit_jobs(cluster, workload, round_seconds)
-    for job in rejected_jobs[:SHOWN_MAX]:
+    for job in rejected_jobs[:MAX_SHOWN]:
         complain(f"job {job} fits nowhere, even on an idle cluster: left out")
-    if len(rejected_jobs) > SHOWN_MAX:
-        complain(f"and {len(rejected_jobs) - SHOWN_MAX} more")
+    if len(rejected_jobs) > MAX_SHOWN:
+        complain(f"and {len(rejected_jobs) - MAX_SHOWN} more")
     return playable
 
 
@@ -269,7 +269,7 @@ def play_one(
     *,
     resume: bool,
     predict: bool = False,
-) -> Result:
+) -> PolicyResult:
     """One policy's run, with its progress on stderr and its plans in ``folder``."""
     settings = replace(settings, plan=replace(settings.plan, policy=name))
     run = fingerprint(__version__, name, cluster, workload, settings, failures)
@@ -281,7 +281,7 @@ def play_one(
 @contextmanager
 def _progress(name: str) -> Iterator[Progress]:
     """That of a policy's run, on stderr."""
-    with Bar(name, "jobs") as bar:
+    with ProgressBar(name, "jobs") as bar:
         yield lambda _now, ended_jobs, jobs: bar.show(ended_jobs, jobs)
 
 
@@ -319,7 +319,7 @@ def take_turns(
     workload: Workload,
     settings: SimulationSettings,
     switch_cost: float,
-) -> Result:
+) -> PolicyResult:
     """One of Hare's policies, with jobs that take turns within rounds; progress on stderr."""
     with _progress(name) as progress:
         run = LaneSimulation(
@@ -328,7 +328,7 @@ def take_turns(
     return result_of(name, run, cluster, workload)
 
 
-def show_results(results: Sequence[Result], title: str) -> None:
+def show_results(results: Sequence[PolicyResult], title: str) -> None:
     """The figures side by side."""
     columns = ["policy", "makespan h", "JCT h", "p99 JCT h", "wait h",
                "max wait/run", "mean wait/run", "fragments", "max FTF", "unfair",
@@ -337,7 +337,7 @@ def show_results(results: Sequence[Result], title: str) -> None:
     show(table(title, columns, [_row(result) for result in results], wide=wide))
 
 
-def _row(result: Result) -> tuple[Any, ...]:
+def _row(result: PolicyResult) -> tuple[Any, ...]:
     s = result.summary
     return (result.policy, s.makespan_h, s.avg_jct_h, s.p99_jct_h, s.avg_wait_h,
             s.max_latency_ratio, s.mean_latency_ratio, s.avg_fragments, s.max_ftf, s.unfair_share,

@@ -17,7 +17,7 @@ from hopsd.ctl.history.period import period, since_option, until_option
 from hopsd.ctl.options import FiniteRange
 from hopsd.ctl.render import show_json
 from hopsd.ctl.shell import completion as complete
-from hopsd.ctl.study.progress import Bar
+from hopsd.ctl.study.progress_bar import ProgressBar
 from hopsd.ctl.study.simulate import admit, play_all, play_one, show_results
 from hopsd.ctl.terminal import complain, say
 from hopsd.errors import InputError
@@ -28,18 +28,18 @@ from hopsd.model.plan import PlanSettings
 from hopsd.model.reason import clock, duration
 from hopsd.model.scenario import Cluster
 from hopsd.policies.registry import get
-from hopsd.sim.admission import SPAN_MAX, horizon
+from hopsd.sim.admission import MAX_SPAN, horizon
 from hopsd.sim.cluster import ClusterSettings
-from hopsd.sim.engine import PLAN_SECONDS_MAX, SimulationSettings
+from hopsd.sim.engine import MAX_PLAN_SECONDS, SimulationSettings
 from hopsd.sim.information.knowledge import KnowledgeSettings, Knows
 from hopsd.sim.logs.replay import Replay, as_it_was, assumptions, replay
-from hopsd.sim.report import write_report
-from hopsd.sim.study import Result, figures
+from hopsd.sim.study import PolicyResult, figures
+from hopsd.sim.study_page import write_report
 from hopsd.slurm.accounting.jobs import read_logged
 from hopsd.slurm.ask import read_cluster
 from hopsd.slurm.command import SlurmCommands
 
-MOST = 5000
+MAX_JOBS = 5000
 """Jobs: about as many as hops plays in minutes (docs/history.md)."""
 
 JOB_SECONDS = 0.04
@@ -60,11 +60,11 @@ TOLD_SECONDS = 10.0
               help="Only this partition's jobs and nodes; may be given several times.")  # fmt: skip
 @click.option("--cluster", "cluster_file", metavar="FILE",
               help="Another cluster than the one that Slurm has today.")  # fmt: skip
-@click.option("--jobs", "most", type=click.IntRange(min=1), default=MOST,
+@click.option("--jobs", "most", type=click.IntRange(min=1), default=MAX_JOBS,
               help="At most so many, the newest ones.")  # fmt: skip
-@click.option("--round", "round_seconds", type=FiniteRange(min=1.0, max=SPAN_MAX), default=1800.0,
+@click.option("--round", "round_seconds", type=FiniteRange(min=1.0, max=MAX_SPAN), default=1800.0,
               metavar="SECONDS", help="Running jobs compete again so often.")  # fmt: skip
-@click.option("--restart-cost", type=FiniteRange(min=0.0, max=SPAN_MAX), default=60.0,
+@click.option("--restart-cost", type=FiniteRange(min=0.0, max=MAX_SPAN), default=60.0,
               metavar="SECONDS",
               help="Of holding GPUs without training, at every start but the first.")  # fmt: skip
 @click.option("--knowledge", type=click.Choice([k.value for k in Knows]), default="measured",
@@ -107,7 +107,7 @@ def what_if(
     start, end = period(since, until)
     commands = SlurmCommands(PATIENCE)
     cluster, notes = _cluster(commands, cluster_file, partitions)
-    with Bar("Slurm's accounting"):
+    with ProgressBar("Slurm's accounting"):
         logged_jobs = read_logged(commands, start, end, partitions)
     run = replay(logged_jobs, cluster, start, end, most, movable=movable)
     run = run.only(admit(cluster, run.workload, round_seconds))
@@ -141,11 +141,11 @@ def study(
     round_seconds: float,
     restart_seconds: float,
     resume: bool = False,
-) -> tuple[list[Result], dict[str, str]]:
+) -> tuple[list[PolicyResult], dict[str, str]]:
     """What was, then every policy; and the files written."""
     settings = SimulationSettings(
         round_seconds,
-        plan=PlanSettings(effort=0, time_limit_seconds=PLAN_SECONDS_MAX, gap=0.01),
+        plan=PlanSettings(effort=0, time_limit_seconds=MAX_PLAN_SECONDS, gap=0.01),
         cluster=ClusterSettings(restart_seconds=restart_seconds),
         knowledge=knows,
         horizon=horizon(log_replay.workload, round_seconds),
@@ -193,7 +193,7 @@ def told_first(run: Replay, cluster: Cluster, assumption_texts: Sequence[str]) -
 
 
 def _document(
-    results: Sequence[Result],
+    results: Sequence[PolicyResult],
     run: Replay,
     cluster: Cluster,
     assumption_texts: Sequence[str],
@@ -210,7 +210,7 @@ def _document(
     }
 
 
-def write_csv(results: Sequence[Result]) -> None:
+def write_csv(results: Sequence[PolicyResult]) -> None:
     """A row for each result, on stdout."""
     writer = csv.writer(sys.stdout)
     rows = [figures(result) for result in results]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from hopsd.ctl.address import Address
-from hopsd.ctl.daemon import ask_daemon, socket_option
+from hopsd.ctl.daemon_client import ask_daemon, socket_option
 from hopsd.ctl.render import show_json
 from hopsd.ctl.terminal import say
 from hopsd.errors import InputError

@@ -49,7 +49,7 @@ KEYS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class ScreenColumn:
     """A heading, what a job has there, and what it is sorted by."""
 
     title: str
@@ -57,19 +57,19 @@ class Column:
     order: Callable[[Row, float], Any]
 
 
-def _plain(title: str, key: str) -> Column:
-    return Column(title, lambda job, _: job[key], lambda job, _: job[key])
+def _plain(title: str, key: str) -> ScreenColumn:
+    return ScreenColumn(title, lambda job, _: job[key], lambda job, _: job[key])
 
 
-def _seconds(title: str, seconds: Callable[[Row, float], float | None]) -> Column:
+def _seconds(title: str, seconds: Callable[[Row, float], float | None]) -> ScreenColumn:
     def text(job: Row, now: float) -> str:
         time_left = seconds(job, now)
         return "-" if time_left is None else duration(time_left)
 
-    return Column(title, text, seconds)
+    return ScreenColumn(title, text, seconds)
 
 
-def _prediction_column(title: str, key: str = "expected") -> Column:
+def _prediction_column(title: str, key: str = "expected") -> ScreenColumn:
     def remaining(job: Row, now: float) -> float | None:
         prediction = job.get("predicted")
         return max(0.0, prediction[key] - now) if prediction else None
@@ -94,7 +94,7 @@ def _gpus(job: Row, _: float = 0.0) -> int:
     return sum(job["placement"].values())
 
 
-_JOB = Column("job", lambda job, _: job["id"], _job_order)
+_JOB = ScreenColumn("job", lambda job, _: job["id"], _job_order)
 _WAIT_COLUMN = _seconds("waited", lambda job, _: job["wait_seconds"])
 _PRIORITY, _RATIO = _plain("priority", "priority"), _plain("wait/run", "latency_ratio")
 
@@ -102,10 +102,10 @@ RUNNING = (
     _JOB,
     _plain("user", "user"),
     _plain("name", "name"),
-    Column("GPUs", _gpus, _gpus),
+    ScreenColumn("GPUs", _gpus, _gpus),
     _seconds("runs for", lambda job, now: now - job["since"] if job["since"] else None),
     _prediction_column("ends in"),
-    Column("done", _percent, _progress),
+    ScreenColumn("done", _percent, _progress),
     _WAIT_COLUMN,
     _RATIO,
     _PRIORITY,
@@ -113,7 +113,7 @@ RUNNING = (
     _prediction_column("at earliest", "low"),
     _prediction_column("at latest", "high"),
     _plain("restarts", "restarts"),
-    Column("placement", lambda job, _: job["placement"], lambda job, _: [*job["placement"]]),
+    ScreenColumn("placement", lambda job, _: job["placement"], lambda job, _: [*job["placement"]]),
     _plain("accepts", "reqs"),
 )
 WAITING = (
@@ -123,7 +123,7 @@ WAITING = (
     _plain("accepts", "reqs"),
     _WAIT_COLUMN,
     _prediction_column("starts in"),
-    Column("code", lambda job, _: _code(job), lambda job, _: _code(job)),
+    ScreenColumn("code", lambda job, _: _code(job), lambda job, _: _code(job)),
     _plain("priority", "priority"),
     _plain("why", "reason"),
     _RATIO,
@@ -137,7 +137,7 @@ def _code(job: Row) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class Sorting:
     """By which column, None: as hopsd does; and whether the largest comes first."""
 
     column: int | None = None
@@ -152,9 +152,9 @@ class Jobs(DataTable[Text]):
         Binding("end", "scroll_bottom", show=False),
     ]
 
-    def __init__(self, kind: str, columns: Sequence[Column]) -> None:
+    def __init__(self, kind: str, columns: Sequence[ScreenColumn]) -> None:
         super().__init__(id=kind, cursor_type="row", zebra_stripes=False)
-        self.kind, self.order = kind, Order()
+        self.kind, self.order = kind, Sorting()
         self._columns = columns
         self._rows: list[Row] = []
 
@@ -168,13 +168,13 @@ class Jobs(DataTable[Text]):
 
     def sort_by(self, column: int) -> None:
         is_current = self.order.column == column
-        self.order = Order(column, is_current and not self.order.reverse)
+        self.order = Sorting(column, is_current and not self.order.reverse)
 
     def step(self, offset: int) -> None:
         """Sort by the column that far to the right; the one after the last is hopsd's own order."""
         places = [None, *range(len(self._columns))]
         position = (places.index(self.order.column) + offset) % len(places)
-        self.order = Order(places[position])
+        self.order = Sorting(places[position])
 
     def show(self, doc: Document, selects: Callable[[Row], bool], words: str) -> str:
         """Fill the table; returns its title."""
@@ -232,7 +232,7 @@ class Page(ModalScreen[None]):
         yield Footer(show_command_palette=False)
 
 
-class Question(ModalScreen[bool]):
+class Confirmation(ModalScreen[bool]):
     """Answered by y, or not."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -439,7 +439,7 @@ class Top(App[int]):
             if yes:
                 self.cancel(job["id"])
 
-        self.push_screen(Question(f"Cancel job {job['id']}, {name}?"), cancel_if_confirmed)
+        self.push_screen(Confirmation(f"Cancel job {job['id']}, {name}?"), cancel_if_confirmed)
 
     @work(thread=True)
     def cancel(self, job: str) -> None:

@@ -18,7 +18,7 @@ from rich.text import Text
 
 from hopsd.ctl import render
 from hopsd.ctl.address import Address
-from hopsd.ctl.daemon import ask_daemon, socket_option
+from hopsd.ctl.daemon_client import ask_daemon, socket_option
 from hopsd.ctl.options import FiniteRange, TimeOfDay
 from hopsd.ctl.render import cell, show, show_json, table
 from hopsd.ctl.shell import completion as complete
@@ -27,7 +27,7 @@ from hopsd.ctl.user.terms import TERMS, WAITS
 from hopsd.model.devices import is_cpu
 from hopsd.model.reading import SlurmState
 from hopsd.model.reason import ReasonCode, clock, duration
-from hopsd.serve.excerpt import Choice, excerpt, totals
+from hopsd.serve.excerpt import JobSelection, excerpt, totals
 
 Document = dict[str, Any]
 
@@ -141,13 +141,13 @@ def status(
 
 
 def ask_status(path: Address, ask: Callable[..., Any] = ask_daemon, **choice: Any) -> Document:
-    """An excerpt of the status document; ``choice``: as :meth:`Choice.parse` reads it.
+    """An excerpt of the status document; ``choice``: as :meth:`JobSelection.parse` reads it.
 
     ``ask``: by default the process ends if no daemon answers.
     """
     doc: Document = ask(path, "status", **choice)
     # An older hopsd sends the whole document.
-    return doc if "totals" in doc else excerpt(doc, Choice.parse(choice))
+    return doc if "totals" in doc else excerpt(doc, JobSelection.parse(choice))
 
 
 def page(doc: Document) -> Group:

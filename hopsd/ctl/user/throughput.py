@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from hopsd.ctl.address import Address
-from hopsd.ctl.daemon import ask_daemon, socket_option
+from hopsd.ctl.daemon_client import ask_daemon, socket_option
 from hopsd.ctl.render import show, show_json, table
 from hopsd.ctl.shell import completion as complete
 from hopsd.model.reason import duration

@@ -8,7 +8,7 @@ from functools import partial
 import click
 
 from hopsd.ctl.address import Address
-from hopsd.ctl.daemon import ask, socket_option
+from hopsd.ctl.daemon_client import ask, socket_option
 from hopsd.ctl.options import FiniteRange
 from hopsd.ctl.user.status import ask_status
 from hopsd.errors import InputError

@@ -56,7 +56,7 @@ class Running:
     seconds: Floats
 
 
-class Situation:
+class WorkAndMachines:
     """A snapshot as work and machines."""
 
     def __init__(self, snapshot: Snapshot) -> None:

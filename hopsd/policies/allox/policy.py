@@ -23,13 +23,13 @@ from hopsd.model.ids import JobId, UserName
 from hopsd.model.plan import Plan, PlanSettings, Snapshot
 from hopsd.model.reason import Reason, ReasonCode
 from hopsd.policies.allox.dominant_share import Configuration, eligible_users, value
-from hopsd.policies.allox.machines import Machines, Parts, Situation, Work
+from hopsd.policies.allox.machines import Machines, Parts, Work, WorkAndMachines
 from hopsd.solver.matching import Queues, match
 
 
 def plan(snapshot: Snapshot, settings: PlanSettings) -> Plan:
     """Start waiting jobs on idle devices; every other job waits or keeps running."""
-    situation = Situation(snapshot)
+    situation = WorkAndMachines(snapshot)
     scheduler = _Scheduler(situation, settings.alpha)
     scheduler.run()
     text = "comes behind others, or on a machine that is still busy and worth waiting for"
@@ -41,7 +41,7 @@ def plan(snapshot: Snapshot, settings: PlanSettings) -> Plan:
 
 
 def plan_of(
-    situation: Situation,
+    situation: WorkAndMachines,
     placements: dict[JobId, Allocation],
     waiting: dict[JobId, Reason],
 ) -> Plan:
@@ -57,13 +57,13 @@ def plan_of(
     )
 
 
-class Progress:
+class UserProgress:
     """Each user's progress: the sum of the values of the running jobs (section 3.3.2).
 
     Each device type is a resource; memory is left to Slurm.
     """
 
-    def __init__(self, situation: Situation) -> None:
+    def __init__(self, situation: WorkAndMachines) -> None:
         work = situation.work
         self._types = work.types
         self._capacity = dict(zip(work.types, work.capacity.tolist(), strict=True))
@@ -101,10 +101,10 @@ class _Reservation:
 class _Scheduler:
     """Algorithm 2, as long as it finds a job for something that is idle."""
 
-    def __init__(self, situation: Situation, alpha: float) -> None:
+    def __init__(self, situation: WorkAndMachines, alpha: float) -> None:
         self._work: Work = situation.work
         self._machines: Machines = situation.machines
-        self._progress = Progress(situation)
+        self._progress = UserProgress(situation)
         self._alpha = alpha
         self._open = list(range(len(self._work.jobs)))
         self._reservations: list[_Reservation] = []

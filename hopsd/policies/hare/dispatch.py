@@ -12,11 +12,11 @@ from heapq import heapify, heappop, heappush
 import numpy as np
 
 from hopsd.model.arrays import Ints
-from hopsd.policies.hare.relaxation import Solution
+from hopsd.policies.hare.relaxation import RelaxedSequence
 from hopsd.policies.hare.tasks import Instance, Schedule
 
 
-def dispatch(instance: Instance, relaxation: Solution) -> Schedule:
+def dispatch(instance: Instance, relaxation: RelaxedSequence) -> Schedule:
     """A schedule: jobs by their tasks' mean relaxed start, each on the fastest idle GPUs."""
     floor = _Floor(instance, _line(instance, relaxation))
     while floor.moments:
@@ -28,7 +28,7 @@ def dispatch(instance: Instance, relaxation: Solution) -> Schedule:
     return Schedule(floor.start, floor.gpu, relaxation.lower_bound)
 
 
-def _line(instance: Instance, relaxation: Solution) -> Ints:
+def _line(instance: Instance, relaxation: RelaxedSequence) -> Ints:
     """Each job's position in line, (jobs,)."""
     sums = np.bincount(instance.job_of_task, relaxation.start, instance.jobs)
     place = np.empty(instance.jobs, dtype=np.int64)

@@ -10,7 +10,7 @@ from math import inf
 import numpy as np
 
 from hopsd.model.arrays import Ints
-from hopsd.policies.hare.relaxation import Solution
+from hopsd.policies.hare.relaxation import RelaxedSequence
 from hopsd.policies.hare.tasks import Instance, Schedule
 
 Pool = list[tuple[float, int]]
@@ -50,17 +50,17 @@ def earliest_finish(
     return kind, max(0, bisect_right(pools[kind], (ready, sys.maxsize)) - 1)
 
 
-def algorithm_1(instance: Instance, relaxation: Solution) -> Schedule:
+def algorithm_1(instance: Instance, relaxation: RelaxedSequence) -> Schedule:
     """Hare's Algorithm 1 as printed."""
     return _in_order(instance, _middle_order(instance, relaxation), earliest_available, relaxation)
 
 
-def algorithm_1_eft(instance: Instance, relaxation: Solution) -> Schedule:
+def algorithm_1_eft(instance: Instance, relaxation: RelaxedSequence) -> Schedule:
     """Algorithm 1 with the earliest finish in line 12."""
     return _in_order(instance, _middle_order(instance, relaxation), earliest_finish, relaxation)
 
 
-def _middle_order(instance: Instance, relaxation: Solution) -> Ints:
+def _middle_order(instance: Instance, relaxation: RelaxedSequence) -> Ints:
     """pi (tasks,): by H_i, half a training on the slowest GPU after the relaxed start.
 
     Equal ones in the tasks' numbering. A round's tasks have one H; a later round's is larger.
@@ -71,7 +71,7 @@ def _middle_order(instance: Instance, relaxation: Solution) -> Ints:
     return np.argsort(middle, kind="stable")
 
 
-def _in_order(instance: Instance, order: Ints, rule: Rule, relaxation: Solution) -> Schedule:
+def _in_order(instance: Instance, order: Ints, rule: Rule, relaxation: RelaxedSequence) -> Schedule:
     """Lines 5 to 17 of Algorithm 1: each task after its round's forerunner, on the rule's GPU."""
     pools: list[Pool] = [[] for _ in range(instance.train.shape[1])]
     for m, kind in enumerate(instance.gpu_type):

@@ -7,7 +7,7 @@ tasks begin at once:
 
 - A job's scale is its rigid size, the median requirement. Its tasks are pieces of what is left,
   each about a scheduling round long on one GPU of the fastest type, but no more than
-  ``PIECES_MAX`` rounds of them: of later ones only the order matters now.
+  ``MAX_PIECES`` rounds of them: of later ones only the order matters now.
 - Since a GPU is not given away while a job synchronises, T^s is part of T^c.
 - Tasks of a round that share a GPU train one after the other: a job may get fewer GPUs than its
   scale, as far as its requirements allow. They are of one type, for a round is as fast as its
@@ -34,7 +34,7 @@ from hopsd.policies.hare.schedulers import SCHEDULERS, Scheduler, schedule
 from hopsd.policies.hare.tasks import Instance, Schedule
 from hopsd.policies.placing import Servers
 
-PIECES_MAX = 3
+MAX_PIECES = 3
 """Rounds of tasks that a job's remaining training is divided into at most."""
 
 INTERVALS = 6
@@ -100,7 +100,7 @@ def instance_of(snapshot: Snapshot, servers: Servers, jobs: Sequence[Job]) -> In
         [_remaining_seconds(snapshot, servers, j, k) for j, k in zip(jobs, scale, strict=True)]
     )
     pieces = remaining_work / (scale * speed.max(axis=1) * snapshot.round.seconds)
-    rounds = np.clip(np.ceil(pieces), 1, PIECES_MAX).astype(np.int64)
+    rounds = np.clip(np.ceil(pieces), 1, MAX_PIECES).astype(np.int64)
     with np.errstate(divide="ignore"):
         train = (remaining_work / (scale * rounds))[:, None] / speed
     kinds = [types.index(n.gpu_type) for n in snapshot.nodes for _ in range(n.gpus)]

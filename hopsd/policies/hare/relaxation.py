@@ -34,21 +34,21 @@ FIRST = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
-class Solution:
+class RelaxedSequence:
     """The relaxation's solution: ``lower_bound`` of sum w_n C_n, and ``start`` (tasks,), its x."""
 
     lower_bound: float
     start: Floats
 
 
-def relax(instance: Instance, intervals: int = INTERVALS) -> Solution:
+def relax(instance: Instance, intervals: int = INTERVALS) -> RelaxedSequence:
     """Solve the relaxation with HiGHS.
 
     Where HiGHS gives up (times that differ by ten orders of magnitude), every job is taken to
     have the cluster for itself: a lower bound, too, and a worse one.
     """
     if instance.jobs == 0:
-        return Solution(0.0, np.zeros(0))
+        return RelaxedSequence(0.0, np.zeros(0))
     grid = _grid(instance, intervals)
     columns = _Columns.from_instance(instance, grid)
     shares, unit = len(columns.job), float(grid[-1] - grid[0])
@@ -66,16 +66,16 @@ def relax(instance: Instance, intervals: int = INTERVALS) -> Solution:
     if optimum is None:
         return _alone(instance)
     starts = _starts(instance, columns, grid, optimum.x[:shares])
-    return Solution(optimum.objective * unit, starts)
+    return RelaxedSequence(optimum.objective * unit, starts)
 
 
-def _alone(instance: Instance) -> Solution:
+def _alone(instance: Instance) -> RelaxedSequence:
     """Round after round on the fastest GPU, as if no other job were there."""
     job = instance.job_of_task
     shortest = _shortest_round(instance)
     ends = instance.arrival + instance.rounds * shortest
     starts = instance.arrival[job] + instance.round_of_task * shortest[job]
-    return Solution(float(instance.weight @ ends), starts)
+    return RelaxedSequence(float(instance.weight @ ends), starts)
 
 
 @dataclass(frozen=True, slots=True)

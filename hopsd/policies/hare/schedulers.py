@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 from hopsd.policies.hare.dispatch import dispatch
 from hopsd.policies.hare.lists import algorithm_1, algorithm_1_eft
-from hopsd.policies.hare.relaxation import INTERVALS, Solution, relax
+from hopsd.policies.hare.relaxation import INTERVALS, RelaxedSequence, relax
 from hopsd.policies.hare.tasks import Instance, Schedule
 
-Scheduler = Callable[[Instance, Solution], Schedule]
+Scheduler = Callable[[Instance, RelaxedSequence], Schedule]
 
 SCHEDULERS: dict[str, Scheduler] = {
     "hare": algorithm_1,

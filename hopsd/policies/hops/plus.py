@@ -72,7 +72,7 @@ LAST = 3.0
 """How sharply the job that will end last differs from others (``tail_weight``)."""
 
 _MAX_DELAY = 1e60
-_LEAST_SECONDS = 1e-60
+_MIN_SECONDS = 1e-60
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,7 +239,7 @@ def _weights(
 def _shares(work: Floats) -> Floats:
     """s of each job, (jobs,), from their remaining ``work`` (jobs,)."""
     amounts, job, count = np.unique(work, return_inverse=True, return_counts=True)
-    log = LIKE * np.log(np.maximum(amounts, _LEAST_SECONDS))
+    log = LIKE * np.log(np.maximum(amounts, _MIN_SECONDS))
     no_more = np.exp(np.logaddexp.accumulate(log + np.log(count)) - log)
     larger_jobs = len(work) - np.cumsum(count)
     shares: Floats = ((larger_jobs + no_more) / len(work))[job]
@@ -288,5 +288,5 @@ def _program(
 
 def _speed_net_of_restart(speed: Floats, samples: Floats, restart: Floats) -> Floats:
     """Samples per second over the time that a placement lasts, its restart spread over it."""
-    lasts = np.maximum(np.minimum(samples / speed, PAYBACK_SECONDS), restart + _LEAST_SECONDS)
+    lasts = np.maximum(np.minimum(samples / speed, PAYBACK_SECONDS), restart + _MIN_SECONDS)
     return speed / (1.0 + restart / lasts)

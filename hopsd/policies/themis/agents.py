@@ -16,7 +16,7 @@ from statistics import median
 from typing import NamedTuple, Protocol
 
 from hopsd.core.queue.priority import ages
-from hopsd.core.speed.answers import ASSUMED
+from hopsd.core.speed.speed_answer import ASSUMED
 from hopsd.core.speed.throughput import per_gpu, single_gpu
 from hopsd.model.ids import GpuType, JobId, RackName
 from hopsd.model.job import Job, ThroughputTable
@@ -31,7 +31,7 @@ from hopsd.policies.themis.finish_time import (
     shared_seconds,
 )
 
-LEFT_MIN = 1e-3
+MIN_LEFT = 1e-3
 """The least share of its work that a job is expected to have left."""
 
 
@@ -111,7 +111,7 @@ class Market:
 
 def _share_left(job: Job, age: float) -> float:
     done_share = job.samples_done / job.samples if job.samples else job.run_seconds / age
-    return max(LEFT_MIN, 1.0 - done_share)
+    return max(MIN_LEFT, 1.0 - done_share)
 
 
 def _mean_rate(job: Job, gpus: dict[GpuType, int]) -> float:

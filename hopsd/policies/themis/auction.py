@@ -18,8 +18,8 @@ from hopsd.core.placement.configurations import Configurations
 from hopsd.core.placement.program import Program, program_of_gains, restrict
 from hopsd.model.allocation import Allocation
 from hopsd.model.arrays import Floats, Ints
-from hopsd.solver.backend.checked import CheckedSolver
-from hopsd.solver.backend.choose import backend
+from hopsd.solver.backend.checked_solver import CheckedSolver
+from hopsd.solver.backend.solver_choice import backend
 from hopsd.solver.bound.column_groups import column_groups
 from hopsd.solver.bound.dual_prices import find_prices
 from hopsd.solver.large import Task, solve_large

@@ -22,7 +22,7 @@ ASSUMED_SENSITIVITY = 1.5
 """As ``knowledge.assumed_sensitivity``: the slowdown by spreading where nothing was measured."""
 
 TIME_LIMITS = tuple(hours * 3600.0 for hours in (1, 2, 4, 8, 12, 24, 48, 72, 168))
-LIMIT_SLACK_MAX = 5.0
+MAX_LIMIT_SLACK = 5.0
 """Stand-ins for time limits, which workloads do not have: a user asks for 1 to so many times what
 the job takes with its fewest GPUs, rounded up to the next of ``TIME_LIMITS``."""
 
@@ -155,7 +155,7 @@ def _flat(workload: Workload) -> Workload:
 def _time_limits(cluster: Cluster, truth: Workload, rng: random.Random) -> dict[JobId, float]:
     limits = {}
     for spec, facts in zip(truth.jobs, facts_of(cluster, truth), strict=True):
-        requested_seconds = facts.gpu_seconds / min(spec.reqs) * rng.uniform(1.0, LIMIT_SLACK_MAX)
+        requested_seconds = facts.gpu_seconds / min(spec.reqs) * rng.uniform(1.0, MAX_LIMIT_SLACK)
         made_up = next(
             (limit for limit in TIME_LIMITS if limit >= requested_seconds), TIME_LIMITS[-1]
         )

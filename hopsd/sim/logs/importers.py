@@ -23,7 +23,7 @@ LOGGED_WORKLOAD = WorkloadName("logged")
 RATE = 1.0
 """Samples per second per GPU of logged jobs: a sample is one GPU-second."""
 
-GPUS_MAX = 65_536
+MAX_GPUS = 65_536
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,10 +63,10 @@ def plain(text: str) -> list[LogEntry]:
             reqs = tuple(sorted({int(r) for r in (row.get("reqs") or "").split()}))
         except ValueError:
             reqs = (0,)
-        if not all(1 <= r <= GPUS_MAX for r in reqs):
+        if not all(1 <= r <= MAX_GPUS for r in reqs):
             raise FormatError(
                 f"line {line}: reqs {row['reqs']!r}; give counts from 1 to"
-                f" {GPUS_MAX:,} such as '1 2 4'"
+                f" {MAX_GPUS:,} such as '1 2 4'"
             )
         jobs.append(
             LogEntry(
@@ -144,9 +144,9 @@ def _check(jobs: Iterable[LogEntry]) -> None:
 
 def _integer(row: dict[str, str], column: str, line: int) -> int:
     value = _number(row, column, line)
-    if value != int(value) or value > GPUS_MAX:
+    if value != int(value) or value > MAX_GPUS:
         raise FormatError(
-            f"line {line}: {column} {row[column]!r}; give a whole number from 0 to {GPUS_MAX:,}"
+            f"line {line}: {column} {row[column]!r}; give a whole number from 0 to {MAX_GPUS:,}"
         )
     return int(value)
 

@@ -20,8 +20,8 @@ from hopsd.model.reason import count_of
 from hopsd.model.scenario import Cluster, Workload, WorkloadJob
 from hopsd.sim.engine import PlanMade
 from hopsd.sim.facts import facts_of
-from hopsd.sim.metrics import Change, job_outcomes, round_states, summarise
-from hopsd.sim.study import Result
+from hopsd.sim.metrics import AllocationChange, job_outcomes, round_states, summarise
+from hopsd.sim.study import PolicyResult
 
 REALITY = "as it was"
 """Stands for a policy's name in tables."""
@@ -142,22 +142,22 @@ def _workload(
     return Workload(tables, tuple(specs))
 
 
-def as_it_was(original: Replay, cluster: Cluster, round_seconds: float) -> Result:
+def as_it_was(original: Replay, cluster: Cluster, round_seconds: float) -> PolicyResult:
     """What became of the jobs, in the figures of a simulated policy."""
     changes = []
     for job in original.jobs:
         for run in job.runs:
             allocation = Allocation.of({_UNKNOWN_NODE: run.gpus})
             end = original.end if run.end is None else run.end
-            changes.append(Change(run.start - original.start, job.id, allocation))
-            changes.append(Change(end - original.start, job.id, Allocation()))
+            changes.append(AllocationChange(run.start - original.start, job.id, allocation))
+            changes.append(AllocationChange(end - original.start, job.id, Allocation()))
     changes.sort(key=lambda change: change.time)
     facts = [replace(f, rate=lambda _: 0.0) for f in facts_of(cluster, original.workload)]
     outcomes = job_outcomes(changes, facts, cluster.gpus)
     last = changes[-1].time if changes else 0.0
     times = [i * round_seconds for i in range(ceil(last / round_seconds))]
     states = round_states(changes, facts, cluster.gpus, times)
-    return Result(
+    return PolicyResult(
         policy=REALITY,
         changes=(),
         outcomes=tuple(outcomes),

@@ -18,14 +18,20 @@ from hopsd.errors import SlurmError, SlurmUnavailableError
 from hopsd.model.ids import UserName
 from hopsd.model.isolation import describe_error
 from hopsd.model.reading import JobReading
-from hopsd.model.site import NO_RULES, Association, Bounds, Kind, Partition, Qos, SiteRules
+from hopsd.model.site import NO_RULES, Association, Bounds, Partition, Qos, ResourceKind, SiteRules
 from hopsd.slurm.command import Runner, SlurmCommands
 from hopsd.slurm.parse import kind_of, records
 
 log = structlog.get_logger()
 
-_MINUTES = {Kind.GPUS: Kind.GPU_MINUTES, Kind.CPUS: Kind.CPU_MINUTES}
-_TO_RUN = {Kind.GPUS: Kind.RUNNING_GPU_MINUTES, Kind.CPUS: Kind.RUNNING_CPU_MINUTES}
+_MINUTES = {
+    ResourceKind.GPUS: ResourceKind.GPU_MINUTES,
+    ResourceKind.CPUS: ResourceKind.CPU_MINUTES,
+}
+_TO_RUN = {
+    ResourceKind.GPUS: ResourceKind.RUNNING_GPU_MINUTES,
+    ResourceKind.CPUS: ResourceKind.RUNNING_CPU_MINUTES,
+}
 _TRES = re.compile(r"([\w/:.-]+)=(N|\d+)(?:\((\d+)\))?")
 _FIELD = re.compile(r"([\w/]+)=(\S*)")
 _SHARES = "SharesRaw/Norm/Level/Factor"
@@ -227,7 +233,7 @@ def _first(text: str) -> dict[str, str]:
 def _bounds(fields: Mapping[str, str], tres: str, jobs: str) -> dict[str, int]:
     bounds = dict(_tres(fields.get(tres, "")))
     max_jobs = _number(fields.get(jobs, ""))
-    return bounds if max_jobs is None else bounds | {Kind.JOBS: max_jobs}
+    return bounds if max_jobs is None else bounds | {ResourceKind.JOBS: max_jobs}
 
 
 def _with_running(fields: Mapping[str, str], tres: str, jobs: str, minutes: str) -> dict[str, int]:
@@ -238,14 +244,14 @@ def _group(fields: Mapping[str, str]) -> dict[str, int]:
     bounds = _with_running(fields, "GrpTRES", "GrpJobs", "GrpTRESRunMins")
     bounds |= _renamed_kinds(_MINUTES, _tres(fields.get("GrpTRESMins", "")))
     wall = _number(fields.get("GrpWall", ""))
-    return bounds if wall is None else bounds | {Kind.WALL_MINUTES: wall}
+    return bounds if wall is None else bounds | {ResourceKind.WALL_MINUTES: wall}
 
 
 def _minutes_used(fields: Mapping[str, str]) -> dict[str, int]:
     minutes = _renamed_kinds(_MINUTES, _usage_of(fields.get("GrpTRESMins", "")))
     wall = re.search(r"\((\d+)", fields.get("GrpWall", ""))
     if wall is not None:
-        minutes[Kind.WALL_MINUTES] = int(wall[1])
+        minutes[ResourceKind.WALL_MINUTES] = int(wall[1])
     return {kind: amount for kind, amount in minutes.items() if amount}
 
 
@@ -254,8 +260,8 @@ def _per_unit(fields: Mapping[str, str]) -> Bounds:
     return bounds | _renamed_kinds(_MINUTES, _tres(fields.get("MaxTRESMinsPJ", "")))
 
 
-def _renamed_kinds(kinds: Mapping[Kind, Kind], bounds: Bounds) -> dict[str, int]:
-    return {kinds[Kind(kind)]: maximum for kind, maximum in bounds.items() if kind in kinds}
+def _renamed_kinds(kinds: Mapping[ResourceKind, ResourceKind], bounds: Bounds) -> dict[str, int]:
+    return {kinds[ResourceKind(kind)]: maximum for kind, maximum in bounds.items() if kind in kinds}
 
 
 def _tres(text: str) -> dict[str, int]:
@@ -281,7 +287,7 @@ def _weights(text: str) -> dict[str, float]:
         weight = re.fullmatch(r"(\d*\.?\d+)([KMGT]?)", value)
         if kind is not None and weight is not None:
             weights[kind] = float(weight[1]) * (
-                _MB_PER_UNIT[weight[2]] if kind == Kind.MEMORY else 1.0
+                _MB_PER_UNIT[weight[2]] if kind == ResourceKind.MEMORY else 1.0
             )
     return weights
 

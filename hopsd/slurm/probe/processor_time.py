@@ -10,7 +10,7 @@ from hopsd.errors import SlurmError
 from hopsd.model.ids import JobId
 from hopsd.slurm.command import Runner
 
-MOST_JOBS = 64
+MAX_JOBS = 64
 """Jobs asked for at a time: sstat asks the nodes of one after the other."""
 
 _TIME = re.compile(r"(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+)(?:\.\d+)?")
@@ -22,7 +22,7 @@ def processor_seconds(commands: Runner, jobs: Iterable[JobId]) -> dict[JobId, fl
 
     ``jobs``: their numbers. Whole seconds, as old as ``JobAcctGatherFrequency``.
     """
-    sample = sorted(jobs)[:MOST_JOBS]
+    sample = sorted(jobs)[:MAX_JOBS]
     if not sample:
         return {}
     try:

@@ -12,7 +12,7 @@ from typing import Any
 from hopsd.core.submission.options_text import MARK
 from hopsd.model import bounds
 from hopsd.model.reading import USER_HOLD_BEGIN, SlurmState
-from hopsd.model.site import Kind
+from hopsd.model.site import ResourceKind
 from hopsd.slurm.parse import (
     UNTYPED_GPU,
     gpus_in,
@@ -48,7 +48,7 @@ def _gpus(job: Mapping[str, Any]) -> int:
     """How many it asks for. Slurm sums them up only where it accounts for them (``gres/gpu`` in
     AccountingStorageTRES); else what it holds says, or its options.
     """
-    if gpus := tres(job.get("tres_req_str") or "").get(Kind.GPUS, 0):
+    if gpus := tres(job.get("tres_req_str") or "").get(ResourceKind.GPUS, 0):
         return gpus
     if holds_gpus(job):
         return _gpu_count(job.get("gres_detail") or ())

@@ -29,7 +29,13 @@ from hopsd.slurm.adapter import Adapter
 from hopsd.slurm.shape import fits, free_gpus
 from hopsd.slurm.steps.placement_request import Requests
 from hopsd.slurm.steps.requeues import Requeues
-from hopsd.slurm.steps.wave import Result, put_off, startable_together, unstartable, usable_gpus
+from hopsd.slurm.steps.wave import (
+    StartResult,
+    put_off,
+    startable_together,
+    unstartable,
+    usable_gpus,
+)
 from hopsd.slurm.watch import ApplySettings, Jobs, Watch, refusals
 
 # slurmd refuses a credential made in the second of the job's last kill there, or earlier: "Job
@@ -149,7 +155,7 @@ class Placer:
         adapter: Adapter,
         watch: Watch,
         settings: ApplySettings,
-        unready: Callable[[JobReading], Result | None],
+        unready: Callable[[JobReading], StartResult | None],
         requeues: Requeues,
     ) -> None:
         """``unready``: why a held job may not be released just now, such as a person's hold."""
@@ -166,7 +172,7 @@ class Placer:
 
     def _begin(self) -> None:
         """Forget what belongs to earlier starts: none is under way."""
-        self._results: dict[JobId, Result] = {}
+        self._results: dict[JobId, StartResult] = {}
         self._start = 0
         self._targets = {job: entry.step.target for job, entry in self._queue.items()}
         self._progress: float | None = None
@@ -280,7 +286,7 @@ class Placer:
 
     def release(
         self, observation: Reading | None, busy_nodes: Collection[NodeName], stop: float
-    ) -> dict[JobId, Result]:
+    ) -> dict[JobId, StartResult]:
         """Release what can start now, the first ones first; returns the results of what cannot.
 
         ``observation``: the cluster if just read. ``busy_nodes``: the nodes that jobs are
@@ -338,7 +344,7 @@ class Placer:
     def _has_room(self) -> bool:
         return len(self._releases) <= self._room / 2
 
-    def _postpone(self, busy_nodes: Collection[NodeName]) -> dict[JobId, Result]:
+    def _postpone(self, busy_nodes: Collection[NodeName]) -> dict[JobId, StartResult]:
         """Put off what there is no time for any more, but nothing that waits for jobs to leave."""
         if self._progress is None:
             return {}
@@ -355,16 +361,16 @@ class Placer:
     def _is_late(self, entry: _QueuedStart, ticks: float) -> bool:
         return entry.vacate_time is None and ticks > entry.until
 
-    def _drop_over(self, jobs: Jobs) -> dict[JobId, Result]:
+    def _drop_over(self, jobs: Jobs) -> dict[JobId, StartResult]:
         """What has ended, or runs already, while it was queued."""
-        results: dict[JobId, Result] = {}
+        results: dict[JobId, StartResult] = {}
         for job_id, entry in self._queue.items():
             job = jobs.get(job_id)
             if job is None or job.state.finished:
                 state = "Slurm knows no such job any more" if job is None else job.state_text
-                results[job_id] = Result(OutcomeStatus.GONE, error=state)
+                results[job_id] = StartResult(OutcomeStatus.GONE, error=state)
             elif job.state in _HOLDER_STATES and job.allocation == entry.step.target:
-                results[job_id] = Result(OutcomeStatus.DONE, job.allocation, started=job.start)
+                results[job_id] = StartResult(OutcomeStatus.DONE, job.allocation, started=job.start)
         return self._close(results)
 
     def _queued_on(self, nodes: Collection[NodeName]) -> bool:
@@ -375,7 +381,7 @@ class Placer:
         is_late = self._watch.ticks() - since >= self._settings.stop_timeout_seconds
         return is_late and not _disjoint(step, completing_nodes)
 
-    def _close(self, results: Mapping[JobId, Result]) -> dict[JobId, Result]:
+    def _close(self, results: Mapping[JobId, StartResult]) -> dict[JobId, StartResult]:
         """Take ``results`` as final."""
         for job, result in results.items():
             self._queue.pop(job, None)
@@ -419,7 +425,7 @@ class Placer:
         is_settled = bool(candidates) and (is_late or len(running) < len(candidates))
         return is_settled or self._to_look(self._passed_over(jobs))
 
-    def settle(self, jobs: Jobs, *, defer: bool) -> dict[JobId, Result]:
+    def settle(self, jobs: Jobs, *, defer: bool) -> dict[JobId, StartResult]:
         """The results of released jobs that have one by ``jobs``, just read; at the time-out, of
         all. None where nodes were looked at in vain: those of such a job are looked at again later.
 
@@ -484,14 +490,14 @@ class Placer:
 
     def _release_together(
         self, steps: Sequence[Step], jobs: Jobs, requests: Requests, stop: float
-    ) -> dict[JobId, Result]:
+    ) -> dict[JobId, StartResult]:
         """Release queued jobs in one request; returns the results of those that were refused.
 
         A slurmctld that waits for slurmdbd takes seconds for each update (22.05): those that are
         not prepared by the tick ``stop`` stay queued.
         """
         errors: dict[JobId, str] = {}
-        unready: dict[JobId, Result] = {}
+        unready: dict[JobId, StartResult] = {}
         attempts: list[Step] = []
         for step in steps:
             if attempts and self._watch.ticks() > stop:
@@ -530,7 +536,7 @@ class Placer:
                 self._requeues.forget(step.job)
                 del self._queue[step.job]
                 self._progress = ticks
-        failures = {job: Result(OutcomeStatus.FAILED, error=e) for job, e in errors.items()}
+        failures = {job: StartResult(OutcomeStatus.FAILED, error=e) for job, e in errors.items()}
         return self._close(failures | unready)
 
     def _prepare(self, step: Step, job: JobReading, requests: Requests) -> None:
@@ -560,17 +566,17 @@ class Placer:
                 with refusals(errors, job):
                     self._adapter.release([job])
 
-    def _read_back(self, start: _ReleasedStart, job: JobReading | None) -> Result:
+    def _read_back(self, start: _ReleasedStart, job: JobReading | None) -> StartResult:
         step = start.step
         if job is None or job.state.finished:
             end_text = "it ended before its allocation was read"
             error = end_text if job else "Slurm does not know it any more"
-            return Result(OutcomeStatus.GONE, error=error, started=start.released)
+            return StartResult(OutcomeStatus.GONE, error=error, started=start.released)
         if job.state in _HOLDER_STATES and job.allocation == step.target:
-            return Result(OutcomeStatus.DONE, job.allocation, started=job.start)
+            return StartResult(OutcomeStatus.DONE, job.allocation, started=job.start)
         if job.state is SlurmState.COMPLETING:
             error = f"it is {job.state_text}"
-            return Result(OutcomeStatus.FAILED, job.allocation, error, started=start.released)
+            return StartResult(OutcomeStatus.FAILED, job.allocation, error, started=start.released)
         refusal = self._take_back(job)
         now = self._watch.jobs().get(job.id) if refusal else job
         if now is None or (now.state, now.hold) != (job.state, job.hold):  # such as: it just began
@@ -592,10 +598,10 @@ class Placer:
                 self._adapter.hold(job.id, USER_HOLD_BEGIN if _marked_held(job) else 0.0)
         return errors.get(job.id, "")
 
-    def _not_started(self, start: _ReleasedStart, job: JobReading, refusal: str) -> Result:
+    def _not_started(self, start: _ReleasedStart, job: JobReading, refusal: str) -> StartResult:
         """``refusal``: why Slurm did not hold it again, "" if it did."""
         if job.hold is Hold.USER or _marked_held(job):
-            return Result(OutcomeStatus.FAILED, error=HELD_MEANWHILE, reason="JobHeldUser")
+            return StartResult(OutcomeStatus.FAILED, error=HELD_MEANWHILE, reason="JobHeldUser")
         target = start.step.target
         is_overlooked = (
             job.state is SlurmState.PENDING and not job.reason and not start.was_requeued(job)
@@ -605,7 +611,7 @@ class Placer:
             return put_off(target, "Slurm has not come to it")
         actual = job.allocation or "nothing"
         text = f"Slurm gave {actual} in place of {target}: {job.state_text}"
-        return Result(
+        return StartResult(
             OutcomeStatus.FAILED, error=f"{text}; {refusal or 'held again'}", reason=job.reason
         )
 
@@ -614,7 +620,7 @@ def _disjoint(step: Step, nodes: Collection[NodeName]) -> bool:
     return not nodes or all(node not in nodes for node in step.target.nodes)
 
 
-def _may_need_others(result: Result) -> bool:
+def _may_need_others(result: StartResult) -> bool:
     is_held = result.reason.startswith("JobHeld")
     return result.status is OutcomeStatus.FAILED and not (result.ran or result.actual or is_held)
 

@@ -7,7 +7,7 @@ from fractions import Fraction
 from math import ceil, floor
 
 from hopsd.core.submission.partitions import shortened_minutes
-from hopsd.core.submission.rules import RulesOnNodes
+from hopsd.core.submission.placement_rules import RulesOnNodes
 from hopsd.model.allocation import Allocation
 from hopsd.model.devices import cores_of, is_cpu
 from hopsd.model.reading import TIME_MARK, JobReading, NodeReading, Reading, SiteMemory

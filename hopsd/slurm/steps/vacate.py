@@ -20,7 +20,7 @@ from hopsd.model.reason import clock
 from hopsd.model.step import OutcomeStatus, Phase, Step, StepKind, Transition
 from hopsd.slurm.adapter import Adapter, SignalScope
 from hopsd.slurm.steps.requeues import Requeues
-from hopsd.slurm.steps.wave import Result
+from hopsd.slurm.steps.wave import StartResult
 from hopsd.slurm.watch import ApplySettings, Jobs, Watch, refusals
 
 _ON_NODES = frozenset({SlurmState.RUNNING, SlurmState.COMPLETING, SlurmState.SUSPENDED})
@@ -110,7 +110,7 @@ class Departures:
     """
 
     vacated_steps: Mapping[JobId, Step]
-    results: Mapping[JobId, Result]
+    results: Mapping[JobId, StartResult]
     nodes: Collection[NodeName]
 
 
@@ -295,7 +295,7 @@ class Evacuation:
         """Do what is due by ``jobs``, just read."""
         ticks = self._last_look = self._watch.ticks()
         vacated_steps: dict[JobId, Step] = {}
-        results: dict[JobId, Result] = {}
+        results: dict[JobId, StartResult] = {}
         for job_id, entry in list(self._leaving_jobs.items()):
             job, leaving_job = jobs.get(job_id), entry
             running = job is not None and job.state is SlurmState.RUNNING
@@ -334,14 +334,14 @@ class Evacuation:
         )
 
 
-def _end_result(leaving_job: LeavingJob, job: JobReading | None) -> Result:
+def _end_result(leaving_job: LeavingJob, job: JobReading | None) -> StartResult:
     """A job that is over: by itself, or in the grace of our signal, which its user is to know."""
     if job is None:
-        return Result(OutcomeStatus.GONE, error="Slurm knows no such job any more")
+        return StartResult(OutcomeStatus.GONE, error="Slurm knows no such job any more")
     if not leaving_job.signal_time or job.state is SlurmState.CANCELLED:
-        return Result(OutcomeStatus.GONE, error=f"it is {job.state_text}")
+        return StartResult(OutcomeStatus.GONE, error=f"it is {job.state_text}")
     text = signal_end_text(leaving_job.signal, leaving_job.signal_time, job)
-    return Result(OutcomeStatus.GONE, error=text, warned=leaving_job.signal_time)
+    return StartResult(OutcomeStatus.GONE, error=text, warned=leaving_job.signal_time)
 
 
 def signal_end_text(name: str, signal_time: float, job: JobReading) -> str:
@@ -354,14 +354,14 @@ def signal_end_text(name: str, signal_time: float, job: JobReading) -> str:
     )
 
 
-def _not_left(leaving_job: LeavingJob, job: JobReading) -> Result:
+def _not_left(leaving_job: LeavingJob, job: JobReading) -> StartResult:
     """A job that is still on its nodes though its time is over. Cleaning up is no failure: its
     nodes stay busy until Slurm says otherwise.
     """
     text = leaving_job.refusal or f"it is still {job.state_text} after the requeue"
     is_completing = job.state is SlurmState.COMPLETING and bool(leaving_job.step.target)
     status = OutcomeStatus.PUT_OFF if is_completing else OutcomeStatus.FAILED
-    return Result(status, job.allocation, text, job.start)
+    return StartResult(status, job.allocation, text, job.start)
 
 
 @dataclass(frozen=True, slots=True)

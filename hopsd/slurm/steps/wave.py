@@ -13,7 +13,7 @@ from hopsd.slurm.shape import fill_nodes, fits, free_gpus
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class StartResult:
     """The result for one job; ``actual`` as read back. See :class:`StepOutcome`."""
 
     status: OutcomeStatus
@@ -77,10 +77,10 @@ def _is_filled(
 
 def unstartable(
     waiting: Iterable[Step],
-    results: Mapping[JobId, Result],
+    results: Mapping[JobId, StartResult],
     targets: Mapping[JobId, Allocation],
     free: Mapping[NodeName, int],
-) -> dict[JobId, Result]:
+) -> dict[JobId, StartResult]:
     """The results of steps that cannot start, though nothing is under way.
 
     It is no fault of theirs, and they are put off, where others did not start: what these were to
@@ -91,7 +91,7 @@ def unstartable(
     missing = [job for job, result in results.items() if result.status is not OutcomeStatus.DONE]
     nodes = {node for job in missing for node in targets[job].nodes}
     remaining_steps = {step.job: step for step in waiting}
-    postponements: dict[JobId, Result] = {}
+    postponements: dict[JobId, StartResult] = {}
     while put_off_steps := [
         step
         for step in remaining_steps.values()
@@ -104,14 +104,14 @@ def unstartable(
     return postponements | {job: _no_room(step, free) for job, step in remaining_steps.items()}
 
 
-def _no_room(step: Step, free: Mapping[NodeName, int]) -> Result:
+def _no_room(step: Step, free: Mapping[NodeName, int]) -> StartResult:
     idle_text = ", ".join(f"{node}:{free.get(node, 0)}" for node in step.target.nodes)
     cause = "not free" if not fits(free, step.target) else "not what Slurm gives of what is free"
-    return Result(
+    return StartResult(
         OutcomeStatus.FAILED, error=f"{step.target} is {cause} ({{{idle_text}}}); still held"
     )
 
 
-def put_off(target: Allocation, cause: str = "Slurm is busy starting other jobs") -> Result:
+def put_off(target: Allocation, cause: str = "Slurm is busy starting other jobs") -> StartResult:
     error = f"its start on {target} is postponed until the next plan: {cause}"
-    return Result(OutcomeStatus.PUT_OFF, error=error)
+    return StartResult(OutcomeStatus.PUT_OFF, error=error)

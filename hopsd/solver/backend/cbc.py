@@ -19,7 +19,7 @@ from time import monotonic
 import numpy as np
 
 from hopsd.model.arrays import Floats
-from hopsd.solver.backend.model import Answer, Model
+from hopsd.solver.backend.integer_program import Answer, Model
 
 # By default CBC ignores plans that are better by less than 1e-5, and calls its own optimal.
 _INCREMENT = "1e-12"

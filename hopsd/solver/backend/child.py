@@ -21,7 +21,7 @@ from typing import IO, Any, BinaryIO, Self
 import numpy as np
 
 # A record: its length in so many bytes, and itself. A longer one is none of ours.
-_LENGTH, _LONGEST = 8, 1 << 31
+_LENGTH, _MAX_BYTES = 8, 1 << 31
 
 
 class Child:
@@ -117,7 +117,7 @@ def _read_record(pipe: IO[bytes]) -> bytes | None:
     """The next record; None if there is no whole one."""
     head = pipe.read(_LENGTH)
     length = int.from_bytes(head)
-    if len(head) < _LENGTH or length > _LONGEST:
+    if len(head) < _LENGTH or length > _MAX_BYTES:
         return None
     record = pipe.read(length)
     return record if len(record) == length else None

@@ -19,7 +19,7 @@ import numpy as np
 
 from hopsd.model.arrays import Bools, Floats, Ints
 from hopsd.solver.backend import child
-from hopsd.solver.backend.model import Model
+from hopsd.solver.backend.integer_program import Model
 
 # Every round fixes all variables that are whole already, and one more for each so many that are
 # fractional at first: one at a time is best, but a large program would take too many rounds.

@@ -13,7 +13,7 @@ import numpy as np
 
 from hopsd.model.arrays import Floats
 from hopsd.solver.backend import child
-from hopsd.solver.backend.model import Answer, Model
+from hopsd.solver.backend.integer_program import Answer, Model
 
 # HiGHS checks the time only between steps: it gets a lower limit, and is killed at ours.
 _TOLD_SHARE = 0.85

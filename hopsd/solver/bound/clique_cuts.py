@@ -26,10 +26,10 @@ _MIN_VIOLATION, _MAX_SHARED = 0.02, 6
 # How often columns are tried as the first of a clique, and how many new cliques a round has.
 _TRIES, _NEW = 3, 150
 _JITTER = 0.3
-_ITEMS_MAX = 300
+_MAX_ITEMS = 300
 # Bounds of memory: how many columns are looked at, those with the most of a job; how many of them
 # grow a clique at a time; and how much is kept of which items exclude which, in bytes.
-_HELD_MAX, _AT_ONCE, _KEPT_MAX = 4_000, 256, 1 << 25
+_MAX_HELD, _AT_ONCE, _KEPT_MAX = 4_000, 256, 1 << 25
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +57,8 @@ class CliqueFinder:
         After ``give_up`` (monotonic seconds) those found until then.
         """
         support = np.flatnonzero(x > 1e-6)
-        if len(support) > _HELD_MAX:
-            support = np.sort(support[np.argsort(-x[support], kind="stable")[:_HELD_MAX]])
+        if len(support) > _MAX_HELD:
+            support = np.sort(support[np.argsort(-x[support], kind="stable")[:_MAX_HELD]])
         if not len(support):
             return []
         exclude = self._exclusion_matrix(columns[support])
@@ -115,7 +115,7 @@ class CliqueFinder:
         compatible[items] = False
         candidates = np.flatnonzero(compatible & (likely > 0.0))
         candidates = candidates[np.argsort(-likely[candidates], kind="stable")]
-        while len(items) < _ITEMS_MAX and len(candidates):
+        while len(items) < _MAX_ITEMS and len(candidates):
             item, candidates = int(candidates[0]), candidates[1:]
             items.append(item)
             candidates = candidates[conflicts.conflicts_of(item)[candidates]]

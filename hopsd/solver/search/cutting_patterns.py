@@ -21,12 +21,12 @@ import numpy as np
 
 from hopsd.core.placement.program import Program
 from hopsd.model.arrays import Floats, Ints
-from hopsd.solver.backend.model import Answer, Model, chosen_columns
+from hopsd.solver.backend.integer_program import Answer, Model, chosen_columns
 from hopsd.solver.bound.column_groups import ColumnGroups
 
 _GROUPS_PER_JOB = 12
 # 22 patterns for 8 GPUs, 231 for 16: larger servers are left to the other methods.
-_PATTERN_GPUS_MAX = 16
+_MAX_PATTERN_GPUS = 16
 
 Pattern = tuple[int, ...]
 """The slots of a server; a negative one is the end of a job that is spread, at most one."""
@@ -123,7 +123,7 @@ def class_program(program: Program, parts: ColumnGroups, prices: Floats) -> Clas
     large.
     """
     classes = classes_of(program)
-    if not classes or max(group.idle for group in classes) > _PATTERN_GPUS_MAX:
+    if not classes or max(group.idle for group in classes) > _MAX_PATTERN_GPUS:
         return None
     builder = _Builder(classes, int(program.idle.max()))
     usual = usual_idle(classes)

@@ -14,7 +14,7 @@ import numpy as np
 from hopsd.core.placement.program import Program
 from hopsd.model.arrays import NONE, Bools, Floats, Ints
 from hopsd.solver.backend.diving import dive
-from hopsd.solver.backend.model import model
+from hopsd.solver.backend.integer_program import model
 from hopsd.solver.bound.reduced_cost import ItemPrices
 from hopsd.solver.search.greedy import fill_idle
 
@@ -25,7 +25,7 @@ _PER_JOB, _PER_JOB_MIN, _LOSS_MAX = 60, 8, 0.5
 _LIKELY = 8
 # HiGHS takes 0.3 s for the first LP over so many; where servers are short of cores or memory,
 # 0.1 s over so many, and without the rounded rows of larger ones.
-COLUMNS_MAX = 30_000
+MAX_COLUMNS = 30_000
 _KNAPSACK_COLUMNS_MAX, _ROUNDED_COLUMNS_MAX = 9_000, 5_000
 
 
@@ -55,7 +55,7 @@ def promising_columns(program: Program, prices: ItemPrices) -> tuple[Ints, Bools
     """
     empty = NONE, np.zeros(0, dtype=np.bool_)
     knapsacks = program.configurations.short_of_more_than_gpus
-    columns_max = _KNAPSACK_COLUMNS_MAX if knapsacks else COLUMNS_MAX
+    columns_max = _KNAPSACK_COLUMNS_MAX if knapsacks else MAX_COLUMNS
     if np.count_nonzero(prices.job) * _PER_JOB_MIN > columns_max:
         return empty
     useful = np.concatenate([NONE, *prices.near(program, relative=_LOSS_MAX)])

@@ -18,14 +18,14 @@ import numpy as np
 from hopsd.core.placement.program import Program
 from hopsd.core.placement.rack_sets import RackFamily
 from hopsd.model.arrays import Ints
-from hopsd.solver.backend.model import Answer, Model
+from hopsd.solver.backend.integer_program import Answer, Model
 from hopsd.solver.bound.reduced_cost import ItemPrices
 from hopsd.solver.bound.unlisted import value_of_sets
 
 # With more patterns than this, the smallest parts are left out.
-_PATTERNS_MAX = 20_000
+_MAX_PATTERNS = 20_000
 # Ways of a job to be divided among leaves, those worth most.
-_WAYS_MAX = 12
+_MAX_WAYS = 12
 
 Solver = Callable[[Model], Answer]
 
@@ -177,7 +177,7 @@ def _ways(
                     if value > 0.0 and job not in placed_jobs:
                         of_job[job].append(_Way(job, sets, parts, value))
     for ways in of_job.values():
-        yield from sorted(ways, key=lambda way: -way.worth)[:_WAYS_MAX]
+        yield from sorted(ways, key=lambda way: -way.worth)[:_MAX_WAYS]
 
 
 def _divisions(sets: RackFamily, caps: Ints) -> Iterator[tuple[int, ...]]:
@@ -185,7 +185,7 @@ def _divisions(sets: RackFamily, caps: Ints) -> Iterator[tuple[int, ...]]:
     unit, groups = sets.unit, sets.groups
     largest = sets.rule.units(sets.count, int(caps.max()))
     max_leaves = min(groups, sets.rule.leaves(sets.count, len(caps)))
-    if groups <= _WAYS_MAX:
+    if groups <= _MAX_WAYS:
         for parts in _partitions(groups, max_leaves, largest):
             yield tuple(unit * part for part in parts)
         return
@@ -212,7 +212,7 @@ def _patterns(sizes: set[int], cap: int) -> tuple[set[int], list[tuple[tuple[int
     Where there are too many patterns, without the smallest sizes.
     """
     fitting_sizes = sorted((size for size in sizes if size <= cap), reverse=True)
-    while _number_of_patterns(fitting_sizes, cap) > _PATTERNS_MAX:
+    while _number_of_patterns(fitting_sizes, cap) > _MAX_PATTERNS:
         fitting_sizes.pop()
     return set(fitting_sizes), [pattern for pattern in _grow(fitting_sizes, cap) if pattern]
 

@@ -16,8 +16,8 @@ import numpy as np
 
 from hopsd.core.placement.program import Program
 from hopsd.model.arrays import NONE, Bools, Ints
-from hopsd.solver.backend.checked import Solve
-from hopsd.solver.backend.model import chosen_columns, model
+from hopsd.solver.backend.checked_solver import Solve
+from hopsd.solver.backend.integer_program import chosen_columns, model
 from hopsd.solver.bound.cuts import KINDS
 from hopsd.solver.bound.dual_prices import Prices
 from hopsd.solver.search.neighbourhoods import group_servers, jitter, wanted_of_all
@@ -27,7 +27,7 @@ from hopsd.solver.search.neighbourhoods import group_servers, jitter, wanted_of_
 # Cores and memory are additional knapsacks: CBC takes seconds for a larger group.
 _GROUP_GPUS, _GROUP_COLUMNS = 192, 1000
 _IDLE_OF_GROUP, _EASIER_MAX, _EASE_OF_KNAPSACKS = 8, 4.0, 0.5
-_NODES_MAX = 40
+_MAX_NODES = 40
 # Relative to the largest value: with a large lambda the smallest are indistinguishable from zero.
 _MIN_VALUE_SHARE = 1e-200
 # CBC's answers are rounded: only a larger gain counts as an improvement.
@@ -227,7 +227,7 @@ def _replan(program: Program, task: _Task, solve: Solve, effort: Effort) -> Ints
         return None
     start = np.isin(task.columns, task.current).astype(np.float64)
     part = model(program, task.columns, task.capacity)
-    answer = solve(part, start, effort.gap, seconds, _NODES_MAX * effort.breadth)
+    answer = solve(part, start, effort.gap, seconds, _MAX_NODES * effort.breadth)
     columns = chosen_columns(task.columns, answer)
     if columns is None or not _holds(program, task, columns):
         return None

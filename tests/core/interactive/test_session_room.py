@@ -7,7 +7,7 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hopsd.core.interactive.room import Room
+from hopsd.core.interactive.session_room import Room
 from hopsd.model.allocation import Allocation
 from hopsd.model.ids import GpuType, JobId, NodeName, UserName
 from hopsd.model.job import Job, Node, ThroughputTable

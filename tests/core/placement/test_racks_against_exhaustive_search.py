@@ -28,6 +28,6 @@ def test_odd_topologies(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(300, 360))
 def test_columns_that_are_not_written_out(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(generate, "WRITTEN_MAX", 0)
+    monkeypatch.setattr(generate, "MAX_WRITTEN", 0)
     monkeypatch.setattr(generate, "_COLUMNS_PER_SET", 0)
     check(rack_snapshot(seed), RackReference)

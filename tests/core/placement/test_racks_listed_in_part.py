@@ -31,8 +31,8 @@ def even_snapshot(seed: int) -> Json:
 def test_bounds_hold_for_sets_that_are_not_listed(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rack_sets, "SETS_MAX", 0)
-    monkeypatch.setattr(racks, "_WHOLE_MAX", 0)
+    monkeypatch.setattr(rack_sets, "MAX_SETS", 0)
+    monkeypatch.setattr(racks, "_MAX_WHOLE", 0)
     doc = even_snapshot(seed)
     plan, reference = plan_document(doc), RackReference(doc)
     value, best = reference.objective(plan["placements"]), reference.optimum()
@@ -41,7 +41,7 @@ def test_bounds_hold_for_sets_that_are_not_listed(
 
 
 def test_some_of_these_plans_list_a_part_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rack_sets, "SETS_MAX", 0)
+    monkeypatch.setattr(rack_sets, "MAX_SETS", 0)
     docs = [even_snapshot(seed) for seed in range(60)]
     listed_counts = [plan_document(doc)["configurations"] for doc in docs]
     full_counts = [sum(len(c) for _, _, c in RackReference(doc).program()) for doc in docs]
@@ -65,7 +65,7 @@ def test_few_sets_are_all_listed_and_of_many_a_part() -> None:
     assert len(small_sets.shapes) == 2 * comb(5, 3)
     large_sets = even_sets(leaves_of(*[18] * 20), 24, 4, RackRule(segment=3))
     assert not large_sets.complete
-    assert 0 < len(large_sets.shapes) < 2 * rack_sets.SETS_MAX
+    assert 0 < len(large_sets.shapes) < 2 * rack_sets.MAX_SETS
     leaf = leaves_of(*[18] * 20).leaf[large_sets.shapes.servers]
     assert all((np.unique(row, return_counts=True)[1] % 3 == 0).all() for row in leaf)
 
@@ -93,8 +93,8 @@ def test_the_slowest_set_is_worth_1_though_it_is_not_listed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A slow server in the middle of a leaf, together with one of the other leaf."""
-    monkeypatch.setattr(rack_sets, "SETS_MAX", 0)
-    monkeypatch.setattr(racks, "_WHOLE_MAX", 0)
+    monkeypatch.setattr(rack_sets, "MAX_SETS", 0)
+    monkeypatch.setattr(racks, "_MAX_WHOLE", 0)
     doc = even_snapshot(0)
     doc["nodes"] = [
         {"name": f"n{at}", "gpu_type": "a", "gpus": 2, "idle": 2, "switches": [f"l{at // 3}"]}

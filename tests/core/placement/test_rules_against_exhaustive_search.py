@@ -16,7 +16,7 @@ def test_the_plan_is_the_best_of_all_that_keep_the_rules(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(500, 600))
 def test_columns_that_are_not_written_out(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(generate, "WRITTEN_MAX", 0)
+    monkeypatch.setattr(generate, "MAX_WRITTEN", 0)
     monkeypatch.setattr(generate, "_COLUMNS_PER_SET", 0)
     check(ruled_snapshot(seed))
 

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hopsd.core.site.bounds import LimitSubject, bounds
 from hopsd.core.site.limits import limit_rows, over_limits
 from hopsd.core.site.own_bounds import open_partitions, over_memory, within_site
-from hopsd.core.site.room import PartitionSelector
-from hopsd.core.submission.rules import allowed_nodes
+from hopsd.core.site.partition_room import PartitionSelector
+from hopsd.core.site.site_bounds import LimitSubject, bounds
+from hopsd.core.submission.placement_rules import allowed_nodes
 from hopsd.model.allocation import Allocation
 from hopsd.model.ids import GpuType, JobId, NodeName, UserName
 from hopsd.model.job import Job
@@ -23,10 +23,10 @@ from hopsd.model.script_options import ScriptOptions
 from hopsd.model.site import (
     Association,
     Holder,
-    Kind,
     Licence,
     Partition,
     Qos,
+    ResourceKind,
     SiteRules,
     kind_of_type,
 )
@@ -72,7 +72,7 @@ def in_lab(user: str, **fields: object) -> Association:
     return Association("lab", UserName(user), parent="lab", **fields)  # type: ignore[arg-type]
 
 
-SMALL = Qos("small", per_user={Kind.GPUS: 2})
+SMALL = Qos("small", per_user={ResourceKind.GPUS: 2})
 
 
 def test_each_user_of_a_qos_has_a_row_and_others_have_none() -> None:
@@ -95,14 +95,23 @@ def test_what_plain_jobs_use_is_subtracted_and_shown() -> None:
 
 
 def test_a_row_that_could_not_keep_anything_back_is_left_out() -> None:
-    assert rows(rules(Qos("small", per_user={Kind.GPUS: 4, Kind.JOBS: 2})), [job(1), job(2)]) == []
+    assert (
+        rows(
+            rules(Qos("small", per_user={ResourceKind.GPUS: 4, ResourceKind.JOBS: 2})),
+            [job(1), job(2)],
+        )
+        == []
+    )
     assert rows(replace(rules(SMALL), has_limits=False), [job(1), job(2)]) == []
 
 
 def test_accounts_bound_all_below_them_and_users_their_jobs() -> None:
-    root = Association("root", UserName(""), group={Kind.GPUS: 3})
+    root = Association("root", UserName(""), group={ResourceKind.GPUS: 3})
     site = rules(
-        root, lab(parent="root", group={Kind.JOBS: 2}), in_lab("alice", jobs=1), in_lab("bob")
+        root,
+        lab(parent="root", group={ResourceKind.JOBS: 2}),
+        in_lab("alice", jobs=1),
+        in_lab("bob"),
     )
     limits = rows(site, [job(1), job(2), job(3, "bob")])
     all_ids = frozenset(map(JobId, "123"))
@@ -114,22 +123,22 @@ def test_accounts_bound_all_below_them_and_users_their_jobs() -> None:
 
 
 def test_a_qos_comes_before_accounts_and_a_partitions_before_the_jobs() -> None:
-    accounts = (lab(group={Kind.GPUS: 1, Kind.JOBS: 1}), in_lab("alice", jobs=1))
-    of_gpu = Qos("gpu", group={Kind.GPUS: 5}, per_user={Kind.JOBS: 7})
-    job_qos = Qos("small", group={Kind.GPUS: 4})
+    accounts = (lab(group={ResourceKind.GPUS: 1, ResourceKind.JOBS: 1}), in_lab("alice", jobs=1))
+    of_gpu = Qos("gpu", group={ResourceKind.GPUS: 5}, per_user={ResourceKind.JOBS: 7})
+    job_qos = Qos("small", group={ResourceKind.GPUS: 4})
     partition = Partition("gpu", own_qos="gpu")
     place = LimitSubject(UserName("alice"), "lab", "small", "gpu")
     scopes = {(b.scope.name, b.kind, b.maximum) for b in bounds(rules(*accounts, job_qos), place)}
     assert scopes == {
-        ("QOS small", Kind.GPUS, 4),
-        ("account lab", Kind.JOBS, 1),
-        ("account lab, user alice", Kind.JOBS, 1),
+        ("QOS small", ResourceKind.GPUS, 4),
+        ("account lab", ResourceKind.JOBS, 1),
+        ("account lab, user alice", ResourceKind.JOBS, 1),
     }
     of_both = bounds(rules(*accounts, job_qos, of_gpu, partition), place)
     assert {(b.scope.name, b.kind, b.maximum) for b in of_both} == {
-        ("QOS gpu", Kind.GPUS, 5),
-        ("QOS gpu, user alice", Kind.JOBS, 7),
-        ("account lab", Kind.JOBS, 1),
+        ("QOS gpu", ResourceKind.GPUS, 5),
+        ("QOS gpu, user alice", ResourceKind.JOBS, 7),
+        ("account lab", ResourceKind.JOBS, 1),
     }
     stronger = replace(job_qos, over_partition=True)
     first = bounds(rules(*accounts, stronger, of_gpu, partition), place)[0]
@@ -138,9 +147,12 @@ def test_a_qos_comes_before_accounts_and_a_partitions_before_the_jobs() -> None:
 
 def test_who_is_exempt_from_a_bound_uses_it_up_for_the_others() -> None:
     """A QOS' bound comes before an account's, but the job counts in the account (acct_policy.c)."""
-    exempt_qos = Qos("own", group={Kind.GPUS: 8, Kind.JOBS: 8})
+    exempt_qos = Qos("own", group={ResourceKind.GPUS: 8, ResourceKind.JOBS: 8})
     site = rules(
-        exempt_qos, lab(group={Kind.GPUS: 5, Kind.JOBS: 3}), in_lab("alice"), in_lab("bob")
+        exempt_qos,
+        lab(group={ResourceKind.GPUS: 5, ResourceKind.JOBS: 3}),
+        in_lab("alice"),
+        in_lab("bob"),
     )
     runs = Allocation.of({NodeName("n0"): 4})
     reads = (
@@ -159,8 +171,8 @@ def test_who_is_exempt_from_a_bound_uses_it_up_for_the_others() -> None:
 
 def test_running_jobs_stay_where_others_use_up_their_limit() -> None:
     """Slurm stops no job for a limit, and would not start one of them again."""
-    exempt_qos = Qos("own", group={Kind.GPUS: 8, Kind.JOBS: 8})
-    site = rules(exempt_qos, lab(group={Kind.GPUS: 4}), in_lab("alice"), in_lab("bob"))
+    exempt_qos = Qos("own", group={ResourceKind.GPUS: 8, ResourceKind.JOBS: 8})
+    site = rules(exempt_qos, lab(group={ResourceKind.GPUS: 4}), in_lab("alice"), in_lab("bob"))
     runs, second_allocation = (Allocation.of({NodeName(name): 3}) for name in ("n0", "n1"))
     exempt = read(1, qos="own", allocation=second_allocation)
     reads = exempt, read(2, "bob", qos="none", allocation=runs), read(3, "bob", qos="none")
@@ -181,7 +193,9 @@ def test_running_jobs_stay_where_others_use_up_their_limit() -> None:
     assert staying_ids(site, waits, *reads[1:]) == frozenset()
     plain = Holder(JobId("9"), UserName("bob"), "lab", "own", "gpu", 2, 2)
     assert staying_ids(site, waits, *reads[1:], other_holders=(plain,)) == {JobId("2")}
-    lowered_site = rules(exempt_qos, lab(group={Kind.GPUS: 2}), in_lab("alice"), in_lab("bob"))
+    lowered_site = rules(
+        exempt_qos, lab(group={ResourceKind.GPUS: 2}), in_lab("alice"), in_lab("bob")
+    )
     assert staying_ids(lowered_site) == frozenset()
     assert staying_ids(replace(site, has_limits=False)) == frozenset()
 
@@ -200,7 +214,7 @@ def test_who_is_refused_in_all_partitions_is_told_of_each() -> None:
     site = rules(
         Partition("a", accounts=frozenset({"ops"})),
         Partition("b", seconds=600.0),
-        Qos("small", per_job={Kind.GPUS: 1}),
+        Qos("small", per_job={ResourceKind.GPUS: 1}),
     )
     reason = partitions_for(read(1, partition="a,b"), site)
     assert reason == Reason(
@@ -214,7 +228,9 @@ def test_who_is_refused_in_all_partitions_is_told_of_each() -> None:
 
 
 def test_a_job_waits_where_one_of_its_partitions_is_used_up() -> None:
-    spent_qos = Qos("spent", group={Kind.GPU_MINUTES: 9}, usage={Kind.GPU_MINUTES: 9})
+    spent_qos = Qos(
+        "spent", group={ResourceKind.GPU_MINUTES: 9}, usage={ResourceKind.GPU_MINUTES: 9}
+    )
     site = rules(
         Partition("a", nodes=0), Partition("b", own_qos="spent"), spent_qos, SMALL, safe=True
     )
@@ -227,8 +243,8 @@ def test_a_job_waits_where_one_of_its_partitions_is_used_up() -> None:
 FULL = (
     Partition("a", own_qos="of_a"),
     Partition("b", own_qos="of_b"),
-    Qos("of_a", group={Kind.GPUS: 2}),
-    Qos("of_b", group={Kind.JOBS: 1}),
+    Qos("of_a", group={ResourceKind.GPUS: 2}),
+    Qos("of_b", group={ResourceKind.JOBS: 1}),
 )
 
 
@@ -245,13 +261,13 @@ def test_a_job_is_counted_in_a_partition_that_has_room_for_it() -> None:
     )
     remark = "no room in partition b: QOS of_b, 1 of 1 job used"
     assert PartitionSelector(full_reading).partitions(asks, request) == ("a,b", remark)
-    small_qos = Qos("small", group={Kind.GPUS: 2})
+    small_qos = Qos("small", group={ResourceKind.GPUS: 2})
     same_qos_reading = replace(reading, site=rules(small_qos))
     assert PartitionSelector(same_qos_reading).partitions(asks, request) == ("a,b", "")
 
 
-@pytest.mark.parametrize("kind", [Kind.CPUS, Kind.MEMORY, Kind.BILLING])
-def test_running_hops_jobs_fill_limits_on_cores_and_memory(kind: Kind) -> None:
+@pytest.mark.parametrize("kind", [ResourceKind.CPUS, ResourceKind.MEMORY, ResourceKind.BILLING])
+def test_running_hops_jobs_fill_limits_on_cores_and_memory(kind: ResourceKind) -> None:
     site = rules(*FULL[:2], Qos("of_a", group={kind: 16}))
     runs = {"allocation": Allocation.of({NodeName("n0"): 1}), "tres": {kind: 14}}
     holder = replace(read(8, partition="a", **runs), state=SlurmState.RUNNING)
@@ -271,15 +287,20 @@ def with_rules(number: int, *, reqs: tuple[int, ...] = (1, 2), **fields: object)
 @pytest.mark.parametrize(
     ("kind", "maximum", "fields", "weight"),
     [
-        (Kind.CPUS, 20, {"cores_per_gpu": 6.0}, 6),
-        (Kind.MEMORY, 9000, {"memory_mb_per_gpu": 4000.0, "memory_mb_per_node": 100.0}, 4100),
-        (Kind.BILLING, 20, {"cores_per_gpu": 6.0}, 6),
-        (Kind.RUNNING_GPU_MINUTES, 100, {}, 60),
-        (Kind.RUNNING_CPU_MINUTES, 300, {"cores_per_gpu": 2.0}, 120),
+        (ResourceKind.CPUS, 20, {"cores_per_gpu": 6.0}, 6),
+        (
+            ResourceKind.MEMORY,
+            9000,
+            {"memory_mb_per_gpu": 4000.0, "memory_mb_per_node": 100.0},
+            4100,
+        ),
+        (ResourceKind.BILLING, 20, {"cores_per_gpu": 6.0}, 6),
+        (ResourceKind.RUNNING_GPU_MINUTES, 100, {}, 60),
+        (ResourceKind.RUNNING_CPU_MINUTES, 300, {"cores_per_gpu": 2.0}, 120),
     ],
 )
 def test_a_row_counts_what_a_gpu_of_each_job_takes_of_it(
-    kind: Kind, maximum: int, fields: dict[str, object], weight: int
+    kind: ResourceKind, maximum: int, fields: dict[str, object], weight: int
 ) -> None:
     site = rules(Qos("small", group={kind: maximum}))
     jobs = [with_rules(1, **fields), with_rules(2, **fields)]
@@ -290,8 +311,8 @@ def test_a_row_counts_what_a_gpu_of_each_job_takes_of_it(
 
 
 def test_billing_is_by_the_partitions_weights_in_whole_numbers() -> None:
-    partition = Partition("gpu", billing={Kind.GPUS: 2.0, Kind.CPUS: 0.25})
-    site = rules(Qos("small", group={Kind.BILLING: 9}), partition)
+    partition = Partition("gpu", billing={ResourceKind.GPUS: 2.0, ResourceKind.CPUS: 0.25})
+    site = rules(Qos("small", group={ResourceKind.BILLING: 9}), partition)
     [row] = rows(site, [with_rules(n, cores_per_gpu=3.0) for n in (1, 2)])
     assert (row.gpus, row.scale, set(row.per_gpu.values())) == (9000, 1000, {2750})
     largest = rows(replace(site, billing_is_largest=True), [with_rules(1, reqs=(8,))])
@@ -424,7 +445,7 @@ def test_a_node_with_too_little_memory_is_not_for_the_job() -> None:
 
 
 def test_what_plain_jobs_have_yet_to_run_is_taken_off() -> None:
-    site = rules(Qos("small", group={Kind.RUNNING_GPU_MINUTES: 100}))
+    site = rules(Qos("small", group={ResourceKind.RUNNING_GPU_MINUTES: 100}))
     plain = Holder(
         *(JobId("9"), UserName("bob"), "lab", "small", "gpu", 1, 8),
         time_limit_seconds=3600.0,
@@ -458,16 +479,22 @@ def counts_within(asks: Job, site: SiteRules, largest: int = 8, **fields: object
 def test_one_job_keeps_the_counts_that_it_may_have() -> None:
     asks = job(1, reqs=(1, 2, 4, 8))
     for site in (
-        rules(Qos("small", per_job={Kind.GPUS: 4})),
-        rules(Qos("small", per_job={Kind.GPU_MINUTES: 80})),
-        rules(in_lab("alice", per_job={Kind.GPUS: 4})),
-        rules(in_lab("alice", per_job={Kind.GPUS: 1}), Qos("small", per_job={Kind.GPUS: 4})),
-        rules(in_lab("alice", per_job={Kind.NODES: 1}), Qos("small", per_node={Kind.GPUS: 5})),
+        rules(Qos("small", per_job={ResourceKind.GPUS: 4})),
+        rules(Qos("small", per_job={ResourceKind.GPU_MINUTES: 80})),
+        rules(in_lab("alice", per_job={ResourceKind.GPUS: 4})),
+        rules(
+            in_lab("alice", per_job={ResourceKind.GPUS: 1}),
+            Qos("small", per_job={ResourceKind.GPUS: 4}),
+        ),
+        rules(
+            in_lab("alice", per_job={ResourceKind.NODES: 1}),
+            Qos("small", per_node={ResourceKind.GPUS: 5}),
+        ),
     ):
         bounded_job = counts_within(asks, site)
         assert isinstance(bounded_job, Job)
         assert bounded_job.reqs == (1, 2, 4)
-    bounded_below = counts_within(asks, rules(Qos("small", least={Kind.GPUS: 3})))
+    bounded_below = counts_within(asks, rules(Qos("small", least={ResourceKind.GPUS: 3})))
     assert isinstance(bounded_below, Job)
     assert bounded_below.reqs == (4, 8)
 
@@ -477,11 +504,13 @@ def test_a_job_has_no_more_servers_and_gpus_on_each_than_the_site_allows() -> No
     two = counts_within(asks, rules(Partition("gpu", nodes=2)), largest=4)
     assert isinstance(two, Job)
     assert (two.reqs, two.rules.max_nodes) == ((1, 2, 4, 8), 2)
-    grouped_job = counts_within(asks, rules(lab(group={Kind.NODES: 3}), in_lab("alice")), largest=4)
+    grouped_job = counts_within(
+        asks, rules(lab(group={ResourceKind.NODES: 3}), in_lab("alice")), largest=4
+    )
     assert isinstance(grouped_job, Job)
     assert grouped_job.rules.max_nodes == 3
     cores = with_rules(1, reqs=(1, 2, 4), cores_per_gpu=4.0)
-    per_node_job = counts_within(cores, rules(Qos("small", per_node={Kind.CPUS: 9})))
+    per_node_job = counts_within(cores, rules(Qos("small", per_node={ResourceKind.CPUS: 9})))
     assert isinstance(per_node_job, Job)
     assert (per_node_job.reqs, per_node_job.rules.max_per_node, per_node_job.rules.shape) == (
         (1, 2, 4),
@@ -501,7 +530,7 @@ def test_a_job_that_no_rule_lets_run_is_told_which() -> None:
         assert isinstance(reason, Reason)
         return reason
 
-    assert reason_of(rules(Qos("small", per_job={Kind.GPUS: 2}))) == Reason(
+    assert reason_of(rules(Qos("small", per_job={ResourceKind.GPUS: 2}))) == Reason(
         ReasonCode.NO_CONFIGURATION,
         "QOS small, 2 GPUs of one job: at most 2 GPUs; it asks for 4 or more",
     )
@@ -509,20 +538,22 @@ def test_a_job_that_no_rule_lets_run_is_told_which() -> None:
     assert nodes.text == "partition gpu, 1 node of one job: at most 2 GPUs; it asks for 4 or more"
     assert (
         "at least 9 GPUs; it asks for 4"
-        in reason_of(rules(Qos("small", least={Kind.GPUS: 9}))).text
+        in reason_of(rules(Qos("small", least={ResourceKind.GPUS: 9}))).text
     )
     closed_reason = reason_of(rules(Partition("gpu", accounts=frozenset({"chem"}))))
     assert closed_reason.text == "partition gpu is for the accounts chem, not lab"
     short = reason_of(rules(Partition("gpu", seconds=3600.0)), time_limit_seconds=7200.0)
     assert short.text.startswith("its time limit of 120 minutes is above the 60 of partition gpu")
     spent_reason = reason_of(
-        rules(Qos("small", group={Kind.GPU_MINUTES: 9}, usage={Kind.GPU_MINUTES: 9}))
+        rules(
+            Qos("small", group={ResourceKind.GPU_MINUTES: 9}, usage={ResourceKind.GPU_MINUTES: 9})
+        )
     )
     assert (spent_reason.code, "9 of 9 GPU minutes used" in spent_reason.text) == (
         ReasonCode.LIMIT,
         True,
     )
-    wall = {"group": {Kind.WALL_MINUTES: 30}, "usage": {Kind.WALL_MINUTES: 15}}
+    wall = {"group": {ResourceKind.WALL_MINUTES: 30}, "usage": {ResourceKind.WALL_MINUTES: 15}}
     assert isinstance(counts_within(job(1), rules(Qos("small", **wall))), Job)
     wall_reason = reason_of(rules(Qos("small", **wall), safe=True))
     assert (wall_reason.code, "15 of 30 minutes of run time" in wall_reason.text) == (
@@ -534,7 +565,9 @@ def test_a_job_that_no_rule_lets_run_is_told_which() -> None:
 
 
 def test_minutes_of_all_time_are_kept_for_what_runs_where_slurm_is_safe() -> None:
-    spent_qos = Qos("small", group={Kind.GPU_MINUTES: 200}, usage={Kind.GPU_MINUTES: 50})
+    spent_qos = Qos(
+        "small", group={ResourceKind.GPU_MINUTES: 200}, usage={ResourceKind.GPU_MINUTES: 50}
+    )
     jobs = [job(1), job(2)]
     [row] = rows(rules(spent_qos, safe=True), jobs)
     assert (row.gpus, set(row.per_gpu.values())) == (150, {60})
@@ -550,7 +583,7 @@ def test_minutes_of_all_time_are_kept_for_what_runs_where_slurm_is_safe() -> Non
 def test_the_order_of_jobs_changes_nothing_and_no_row_gives_more_than_is_left(
     requests: list[tuple[str, int]], uses: list[tuple[str, int]], maximum: int
 ) -> None:
-    site = rules(Qos("small", per_user={Kind.GPUS: maximum}))
+    site = rules(Qos("small", per_user={ResourceKind.GPUS: maximum}))
     jobs = [job(at, user, (gpus,)) for at, (user, gpus) in enumerate(requests)]
     holders = tuple(
         Holder(JobId(str(100 + at)), UserName(user), "lab", "small", "gpu", gpus, gpus)

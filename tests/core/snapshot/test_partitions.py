@@ -16,7 +16,7 @@ from hopsd.model.ids import GpuType, JobId, NodeName, UserName, WorkloadName
 from hopsd.model.plan import PlanSettings
 from hopsd.model.reading import Hold, JobReading, NodeReading
 from hopsd.model.reason import ReasonCode
-from hopsd.model.site import Association, Holder, Kind, Partition, Qos, SiteRules
+from hopsd.model.site import Association, Holder, Partition, Qos, ResourceKind, SiteRules
 from hopsd.policies.registry import get as policy
 from hopsd.round.result import RoundResult
 from hopsd.round.run import run_round
@@ -26,7 +26,7 @@ V100 = GpuType("v100")
 SETTINGS = RoundSettings(seconds=60.0, plan=PlanSettings(time_limit_seconds=5.0))
 FOUR_IN_A = SiteRules(
     has_limits=True,
-    qos={"of_a": Qos("of_a", group={Kind.GPUS: 4})},
+    qos={"of_a": Qos("of_a", group={ResourceKind.GPUS: 4})},
     partitions={"a": Partition("a", own_qos="of_a"), "b": Partition("b")},
 )
 
@@ -157,8 +157,10 @@ def test_no_job_stops_at_a_rounds_start_because_others_use_up_its_limit() -> Non
     port = cluster([node("n0", "a"), node("n1", "a")], [replace(job(1, "a", 4), account="lab")])
     port.site = SiteRules(
         has_limits=True,
-        associations={("lab", "", ""): Association("lab", UserName(""), group={Kind.GPUS: 4})},
-        qos={"own": Qos("own", group={Kind.GPUS: 8})},
+        associations={
+            ("lab", "", ""): Association("lab", UserName(""), group={ResourceKind.GPUS: 4})
+        },
+        qos={"own": Qos("own", group={ResourceKind.GPUS: 8})},
     )
     memory = MemoryStore(tables={WorkloadName("w"): {A100: TABLE}})
     result = run_round(port, memory, policy("hops"), SETTINGS, None)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from speed_values import NOW, A, estimate_of, records, theory
 
 from hopsd.core.speed.across import implied_across, measured_across, theory_across
-from hopsd.core.speed.estimator import Estimate, EstimatorSettings
+from hopsd.core.speed.estimator import EstimatorSettings, SpeedTables
 from hopsd.core.speed.theory import basic_times
 from hopsd.core.speed.throughput import IterationModel, per_gpu
 from hopsd.model.ids import UserName, WorkloadName
@@ -67,7 +67,7 @@ def test_speeds_measured_across_leaves_count_as_below_one() -> None:
     assert per_gpu(estimate.tables[A], 8, 2) == pytest.approx(100.0)
 
 
-def estimate_with(b_across: float, reports: tuple[ThroughputRecord, ...] = ()) -> Estimate:
+def estimate_with(b_across: float, reports: tuple[ThroughputRecord, ...] = ()) -> SpeedTables:
     bandwidth = (Bandwidth(A, 1e7, 4e6, NOW, b_across),)
     return estimate_of(Knowledge(records=reports, theory=(theory(),), bandwidth=bandwidth))
 

@@ -24,7 +24,7 @@ from hopsd.core.placement.available import AvailableResources
 from hopsd.core.placement.generate import generate
 from hopsd.core.placement.pools import pools_of
 from hopsd.core.placement.sensitivity import sensitivity_on
-from hopsd.core.speed.estimator import Estimate, Estimator, EstimatorSettings
+from hopsd.core.speed.estimator import Estimator, EstimatorSettings, SpeedTables
 from hopsd.core.speed.throughput import (
     BasicTimes,
     Communication,
@@ -49,7 +49,7 @@ TIMES = BasicTimes(
 """Those of the theory and the bandwidth in speed_values."""
 
 
-def job(estimate: Estimate, **changes: object) -> Job:
+def job(estimate: SpeedTables, **changes: object) -> Job:
     values = {"id": JobId("1"), "user": UserName("u"), "submit": 0.0, "wait_seconds": 0.0,
               "reqs": (1, 2, 4, 8), "throughput": estimate.tables,
               "server_factor": estimate.server_factor,
@@ -216,7 +216,7 @@ def test_a_new_version_of_a_program_starts_from_the_old_ones_figures_with_less_w
     before = [record(50.0, 2, nodes=2, workload=old) for _ in range(9)]
     fits = (theory(workload=old),)
 
-    def speeds(*observations: ThroughputRecord) -> tuple[Estimate, float, float]:
+    def speeds(*observations: ThroughputRecord) -> tuple[SpeedTables, float, float]:
         estimator = Estimator(
             NODES, knowledge(*before, *observations, fits=fits), EstimatorSettings(), NOW
         )

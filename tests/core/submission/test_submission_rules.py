@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hopsd.core.submission.features import alternatives, holds
 from hopsd.core.submission.options_text import read_script_options
 from hopsd.core.submission.partitions import Access, shortened_minutes
-from hopsd.core.submission.rules import (
+from hopsd.core.submission.placement_rules import (
     BlockRule,
     RulesOnNodes,
     gres_count,

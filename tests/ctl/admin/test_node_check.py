@@ -16,7 +16,7 @@ import pytest
 
 from hopsd import ctl
 from hopsd.config import Config
-from hopsd.ctl.admin.node_check import Site, problems, read_site, release_plugin_folder
+from hopsd.ctl.admin.node_check import NodeInstallation, problems, read_site, release_plugin_folder
 from hopsd.errors import InputError
 from hopsd.setup.machine import plugin_folder
 from hopsd.setup.site_script import with_call
@@ -60,7 +60,9 @@ class Machine:
     def wrong(self, slurm: Mapping[str, str] | None = None) -> list[str]:
         settings = read_site(self.scripts / "site.sh", os.geteuid())
         conf = self.slurm if slurm is None else slurm
-        return list(problems(Site(self.scripts, self.config, conf, os.geteuid(), settings)))
+        return list(
+            problems(NodeInstallation(self.scripts, self.config, conf, os.geteuid(), settings))
+        )
 
     def set_variable(self, name: str, value: object) -> None:
         with (self.scripts / "site.sh").open("a") as file:
@@ -95,7 +97,9 @@ def test_a_site_by_the_book_is_good(machine: Machine) -> None:
 
 def test_what_is_shipped_agrees_with_the_default_configuration() -> None:
     settings = read_site(release_plugin_folder() / "site.sh", os.geteuid())
-    sentences = problems(Site(release_plugin_folder(), Config(), None, os.geteuid(), settings))
+    sentences = problems(
+        NodeInstallation(release_plugin_folder(), Config(), None, os.geteuid(), settings)
+    )
     absences = ("is not there", "not there;", "no sitecustomize.py")
     assert [s for s in sentences if not any(word in s for word in absences)] == []
 

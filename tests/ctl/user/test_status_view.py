@@ -29,7 +29,7 @@ from hopsd.ctl.user.status import (
     view,
 )
 from hopsd.errors import InputError
-from hopsd.serve.excerpt import Choice, excerpt, totals
+from hopsd.serve.excerpt import JobSelection, excerpt, totals
 
 Show = Callable[..., str]
 
@@ -146,7 +146,7 @@ def large() -> dict[str, Any]:
 
 def test_of_a_large_cluster_totals_come_first_then_some_rows(show: Show) -> None:
     whole = large()
-    excerpt_of_all = excerpt(whole, Choice(most=MAX_ROWS))
+    excerpt_of_all = excerpt(whole, JobSelection(most=MAX_ROWS))
     assert [len(excerpt_of_all[kind]) for kind in ("nodes", "running", "waiting")] == [MAX_ROWS] * 3
     text = show(excerpt_of_all)
     assert len(text.splitlines()) < 200
@@ -164,7 +164,7 @@ def test_of_a_large_cluster_totals_come_first_then_some_rows(show: Show) -> None
         f"and {15000 - FIRST:,} more",
     ):
         assert re.search(words, text), words
-    user_view = show(excerpt(whole, Choice(users=frozenset({"u7"}), most=MAX_ROWS)))
+    user_view = show(excerpt(whole, JobSelection(users=frozenset({"u7"}), most=MAX_ROWS)))
     assert "and 480 more" in user_view
     assert "bob" not in user_view
 
@@ -182,7 +182,7 @@ def test_a_page_fits_and_has_running_and_waiting_jobs(
     whole = {**large(), "round": {"end": 1010.0, "steps": steps}}
     console = Console(file=io.StringIO(), width=width, height=height, highlight=False)
     monkeypatch.setattr(render, "console", console)
-    console.print(page(excerpt(whole, Choice(most=MAX_ROWS))))
+    console.print(page(excerpt(whole, JobSelection(most=MAX_ROWS))))
     assert isinstance(console.file, io.StringIO)
     text = console.file.getvalue()
     assert len(text.splitlines()) <= height
@@ -208,7 +208,7 @@ def test_a_pipe_gets_every_row(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = document([], [job(number) for number in range(1000, 1500)])
 
     def answer(_: object, **arguments: Any) -> dict[str, Any]:
-        return excerpt(whole, Choice.parse(arguments))
+        return excerpt(whole, JobSelection.parse(arguments))
 
     monkeypatch.setattr(status, "ask_status", answer)
     output = CliRunner().invoke(status.status, []).stdout
@@ -290,7 +290,7 @@ def test_explain_says_what_run_times_rest_on() -> None:
 
 def test_a_small_cluster_is_shown_as_it_is(show: Show) -> None:
     whole = document([job(1, **RUNNING)], [job(number) for number in range(1000, 1000 + MAX_ROWS)])
-    assert show(excerpt(whole, Choice(most=MAX_ROWS))) == show(whole)
+    assert show(excerpt(whole, JobSelection(most=MAX_ROWS))) == show(whole)
 
 
 @pytest.mark.parametrize(
@@ -308,7 +308,7 @@ def test_a_choice_that_is_not_understood_is_refused(
     arguments: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(InputError, match=message):
-        Choice.parse(arguments)
+        JobSelection.parse(arguments)
 
 
 def test_a_page_names_some_rows_and_counts_the_others(show: Show) -> None:
@@ -360,7 +360,7 @@ def test_cpus_that_a_user_holds_are_no_gpus() -> None:
 def test_the_table_of_gpus_has_no_cpus(show: Show) -> None:
     whole = large()
     cpus = {**whole["nodes"][0], "name": "c0", "gpu_type": "cpu", "gpus": 2, "idle": 0}
-    text = show(excerpt({**whole, "nodes": [*whole["nodes"], cpus]}, Choice(most=MAX_ROWS)))
+    text = show(excerpt({**whole, "nodes": [*whole["nodes"], cpus]}, JobSelection(most=MAX_ROWS)))
     assert "2 CPUs" in text
     assert not re.search(r"^ *cpu +1 ", text, re.M)
 
@@ -372,7 +372,7 @@ def test_jobs_can_be_chosen_by_user_partition_and_state() -> None:
 
     def ids_of_choice(users: list[str], partitions: list[str], states: list[str]) -> list[str]:
         arguments = {"users": users, "partitions": partitions, "states": states}
-        status = excerpt(whole, Choice.parse(arguments))
+        status = excerpt(whole, JobSelection.parse(arguments))
         assert status["nodes"] == whole["nodes"]
         return [row["id"] for kind in ("running", "waiting") for row in status[kind]]
 

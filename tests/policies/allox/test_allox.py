@@ -24,7 +24,7 @@ from hopsd.policies.protocol import Policy
 from hopsd.policies.registry import get
 from hopsd.sim.cluster import ClusterSettings
 from hopsd.sim.engine import SimulationSettings
-from hopsd.sim.study import Result, play
+from hopsd.sim.study import PolicyResult, play
 
 GPU = GpuType("gpu")
 FIGURE_4 = [(40, 50), (40, 50), (40, 160), (40, 160)]
@@ -64,14 +64,14 @@ def load(
     return Workload(tables, tuple(jobs))
 
 
-def run(policy: str | Policy, work: Workload, cluster: Cluster, **knobs: float) -> Result:
+def run(policy: str | Policy, work: Workload, cluster: Cluster, **knobs: float) -> PolicyResult:
     chosen_policy = get(policy) if isinstance(policy, str) else policy
     plan = replace(PlanSettings(), **knobs)  # type: ignore[arg-type]
     settings = SimulationSettings(1e6, plan=plan, cluster=ClusterSettings(0.0))
     return play("policy", chosen_policy, cluster, work, settings)
 
 
-def total(result: Result) -> float:
+def total(result: PolicyResult) -> float:
     assert not result.unfinished
     return sum(o.jct or 0.0 for o in result.outcomes)
 

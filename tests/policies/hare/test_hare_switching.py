@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from task_cases import instance, small_instances
 
-from hopsd.policies.hare.check import violations
+from hopsd.policies.hare.schedule_check import violations
 from hopsd.policies.hare.schedulers import SCHEDULERS, schedule
 from hopsd.policies.hare.switching import lent_to_nobody, switches, with_switches
 from hopsd.policies.hare.tasks import Instance, Schedule

@@ -15,8 +15,8 @@ from task_cases import instance, small_instances
 
 from bench.hare.exhaustive import optimum
 from hopsd.errors import InputError, SolverError
-from hopsd.policies.hare.check import violations
-from hopsd.policies.hare.relaxation import Solution, relax
+from hopsd.policies.hare.relaxation import RelaxedSequence, relax
+from hopsd.policies.hare.schedule_check import violations
 from hopsd.policies.hare.schedulers import SCHEDULERS, schedule
 from hopsd.policies.hare.tasks import Instance, Schedule
 
@@ -152,7 +152,7 @@ def test_tasks_of_a_round_may_follow_one_another_on_one_gpu() -> None:
 def test_dispatching_fills_the_time_before_a_task_that_cannot_begin_yet() -> None:
     """Job 0 comes first and synchronises for long; a list in that order idles, job 1 waits."""
     case = instance([[1.0], [1.0]], sync=[[3.0], [0.0]], rounds=[2, 3])
-    relaxation = Solution(0.0, np.array([0.0, 1.0, 2.0, 3.0, 4.0]))
+    relaxation = RelaxedSequence(0.0, np.array([0.0, 1.0, 2.0, 3.0, 4.0]))
     assert SCHEDULERS["hare"](case, relaxation).start.tolist() == [0.0, 4.0, 5.0, 6.0, 7.0]
     assert SCHEDULERS["hare-dispatch"](case, relaxation).start.tolist() == [0.0, 4.0, 1.0, 2.0, 3.0]
 

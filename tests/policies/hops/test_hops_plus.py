@@ -23,7 +23,7 @@ from hopsd.model.rules import Rules, ShapeRule
 from hopsd.policies.registry import get
 from hopsd.sim.cluster import ClusterSettings
 from hopsd.sim.engine import SimulationSettings
-from hopsd.sim.study import Result, play
+from hopsd.sim.study import PolicyResult, play
 
 A, B = GpuType("a"), GpuType("b")
 SERVERS = {"a0": (A, 2), "a1": (A, 1), "b0": (B, 2)}
@@ -212,7 +212,7 @@ def test_a_plan_is_worth_the_same_whether_or_not_columns_are_written_out(
 ) -> None:
     snapshot = twelve_jobs()
     full_plan = get("hops+")(snapshot, PlanSettings(gap=0.0, time_limit_seconds=20.0))
-    monkeypatch.setattr(generate, "WRITTEN_MAX", 0)
+    monkeypatch.setattr(generate, "MAX_WRITTEN", 0)
     monkeypatch.setattr(generate, "_COLUMNS_PER_SET", 0)
     monkeypatch.setattr(Configurations, "write_out", None)
     plan = get("hops+")(snapshot, PlanSettings(gap=0.0, time_limit_seconds=20.0))
@@ -378,7 +378,7 @@ def simulate(
     result_of: tuple[object, ...],
     round_seconds: float,
     plan: PlanSettings | None = None,
-) -> Result:
+) -> PolicyResult:
     cluster, load = result_of
     settings_ = SimulationSettings(
         round_seconds, plan=plan or PlanSettings(), cluster=ClusterSettings(30.0)

@@ -112,7 +112,7 @@ def test_of_identical_jobs_the_oldest_start(
 ) -> None:
     """In place of the newest: 17 to 20 of 20, 57 to 60 of 60. ``explicit``: whether columns are."""
     if not explicit:
-        monkeypatch.setattr(generate, "WRITTEN_MAX", 0)
+        monkeypatch.setattr(generate, "MAX_WRITTEN", 0)
         monkeypatch.setattr(generate, "_COLUMNS_PER_SET", 0)
         monkeypatch.setattr(Configurations, "write_out", None)
     for count in (20, 60):

@@ -21,7 +21,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from hops_profiler import Checkpoint  # noqa: E402 - it needs torch
-from hops_profiler.checkpoint import memory, room, single_file  # noqa: E402
+from hops_profiler.checkpoint import memory, memory_room, single_file  # noqa: E402
 from hops_profiler.checkpoint.size import size_of  # noqa: E402
 from hops_profiler.checkpoint.target import Target  # noqa: E402
 
@@ -376,20 +376,20 @@ def test_room_is_half_of_what_the_narrowest_limit_leaves(tmp_path: Path) -> None
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
 
-    assert room.usable(tmp_path, tmp_path) > 0
+    assert memory_room.usable(tmp_path, tmp_path) > 0
     tell("proc/meminfo", "MemTotal:  9000 kB\nMemAvailable:  8000 kB\n")
-    assert room.usable(tmp_path, tmp_path) == 4000 * 1024
+    assert memory_room.usable(tmp_path, tmp_path) == 4000 * 1024
     tell("proc/self/cgroup", "0::/slurm/job_7/step_0\n")
     tell("sys/fs/cgroup/slurm/job_7/step_0/memory.max", "max\n")
     tell("sys/fs/cgroup/slurm/job_7/step_0/memory.current", "10\n")
     tell("sys/fs/cgroup/slurm/job_7/memory.max", "3000000\n")
     tell("sys/fs/cgroup/slurm/job_7/memory.current", "2500000\n")
     tell("sys/fs/cgroup/slurm/job_7/memory.stat", "anon 5\ninactive_file 100000\n")
-    assert room.usable(tmp_path, tmp_path) == 300_000
+    assert memory_room.usable(tmp_path, tmp_path) == 300_000
     tell("proc/self/cgroup", "4:cpu:/x\n3:memory:/job_7\n0::/\n")
     tell("sys/fs/cgroup/memory/job_7/memory.limit_in_bytes", "2000\n")
     tell("sys/fs/cgroup/memory/job_7/memory.usage_in_bytes", "5000\n")
-    assert room.usable(tmp_path, tmp_path) == 0
+    assert memory_room.usable(tmp_path, tmp_path) == 0
 
 
 def test_a_script_needs_no_import_of_the_rest() -> None:

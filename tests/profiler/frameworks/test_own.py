@@ -16,8 +16,8 @@ pytest.importorskip("torch")
 
 from hops_profiler import environment
 from hops_profiler.frameworks import request
-from hops_profiler.frameworks.command import Identity, script, variables, words
 from hops_profiler.frameworks.own import OwnCheckpoints
+from hops_profiler.frameworks.training_identity import TrainingIdentity, script, variables, words
 
 
 @pytest.fixture
@@ -138,7 +138,7 @@ def differences(line: list[str], now: list[str], *environments: dict[str, str]) 
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr("sys.argv", ["train.py", *arguments])
             names = environment.node_names(environ), environment.sizes(environ)
-            runs.append(Identity("text", words(*names), {}))
+            runs.append(TrainingIdentity("text", words(*names), {}))
     return runs[1].change_since(json.loads(json.dumps(runs[0].as_json())))
 
 
@@ -183,7 +183,7 @@ def test_the_users_variables_say_which_training_it_is(
     before: dict[str, str], now: dict[str, str], differs: str
 ) -> None:
     runs = [
-        Identity(
+        TrainingIdentity(
             "text",
             [],
             variables(
@@ -220,7 +220,7 @@ def test_a_note_that_cannot_be_read_is_another_commands(
     unknown: object, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sys.argv", ["train.py"])
-    assert Identity("", words((), ()), {}).change_since(unknown)
+    assert TrainingIdentity("", words((), ()), {}).change_since(unknown)
 
 
 def test_no_word_of_the_command_is_written_down(

@@ -9,7 +9,7 @@ import threading
 from pathlib import Path
 
 import pytest
-from hops_profiler.launch import place, rendezvous
+from hops_profiler.launch import launch_place, rendezvous
 from hops_profiler.launch.options import parse
 from hypothesis import given
 from hypothesis import strategies as st
@@ -75,7 +75,7 @@ def test_what_is_wrong_is_named(
 def test_gpus_are_counted_without_cuda(environ: dict[str, str], gpus: int, tmp_path: Path) -> None:
     for name in ("nvidia0", "nvidia1", "nvidiactl", "nvidia-uvm", "null"):
         (tmp_path / name).touch()
-    assert place.visible_gpus(environ, tmp_path) == gpus
+    assert launch_place.visible_gpus(environ, tmp_path) == gpus
 
 
 @pytest.mark.parametrize(
@@ -84,11 +84,11 @@ def test_gpus_are_counted_without_cuda(environ: dict[str, str], gpus: int, tmp_p
      ("", "")],
 )  # fmt: skip
 def test_the_first_host_of_a_list(names: str, first: str) -> None:
-    assert place.first_host(names) == first
+    assert launch_place.first_host(names) == first
 
 
 def test_a_task_of_a_step_knows_its_node() -> None:
-    task_place = place.find_place(
+    task_place = launch_place.find_place(
         {"SLURM_JOB_ID": "7", "SLURM_STEP_ID": "0", "SLURM_STEP_NUM_NODES": "3",
          "SLURM_STEP_NUM_TASKS": "5", "SLURM_STEP_TASKS_PER_NODE": "2(x2),1",
          "SLURM_NODEID": "2", "SLURM_PROCID": "4", "SLURM_LOCALID": "0",
@@ -102,7 +102,7 @@ def test_a_task_of_a_step_knows_its_node() -> None:
 def test_the_batch_script_is_no_step() -> None:
     batch = {"SLURM_JOB_ID": "7", "SLURM_JOB_NUM_NODES": "2", "SLURM_NODEID": "0"}
     for step in ({}, {"SLURM_STEP_ID": "4294967291"}, {"SLURM_STEP_ID": "-5"}):
-        batch_place = place.find_place({**batch, **step})
+        batch_place = launch_place.find_place({**batch, **step})
         assert not batch_place.in_step
         assert batch_place.nodes == 2
 

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hops_profiler.stall.stacks import Place, place
+from hops_profiler.stall.stacks import StackPosition, place
 from hops_profiler.stall.watchdog import (
-    LEAST_SECONDS,
-    LEAST_SIDE_SECONDS,
     LOOK_SECONDS,
+    MIN_SECONDS,
+    MIN_SIDE_SECONDS,
     TIMES,
     Judgement,
     Sample,
@@ -37,7 +37,7 @@ def looks(
     for look in range(int(seconds / LOOK_SECONDS)):
         at = now + look * LOOK_SECONDS
         signature: Any = ((1, look),) if moves else SAME_PLACE
-        sampled_place = Place(
+        sampled_place = StackPosition(
             signature, "train.py:1 in f", waits_in, interactive=False, side_work=False
         )
         if judgement.look(at, Sample(sampled_place, busy * at, int(read * at), **sample)):
@@ -48,7 +48,7 @@ def looks(
 def test_without_any_sign_of_life_a_training_stands_still_within_half_a_minute() -> None:
     judgement = Judgement()
     judgement.record_steps(100.0)
-    assert looks(judgement, 102.0, 60.0) <= 102.0 + LEAST_SECONDS
+    assert looks(judgement, 102.0, 60.0) <= 102.0 + MIN_SECONDS
     assert (judgement.is_stalled, judgement.state) == (True, "stopped")
     judgement.record_steps(200.0)
     assert (judgement.is_stalled, judgement.state) == (False, "busy")
@@ -72,7 +72,7 @@ def test_hours_with_a_sign_of_life_are_no_stall(life: dict[str, Any]) -> None:
 def test_a_first_evaluation_that_sleeps_for_ten_minutes_is_no_stall() -> None:
     judgement = Judgement()
     assert looks(judgement, 0.0, 660.0, side_work=True) == float("inf")
-    assert looks(judgement, 662.0, 2 * LEAST_SIDE_SECONDS, side_work=True) < float("inf")
+    assert looks(judgement, 662.0, 2 * MIN_SIDE_SECONDS, side_work=True) < float("inf")
 
 
 def test_pauses_that_ended_are_usual() -> None:
@@ -85,12 +85,12 @@ def test_pauses_that_ended_are_usual() -> None:
 
 
 def test_a_process_that_spins_for_its_gpu_stands_still() -> None:
-    assert looks(Judgement(), 0.0, 60.0, busy=1.0, gpu_unfinished=True) <= LEAST_SECONDS
+    assert looks(Judgement(), 0.0, 60.0, busy=1.0, gpu_unfinished=True) <= MIN_SECONDS
     assert looks(Judgement(), 0.0, 60.0, busy=1.0) == float("inf")
 
 
 def test_the_place_is_the_users_line() -> None:
-    def evaluate_all() -> Place:
+    def evaluate_all() -> StackPosition:
         return place(sys._getframe(), several_ranks=False)
 
     user_line = evaluate_all()
@@ -124,7 +124,7 @@ def test_a_rank_that_waited_for_an_evaluation_soon_finds_such_a_wait_unusual() -
     looks(judgement, 0.0, 600.0, waits_in="barrier")
     judgement.record_steps(600.0)
     judgement.record_steps(602.0, 100)
-    assert looks(judgement, 604.0, 60.0, waits_in="all_reduce") <= 604.0 + LEAST_SECONDS
+    assert looks(judgement, 604.0, 60.0, waits_in="all_reduce") <= 604.0 + MIN_SECONDS
 
 
 def test_communication_that_takes_long_in_each_step_is_usual() -> None:

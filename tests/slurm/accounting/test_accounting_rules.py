@@ -9,7 +9,7 @@ import pytest
 from hopsd.errors import SlurmError, SlurmUnavailableError
 from hopsd.model.ids import JobId, UserName
 from hopsd.model.reading import JobReading, SlurmState
-from hopsd.model.site import Association, Kind, Partition, Qos, kind_of_type
+from hopsd.model.site import Association, Partition, Qos, ResourceKind, kind_of_type
 from hopsd.slurm.accounting.rules import (
     SiteRulesReader,
     read_associations,
@@ -61,7 +61,7 @@ def test_associations_know_their_bounds_use_and_share() -> None:
         "phys",
         UserName(""),
         parent="lab",
-        group={Kind.GPUS: 8, kind_of_type("a100"): 1},
+        group={ResourceKind.GPUS: 8, kind_of_type("a100"): 1},
         jobs=10,
         share=0.0,
     )
@@ -69,10 +69,10 @@ def test_associations_know_their_bounds_use_and_share() -> None:
         account="phys",
         user=UserName("news"),
         parent="phys",
-        group={Kind.GPUS: 1, Kind.GPU_MINUTES: 50},
-        usage={Kind.GPU_MINUTES: 7},
-        per_job={Kind.GPUS: 3},
-        per_node={Kind.GPUS: 2},
+        group={ResourceKind.GPUS: 1, ResourceKind.GPU_MINUTES: 50},
+        usage={ResourceKind.GPU_MINUTES: 7},
+        per_job={ResourceKind.GPUS: 3},
+        per_node={ResourceKind.GPUS: 2},
         seconds=3600.0,
         jobs=10,
         share=0.4,
@@ -85,19 +85,19 @@ def test_qos_know_the_bounds_of_each_user_and_account() -> None:
         Qos(
             name="big",
             group={
-                Kind.CPUS: 20,
-                Kind.GPUS: 6,
-                Kind.JOBS: 5,
-                Kind.GPU_MINUTES: 1000,
-                Kind.RUNNING_GPU_MINUTES: 900,
-                Kind.WALL_MINUTES: 500,
+                ResourceKind.CPUS: 20,
+                ResourceKind.GPUS: 6,
+                ResourceKind.JOBS: 5,
+                ResourceKind.GPU_MINUTES: 1000,
+                ResourceKind.RUNNING_GPU_MINUTES: 900,
+                ResourceKind.WALL_MINUTES: 500,
             },
-            usage={Kind.GPU_MINUTES: 40, Kind.WALL_MINUTES: 12},
-            per_user={Kind.JOBS: 3},
-            per_account={Kind.GPUS: 5},
-            per_job={Kind.GPUS: 4, Kind.GPU_MINUTES: 333},
-            per_node={Kind.GPUS: 2, Kind.MEMORY: 4096},
-            least={Kind.GPUS: 1},
+            usage={ResourceKind.GPU_MINUTES: 40, ResourceKind.WALL_MINUTES: 12},
+            per_user={ResourceKind.JOBS: 3},
+            per_account={ResourceKind.GPUS: 5},
+            per_job={ResourceKind.GPUS: 4, ResourceKind.GPU_MINUTES: 333},
+            per_node={ResourceKind.GPUS: 2, ResourceKind.MEMORY: 4096},
+            least={ResourceKind.GPUS: 1},
             seconds=36000.0,
             priority=100,
         ),
@@ -114,7 +114,7 @@ def test_partitions_know_who_may_use_them_and_for_how_long() -> None:
             own_qos="debug",
             seconds=95400.0,
             nodes=2,
-            billing={Kind.CPUS: 0.5, Kind.MEMORY: 2 / 1024, Kind.GPUS: 4.0},
+            billing={ResourceKind.CPUS: 0.5, ResourceKind.MEMORY: 2 / 1024, ResourceKind.GPUS: 4.0},
         ),
     ]
 

@@ -213,7 +213,7 @@ def test_cliques_take_no_more_than_their_time_and_memory(monkeypatch: pytest.Mon
     assert [(c.items.tolist(), c.columns.tolist()) for c in second_cliques] == [
         (c.items.tolist(), c.columns.tolist()) for c in usual
     ]
-    monkeypatch.setattr(clique_cuts, "_HELD_MAX", 50)
+    monkeypatch.setattr(clique_cuts, "_MAX_HELD", 50)
     assert CliqueFinder(program).find(columns, x)
 
 

@@ -13,7 +13,7 @@ from programs import program_of
 
 from hopsd.core.placement.program import Program
 from hopsd.model.arrays import Ints
-from hopsd.solver.backend.model import model
+from hopsd.solver.backend.integer_program import model
 from hopsd.solver.bound.cuts import KINDS, SomeItems, capacity_rows, entries
 
 

@@ -30,8 +30,8 @@ from hopsd.model.arrays import NONE, Floats
 from hopsd.model.plan import PlanStatus, Snapshot
 from hopsd.model.rules import Limit, Rules
 from hopsd.solver import large
-from hopsd.solver.backend.checked import CheckedSolver
-from hopsd.solver.backend.choose import backend
+from hopsd.solver.backend.checked_solver import CheckedSolver
+from hopsd.solver.backend.solver_choice import backend
 from hopsd.solver.bound import dual_prices
 from hopsd.solver.bound.column_groups import column_groups
 from hopsd.solver.bound.cuts import KINDS, capacity_rows
@@ -62,7 +62,7 @@ def explicit_and_segments(seed: int, monkeypatch: pytest.MonkeyPatch) -> tuple[P
 
 def both_of(instance: Snapshot, monkeypatch: pytest.MonkeyPatch) -> tuple[Program, Program]:
     explicit_program = program_of(instance)
-    monkeypatch.setattr(generate, "WRITTEN_MAX", 0)
+    monkeypatch.setattr(generate, "MAX_WRITTEN", 0)
     monkeypatch.setattr(generate, "_COLUMNS_PER_SET", 0)
     return explicit_program, program_of(instance)
 
@@ -454,7 +454,7 @@ def test_a_program_survives_pickling(seed: int, monkeypatch: pytest.MonkeyPatch)
 
 def test_what_few_jobs_share_is_written_out(monkeypatch: pytest.MonkeyPatch) -> None:
     instance = snapshot(0, servers=6, jobs=15)
-    monkeypatch.setattr(generate, "WRITTEN_MAX", 0)
+    monkeypatch.setattr(generate, "MAX_WRITTEN", 0)
     assert program_of(instance).configurations.segments is None
     monkeypatch.setattr(generate, "_COLUMNS_PER_SET", 1)
     assert program_of(instance).configurations.segments is not None
@@ -465,7 +465,7 @@ def test_what_few_jobs_share_is_written_out(monkeypatch: pytest.MonkeyPatch) -> 
 def test_a_larger_plan_is_as_good(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     instance = snapshot(seed, servers=40, jobs=80)
     explicit_program = program_of(instance)
-    monkeypatch.setattr(generate, "WRITTEN_MAX", 0)
+    monkeypatch.setattr(generate, "MAX_WRITTEN", 0)
     monkeypatch.setattr(generate, "_COLUMNS_PER_SET", 0)
     program = program_of(instance)
     assert program.configurations.segments is not None
@@ -480,7 +480,7 @@ def test_a_larger_plan_is_as_good(seed: int, monkeypatch: pytest.MonkeyPatch) ->
 
 def test_all_shapes_of_the_first_block_may_be_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each job has a limit below what it needs on the first type: no column there is left."""
-    monkeypatch.setattr(generate, "WRITTEN_MAX", 0)
+    monkeypatch.setattr(generate, "MAX_WRITTEN", 0)
     monkeypatch.setattr(generate, "_COLUMNS_PER_SET", 0)
     instance = snapshot(0, servers=40, jobs=120)
     rules = Rules(min_gpus=((instance.nodes[0].gpu_type, 4),))

@@ -85,7 +85,7 @@ def as_shapes(pairs: Iterable[tuple[RackFamily, Ints]]) -> dict[Hashable, Shapes
 @pytest.mark.parametrize("seed", range(30))
 def test_the_best_sets_are_the_cheapest_of_all(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     families = {sets.key: sets for sets in program_of(seed).configurations.families}
-    monkeypatch.setattr(rack_sets, "SETS_MAX", 0)
+    monkeypatch.setattr(rack_sets, "MAX_SETS", 0)
     program = program_of(seed)
     prices = random_prices(program, seed)
     leaf = program.configurations.leaf
@@ -100,7 +100,7 @@ def test_the_best_sets_are_the_cheapest_of_all(seed: int, monkeypatch: pytest.Mo
 
 
 def test_some_sets_are_better_than_those_listed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rack_sets, "SETS_MAX", 0)
+    monkeypatch.setattr(rack_sets, "MAX_SETS", 0)
     rng = np.random.default_rng(0)
     programs = [(seed, program_of(seed)) for seed in range(30)]
     better = [list(better_sets(p, random_prices(p, seed), rng, 0)) for seed, p in programs]
@@ -113,7 +113,7 @@ def test_of_all_that_are_listed_none_is_better(seed: int, monkeypatch: pytest.Mo
     rng = np.random.default_rng(0)
     whole = program_of(seed)
     assert not list(better_sets(whole, random_prices(whole, seed), rng, 3))
-    monkeypatch.setattr(rack_sets, "SETS_MAX", 0)
+    monkeypatch.setattr(rack_sets, "MAX_SETS", 0)
     program = program_of(seed)
     prices = random_prices(program, seed)
     sets = as_shapes(better_sets(program, prices, rng, 3))
@@ -130,7 +130,7 @@ def test_the_bound_is_that_of_all_sets_at_the_same_prices(
 ) -> None:
     whole = program_of(seed)
     of_whole = random_prices(whole, seed).bound
-    monkeypatch.setattr(rack_sets, "SETS_MAX", 0)
+    monkeypatch.setattr(rack_sets, "MAX_SETS", 0)
     program = program_of(seed)
     prices = random_prices(program, seed)
     assert prices.bound <= of_whole * (1 + 1e-9)

@@ -16,7 +16,7 @@ from programs import program_of
 
 from hopsd.model.allocation import Allocation
 from hopsd.model.rules import Rules, ShapeRule
-from hopsd.solver.backend.choose import backend
+from hopsd.solver.backend.solver_choice import backend
 from hopsd.solver.bound.column_groups import column_groups
 from hopsd.solver.bound.dual_prices import find_prices
 from hopsd.solver.search.cutting_patterns import (

@@ -18,7 +18,7 @@ from hopsd.core.placement.program import Program
 from hopsd.model.arrays import Bools
 from hopsd.solver.backend import child, diving
 from hopsd.solver.backend.diving import dive, fix_in_turn
-from hopsd.solver.backend.model import Model, model
+from hopsd.solver.backend.integer_program import Model, model
 from hopsd.solver.bound.column_groups import column_groups
 from hopsd.solver.bound.dual_prices import Prices, find_prices
 from hopsd.solver.search import dive as dive_module
@@ -130,7 +130,7 @@ def test_what_a_killed_child_had_fixed_is_kept(monkeypatch: pytest.MonkeyPatch) 
 def test_a_program_too_large_for_its_lps_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
     program = program_of(snapshot(3, servers=6, jobs=12))
     prices = prices_of(program)
-    monkeypatch.setattr(dive_module, "COLUMNS_MAX", 40)
+    monkeypatch.setattr(dive_module, "MAX_COLUMNS", 40)
     assert dive_at_prices(program, prices, inf) is None
 
 

@@ -10,8 +10,8 @@ import pytest
 from instances import snapshot, with_rules
 from programs import program_of
 
-from hopsd.solver.backend.choose import backend
-from hopsd.solver.backend.model import Answer, Model
+from hopsd.solver.backend.integer_program import Answer, Model
+from hopsd.solver.backend.solver_choice import backend
 from hopsd.solver.bound.column_groups import column_groups
 from hopsd.solver.bound.dual_prices import find_prices
 from hopsd.solver.search import local_search

@@ -7,13 +7,13 @@ from dataclasses import replace
 from functools import cached_property
 
 from hopsd.core.site.amounts import per_gpu
-from hopsd.core.site.bounds import LimitScope, SiteLimit, bounds
 from hopsd.core.site.limits import Usage, is_summed, limit_subject, usage_by_scope
+from hopsd.core.site.site_bounds import LimitScope, SiteLimit, bounds
 from hopsd.model.ids import JobId
 from hopsd.model.job import Job
 from hopsd.model.reading import JobReading, Reading
 from hopsd.model.reason import count_of
-from hopsd.model.site import Kind
+from hopsd.model.site import ResourceKind
 
 
 class PartitionSelector:
@@ -48,7 +48,9 @@ class PartitionSelector:
             amount = None
             if is_summed(bound.kind, rules):
                 amount = per_gpu(bound.kind, job, in_partition, rules, self._reading.now)
-            request = int(bound.kind == Kind.JOBS) if amount is None else amount * min(job.reqs)
+            request = (
+                int(bound.kind == ResourceKind.JOBS) if amount is None else amount * min(job.reqs)
+            )
             if request and usage_now + request > bound.maximum:
                 return (
                     f"{bound.scope.name}, {usage_now} of {count_of(bound.maximum, bound.kind)} used"
@@ -57,7 +59,7 @@ class PartitionSelector:
 
     @staticmethod
     def _total_usage(bound: SiteLimit, usage: Usage) -> int:
-        if bound.kind == Kind.JOBS:
+        if bound.kind == ResourceKind.JOBS:
             return len(usage.jobs)
         return bound.usage + usage.amount[bound.kind]
 

@@ -3,7 +3,7 @@
 A multiple-choice knapsack with one capacity per type, by dynamic programming over the jobs. A label
 is a choice for the first jobs; of labels that leave the same of every type, the cheapest is kept. A
 label is dropped if even a bound on what the other jobs add leads to nothing better
-(:mod:`hopsd.solver.bound.state_space`). Before the time limit the clock has no influence, so equal
+(:mod:`hops_rivals.state_space`). Before the time limit the clock has no influence, so equal
 inputs give equal answers.
 """
 
@@ -13,11 +13,11 @@ from dataclasses import dataclass, field, replace
 from time import monotonic
 
 import numpy as np
+from hops_rivals.state_space import Items, RemainingCost, bounds
 
 from hopsd.errors import SolverError
 from hopsd.model.arrays import Floats, Ints
 from hopsd.solver.backend.linear import Constraints, Optimum, minimise
-from hopsd.solver.bound.state_space import Bound, Items, bounds
 
 WIDTHS = (300, 1_000, 3_000, 10_000, 30_000, 100_000, 300_000)
 """Labels kept per job, by pass: narrow passes find a solution, the last one proves it."""
@@ -103,7 +103,7 @@ class _Search:
     items: Items
     limit: float
     columns: list[Ints]
-    bounds: list[Bound]
+    bounds: list[RemainingCost]
     dropped_bound: float = field(default=np.inf)
 
     @classmethod

@@ -54,7 +54,7 @@ def variables(
 
 
 @dataclass(frozen=True)
-class Identity:
+class TrainingIdentity:
     """Which training this is: two that were started with the same have the same."""
 
     script: str

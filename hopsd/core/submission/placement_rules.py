@@ -20,7 +20,7 @@ _DECIMALS = 10**6
 _EVEN_NOTE = "as many GPUs on each node: Slurm's topology/block starts it on no others"
 _ONE_BLOCK_NOTE = "within one block: before 26.05 Slurm starts it on no named nodes of several"
 
-_NAMES_MAX = 4
+_MAX_NAMES = 4
 """Nodes that a note names."""
 
 
@@ -245,8 +245,8 @@ def _types_note(job: JobReading, by_type: Iterable[NodeName]) -> str:
 
 
 def _first_names(names: Sequence[NodeName]) -> str:
-    suffix = f" and {len(names) - _NAMES_MAX} more" if len(names) > _NAMES_MAX else ""
-    return ", ".join(names[:_NAMES_MAX]) + suffix
+    suffix = f" and {len(names) - _MAX_NAMES} more" if len(names) > _MAX_NAMES else ""
+    return ", ".join(names[:_MAX_NAMES]) + suffix
 
 
 def _gres(item: str) -> tuple[str, int]:

@@ -12,9 +12,9 @@ from report_values import NOW, report
 from spooled_reports import job, put_report, reading
 
 from bench.chaos.hanging import hanging_file_system
-from hopsd.learning import background
-from hopsd.learning.background import BackgroundReader, BackgroundSaves
+from hopsd.learning import reading_thread
 from hopsd.learning.reader import Collection
+from hopsd.learning.reading_thread import BackgroundReader, BackgroundSaves
 from hopsd.learning.save_reader import SaveReader
 from hopsd.model.reading import JobReading, SaveTimes, SlurmState
 
@@ -33,7 +33,7 @@ def collected_soon(reader: BackgroundReader) -> Collection:
 def test_a_folder_that_hangs_costs_one_short_wait(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(background, "WAIT_SECONDS", 0.3)
+    monkeypatch.setattr(reading_thread, "WAIT_SECONDS", 0.3)
     put_report(tmp_path, report())
     reader = BackgroundReader(tmp_path)
     start_time = time.monotonic()
@@ -52,7 +52,7 @@ def test_a_folder_that_hangs_costs_one_short_wait(
 def test_what_was_read_late_belongs_to_the_reading_it_was_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(background, "WAIT_SECONDS", 0.0)
+    monkeypatch.setattr(reading_thread, "WAIT_SECONDS", 0.0)
     put_report(tmp_path, report())
     reader, first = BackgroundReader(tmp_path), reading(job())
     answered_reading, collection = reader.collect(first)
@@ -81,7 +81,7 @@ def test_a_job_that_leaves_while_the_folder_hangs_holds_no_tick_up(
     """When it saves was read within the tick, which waited as long as the file server hung, and
     waited again once the watchdog had hopsd started anew.
     """
-    monkeypatch.setattr("hopsd.learning.background.WAIT_SECONDS", 0.3)
+    monkeypatch.setattr("hopsd.learning.reading_thread.WAIT_SECONDS", 0.3)
     put_report(tmp_path, report(saved_at=NOW - 5, save_every=10.0))
     saves = BackgroundSaves(SaveReader(lambda: tmp_path, lambda: NOW))
     assert saves(job()) == SaveTimes(at=NOW - 5, interval=10.0)
@@ -98,7 +98,7 @@ def test_a_job_that_leaves_while_the_folder_hangs_holds_no_tick_up(
 def test_many_jobs_that_leave_at_once_wait_for_a_slow_folder_for_seconds_alone(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("hopsd.learning.background.SAVES_SECONDS", 0.2)
+    monkeypatch.setattr("hopsd.learning.reading_thread.SAVES_SECONDS", 0.2)
     reads = []
 
     def read(job: JobReading) -> SaveTimes:

@@ -7,17 +7,17 @@ from typing import Any
 
 from hopsd.errors import InputError
 from hopsd.model import bounds
-from hopsd.model.bounds import Bound
+from hopsd.model.bounds import ValueRange
 from hopsd.model.ids import GpuType
 from hopsd.model.job import Job, ThroughputTable
 from hopsd.model.plan import Snapshot
 from hopsd.model.scenario import Workload
 
-_Checks = Iterable[tuple[str, float | None, Bound]]
+_Checks = Iterable[tuple[str, float | None, ValueRange]]
 _SECONDS = bounds.DURATION
-_SAMPLES_DONE = Bound(0, bounds.SAMPLES.maximum)
-_NODE_GPUS = Bound(0, bounds.GPUS.maximum)
-_FACTOR = Bound(0, 1)
+_SAMPLES_DONE = ValueRange(0, bounds.SAMPLES.maximum)
+_NODE_GPUS = ValueRange(0, bounds.GPUS.maximum)
+_FACTOR = ValueRange(0, 1)
 
 
 def check_snapshot(snapshot: Snapshot) -> None:
@@ -54,7 +54,7 @@ def check_workload(workload: Workload) -> None:
         )
 
 
-def _numbers_of(job: Job) -> Iterator[tuple[str, float | None, Bound]]:
+def _numbers_of(job: Job) -> Iterator[tuple[str, float | None, ValueRange]]:
     yield "submit", job.submit, bounds.MOMENT
     yield "running_since", job.running_since, bounds.MOMENT
     yield "waiting_since", job.waiting_since, bounds.MOMENT
@@ -75,15 +75,15 @@ def _numbers_of(job: Job) -> Iterator[tuple[str, float | None, Bound]]:
     yield from _rates(job.throughput)
 
 
-def _rates(tables: Mapping[GpuType, ThroughputTable]) -> Iterator[tuple[str, float, Bound]]:
+def _rates(tables: Mapping[GpuType, ThroughputTable]) -> Iterator[tuple[str, float, ValueRange]]:
     for gpu_type, table in tables.items():
         for name, rates in (("aggregated", table.aggregated), ("distributed", table.distributed)):
             yield from _check_each(f"throughput.{gpu_type}.{name}", rates, bounds.RATE)
 
 
 def _check_each(
-    name: str, values: Mapping[Any, float], bound: Bound
-) -> Iterator[tuple[str, float, Bound]]:
+    name: str, values: Mapping[Any, float], bound: ValueRange
+) -> Iterator[tuple[str, float, ValueRange]]:
     for key, value in values.items():
         yield f"{name}.{key}", value, bound
 

@@ -13,7 +13,7 @@ from hopsd import __version__
 from hopsd.ctl.address import Address, AddressType, default_address
 from hopsd.ctl.terminal import advice, complain
 from hopsd.errors import InputError, RefusedError, UnreachableError
-from hopsd.rest.client import Server, ask_server
+from hopsd.rest.client import Endpoint, ask_server
 
 EXIT_UNREACHABLE = 4
 
@@ -39,7 +39,7 @@ def ask_daemon(path: Address, command: str, **arguments: Any) -> Any:
         sys.exit(EXIT_UNREACHABLE)
 
 
-class Answer(dict[str, Any]):
+class AnswerPart(dict[str, Any]):
     """A part of hopsd's answer. A newer hopsctl may want something that is not in it."""
 
     def __missing__(self, key: str) -> Any:
@@ -57,8 +57,8 @@ def ask(path: Address, command: str, timeout_seconds: float = 30.0, **arguments:
         InputError, RefusedError: with hopsd's message. RefusedError also later, if a key is read
             that the answer lacks.
     """
-    if isinstance(path, Server):
-        return ask_server(path, command, arguments, timeout_seconds, Answer)
+    if isinstance(path, Endpoint):
+        return ask_server(path, command, arguments, timeout_seconds, AnswerPart)
     line = json.dumps({"command": command, **arguments}).encode() + b"\n"
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
@@ -66,7 +66,7 @@ def ask(path: Address, command: str, timeout_seconds: float = 30.0, **arguments:
             client.connect(str(path))
             client.sendall(line)
             with client.makefile("rb") as stream:
-                answer = json.loads(stream.readline(), object_hook=Answer)
+                answer = json.loads(stream.readline(), object_hook=AnswerPart)
     except (OSError, ValueError) as error:
         raise UnreachableError(f"no hopsd answers at {path}: {error}") from None
     if "error" in answer:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from time import monotonic
 
 from hopsd.model.arrays import Floats
-from hopsd.solver.backend.model import Answer, Model
+from hopsd.solver.backend.integer_program import Answer, Model
 
 # Model, a feasible start, relative gap, seconds, and how many nodes to branch on at most.
 Solve = Callable[[Model, Floats | None, float, float, int | None], Answer]

@@ -10,7 +10,7 @@ import pytest
 
 from hopsd.config.schema import PortName, SlurmConfig
 from hopsd.errors import SlurmError
-from hopsd.slurm import choose, pyslurm_adapter
+from hopsd.slurm import port_choice, pyslurm_adapter
 from hopsd.slurm.command import SlurmCommands
 from hopsd.slurm.scontrol import ScontrolAdapter
 
@@ -64,7 +64,7 @@ def test_choice(
     reason: str,
 ) -> None:
     pyslurm_of(pyslurm_version)
-    port, sentence = choose.choose_port(SlurmConfig(port=name), Site())
+    port, sentence = port_choice.choose_port(SlurmConfig(port=name), Site())
     assert port.name == expected_port
     assert reason in sentence
 
@@ -75,7 +75,7 @@ def test_demanded_but_unfit(
 ) -> None:
     pyslurm_of(pyslurm_version)
     with pytest.raises(SlurmError, match="pyslurm"):
-        choose.choose_port(SlurmConfig(port=PortName.PYSLURM), Site())
+        port_choice.choose_port(SlurmConfig(port=PortName.PYSLURM), Site())
 
 
 def test_scontrol_never_imports_pyslurm(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -85,7 +85,7 @@ def test_scontrol_never_imports_pyslurm(monkeypatch: pytest.MonkeyPatch) -> None
         raise AssertionError("loaded")
 
     monkeypatch.setattr(pyslurm_adapter, "load_pyslurm", load)
-    port, _ = choose.choose_port(SlurmConfig(port=PortName.SCONTROL), Site())
+    port, _ = port_choice.choose_port(SlurmConfig(port=PortName.SCONTROL), Site())
     assert port.name == "scontrol"
 
 
@@ -93,7 +93,7 @@ def test_settings_come_from_the_configuration() -> None:
     config = SlurmConfig(
         checkpoint_signal="USR2", checkpoint_grace_seconds=7.0, cpus_per_gpu=3, kept_cores=2
     )
-    settings = choose.apply_settings(config)
+    settings = port_choice.apply_settings(config)
     assert settings.checkpoint_signal == "USR2"
     assert settings.grace_seconds == 7.0
     assert settings.cpus_per_gpu == 3
@@ -102,7 +102,7 @@ def test_settings_come_from_the_configuration() -> None:
 
 def test_a_long_kill_wait_prolongs_the_stop_timeout() -> None:
     """A job that Slurm kills only after 90 s was given up after 60 s, as it was being killed."""
-    seconds = choose.kill_wait(Site())
+    seconds = port_choice.kill_wait(Site())
     assert seconds == 90.0
-    assert choose.apply_settings(SlurmConfig(), seconds).stop_timeout_seconds == 120.0
-    assert choose.apply_settings(SlurmConfig()).stop_timeout_seconds == 60.0
+    assert port_choice.apply_settings(SlurmConfig(), seconds).stop_timeout_seconds == 120.0
+    assert port_choice.apply_settings(SlurmConfig()).stop_timeout_seconds == 60.0

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hopsd.core.queue.history import advance_all, eligible
 from hopsd.model.ids import JobId, Tasks, UserName, job_order
 from hopsd.model.reading import Hold, JobReading, Reading, SlurmState
-from hopsd.slurm.ordering.arrays import as_task, in_turn
+from hopsd.slurm.ordering.job_arrays import as_task, in_turn
 from hopsd.slurm.parse import job_reading, known_jobs, task_reading
 
 ARRAY = JobId("17")

@@ -10,7 +10,7 @@ from hopsd.model.scenario import Cluster, Workload
 from hopsd.sim.facts import facts_of
 from hopsd.sim.gantt import gantt
 from hopsd.sim.metrics import throughput_over_time
-from hopsd.sim.study import Result
+from hopsd.sim.study import PolicyResult
 from hopsd.sim.svg import Axis, chart, distribution
 
 _ROWS = (
@@ -46,13 +46,19 @@ svg.gantt{font-size:10px}figure{margin:0}figcaption{font-weight:600}
 
 
 def write_report(
-    results: Sequence[Result], cluster: Cluster, workload: Workload, path: Path, knowledge: str
+    results: Sequence[PolicyResult],
+    cluster: Cluster,
+    workload: Workload,
+    path: Path,
+    knowledge: str,
 ) -> None:
     """Write the page to ``path``; it needs nothing from outside. ``knowledge``: to the policies."""
     path.write_text(page(results, cluster, workload, knowledge), encoding="utf-8")
 
 
-def page(results: Sequence[Result], cluster: Cluster, workload: Workload, knowledge: str) -> str:
+def page(
+    results: Sequence[PolicyResult], cluster: Cluster, workload: Workload, knowledge: str
+) -> str:
     """The page as HTML text."""
     title = f"{len(workload.jobs)} jobs on {cluster.gpus} GPUs of {len(cluster.servers)} servers"
     return (
@@ -64,7 +70,7 @@ def page(results: Sequence[Result], cluster: Cluster, workload: Workload, knowle
     )
 
 
-def _table(results: Sequence[Result]) -> str:
+def _table(results: Sequence[PolicyResult]) -> str:
     head = "".join(f"<th>{escape(r.policy)}</th>" for r in results)
     rows = []
     for label, field, form, better in _ROWS:
@@ -85,7 +91,7 @@ def _table(results: Sequence[Result]) -> str:
     return f'<div class="figures">{table}</div>{note}'
 
 
-def _plots(results: Sequence[Result], cluster: Cluster, workload: Workload) -> str:
+def _plots(results: Sequence[PolicyResult], cluster: Cluster, workload: Workload) -> str:
     jct = {r.policy: [o.jct / 3600 for o in r.outcomes if o.jct is not None] for r in results}
     ratio = {r.policy: [o.latency_ratio for o in r.outcomes] for r in results}
     ftf = {r.policy: [o.ftf for o in r.outcomes if o.ftf is not None] for r in results}
@@ -100,7 +106,7 @@ def _plots(results: Sequence[Result], cluster: Cluster, workload: Workload) -> s
     )
 
 
-def _throughput(results: Sequence[Result], cluster: Cluster, workload: Workload) -> str:
+def _throughput(results: Sequence[PolicyResult], cluster: Cluster, workload: Workload) -> str:
     facts = facts_of(cluster, workload)
     lines: dict[str, list[tuple[float, float]]] = {}
     for result in filter(_was_simulated, results):
@@ -112,7 +118,7 @@ def _throughput(results: Sequence[Result], cluster: Cluster, workload: Workload)
     return chart("throughput", x, y, lines, steps=True)
 
 
-def _gantts(results: Sequence[Result], cluster: Cluster) -> str:
+def _gantts(results: Sequence[PolicyResult], cluster: Cluster) -> str:
     """Each policy's drawing, the first one open."""
     return "".join(
         f"<details{' open' if number == 0 else ''}><summary>{escape(result.policy)}</summary>"
@@ -121,6 +127,6 @@ def _gantts(results: Sequence[Result], cluster: Cluster) -> str:
     )
 
 
-def _was_simulated(result: Result) -> bool:
+def _was_simulated(result: PolicyResult) -> bool:
     """Whether it is known where its jobs ran."""
     return bool(result.changes)

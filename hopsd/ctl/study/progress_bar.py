@@ -18,7 +18,7 @@ LINE_SECONDS = 600.0
 """Between two lines where there is no terminal: a run of seconds prints none, one of a night 72."""
 
 
-class Bar:
+class ProgressBar:
     """A bar while the ``with`` lasts, which leaves nothing behind.
 
     Where standard error is no terminal, what takes long prints a line every ten minutes.
@@ -43,7 +43,7 @@ class Bar:
         self._label, self._unit = label, unit
         self._line = monotonic(), 0.0
 
-    def __enter__(self) -> Bar:
+    def __enter__(self) -> ProgressBar:
         self._progress.start()
         return self
 

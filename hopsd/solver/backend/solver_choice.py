@@ -7,7 +7,7 @@ from importlib.util import find_spec
 
 from hopsd.errors import ConfigError
 from hopsd.solver.backend import cbc
-from hopsd.solver.backend.checked import Solve
+from hopsd.solver.backend.checked_solver import Solve
 
 VARIABLE = "HOPS_SOLVER"
 """Environment variable that names the solver: ``cbc`` (default) or ``highs``."""

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from hopsd.model.arrays import Floats
-from hopsd.solver.backend import checked
-from hopsd.solver.backend.checked import CheckedSolver
-from hopsd.solver.backend.model import Answer, Model
+from hopsd.solver.backend import checked_solver
+from hopsd.solver.backend.checked_solver import CheckedSolver
+from hopsd.solver.backend.integer_program import Answer, Model
 
 ONE_ENTRY = Model(
     np.ones(1), np.array([0, 1]), np.zeros(1, dtype=np.int64), np.ones(1), np.ones(1), np.ones(1)
@@ -43,7 +43,7 @@ def test_a_call_that_was_late_after_little_time_is_no_failure(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     ticks = count(0.0, 1.0)
-    monkeypatch.setattr(checked, "monotonic", lambda: next(ticks))
+    monkeypatch.setattr(checked_solver, "monotonic", lambda: next(ticks))
     solver = CheckedSolver(Double(9))
     solver(ONE_ENTRY, None, 0.01, 1.0)
     assert not solver.has_failed

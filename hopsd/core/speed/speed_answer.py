@@ -10,7 +10,7 @@ ASSUMED = "assumed"
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class SpeedAnswer:
     """Samples per second per GPU, and the source of the estimate."""
 
     per_gpu: float

@@ -13,7 +13,7 @@ from functools import lru_cache, wraps
 from typing import TypeVar
 
 from hopsd.model.ids import UserName
-from hopsd.model.site import NO_RULES, Association, Bounds, Kind, Qos, SiteRules
+from hopsd.model.site import NO_RULES, Association, Bounds, Qos, ResourceKind, SiteRules
 
 R = TypeVar("R")
 
@@ -129,9 +129,9 @@ def _bounds(rules: SiteRules, subject: LimitSubject) -> Iterator[SiteLimit]:
         for kind, maximum in link.group.items():
             if kind not in set_by_qos["group"]:
                 yield SiteLimit(_association(link), kind, maximum, link.usage.get(kind, 0))
-    running_set = Kind.JOBS in set_by_qos["user"] | set_by_qos["account"]
+    running_set = ResourceKind.JOBS in set_by_qos["user"] | set_by_qos["account"]
     if links and links[0].user and links[0].jobs is not None and not running_set:
-        yield SiteLimit(_association(links[0]), Kind.JOBS, links[0].jobs)
+        yield SiteLimit(_association(links[0]), ResourceKind.JOBS, links[0].jobs)
 
 
 def _levels(qos: Qos, subject: LimitSubject) -> list[tuple[LimitScope, Bounds]]:
@@ -194,9 +194,11 @@ def max_nodes_bound(rules: SiteRules, subject: LimitSubject) -> JobBound | None:
     if partition is not None and partition.nodes is not None:
         candidates.append(JobBound(partition.nodes, f"partition {partition.name}"))
     if rules.has_limits:
-        nodes_per_job = job_bounds(rules, subject).get(Kind.NODES)
+        nodes_per_job = job_bounds(rules, subject).get(ResourceKind.NODES)
         candidates += [nodes_per_job] if nodes_per_job is not None else []
-        shared_bounds = (bound for bound in bounds(rules, subject) if bound.kind == Kind.NODES)
+        shared_bounds = (
+            bound for bound in bounds(rules, subject) if bound.kind == ResourceKind.NODES
+        )
         candidates += [JobBound(bound.maximum, bound.scope.name) for bound in shared_bounds]
     return min(candidates, key=lambda bound: bound.value, default=None)
 

@@ -14,7 +14,7 @@ _BATCH_STEP = ("", "-5", "4294967291")
 
 
 @dataclass(frozen=True)
-class Place:
+class LaunchPlace:
     """``node`` of ``nodes``, from 0. ``in_step``: started by srun, once for a node or for a rank.
 
     ``task`` of ``tasks``: this process among all of the step, ``local_task`` of ``local_tasks``
@@ -39,7 +39,7 @@ class Place:
         return self.in_step and self.tasks > self.nodes
 
 
-def find_place(environ: Mapping[str, str] = os.environ) -> Place:
+def find_place(environ: Mapping[str, str] = os.environ) -> LaunchPlace:
     """Read the place from Slurm's variables; outside of a job, this machine alone."""
     step = environ.get("SLURM_STEP_ID", "")
     in_step = "SLURM_JOB_ID" in environ and step not in _BATCH_STEP
@@ -51,7 +51,7 @@ def find_place(environ: Mapping[str, str] = os.environ) -> Place:
         nodes = _whole(environ, "SLURM_JOB_NUM_NODES", "SLURM_NNODES")
         tasks, names = 1, environ.get("SLURM_JOB_NODELIST", "")
     node = _whole(environ, "SLURM_NODEID", minimum=0) if in_step else 0
-    return Place(
+    return LaunchPlace(
         node=node,
         nodes=nodes,
         in_step=in_step,

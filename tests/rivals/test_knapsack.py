@@ -6,13 +6,11 @@ from itertools import product
 
 import numpy as np
 import pytest
+from hops_rivals import knapsack, state_space
+from hops_rivals.knapsack import Selection, choose
+from hops_rivals.state_space import Items
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
-from hopsd.solver import knapsack
-from hopsd.solver.bound import state_space
-from hopsd.solver.bound.state_space import Items
-from hopsd.solver.knapsack import Selection, choose
 
 GAP = 1e-4
 
@@ -98,7 +96,7 @@ def test_a_search_that_is_too_narrow_does_not_claim_a_proof(seed: int, width: in
 @given(programs())
 def test_little_memory_costs_no_exactness(items: Items) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(state_space, "CELLS_MAX", 0)
+        patch.setattr(state_space, "MAX_CELLS", 0)
         selection = choose(items, GAP, 60.0)
     check(items, selection, exhaustive(items))
     assert selection.cost - selection.bound <= GAP * abs(selection.cost) + 1e-9

@@ -14,7 +14,7 @@ import numpy as np
 
 from hopsd.model.arrays import Floats, Ints
 
-CELLS_MAX = 20_000_000
+MAX_CELLS = 20_000_000
 """The most cells of all tables together (160 MB)."""
 
 
@@ -38,7 +38,7 @@ class Items:
 
 
 @dataclass(frozen=True, slots=True)
-class Bound:
+class RemainingCost:
     """A table of lower bounds on the cost of the remaining jobs.
 
     ``table[n][a, b]``: the least cost of the jobs from the n-th on, premiums included, with ``a``
@@ -61,14 +61,14 @@ class Bound:
         return lower_bounds
 
 
-def bounds(items: Items, columns: Sequence[Ints], price: Floats, count: int) -> list[Bound]:
+def bounds(items: Items, columns: Sequence[Ints], price: Floats, count: int) -> list[RemainingCost]:
     """Up to ``count`` bounds, as memory allows; ``columns``: each job's, in order, -1 for none."""
-    tables: list[Bound] = []
+    tables: list[RemainingCost] = []
     cells = 0
     for first in _divisions(price)[:count]:
         states = int(items.capacity @ first + 1) * int(items.capacity @ (1 - first) + 1)
         cells += states * (len(columns) + 1)
-        if cells <= CELLS_MAX:
+        if cells <= MAX_CELLS:
             tables.append(_bound(items, columns, price, first))
     return tables or [_bound(items, columns, price, np.ones(len(price), dtype=np.int64))]
 
@@ -84,7 +84,7 @@ def _divisions(price: Floats) -> list[Ints]:
     return [(rank <= position).astype(np.int64) for position in steps] + list(alone)
 
 
-def _bound(items: Items, columns: Sequence[Ints], price: Floats, first: Ints) -> Bound:
+def _bound(items: Items, columns: Sequence[Ints], price: Floats, first: Ints) -> RemainingCost:
     lowest = [price[first == s].min(initial=np.inf) for s in (0, 1)]
     premium = price - np.where(first == 1, lowest[1], lowest[0])
     charged_cost = items.cost + premium[items.kind] * items.size
@@ -92,7 +92,7 @@ def _bound(items: Items, columns: Sequence[Ints], price: Floats, first: Ints) ->
     table = [last]
     for columns_of_job in reversed(columns):
         table.append(_with_one_more(table[-1], columns_of_job, items, first, charged_cost))
-    return Bound(first, premium, table[::-1])
+    return RemainingCost(first, premium, table[::-1])
 
 
 def _with_one_more(
