@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import fields, is_dataclass
 from typing import Any
 
 import torch
 from torch.nn.utils.rnn import PackedSequence
 
 DEPTH = 4
+
+MIN_SEQUENCES = 3
+"""Parts of a list that are samples if only their lengths differ; two may be of two loaders."""
 
 CHANNELS = (1, 3, 4)
 """First axis of an image: grey, colour, and colour with transparency."""
@@ -17,9 +21,9 @@ CHANNELS = (1, 3, 4)
 def samples_of(batch: Any, depth: int = DEPTH) -> int:
     """Samples in ``batch``, by its structure; 0 if that does not show them.
 
-    Objects that know their batch size (graph batches, packed sequences) are asked for it. A tuple
-    or a dict has the length of most of its parts, or of the first if none agree; a list of images
-    has as many samples as images.
+    Objects that know their batch size (graph batches, packed sequences) are asked for it. A tuple,
+    a dict or a dataclass has the length of most of its parts, or of the first if none agree. A list
+    of images, or of sequences that differ in length, has as many samples as these.
     """
     if isinstance(batch, torch.Tensor):
         # A vector of numbers is one sample without a batch axis; one of labels is not.
@@ -30,7 +34,9 @@ def samples_of(batch: Any, depth: int = DEPTH) -> int:
     size = _size_attribute(batch)
     if size is not None:
         return size
-    if hasattr(batch, "values") and callable(batch.values):
+    if is_dataclass(batch) and not isinstance(batch, type):
+        batch = field_values(batch)
+    elif hasattr(batch, "values") and callable(batch.values):
         batch = list(batch.values())
     elif not isinstance(batch, (list, tuple)):
         return 0
@@ -46,6 +52,11 @@ def samples_of(batch: Any, depth: int = DEPTH) -> int:
     ]
     votes = Counter(length for length in lengths if length)
     return votes.most_common(1)[0][0] if votes else 0
+
+
+def field_values(thing: Any) -> list[Any]:
+    """Values of a dataclass's fields."""
+    return [getattr(thing, field.name, None) for field in fields(thing)]
 
 
 def samples_given(values: list[Any]) -> int:
@@ -74,6 +85,11 @@ def _lists_samples(batch: Any) -> bool:
         return False
     if all(isinstance(part, dict) for part in batch):
         return True
+    if isinstance(batch, list) and len(batch) >= MIN_SEQUENCES:
+        kinds = {(part.dtype, part.shape[1:]) for part in batch if isinstance(part, torch.Tensor)}
+        lengths = {part.shape[:1] for part in batch if isinstance(part, torch.Tensor)}
+        if len(kinds) == 1 < len(lengths):
+            return all(isinstance(part, torch.Tensor) for part in batch)
     return all(
         isinstance(part, torch.Tensor) and part.dim() == 3 and part.shape[0] in CHANNELS
         for part in batch

@@ -68,14 +68,15 @@ class Counts:
         by_data[bin_] = by_data.get(bin_, 0.0) + seconds["backward"]
 
     def add_regular(
-        self, seconds: dict[str, list[float]], ends: list[float], samples: float
+        self, seconds: dict[str, list[float]], ends: list[float], samples: float, *, read: bool
     ) -> None:
         """Count and time regular iterations of one batch and one pass each.
 
-        ``seconds``: of each phase, by iteration; ``samples``: of all iterations together.
+        ``seconds``: of each phase, by iteration; ``samples``: of all iterations together;
+        ``read``: from a loader.
         """
         count = len(ends)
-        self.count(samples, count, read=True)
+        self.count(samples, count, read=read)
         self.timed_samples += samples
         self.timed_batches += count
         self.iteration.extend(spans([self.last_step, *ends], ends))

@@ -7,7 +7,7 @@ from threading import RLock
 from typing import Any
 
 from hops_profiler.timing.handlers import is_below
-from hops_profiler.timing.recorder import REGULAR_LENGTH, Recorder
+from hops_profiler.timing.recorder import REGULAR_BEGINS, Recorder
 
 MAX_EVENTS = 2000
 """Methods and arguments; more are flushed wherever the loop is: an evaluation has no steps."""
@@ -48,13 +48,14 @@ class EventQueue:
         with lock:
             try:
                 while position < len(events):
-                    begins = events[position] is Recorder.begin_data
-                    length = recorder.consume_regular_iterations(events, position) if begins else 0
-                    if length:
-                        self.iterations += length // REGULAR_LENGTH
-                        position += length
-                        ends_iteration = True
-                        continue
+                    if events[position] in REGULAR_BEGINS:
+                        before = recorder.counts.iterations
+                        length = recorder.consume_regular_iterations(events, position)
+                        if length:
+                            self.iterations += recorder.counts.iterations - before
+                            position += length
+                            ends_iteration = True
+                            continue
                     method, argument = events[position], events[position + 1]
                     position += 2
                     ends_iteration = method(recorder, argument)

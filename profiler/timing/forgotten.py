@@ -24,9 +24,18 @@ class ForgottenGraphs:
         self._number: int | None = None  # of the last node that a backward pass began from
         self._last_large = -MIN_EVALUATION_INTERVAL
 
+    @property
+    def has_number(self) -> bool:
+        """True if a backward pass began since the last iteration's end."""
+        return self._number is not None
+
     def add(self, number: int) -> None:
         """A backward pass begins from a node of this number: so many were made before it."""
         self._number = max(self._number or 0, number)
+
+    def skip(self) -> None:
+        """Iterations have ended whose nodes nobody counted."""
+        self._last_number = self._number = None
 
     def end_iteration(self, iterations: int, took: float, backward: float) -> None:
         """The iteration after ``iterations`` others ``took`` so many seconds, of which the backward
@@ -40,11 +49,13 @@ class ForgottenGraphs:
             self._early_nodes = nodes
             return
         usual = max(1, self._iterations)
+        growth = nodes * usual / max(1.0, self._nodes)
+        # The first pass after a long pause takes longer, as the caches are cold, but not so much.
         is_large = (
             iterations > WARMUP
-            and nodes * usual > MANY * self._nodes
+            and growth > MANY
             and took * usual > 2.0 * self._seconds
-            and backward * usual < 2.0 * self._backward
+            and backward * usual < max(2.0, growth / MANY) * self._backward
         )
         if not is_large:
             self._iterations += 1

@@ -41,6 +41,7 @@ add_batch, end_loader, inspect = Recorder.add_batch, Recorder.end_loader, Record
 add_evaluation, add_graphless = Recorder.add_evaluation, Recorder.add_graphless
 step, step_elsewhere, retire = Recorder.step, Recorder.step_elsewhere, Recorder.retire
 read_loss, number, switched = Recorder.read_loss, Recorder.number, (Recorder.switch_loader, None)
+clear_gradients = Recorder.clear_gradients
 
 MAX_PAUSES = 32
 """Possible evaluations that are inspected."""
@@ -79,7 +80,7 @@ class Hooks:
         self._queue = EventQueue(recorder, self._fail)
         self._gate = StepGate(self._queue)
         self._loader = LoaderSizes(self._fail)
-        self._inputs = Inputs()
+        self._inputs = Inputs(self._clear_gradients)
         self._inspections = InspectionPlan()
         self._graphless = graphless.GraphlessBlocks()
         self._thread: int | None = None
@@ -208,8 +209,8 @@ class Hooks:
                     raise
                 now = perf_counter()
             try:
-                if self.rows.is_open:
-                    self.rows.add(batch)
+                if self.rows.is_open or self._inputs.looking:
+                    self._note_batch(batch)
                 size = next_size(loader, batch)
                 extend((leave, now, add_batch, size) if now else (add_batch, size))
                 extend(switched if sizes.switches else ())
@@ -223,6 +224,12 @@ class Hooks:
             return batch
 
         kind.__next__ = next_batch
+
+    def _note_batch(self, batch: Any) -> None:
+        if self.rows.is_open:
+            self.rows.add(batch)
+        if self._inputs.looking:
+            self._inputs.note_read(batch)
 
     def _attach_backward(self) -> None:
         original = torch.autograd.backward
@@ -260,11 +267,16 @@ class Hooks:
     def _note_loss(self, roots: Any) -> None:
         """Note what the ``roots`` of a backward pass show at once, where no loader is read."""
         try:
+            first = number_of_loss(roots)
             if self._reads_losses and not self._inputs.looking:
-                self._queue.extend((read_loss, rows_of_loss(roots)))
-            self._queue.extend((number, number_of_loss(roots)))
+                self._queue.extend((read_loss, (first, rows_of_loss(roots))))
+            else:
+                self._queue.extend((number, first))
         except Exception as error:
             self._fail(error)
+
+    def _clear_gradients(self, parameters: set[int]) -> None:
+        self._queue.extend((clear_gradients, parameters))
 
     def _attach_modes(self) -> None:
         """Hook into the calls that begin a training or an evaluation."""

@@ -20,6 +20,7 @@ from hops_profiler.timing.passes import (
     Batch,
     Call,
     Calls,
+    number_of,
     rows_of_layers,
     tensors_in,
     tensors_returned,
@@ -27,6 +28,8 @@ from hops_profiler.timing.passes import (
 from torch.multiprocessing import reductions
 
 StorageWeakRef: Any = reductions.StorageWeakRef
+
+CONVOLUTIONS = (torch.nn.Conv1d, torch.nn.Conv2d, torch.nn.Conv3d)
 
 # True while torch.compile traces our hooks into the user's graph: they must vanish there, since a
 # clock cannot be compiled and fullgraph=True would refuse the user's code. Absent before 2.3.
@@ -50,7 +53,8 @@ class Inputs:
     Where no module was ever called, the layers in the graph show the batch.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, clear: Callable[[set[int]], None]) -> None:
+        self._clear = clear
         self.looking = False
         self.seconds = 0.0
         self._compiles = False
@@ -58,7 +62,7 @@ class Inputs:
         self._has_batch = False  # a backward pass was inspected since something was compiled
         self._has_call = False  # ever
         self._owners: list[Any] = []
-        self._hooks: dict[Any, tuple[Any, Any]] = {}  # by class: our call and the original
+        self._hooks: dict[Any, tuple[Any, Any]] = {}  # by class and method: ours and the original
         self._thread = 0
         self._depth = 0
         self._calls = Calls()
@@ -68,6 +72,7 @@ class Inputs:
         # as it is here.
         self._given: dict[int, Any] = {}
         self._returned: dict[int, Any] = {}
+        self._read_axes: set[int] = set()  # of tensors that loaders yielded: the first two
         self._in_graphless = False
         self._other_rows = 0  # given to modules without parameters, and to functions
         self._inside_other = False  # a module without parameters is under way
@@ -76,6 +81,9 @@ class Inputs:
         # The outermost call's input, until it is known which of its axes is the batch's.
         self._sequence: torch.Tensor | None = None
         self._in_layer = False  # the outermost call has called a layer
+        self._slices: dict[
+            int, int
+        ] = {}  # by layer: how often it was given rows of the second axis
 
     def attach(self) -> None:
         """Hook into compiled functions, which call no module that could be hooked."""
@@ -121,6 +129,8 @@ class Inputs:
         self._forget()
         for owner in self._owners:
             self._hook(owner)
+        for owner in (torch.nn.Module, torch.optim.Optimizer):
+            self._hook_clearing(owner)
         self.looking = True
 
     def _note_compiled(self) -> None:
@@ -166,8 +176,31 @@ class Inputs:
                 return original(module, *args, **kwargs)
             return self._observe(functools.partial(original, module), module, args, kwargs)
 
-        self._hooks[owner] = call, vars(owner).get("__call__")
+        self._hooks[owner, "__call__"] = call, vars(owner).get("__call__")
         owner.__call__ = call
+
+    def _hook_clearing(self, owner: Any) -> None:
+        original = owner.zero_grad
+
+        @functools.wraps(original)
+        def zero_grad(thing: Any, *args: Any, **kwargs: Any) -> Any:
+            if self.looking and not is_compiling() and get_ident() == self._thread:
+                self._note_clearing(thing)
+            return original(thing, *args, **kwargs)
+
+        self._hooks[owner, "zero_grad"] = zero_grad, original
+        owner.zero_grad = zero_grad
+
+    def _note_clearing(self, thing: Any) -> None:
+        try:
+            if isinstance(thing, torch.nn.Module):
+                parameters = set(map(id, thing.parameters()))
+            else:
+                parameters = {id(p) for group in thing.param_groups for p in group["params"]}
+            self._clear(parameters)
+        except Exception as error:  # then the pass counts
+            if raised_by_one(error):
+                raise
 
     def rest(self) -> None:
         """End the inspection and remove its hooks."""
@@ -179,13 +212,13 @@ class Inputs:
             if vars(torch.autograd.Function)["apply"] is hook:
                 torch.autograd.Function.apply = original  # type: ignore[method-assign]
             self._function = None
-        for owner, (call, original) in self._hooks.items():
-            if vars(owner).get("__call__") is not call:
+        for (owner, name), (call, original) in self._hooks.items():
+            if vars(owner).get(name) is not call:
                 continue  # other code has wrapped our hook, which now only passes calls on
             if original is None:
-                del owner.__call__
+                delattr(owner, name)
             else:
-                owner.__call__ = original
+                setattr(owner, name, original)
         self._hooks = {}
 
     def _observe(self, function: Any, module: Any, args: Any, kwargs: Any) -> Any:
@@ -296,7 +329,7 @@ class Inputs:
             if raised_by_one(error):
                 raise
         self._graphless = []
-        batch.place = place
+        batch.place, batch.read_axes, self._read_axes = place, self._read_axes, set()
         self.seconds += perf_counter() - begin
         batch.samples = batch.samples or self._other_rows
         self._has_batch = True
@@ -304,8 +337,14 @@ class Inputs:
         self._sequence = None
         return batch
 
+    def note_read(self, batch: Any) -> None:
+        """Note what a loader yielded."""
+        for tensor in tensors_in(batch, DEPTH):
+            self._read_axes.update(tensor.shape[:2])
+
     def _forget(self) -> None:
         self.seconds = 0.0
+        self._read_axes = set()
         self._calls.forget()
         self._graphless = []
         self._given, self._returned = {}, {}
@@ -324,10 +363,10 @@ class Inputs:
                         self._other_rows = max(self._other_rows, rows)
                     return
                 tensors = list(tensors_in(values, DEPTH))
-                if tensors and not (tensors[0].dim() or tensors[0].is_floating_point()):
-                    rows = 1  # a letter, beside the state of several layers
+                if _is_letter_with_state(tensors):
+                    rows = 1
                 self._sequence = next((t for t in tensors if t.dim() > 1), None)
-                self._in_layer = False
+                self._in_layer, self._slices = False, {}
                 layer_input = self._sequence
                 if getattr(module, "batch_first", None) is False and layer_input is not None:
                     rows = int(layer_input.shape[1]) if layer_input.dim() == 3 else rows
@@ -338,6 +377,14 @@ class Inputs:
                     for tensor in tensors
                 )
                 self._call.depends = _within_graph(tensors)
+                self._call.is_index = bool(tensors) and not tensors[0].is_floating_point()
+                self._call.lengths = {n for tensor in tensors for n in tensor.shape}
+                if module is not None:
+                    trained = [p for p in module.parameters() if p.requires_grad]
+                    self._call.unclear = _is_ensemble(trained, rows)
+                    if trained:
+                        self._call.parameter = id(trained[0])
+                        self._call.since = number_of(trained[0].view(-1))
                 self._note_memory(self._call, tensors)
             elif self._call is not None and args:
                 self._note_layer(self._call, self._sequence, module, args[0])
@@ -357,32 +404,84 @@ class Inputs:
 
     def _note_layer(self, call: Call, outer: torch.Tensor | None, module: Any, inner: Any) -> None:
         """Find which of the first two axes of the model's input is the batch's, from what the model
-        gives to a layer: usually the first, but time may come before it. A model that gets at most
-        a vector, and gives rows to its first layer, makes its own batch.
+        gives to a layer: usually the first, but time may come before it, or there is no batch. A
+        model that gets at most a vector, and gives rows to its first layer, makes its own batch.
         """
-        if not isinstance(inner, torch.Tensor) or inner.dim() < 2:
+        if not isinstance(inner, torch.Tensor) or not inner.dim():
             return
+        is_leaf = next(module.children(), None) is None
+        stated = _stated_rows(module, inner)
         if outer is None:
-            if not self._in_layer and next(module.children(), None) is None:
-                self._in_layer = True
-                call.unclear = call.rows == 1 < inner.shape[0]
+            if self._in_layer or not (is_leaf or stated):
+                return
+            if stated is not None:
+                rows, steps = stated
+                call.rows = rows if call.rows == steps else call.rows
+            elif inner.is_floating_point() and (inner.dim() == 1 or _is_row(inner)):
+                call.rows = 1  # numbers that were one vector
+            self._in_layer = inner.is_floating_point()
+            call.unclear |= call.rows == 1 < inner.shape[0] and inner.dim() > 1 and stated is None
             return
         first, second = outer.shape[:2]
-        batch_first = getattr(module, "batch_first", None)
-        if batch_first is False and inner.dim() == 3 and call.rows == first:
-            whole = tuple(inner.shape[:2]) == (first, second)
-            a_step = inner.shape[0] == 1 and inner.shape[1] == second
-            if whole or (a_step and first != second):
-                call.rows, call.unclear = int(second), False
+        is_whole = tuple(inner.shape[:2]) == (first, second)
+        if stated is not None:
+            rows, steps = stated
+            is_step = steps == 1 and rows == second != first
+            is_one = rows == 1 and steps == first
+            is_transposed = inner.dim() > 2 and tuple(inner.shape[:2]) == (second, first)
+            if is_whole or is_step or is_one or is_transposed:
+                # A batch of rows that is given to a recurrent layer as one sequence is either.
+                if call.rows == first:
+                    call.unclear = is_one and not isinstance(module, CONVOLUTIONS)
+                    call.rows = rows
                 self._sequence, self._in_layer = None, True
-        elif batch_first is True and tuple(inner.shape[:2]) == (first, second):
-            call.unclear = False
-            self._sequence, self._in_layer = None, True
-        elif not self._in_layer and next(module.children(), None) is None:
+                return
+        is_slice = inner.dim() == max(2, outer.dim() - 1) and inner.shape[0] == second != first
+        if is_leaf and is_slice and (outer.dim() > 2 or call.is_index):
+            # A loop over the first axis, which is time: as many calls, or one less.
+            self._slices[id(module)] = calls = self._slices.get(id(module), 0) + 1
+            if call.rows == first <= calls + 1 and calls > 1:
+                call.rows, call.unclear = int(second), False
+                return
+        if is_leaf and not self._in_layer and inner.dim() > 1:
             # Both axes in one, at once: frames of several episodes, either axis first.
             self._in_layer = True
             merges = inner.shape[0] == first * second > max(first, second)
-            call.unclear = merges and call.rows == first and outer.dim() > 2
+            call.unclear |= merges and call.rows == first and outer.dim() > 2
+
+
+def _is_row(inner: torch.Tensor) -> bool:
+    return inner.dim() == 2 and inner.shape[0] == 1
+
+
+def _is_ensemble(parameters: list[torch.nn.Parameter], rows: int) -> bool:
+    """Whether a module's parameters are those of several models, with as many as it was given rows:
+    each of these is a batch of its own.
+    """
+    several = any(parameter.dim() > 2 for parameter in parameters)
+    return several and all(parameter.shape[:1] == (rows,) for parameter in parameters)
+
+
+def _stated_rows(module: Any, inner: torch.Tensor) -> tuple[int, int] | None:
+    """Samples in what a layer is given that says which axis is theirs, and the length of the other
+    of the first two; None for other layers. Without a batch's axis it is one sample.
+    """
+    if not inner.is_floating_point():
+        return None
+    batch_first = getattr(module, "batch_first", None)
+    if isinstance(batch_first, bool) and inner.dim() == 3:
+        rows, steps = inner.shape[:2] if batch_first else inner.shape[1::-1]
+        return int(rows), int(steps)
+    axes = len(module.kernel_size) + 1 if isinstance(module, CONVOLUTIONS) else 0
+    is_one = inner.dim() == (2 if isinstance(batch_first, bool) else axes)
+    return (1, int(inner.shape[0])) if is_one else None
+
+
+def _is_letter_with_state(tensors: list[torch.Tensor]) -> bool:
+    """True for a number without axes, such as a letter's, beside the state of several layers."""
+    if not tensors or tensors[0].dim() or tensors[0].is_floating_point():
+        return False
+    return all(tensor.dim() < 2 or 1 in tensor.shape[:2] for tensor in tensors)
 
 
 def _requires_grad(value: Any) -> bool:

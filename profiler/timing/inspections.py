@@ -11,18 +11,17 @@ INSPECT_AT_WITHOUT_LOADER = (5, 8, 11, 13, BACKWARDS_WITHOUT_STEP)
 """Further ones if no loader shows the batch: it may vary."""
 
 INTERVAL = 23
-"""Iterations between inspections if no loader shows the batch: a prime number, as rollouts and the
-like come after round ones."""
+"""Least number of iterations between inspections if no loader shows the batch and it does not vary:
+a prime number, as rollouts and the like come after round ones."""
 
-PRIMES = (1, 3, 5, 7, 11, 13, 17, 19)
+PRIMES = (1, 3, 5, 7, 11, 13, 17, 19, INTERVAL, 47, 97, 199, 397, 797)
 """Without two, which would see the same half of a rollout's four or eight minibatches."""
 
 INSPECTION_SECONDS = 100e-6
 """What an inspection costs besides the calls."""
 
 MAX_SHARE = 0.005
-"""Largest share of the time for inspections of inputs that vary."""
-
+"""Largest share of the time for inspections."""
 
 LOSS_SECONDS = 15e-6
 """What it costs to read the loss of a backward pass: up to 64 nodes, mostly five."""
@@ -35,14 +34,15 @@ class InspectionPlan:
         self.seconds = INSPECTION_SECONDS
 
     def interval(self, recorder: Recorder) -> int:
-        """Iterations between inspections: fewer if the input varies, as far as that costs no more
-        than MAX_SHARE of the time.
+        """Iterations between inspections: as few as cost no more than MAX_SHARE of the time, but
+        INTERVAL or more unless the input varies.
         """
         iteration = recorder.counts.iteration.mean
-        if not recorder.sample_counter.varies or not iteration:
+        if not iteration:
             return INTERVAL
-        shortest = self.seconds / (MAX_SHARE * iteration)
-        return next((prime for prime in PRIMES if prime >= shortest), INTERVAL)
+        least = 1 if recorder.sample_counter.varies else INTERVAL
+        shortest = max(least, self.seconds / (MAX_SHARE * iteration))
+        return next((prime for prime in PRIMES if prime >= shortest), PRIMES[-1])
 
     def reads_losses(self, recorder: Recorder) -> bool:
         """True if the losses of all iterations are to be read, as inputs vary, and costs little."""

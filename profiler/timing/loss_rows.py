@@ -27,7 +27,16 @@ class LossRows:
         self._differs |= not agrees
         self._passes += 1
 
+    def give_up(self) -> None:
+        """A pass has led to nothing: a loss alone does not show that."""
+        self._differs = True
+
     def samples(self, number: int, rows: int) -> int | None:
-        """Samples of a pass whose loss has so many rows; None if no such pass was inspected."""
-        shows = self._shows.get(number)
+        """Samples of a pass whose loss has so many rows. None if no such pass was inspected, unless
+        all were alike that were, as those of a longer episode's further steps are; then samples are
+        not known by losses any more, as the iterations that they showed would be the shorter ones.
+        """
+        kinds = set(self._shows.values())
+        shows = self._shows.get(number, kinds.pop() if len(kinds) == 1 else None)
+        self._differs |= shows is None
         return None if shows is None else rows * shows

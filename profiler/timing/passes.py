@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import is_dataclass
 from itertools import combinations, islice
 from math import prod
 from typing import Any
 
 import torch
+from hops_profiler.timing.batch import field_values
 
 MAX_CALLS = 4096
 """Outputs remembered until a backward pass, which the last ones lead to."""
@@ -40,6 +42,9 @@ more, an axis may be one of features over which rows were averaged."""
 MIN_STEPS = 3
 """Calls that are steps of several games; two may be views of the same samples."""
 
+MIN_TERMS = 4
+"""Terms of a loss that show that its steps have one each; of hundreds of them not all are read."""
+
 LOOKUPS = ("Embedding", "Index")
 """Beginnings of the names of nodes that look up rows of a parameter."""
 
@@ -53,14 +58,16 @@ class Call:
     second axes, if these may be the batch's. ``nodes``: numbers of its outputs in the graph; None
     if unknown. ``unclear``: either of its input's first two axes may be the batch's.
     ``passes_back``: an input is no parameter and is to have a gradient. ``depends``: an input comes
-    out of a graph; ``is_made``: the first one is what another call returned. ``source``: where its
-    first input begins in memory, ``storage``: the memory's identity, None if unknown. ``features``:
-    lengths of the axes after the first of what it returned.
+    out of a graph; ``is_made``: the first one is what another call returned; ``is_index``: it is of
+    whole numbers. ``source``: where its first input begins in memory, ``storage``: the memory's
+    identity, None if unknown. ``features``: lengths of the axes after the first of what it
+    returned; ``lengths``: of all axes of that and of its inputs. ``parameter``: the identity of the
+    first parameter that it trains. ``since``: number of the last node before it, None if unknown.
     """
 
     __slots__ = (
-        *("axes", "depends", "features", "is_made", "module", "nodes", "outputs"),
-        *("passes_back", "rows", "source", "storage", "unclear"),
+        *("axes", "depends", "features", "is_index", "is_made", "lengths", "module", "nodes"),
+        *("outputs", "parameter", "passes_back", "rows", "since", "source", "storage", "unclear"),
     )
 
     def __init__(self, module: int, rows: int, axes: set[int], source: int = 0) -> None:
@@ -70,8 +77,11 @@ class Call:
         self.source = source
         self.outputs = 0
         self.storage: int | None = None
-        self.unclear = self.passes_back = self.depends = self.is_made = False
+        self.parameter: int | None = None
+        self.since: int | None = None
+        self.unclear = self.passes_back = self.depends = self.is_made = self.is_index = False
         self.features: set[int] = set()
+        self.lengths: set[int] = set()
         self.nodes: set[int] | None = None
 
     def add_result(self, result: Any) -> None:
@@ -80,6 +90,7 @@ class Call:
         if isinstance(result, torch.Tensor) and result.dim():
             self.outputs = int(result.shape[0])
         self.features = {int(length) for tensor in tensors for length in tensor.shape[1:]}
+        self.lengths |= {int(length) for tensor in tensors for length in tensor.shape}
         if tensors:
             nodes = [_number(tensor.grad_fn) for tensor in tensors if tensor.grad_fn is not None]
             self.nodes = None if None in nodes else {node for node in nodes if node is not None}
@@ -87,93 +98,147 @@ class Call:
 
 class Batch:
     """The batch of a backward pass. ``samples``: 0 if unknown. ``rows``: of all calls together.
-    ``outputs``: most rows that a call returned. ``axes``: see :class:`Call`. ``unclear``: a call is
-    unclear, or the calls of a module differ in their rows, which may have to be added, as those may
-    that lead to terms of their own (``adds_terms``), unless it is known that they do (``parts``:
-    the samples of all); or the loss, whose terms have the shapes ``terms``, is over another number
-    of samples and does not select some of them (``selects``).
+    ``outputs``: most rows that a call returned. ``axes``: see :class:`Call`.
+
+    ``unclear``: a call is unclear, or the calls of a module differ in their rows, which may have to
+    be added, as those may that lead to terms of their own (``adds_terms``), unless it is known that
+    they do (``parts``: the samples of all); or the loss, whose ``terms`` have these shapes, does
+    not show so many samples and does not select some of them (``selects``); or there are twice the
+    rows of one of the ``others``, calls that lead elsewhere (real rows and made ones).
 
     ``adds_calls``: its samples are calls of one row; ``repeats_rows``: a module was called several
     times with more rows. ``is_stage``: its gradients come from elsewhere, or go there.
     ``graphless``: rows of the calls without a graph before it. ``loss_rows``: see
     :func:`rows_of_loss`. ``sources``: memory that its calls were given first. ``is_made``: all that
     they were given comes from other calls. ``wants_gradient``: a call's input is to have one.
-    ``place``: the code that began the backward pass.
+    ``parameters``: of each called module the first that it trains. ``place``: the code that began
+    the backward pass. ``read_axes``: lengths of the first axes of what loaders yielded before it.
     """
 
     def __init__(
         self,
-        calls: Iterable[Call] = (),
-        terms: Collection[tuple[int, ...]] = (),
+        calls: Collection[Call] = (),
+        terms: Collection[set[tuple[int, ...]]] = (),
         *,
         selects: bool = False,
         adds_terms: bool = False,
         parts: int = 0,
         is_stage: bool = False,
         graphless: Sequence[int] = (),
-        loss_rows: int = 0,
+        others: Sequence[int] = (),
     ) -> None:
         self.rows = self.outputs = self.samples = 0
         self.unclear, self.is_stage, self.graphless = adds_terms, is_stage, graphless
-        self.loss_rows = loss_rows
+        self.loss_rows = _first_axis(terms)
         self.axes: set[int] = set()
         self._features: set[int] = set()
+        self._lengths: set[int] = set()
         self.sources: set[tuple[int, int]] = set()
+        self.parameters: set[int] = set()
+        self.read_axes: set[int] = set()
         self.place: Any = None
-        self.is_made = self.wants_gradient = False
-        singles: dict[int, list[Call]] = {}
-        by_module: dict[int, list[Call]] = {}
-        fresh = False
+        self.is_made = self.wants_gradient = self.adds_calls = False
+        self._data_rows = self._made_rows = 0  # most of a call on data, and on what others made
         for call in calls:
-            self.rows += call.rows
-            self.outputs = max(self.outputs, call.outputs)
-            self.axes |= call.axes
-            self._features |= call.features
-            self.samples = max(self.samples, call.rows)
-            self.unclear |= call.unclear
-            self.is_stage |= call.passes_back
-            self.wants_gradient |= call.passes_back
-            self.is_made |= call.is_made
-            fresh |= not (call.is_made or call.depends)
-            if call.storage is not None:
-                self.sources.add((call.storage, call.source))
-            if call.rows == 1:
-                singles.setdefault(call.module, []).append(call)
-            elif call.rows > 1:
-                by_module.setdefault(call.module, []).append(call)
-        repeats = list(by_module.values())
+            self._add(call)
+        self.is_made &= not any(not (call.is_made or call.depends) for call in calls)
+        repeats = [own for own in _by_module(calls) if own[0].rows > 1]
+        self.repeats_rows = any(len(own) > 1 for own in repeats) and not parts
+        shapes = {shape for term in terms for shape in term}
+        compared = shapes if not selects else set()
         if parts:
             self.samples = parts
+        elif _is_one_of_divisors(compared, repeats):
+            (self.samples,) = {shape[0] for shape in compared}
+            self.unclear = any(call.unclear for call in calls)
         else:
-            self.unclear |= any(len({call.rows for call in calls}) > 1 for calls in repeats)
-            if terms and self.samples > 1 and not selects:
-                self._compare_with_loss(terms, repeats)
-        self.repeats_rows = any(len(calls) > 1 for calls in repeats) and not parts
-        self.is_made &= not fresh
-        steps = max((_steps_of(calls) for calls in singles.values()), default=0)
+            self._compare_calls(repeats, shapes)
+            self.unclear |= sum(2 * rows == self.samples for rows in others) == 1
+            if compared and self.samples > 1:
+                self._compare_with_loss(compared, repeats)
+        self._count_steps([own for own in _by_module(calls) if own[0].rows == 1], terms)
+        if compared and self.samples == 1 and not self._shows_one(compared):
+            self.unclear = True
+
+    def _add(self, call: Call) -> None:
+        self.rows += call.rows
+        self.outputs = max(self.outputs, call.outputs)
+        self.axes |= call.axes
+        self._features |= call.features
+        self._lengths |= call.lengths
+        self.samples = max(self.samples, call.rows)
+        self.unclear |= call.unclear
+        self.is_stage |= call.passes_back
+        self.wants_gradient |= call.passes_back
+        self.is_made |= call.is_made
+        if call.is_made or call.depends:
+            self._made_rows = max(self._made_rows, call.rows)
+        else:
+            self._data_rows = max(self._data_rows, call.rows)
+        if call.parameter is not None:
+            self.parameters.add(call.parameter)
+        if call.storage is not None:
+            self.sources.add((call.storage, call.source))
+
+    def _compare_calls(
+        self, repeats: Sequence[Sequence[Call]], terms: Collection[tuple[int, ...]]
+    ) -> None:
+        """Compare calls with several rows with each other. Those of a module that differ are parts
+        of a batch if the loss has all of their rows. One on what others made may have more than
+        those on data: several draws for each, or parts.
+        """
+        for calls in repeats:
+            rows = sum(call.rows for call in calls)
+            differ = len({call.rows for call in calls}) > 1
+            if differ and len(repeats) == 1 and any(rows == shape[0] for shape in terms):
+                self.samples = rows
+            self.unclear |= differ and self.samples != rows
+        if self._made_rows == self.samples > self._data_rows > 0:
+            if self._data_rows > 1 and _has_rows(terms, self._data_rows):
+                self.samples = self._data_rows
+            else:
+                self.unclear = True
+
+    def _count_steps(
+        self, singles: Sequence[Sequence[Call]], terms: Collection[set[tuple[int, ...]]]
+    ) -> None:
+        """Count the calls of one row as samples if they are the steps of an episode: then the loss
+        has terms of each, or an entry.
+        """
+        steps = max((_steps_of(calls) for calls in singles), default=0)
         self.adds_calls = steps > max(1, self.samples)
-        self.samples = max(self.samples, steps)
+        if self.adds_calls:
+            self.samples = steps
+            shapes = {shape for term in terms for shape in term}
+            has_terms = len(terms) >= min(steps, MIN_TERMS) or _has_rows(shapes, steps)
+            self.unclear |= (bool(terms) and not has_terms) or _are_of_a_sequence(singles)
 
     def _compare_with_loss(
         self, terms: Collection[tuple[int, ...]], repeats: Sequence[Sequence[Call]]
     ) -> None:
-        """Compare the samples with the loss, a second source: usually one of its terms has an axis
-        of that length.
+        """Compare the samples with the loss, a second witness: one of its terms has an axis of that
+        length, or a first axis of several entries for each (words of texts).
 
         The loss has an entry for each sample where several rows make one (points of a ray, pairs),
         and where each step of several games is a call. Else, where modules are given one of its
         axes (sequences) and two of them in one (their steps), or it has the rows of all calls of a
-        module (views), either may be the sample.
+        module (views), or compares all rows of one call with each other (views in one), either may
+        be the sample.
         """
         samples = self.samples
         for calls in repeats:
             rows = calls[0].rows * len(calls)
-            if any(samples < shape[0] == rows for shape in terms):
-                if _are_steps(calls) and any(rows == prod(shape) for shape in terms):
-                    self.samples = rows
-                    return
-                self.unclear = True
+            stacks = {(len(calls), calls[0].rows), (calls[0].rows, len(calls))}
+            is_whole = any(rows == prod(shape) or shape in stacks for shape in terms)
+            if samples < rows and is_whole and _are_steps(calls):
+                self.samples = rows
+                return
+            repeats_rows = len(calls) > 1 and any(samples < shape[0] == rows for shape in terms)
+            self.unclear |= repeats_rows
         if any(samples in shape for shape in terms):
+            whole = sum(call.rows == samples for calls in repeats for call in calls)
+            compares_rows = any(shape[:2] == (samples, samples) for shape in terms)
+            self.unclear |= compares_rows and whole == 1 and samples not in self._features
             return
         given_rows = {calls[0].rows for calls in repeats}
         is_divided = False
@@ -192,16 +257,64 @@ class Batch:
                 self.samples = n
             else:
                 self.unclear = True
+        else:
+            self.unclear |= not _has_rows(terms, samples)
+
+    def _shows_one(self, terms: Collection[tuple[int, ...]]) -> bool:
+        """Whether the entries of the loss may all be of one sample: of the axes of what its calls
+        were given or returned, or made of these. A model of another's weights has others.
+        """
+        lengths = {length for length in self._lengths if length > 1}
+        return any(shape[0] == 1 or shape[0] + 1 in lengths for shape in terms) or any(
+            shape[0] % length == 0 for shape in terms for length in lengths
+        )
+
+
+def _by_module(calls: Iterable[Call]) -> list[list[Call]]:
+    """The calls of each module with one row, and those with more."""
+    groups: dict[tuple[int, bool], list[Call]] = {}
+    for call in calls:
+        if call.rows:
+            groups.setdefault((call.module, call.rows > 1), []).append(call)
+    return list(groups.values())
+
+
+def _is_one_of_divisors(
+    terms: Collection[tuple[int, ...]], repeats: Sequence[Sequence[Call]]
+) -> bool:
+    """Whether all terms of a loss have an entry for each row of a call, and other calls have
+    several rows for each.
+    """
+    first_axes = {shape[0] for shape in terms}
+    rows_given = {call.rows for calls in repeats for call in calls}
+    is_one = len(first_axes) == 1 and 1 not in first_axes and first_axes < rows_given
+    return is_one and not any(rows % n for rows in rows_given for n in first_axes)
+
+
+def _has_rows(terms: Iterable[tuple[int, ...]], samples: int) -> bool:
+    """Whether a first axis of the loss, or its first two, have a whole number of entries for each
+    of the samples.
+    """
+    return any(prod(shape[:axes]) % samples == 0 for shape in terms for axes in (1, 2))
+
+
+def _are_of_a_sequence(singles: Iterable[Sequence[Call]]) -> bool:
+    """Whether calls of one row may be the words of a text, each looked up by its number, of which
+    other calls make something.
+    """
+    looks_up = any(len(calls) > 1 and all(call.is_index for call in calls) for calls in singles)
+    return looks_up and any(call.depends for calls in singles for call in calls)
 
 
 def _steps_of(calls: Sequence[Call]) -> int:
     """Samples of a module's calls of one row each: an episode's steps; or one, if they are of a
     sequence that was there before, as each is given what the one before returned, and parts of the
-    same tensor.
+    same tensor, or a word's number.
     """
     depend = sum(call.depends for call in calls) >= len(calls) - 1
     storages = {call.storage for call in calls}
-    return 1 if depend and len(storages) == 1 and storages != {None} else len(calls)
+    is_whole = len(storages) == 1 and storages != {None}
+    return 1 if depend and (is_whole or all(call.is_index for call in calls)) else len(calls)
 
 
 def _are_steps(calls: Sequence[Call]) -> bool:
@@ -218,8 +331,11 @@ class Calls:
     def __init__(self) -> None:
         self._by_node: dict[int, Call] = {}
         self._without_nodes: list[Call] = []  # they may or may not lead to a backward pass
+        self._last: list[Call] = []  # since the last backward pass
 
     def add(self, call: Call) -> None:
+        if len(self._last) < MAX_CALLS:
+            self._last.append(call)
         if call.nodes is None:
             self._without_nodes.append(call)
         else:
@@ -230,6 +346,7 @@ class Calls:
     def forget(self) -> None:
         self._by_node.clear()
         self._without_nodes.clear()
+        self._last.clear()
 
     def take(self, roots: Any, gradients: Any = None, graphless: Sequence[int] = ()) -> Batch:
         """The batch of the backward pass from the tensors ``roots``, and the ``gradients`` of
@@ -241,25 +358,31 @@ class Calls:
         by_node = self._by_node
         nodes = _nodes_in_graph(roots, by_node)
         in_graph = {by_node[node] for node in (by_node if nodes is None else nodes)}
+        if nodes == []:
+            in_graph = _calls_inside(roots, set(by_node.values()))
         calls = [*self._without_nodes, *in_graph]
         terms = dict(_terms(roots))
         adds_terms, parts = False, 0
         if nodes is not None:
             only = len(in_graph) == len(set(by_node.values())) and not graphless
             adds_terms, parts = self._parts(in_graph, terms, only=only)
+        others = (
+            [] if nodes is None else [c.rows for c in self._last if c not in in_graph and c.nodes]
+        )
         self._without_nodes.clear()
+        self._last.clear()
         in_numbers = {node for call in in_graph for node in call.nodes or ()}
         for node in in_numbers:
             by_node.pop(node, None)
         return Batch(
             calls,
-            set().union(*terms.values()),
+            terms.values(),
             selects=_selects(terms, in_numbers),
             adds_terms=adds_terms and not parts,
             parts=parts,
             is_stage=gradients is not None and any(t.numel() > 1 for t in tensors_in(roots, 1)),
             graphless=graphless,
-            loss_rows=_first_axis(terms.values()),
+            others=[*others, *graphless] if nodes is not None else (),
         )
 
     def _parts(
@@ -318,6 +441,9 @@ def tensors_in(value: Any, depth: int) -> Iterator[torch.Tensor]:
             yield from tensors_in(part, depth - 1)
     elif depth and isinstance(value, dict):
         for part in value.values():
+            yield from tensors_in(part, depth - 1)
+    elif depth and is_dataclass(value) and not isinstance(value, type):
+        for part in field_values(value):
             yield from tensors_in(part, depth - 1)
 
 
@@ -409,8 +535,15 @@ def _is_of_parameters(node: Any, depth: int = DEPTH) -> bool:
 
 def number_of_loss(roots: Any) -> int:
     """Number of the first node of a loss: of all that its thread has made, those before it."""
-    root = next(tensors_in(roots, 1), None)
-    return (root is not None and root.grad_fn is not None and _number(root.grad_fn)) or 0
+    if type(roots) is not torch.Tensor:  # which `isinstance` takes three times as long to say
+        roots = next(tensors_in(roots, 1), None)
+    return 0 if roots is None else number_of(roots)
+
+
+def number_of(tensor: torch.Tensor) -> int:
+    """Number of the node that made ``tensor``; 0 if none did, or unknown."""
+    node = tensor.grad_fn
+    return 0 if node is None else _number(node) or 0
 
 
 def _first_axis(terms: Iterable[set[tuple[int, ...]]]) -> int:
@@ -438,6 +571,16 @@ def _nodes_in_graph(roots: Any, numbers: Collection[int]) -> list[int] | None:
     """Those of ``numbers`` that are nodes in the graph of ``roots``; None if it is too large."""
     edge = [tensor.grad_fn for tensor in tensors_in(roots, 1) if tensor.grad_fn is not None]
     return _nodes_below(edge, numbers) if edge else None
+
+
+def _calls_inside(roots: Any, calls: Collection[Call]) -> set[Call]:
+    """Those of ``calls`` of which nodes inside are in the graph of ``roots``, as where a loss is
+    over gradients of what a model returned.
+    """
+    spans = [(call.since, max(call.nodes), call) for call in calls if call.since and call.nodes]
+    numbers = {number for since, last, _ in spans for number in range(since + 1, last)}
+    nodes = (_nodes_in_graph(roots, numbers) if len(numbers) < MAX_NODES else None) or []
+    return {call for since, last, call in spans for node in nodes if since < node < last}
 
 
 def _nodes_below(edge: list[Any], numbers: Collection[int]) -> list[int] | None:

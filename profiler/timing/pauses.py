@@ -18,11 +18,16 @@ MAX_DOUBTFUL_SHARE = 0.05
 """Share of the time that may be left out as evaluations where it is not known whether it is one."""
 
 
+MANY = 4
+"""So many times the batches trained on are more than a validation has."""
+
+
 class Pauses:
     """Calls without a graph, by iteration. ``doubtful_seconds``: of iterations that may be either.
 
     - Batches as large as those of the training, more of them than a regular iteration has (for a
-      target network): an evaluation.
+      target network): an evaluation; in doubt if they are many times those of the training since
+      the last one, as where a model of the world plans.
     - Few rows, as when acting: a rollout if it came before the training began, too; an evaluation
       if regular iterations act anyway, so that the training needs nothing else; a rollout if it
       comes often; else in doubt.
@@ -52,11 +57,12 @@ class Pauses:
 
         ``is_early``: the training began with the same code.
         """
-        is_frequent = iterations - self._last < MIN_EVALUATION_INTERVAL
+        interval = iterations - self._last
+        is_frequent = interval < MIN_EVALUATION_INTERVAL
         self._last = iterations
         large, small = self._count()
         if self._batch > 1 and large > self._usual_large:
-            self._verdict = EVALUATION
+            self._verdict = EVALUATION if large <= MANY * interval else DOUBT
         elif self._batch > 1 and small > self._usual_small:
             acts = self._usual_small > 0
             self._verdict = ROLLOUT if is_early else EVALUATION if acts else DOUBT

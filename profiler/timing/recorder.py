@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import copy
 
-from hops_profiler.timing.counts import WARMUP, Counts, spans
+from hops_profiler.timing.counts import PHASES, WARMUP, Counts, spans
 from hops_profiler.timing.device_times import DeviceTimes
 from hops_profiler.timing.forgotten import ForgottenGraphs
 from hops_profiler.timing.pauses import MAX_DOUBTFUL_SHARE, ROLLOUT, Pauses
@@ -184,8 +184,8 @@ class Recorder:
     def leave(self, now: float) -> bool:
         """The innermost phase ends. True if an iteration ends with it."""
         self._time = now
-        if self._phases.end(now) != "backward":
-            return False
+        if self._phases.end(now) != "backward" or "backward" in self._phases.open:
+            return False  # one within another is of a checkpoint's recomputation
         self._passes += 1
         counter = self.sample_counter
         counter.add_pass(in_step=self.in_phase)
@@ -215,11 +215,23 @@ class Recorder:
 
     def inspect(self, batch: Batch) -> None:
         """The backward pass that begins was seen to be over ``batch``."""
+        if "backward" in self._phases.open:
+            return
         self.sample_counter.inspect(batch)
         self._pauses.add(batch.samples, batch.graphless)
 
-    def read_loss(self, rows: int) -> None:
-        """The loss of the backward pass that begins has so many ``rows``."""
+    def clear_gradients(self, parameters: set[int]) -> None:
+        """Gradients of ``parameters``, identities, were set to zero; told while passes are
+        inspected.
+        """
+        self.sample_counter.clear_gradients(parameters)
+
+    def read_loss(self, loss: tuple[int, int]) -> None:
+        """The backward pass that begins does so from a node of this number, and its loss has so
+        many rows.
+        """
+        node, rows = loss
+        self._graphs.add(node)
         self.sample_counter.read_loss(rows)
 
     def number(self, node: int) -> None:
@@ -296,41 +308,57 @@ class Recorder:
 
     def consume_regular_iterations(self, events: list[Any], position: int) -> int:
         """Process the regular iterations in ``events``, methods and their arguments in turn, from
-        ``position`` on: a batch, a pass and a step each. Returns how many entries they were.
+        ``position`` on: a batch if a loader is read, a pass and a step each. Returns how many
+        entries they were.
 
         The result is the same as event by event, which takes three times as long.
         """
-        if not self._may_begin_regular():
+        reads = events[position] is Recorder.begin_data
+        if not self._may_begin_regular(int(reads)):
             return 0
-        end, length = position, REGULAR_LENGTH
-        while (
-            events[end : end + length : 2] == _REGULAR and events[end + length - 1] == self._leader
-        ):
+        methods = _REGULAR if reads else _REGULAR_WITHOUT_LOADER
+        end, length, leader = position, 2 * len(methods), self._leader
+        while events[end : end + length : 2] == methods and events[end + length - 1] == leader:
             end += length
         if end == position:
             return 0
         columns = [events[position + part : end : length] for part in range(1, length, 2)]
-        asks, arrivals, sizes, begins, ends, _, steps, _ = columns
-        seconds = {
-            "data": spans(asks, arrivals),
-            "forward": spans(arrivals, begins),
-            "backward": spans(begins, ends),
-            "update": spans(ends, steps),
-            "rest": spans([self._phases.boundary, *steps], asks),
-        }
-        counter, count = self.sample_counter, len(steps)
-        self.counts.add_regular(seconds, steps, sum(sizes) * counter.factor)
-        self._regular.confirm(count, sizes[-1] * counter.factor)
-        counter.last_batch = next(filter(None, reversed(sizes)), counter.last_batch)
-        counter.reads = True
+        *fetches, begins, ends, _, steps, _ = columns
+        iteration_ends, count = [self._phases.boundary, *steps], len(steps)
+        counter, seconds = self.sample_counter, dict.fromkeys(PHASES, [0.0] * count)
+        if reads:
+            asks, arrivals, sizes = fetches
+            seconds["data"] = spans(asks, arrivals)
+            seconds["rest"] = spans(iteration_ends, asks)
+            samples, last = sum(sizes) * counter.factor, sizes[-1] * counter.factor
+            counter.last_batch = next(filter(None, reversed(sizes)), counter.last_batch)
+        else:
+            arrivals, last = iteration_ends, counter.expected_samples
+            samples = last * count
+        counter.reads = reads
+        seconds["forward"] = spans(arrivals, begins)
+        seconds["backward"] = spans(begins, ends)
+        seconds["update"] = spans(ends, steps)
+        if reads:
+            self._graphs.skip()
+        else:
+            took = spans(iteration_ends, steps)
+            rows = zip(fetches[0], took, seconds["backward"])  # noqa: B905 - Python 3.8
+            for number, row in enumerate(rows, self.counts.iterations):
+                self._graphs.add(row[0])
+                self._graphs.end_iteration(number, *row[1:])
+        self.counts.add_regular(seconds, steps, samples, read=reads)
+        self._regular.confirm(count, last)
         self._phases.boundary = self._time = steps[-1]
         self._steps_without_backward = 0
         self._other_steps.clear()
         self._device_times.skip(count)
         return end - position
 
-    def _may_begin_regular(self) -> bool:
-        """True if an iteration has just ended, and the next one is timed if it is regular."""
+    def _may_begin_regular(self, fetches: int) -> bool:
+        """True if an iteration has just ended, and the next one, with so many batches read, is
+        timed if it is regular.
+        """
         counter = self.sample_counter
         has_begun = (
             counter.fetches
@@ -339,13 +367,15 @@ class Recorder:
             or self._phases.open
             or counter.has_inspection
             or self._graphless
+            or self._steps_elsewhere
+            or self._graphs.has_number
         )
         return (
             self.counts.iterations >= WARMUP
             and self._phases.boundary == self.counts.last_step
             and not (has_begun or len(self._warmup) or self.marking)
             and counter.is_even
-            and self._regular.includes(1, 1, 0)
+            and self._regular.includes(1, fetches, 0)
         )
 
     # Ends of iterations
@@ -482,10 +512,8 @@ class Recorder:
             self.counts.time(took, seconds, samples / learners, batches / learners)
 
 
-_REGULAR = [
-    Recorder.begin_data,
-    Recorder.leave,
-    Recorder.add_batch,
+_REGULAR_WITHOUT_LOADER = [
+    Recorder.number,
     Recorder.begin_backward,
     Recorder.leave,
     Recorder.begin_update,
@@ -493,5 +521,12 @@ _REGULAR = [
     Recorder.step,
 ]
 
-REGULAR_LENGTH = 2 * len(_REGULAR)
-"""Entries of a regular iteration among the events: methods and their arguments."""
+_REGULAR = [
+    Recorder.begin_data,
+    Recorder.leave,
+    Recorder.add_batch,
+    *_REGULAR_WITHOUT_LOADER[1:],
+]
+
+REGULAR_BEGINS = (Recorder.begin_data, Recorder.number)
+"""Methods with which a regular iteration begins."""

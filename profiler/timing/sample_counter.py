@@ -31,7 +31,9 @@ if TYPE_CHECKING:
         sources: set[tuple[int, int]]
         is_made: bool
         wants_gradient: bool
+        parameters: set[int]
         place: Any
+        read_axes: set[int]
 
 
 MAX_SAMPLES_ERROR = 0.05
@@ -64,6 +66,7 @@ class SampleCounter:
         self._loss = LossRows()
         self._input = self._pass_input = 0.0
         self._previous_factor = 0.0
+        self._skips = False  # batches, in the last inspected iteration
         self._prefetch: int | None = None  # samples of a batch read for the next iteration
         self.begin_iteration()
 
@@ -77,8 +80,9 @@ class SampleCounter:
         self._earlier_steps = 0  # with passes of their own
         self._passes = self._switches = 0
         self._misses_pass = False
-        self._forget_places()
+        self._step_batches: list[Batch] = []  # of passes since the last step
         self._axes: set[int] = set()
+        self._read_axes: set[int] = set()
         self._new_passes: tuple[int, float] = _NO_PASSES  # since the last step
         self._step_passes: tuple[int, float] = _NO_PASSES  # that led to the last step
 
@@ -132,46 +136,68 @@ class SampleCounter:
 
     def inspect(self, batch: Batch) -> None:
         """The backward pass that begins was seen to be over ``batch``."""
-        self.has_inspection, self._pass_input = True, self._add_place(batch)
+        self.has_inspection = True
         self._mixes_sizes |= batch.unclear
         self._rows += batch.rows
         self._outputs += batch.outputs
         self._axes |= batch.axes
+        self._read_axes |= batch.read_axes
         self.is_stage |= batch.is_stage
         # Steps of an episode count one by one, and so may those of several episodes together.
         self._adds_calls |= batch.adds_calls
         self._repeats_rows |= batch.repeats_rows
         self._mixes_sizes |= self._adds_calls and self._repeats_rows
+        before = self._sum_of_batches()
+        self._step_batches.append(batch)
+        self._pass_input = self._sum_of_batches() - before
         self._loss.learn(self._passes, self._pass_input, batch.loss_rows)
 
-    def _forget_places(self) -> None:
-        self._places: dict[Any, int] = {}  # of code: samples of its passes, since the last step
-        self._sources: set[tuple[int, int]] = set()
-        self._made = 0  # samples of passes over what other calls made
+    def clear_gradients(self, parameters: set[int]) -> None:
+        """Gradients were set to zero: passes of an attack, which wants those of the inputs, trained
+        nothing if they led to no others. Those of the parameters may have been kept elsewhere.
+        """
+        kept = [
+            batch
+            for batch in self._step_batches
+            if not (batch.wants_gradient and batch.parameters and batch.parameters <= parameters)
+        ]
+        dropped = len(self._step_batches) - len(kept)
+        if dropped:
+            self._step_batches = kept
+            self._new_passes = self._new_passes[0] - dropped, self._sum_of_batches()
+            self._loss.give_up()
 
-    def _add_place(self, batch: Batch) -> int:
-        """Samples that the pass over ``batch`` adds to those of the step.
+    def _sum_of_batches(self) -> int:
+        """Samples of the passes since the last step.
 
         Passes that one place of the code begins accumulate a gradient. Those of several are terms
         of a loss: over the same samples, if they are given the same memory; over none, if they are
-        given what a model made, beside real samples, or what lies between both. Else either may be,
-        where they are over equally many.
+        given what a model made, beside real samples, or what lies between both, or change what is
+        given alone. Else either may be, where they are over equally many.
         """
-        samples = batch.samples
-        if self.fetches or not samples:
-            return samples
-        others = [count for place, count in self._places.items() if place != batch.place]
-        if batch.is_made:
-            self._made += samples
-            return 0
-        if others:
-            known = bool(batch.sources) and batch.sources <= self._sources
-            if known or (self._made and batch.wants_gradient):
-                return 0
-            self._mixes_sizes |= samples in others
-        self._places[batch.place] = self._places.get(batch.place, 0) + samples
-        self._sources |= batch.sources
-        return samples
+        places: dict[Any, int] = {}  # of code: samples of its passes
+        sources: set[tuple[int, int]] = set()
+        total = made = 0
+        if self.fetches:
+            return sum(batch.samples for batch in self._step_batches)
+        trains = any(batch.parameters for batch in self._step_batches)
+        for batch in self._step_batches:
+            samples = batch.samples
+            if trains and batch.wants_gradient and not batch.parameters:
+                continue
+            if batch.is_made:
+                made += samples
+                continue
+            others = [count for place, count in places.items() if place != batch.place]
+            if others and samples:
+                known = bool(batch.sources) and batch.sources <= sources
+                if known or (made and batch.wants_gradient):
+                    continue
+                self._mixes_sizes |= samples in others
+            places[batch.place] = places.get(batch.place, 0) + samples
+            sources |= batch.sources
+            total += samples
+        return total or made
 
     def read_loss(self, rows: int) -> None:
         """The loss of the backward pass that begins has so many ``rows``."""
@@ -195,10 +221,9 @@ class SampleCounter:
         """The passes since the last step lead to the one that begins."""
         self._earlier_samples = max(self._earlier_samples, self._step_passes[1])
         self._earlier_steps += self._step_passes[0] > 0
-        passes, samples = self._new_passes
-        self._step_passes = passes, samples or self._made
+        self._step_passes = self._new_passes
         self._new_passes = _NO_PASSES
-        self._forget_places()
+        self._step_batches = []
 
     def attribute_prefetched_batch(self, regular: RegularIterations, passes: int) -> None:
         """Count a batch read ahead for the iteration that trained on it.
@@ -214,6 +239,11 @@ class SampleCounter:
             self.fetches, self.samples = fetches + 1, self.samples + self.last_batch
             self._prefetch = self.last_batch
 
+    @property
+    def expected_samples(self) -> float:
+        """Samples of an iteration that reads no batch and is not inspected."""
+        return (self._inspections.mean if self.varies else self._input) or self.last_batch
+
     def end_iteration(self, iterations: int) -> tuple[float, float]:
         """Samples and batches of the iteration that ends, or of several counted as one.
 
@@ -225,12 +255,13 @@ class SampleCounter:
             self._learn_input()
         self.reads = self.fetches > 0
         if not self.fetches:
-            estimates = self.varies and not (self.has_inspection and not self._misses_pass)
-            samples = self._inspections.mean if estimates else self._input
-            return (samples or self.last_batch) * max(1, iterations), passes
+            is_seen = self.has_inspection and not self._misses_pass
+            samples = (is_seen and self._input) or self.expected_samples
+            return samples * max(1, iterations), passes
         passes = min(passes, self.fetches)  # a GAN's two are over one batch
         if self.has_inspection:
-            self.unclear = self.unclear or self._is_shared_out()
+            skips, self._skips = self._skips, self._is_skipped()
+            self.unclear = self.unclear or self._is_shared_out() or (skips and self._skips)
             if self.ranks > 1:
                 # One rank may read for all of them, and hand out what it has read.
                 distributes = self._input * self.ranks == self.samples
@@ -256,6 +287,12 @@ class SampleCounter:
         most = max(self._earlier_samples, self._step_passes[1], self._new_passes[1])
         return self._switches > 1 and self._earlier_steps > 0 and 0 < most < self.samples
 
+    def _is_skipped(self) -> bool:
+        """Whether several batches of one loader were read, and each pass was over one of fewer."""
+        passes, batch = self._step_passes[0], self._smallest / self.share
+        is_less = 0 < passes < self.fetches and 0 < self._rows == passes * batch
+        return is_less and self._switches <= 1
+
     def _compare_with_input(self) -> None:
         """Set the ratio of samples trained on to samples read, once two inspections agree on it.
 
@@ -272,7 +309,9 @@ class SampleCounter:
             # A pass over a whole batch is not over a slice: other batches are trained on elsewhere.
             is_part = is_part and given_rows < passes * self._smallest / self.share
             independent = self._rows == self._outputs == given_rows
+            has_axis = not self._read_axes or given_rows // passes in self._read_axes
             ready_made = read == self.fetches and independent and given_rows % read == 0
+            ready_made = ready_made and has_axis
             if is_part or ready_made:
                 factor = given_rows / read
         if factor == self._previous_factor and factor != self.factor:

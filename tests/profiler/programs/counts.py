@@ -13,6 +13,7 @@ import torch
 import torch._dynamo  # the first optimizer imports it: once here, in place of once in each child
 from common import show
 from torch.nn.functional import mse_loss
+from torch.utils.checkpoint import checkpoint
 from torch.utils.data import DataLoader, Dataset
 
 STEPS = 24
@@ -423,6 +424,14 @@ def steps_of_games():
         train(torch.cat(values).pow(2).mean() + entropy, optimizer)
 
 
+def stacked_steps_of_games():
+    """As before; the steps are an axis of their own."""
+    model, optimizer = model_and_optimizer()
+    for _ in range(STEPS):
+        values = [model(torch.randn(BATCH, 6))[:, 0] for _ in range(5)]
+        train(torch.stack(values).pow(2).mean(), optimizer)
+
+
 def rows_with_labels():
     """The model is given all nodes of a graph, of which half have labels."""
     model, optimizer = model_and_optimizer()
@@ -710,6 +719,305 @@ def played_and_replayed():
         rows = BATCH if step % 2 else 1
         losses = [model(torch.randn(rows, 6)).pow(2).mean() for _ in range(5)]
         train(sum(losses), optimizer)
+
+
+def attack_with_passes():
+    """The steps of an attack go backward to the inputs; their gradients are cleared."""
+    model, optimizer = model_and_optimizer()
+    for _ in range(STEPS):
+        attacked = torch.randn(BATCH, 6)
+        for _ in range(3):
+            attacked.requires_grad_()
+            model.zero_grad()
+            model(attacked).pow(2).mean().backward()
+            attacked = (attacked + 0.01 * attacked.grad.sign()).detach()
+        train(model(attacked).pow(2).mean(), optimizer)
+
+
+def gradients_kept_elsewhere():
+    """Those of two passes are clipped one by one, cleared, and added by hand."""
+    model, optimizer = model_and_optimizer()
+    parameters = list(model.parameters())
+    for _ in range(STEPS):
+        kept = [torch.zeros_like(parameter) for parameter in parameters]
+        for _ in range(2):
+            loss = model(torch.randn(BATCH, 6)).pow(2).mean()
+            loss.backward()
+            for total, parameter in zip(kept, parameters, strict=True):
+                total.add_(parameter.grad.clamp(-1, 1))
+            optimizer.zero_grad()
+        for total, parameter in zip(kept, parameters, strict=True):
+            parameter.grad = total
+        optimizer.step()
+        show(loss)
+
+
+def two_batches_of_a_loader():
+    """One to adapt with and one to judge by; both go through the model."""
+    model, optimizer = model_and_optimizer()
+    batches = iter(DataLoader(torch.randn(2 * STEPS * BATCH, 6), batch_size=BATCH))
+    for one, other in zip(batches, batches, strict=True):
+        train((model(one) - model(other)).pow(2).mean(), optimizer)
+
+
+def drawn_by_passes():
+    """Rows are drawn by passes that train nothing, as the parameters are frozen meanwhile."""
+    model, optimizer = model_and_optimizer()
+    for _ in range(STEPS):
+        drawn = torch.randn(BATCH, 6)
+        model.requires_grad_(False)
+        for _ in range(3):
+            drawn.requires_grad_()
+            model(drawn).sum().backward()
+            drawn = (drawn - 0.1 * drawn.grad).detach()
+        model.requires_grad_(True)
+        train((model(torch.randn(BATCH, 6)) - model(drawn)).mean(), optimizer)
+
+
+class LoopOverTime(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.cell = torch.nn.GRUCell(6, 4)
+
+    def forward(self, steps):
+        state = torch.zeros(steps.shape[1], 4)
+        for step in steps:
+            state = self.cell(step, state)
+        return state
+
+
+def loop_over_time():
+    """Time is the first axis; the model loops over it."""
+    model = LoopOverTime()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    for _ in range(STEPS):
+        train(model(torch.randn(5, BATCH, 6)).pow(2).mean(), optimizer)
+
+
+class TransposedInside(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.features, self.memory = torch.nn.Linear(6, 4), torch.nn.LSTM(4, 4)
+
+    def forward(self, sequences):
+        return self.memory(self.features(sequences.transpose(0, 1)))[0]
+
+
+def transposed_inside():
+    """The model is given sequences, and puts time first itself."""
+    model = TransposedInside()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    for _ in range(STEPS):
+        train(model(torch.randn(BATCH, 9, 6)).pow(2).mean(), optimizer)
+
+
+def two_transposed_inside():
+    """As before, of two sequences."""
+    model = TransposedInside()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    for _ in range(STEPS):
+        train(model(torch.randn(2, 9, 6)).pow(2).mean(), optimizer)
+
+
+class Sequences(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.table = torch.nn.Embedding(9, 4)
+
+    def forward(self, sequences):
+        return torch.stack([self.table(sequence).mean(0) for sequence in sequences])
+
+
+def sequences_in_a_list():
+    """They differ in length."""
+    model = Sequences()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    for _ in range(STEPS):
+        texts = [torch.randint(9, (3 + number % 4,)) for number in range(BATCH)]
+        train(model(texts).pow(2).mean(), optimizer)
+
+
+class Tagger(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.table, self.memory = torch.nn.Embedding(9, 4), torch.nn.LSTM(4, 4)
+
+    def forward(self, words):
+        return self.memory(self.table(words).view(len(words), 1, -1))[0].view(len(words), -1)
+
+
+def words_of_a_sentence():
+    """A sentence in each step, as its words' numbers; the layer says that it is one."""
+    model = Tagger()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    for _ in range(STEPS):
+        train(model(torch.randint(9, (7,))).pow(2).mean(), optimizer)
+
+
+class Board(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.values = torch.nn.Linear(27, 9)
+
+    def forward(self, fields):
+        return self.values(torch.nn.functional.one_hot(fields, 3).float().flatten())
+
+
+def fields_of_a_board():
+    """Nine whole numbers are one vector inside."""
+    model = Board()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    for _ in range(STEPS):
+        train(model(torch.randint(3, (9,))).pow(2).mean(), optimizer)
+
+
+class AtTime(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.rows, self.times = torch.nn.Linear(6, 6), torch.nn.Embedding(9, 6)
+
+    def forward(self, time_, rows):
+        return self.rows(rows + self.times(time_))
+
+
+def time_before_rows():
+    """A whole number comes before the rows."""
+    model = AtTime()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    for _ in range(STEPS):
+        train(model(torch.tensor(3), torch.randn(BATCH, 6)).pow(2).mean(), optimizer)
+
+
+def gradients_of_an_energy():
+    """The loss is over gradients alone: what the model returned is not in its graph."""
+    model, optimizer = model_and_optimizer()
+    for _ in range(STEPS):
+        rows = torch.randn(BATCH, 6, requires_grad=True)
+        (slope,) = torch.autograd.grad(model(rows).sum(), rows, create_graph=True)
+        train((slope - 1).pow(2).mean(), optimizer)
+
+
+def draws_for_each_row():
+    """A decoder is given five draws for each row."""
+    encoder, decoder = torch.nn.Linear(6, 2), torch.nn.Linear(2, 6)
+    optimizer = torch.optim.SGD([*encoder.parameters(), *decoder.parameters()], lr=0.01)
+    for _ in range(STEPS):
+        rows = torch.randn(BATCH, 6)
+        drawn = decoder(encoder(rows).repeat(5, 1) + torch.randn(5 * BATCH, 2))
+        train((drawn - rows.repeat(5, 1)).pow(2).sum(1).mean(), optimizer)
+
+
+def drawn_actions():
+    """A critic is given the rows, and five more for each; the loss has an entry for each row."""
+    model, optimizer = model_and_optimizer()
+    for _ in range(STEPS):
+        values, drawn = model(torch.randn(BATCH, 6)), model(torch.randn(5 * BATCH, 6))
+        highest = drawn.view(BATCH, 5).logsumexp(1)
+        train(values.pow(2).mean() + highest.mean() - values.mean(), optimizer)
+
+
+def parts_of_a_batch():
+    """Two calls have the batch's rows together, and the loss has them all."""
+    model, optimizer = model_and_optimizer()
+    for _ in range(STEPS):
+        parts = model(torch.randn(3, 6)), model(torch.randn(BATCH - 3, 6))
+        train(torch.cat(parts).pow(2).mean(), optimizer)
+
+
+def checkpoint_at_the_top():
+    """A pass within the pass recomputes the middle layer."""
+    first, middle, last = (torch.nn.Linear(6, 6) for _ in range(3))
+    layers = (first, middle, last)
+    optimizer = torch.optim.SGD([p for layer in layers for p in layer.parameters()], lr=0.01)
+    for _ in range(STEPS):
+        inside = checkpoint(middle, first(torch.randn(BATCH, 6)), use_reentrant=True)
+        train(last(inside).pow(2).mean(), optimizer)
+
+
+def rotations_of_an_image():
+    """Four rows of the one that a loader yields are no ready batch."""
+    model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(75, 4))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    for image in DataLoader(torch.randn(STEPS, 3, 5, 5), batch_size=1):
+        train(model(torch.cat([image.rot90(n, (2, 3)) for n in range(4)])).pow(2).mean(), optimizer)
+
+
+def skipped_batches():
+    """Each second batch is read and left out."""
+    model, optimizer = model_and_optimizer()
+    rows = torch.randn(2 * STEPS * BATCH, 6)
+    for number, batch in enumerate(DataLoader(rows, batch_size=BATCH)):
+        if number % 2:
+            train(model(batch).pow(2).mean(), optimizer)
+
+
+def real_and_made_in_a_call():
+    """Half of the discriminator's rows are made."""
+    maker = torch.nn.Linear(2, 6)
+    model, optimizer = model_and_optimizer()
+    for _ in range(STEPS):
+        rows = torch.cat([torch.randn(BATCH, 6), maker(torch.randn(BATCH, 2)).detach()])
+        train(model(rows).pow(2).mean(), optimizer)
+
+
+def views_in_a_call():
+    """The loss compares all rows with each other: they may be views."""
+    model = torch.nn.Linear(6, 4)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    for _ in range(STEPS):
+        rows = model(torch.randn(2 * BATCH, 6))
+        labels = torch.arange(2 * BATCH).roll(BATCH)
+        train(torch.nn.functional.cross_entropy(rows @ rows.T, labels), optimizer)
+
+
+def weights_made_by_a_model():
+    """The model is given one code; the rows meet the weights that it makes."""
+    model = torch.nn.Linear(3, 6)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    for _ in range(STEPS):
+        weights = model(torch.randn(1, 3))
+        train((torch.randn(BATCH, 6) @ weights.T - 1).pow(2).mean(), optimizer)
+
+
+class Ensemble(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weights = torch.nn.Parameter(torch.randn(5, 6, 1))
+
+    def forward(self, rows):
+        return rows @ self.weights
+
+
+def models_in_one():
+    """Five models in one, each given a batch of its own."""
+    model = Ensemble()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    for _ in range(STEPS):
+        train(model(torch.randn(5, BATCH, 6)).pow(2).mean(), optimizer)
+
+
+def words_drawn_one_by_one():
+    """Each word is looked up by itself; what a cell makes of them has one loss."""
+    table, cell = torch.nn.Embedding(9, 4), torch.nn.GRUCell(4, 4)
+    optimizer = torch.optim.SGD([*table.parameters(), *cell.parameters()], lr=0.01)
+    for _ in range(STEPS):
+        state = torch.zeros(1, 4)
+        for word in range(6):
+            state = cell(table(torch.tensor([word])), state)
+        train(state.pow(2).mean(), optimizer)
+
+
+def episodes_in_passes():
+    """As `episodes`, with a pass for each step; later ones are longer."""
+    model, optimizer = model_and_optimizer()
+    for step in range(3 * STEPS):
+        time.sleep(0.005)
+        optimizer.zero_grad()
+        for _ in range(episode_length(step) + step // 6):
+            loss = model(torch.randn(1, 6)).exp()
+            loss.backward()
+        optimizer.step()
+        show(loss)
 
 
 class PolicyAndValue(torch.nn.Module):

@@ -23,27 +23,56 @@ BY_MODEL = [
     *("distribution_beside_a_value", "schedule_drawn_first", "solver_of_a_function"),
     *("two_views", "rows_with_labels", "copies", "points_of_rays"),
     *("points_of_rays_in_two_networks", "real_and_made_in_passes", "two_losses_of_the_same"),
-    *("acting_with_a_memory", "real_and_made"),
+    *("acting_with_a_memory", "real_and_made", "attack_with_passes", "drawn_by_passes"),
+    *(
+        "loop_over_time",
+        "transposed_inside",
+        "sequences_in_a_list",
+        "time_before_rows",
+        "gradients_of_an_energy",
+    ),
+    *("draws_for_each_row", "drawn_actions", "parts_of_a_batch", "checkpoint_at_the_top"),
 ]
 SEVERAL_CALLS = {
     "points_of_two_kinds": BATCH + 3,
     "equation_and_border": 2 * BATCH,
     "steps_of_games": 5 * BATCH,
+    "stacked_steps_of_games": 5 * BATCH,
     "accumulated": 2 * BATCH,
+    "gradients_kept_elsewhere": 2 * BATCH,
     "letters_of_a_text": 1,
+    "two_transposed_inside": 2,
+    "words_of_a_sentence": 1,
+    "fields_of_a_board": 1,
 }
 UNKNOWN = [
     *("frames_first", "made_inside", "played_and_replayed", "sequences_and_their_steps"),
     *("as_many_points_of_two_kinds", "means_of_features", "two_losses_of_others"),
     *("steps_of_a_recurrent_cell", "own_layers_over_tokens", "teacher_with_a_loader"),
+    *("skipped_batches", "real_and_made_in_a_call", "views_in_a_call", "weights_made_by_a_model"),
+    *("words_drawn_one_by_one", "models_in_one"),
 ]
-BY_LOADER = {"packed_texts": BATCH, "time_first": BATCH, "bags": 1, "two_levels": 2 * BATCH}
+BY_LOADER = {
+    "packed_texts": BATCH,
+    "time_first": BATCH,
+    "bags": 1,
+    "two_levels": 2 * BATCH,
+    "rotations_of_an_image": 1,
+    "two_batches_of_a_loader": 2 * BATCH,
+}
 EVALUATIONS = {"sampling": 2, "sampling_without_loader": 2, "trials_of_an_actor": 4}
 ROLLOUTS = ["rollouts", "rollouts_without_loader", "rollouts_after_random_steps"]
 SELF_PLAY_SECONDS = 50 * 0.002
 ALL = [
     *(*BY_MODEL, *SEVERAL_CALLS, *UNKNOWN, *BY_LOADER, *EVALUATIONS, *ROLLOUTS),
-    *("episodes", "own_layers", "trials_with_a_graph", "playing_with_a_graph", "frequent_acting"),
+    *(
+        "episodes",
+        "episodes_in_passes",
+        "own_layers",
+        "trials_with_a_graph",
+        "playing_with_a_graph",
+        "frequent_acting",
+    ),
     *(
         "one_sequence_with_its_state",
         "learners",
@@ -120,6 +149,12 @@ def test_episodes_are_counted_to_the_step(runs: Runs) -> None:
     losses, report = runs["episodes"]
     steps = sum(3 + step * step % 14 for step in range(len(losses)))
     assert report["samples"] == pytest.approx(steps, rel=0.02)
+
+
+def test_longer_episodes_than_those_inspected_are_counted_by_their_passes(runs: Runs) -> None:
+    losses, report = runs["episodes_in_passes"]
+    steps = sum(3 + step * step % 14 + step // 6 for step in range(len(losses)))
+    assert report["samples"] == pytest.approx(steps, rel=0.05)
 
 
 def test_layers_show_the_batch_where_there_are_neither_modules_nor_an_optimizer(

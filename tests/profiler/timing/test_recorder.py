@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 from hops_profiler.timing.basics import pattern
 from hops_profiler.timing.counts import PHASES, WARMUP
-from hops_profiler.timing.pauses import DOUBT, ROLLOUT, Pauses
+from hops_profiler.timing.forgotten import ForgottenGraphs
+from hops_profiler.timing.inspections import InspectionPlan
+from hops_profiler.timing.pauses import DOUBT, EVALUATION, ROLLOUT, Pauses
 from hops_profiler.timing.recorder import STEPS_TO_NEW_LEADER, Recorder
 from hops_profiler.timing.series import Series
 from hypothesis import given
@@ -212,7 +214,10 @@ def test_a_forward_pass_within_the_step_is_forward() -> None:
     )
 
 
-KINDS = ["usual", "usual", "usual", "evaluated", "accumulated", "unread", "alien", "dry", "looked"]
+KINDS = [
+    *("usual", "usual", "usual", "numbered", "numbered"),
+    *("evaluated", "accumulated", "unread", "alien", "dry", "looked"),
+]
 
 
 def _events(kinds: list[tuple[str, int]]) -> list[Any]:
@@ -239,8 +244,10 @@ def _events(kinds: list[tuple[str, int]]) -> list[Any]:
             note(Recorder.add_evaluation, None)
             batch(64)
         for _ in range(1 + (kind == "accumulated")):
-            if kind not in ("unread", "dry"):
+            if kind not in ("unread", "dry", "numbered"):
                 batch(size)
+            if kind == "numbered":
+                note(Recorder.number, 3 * len(events))
             if kind == "looked":
                 note(Recorder.inspect, Batch(5, 5, set(), samples=5))
             note(Recorder.begin_backward)
@@ -281,9 +288,13 @@ def _state(recorder: Recorder) -> dict[str, Any]:
     return state
 
 
-@given(st.lists(st.tuples(st.sampled_from(KINDS), st.integers(0, 9)), max_size=40))
-def test_usual_iterations_may_be_told_together(kinds: list[tuple[str, int]]) -> None:
-    events = _events([("usual", 8)] * 4 + kinds + [("usual", 8)] * 2)
+@given(
+    st.sampled_from(["usual", "numbered"]),
+    st.lists(st.tuples(st.sampled_from(KINDS), st.integers(0, 9)), max_size=40),
+)
+def test_usual_iterations_may_be_told_together(usual: str, kinds: list[tuple[str, int]]) -> None:
+    """With a loader or without one."""
+    events = _events([(usual, 8)] * 4 + kinds + [(usual, 8)] * 12)
     single, several = _recorder_of(events, is_batched=False), _recorder_of(events, is_batched=True)
     assert _state(single) == _state(several)
     for name, series in single.counts.phases.items():
@@ -360,6 +371,42 @@ def test_the_pattern_is_the_form_that_fits(
     assert pattern(sequential * 0.99, data, forward, backward_update) == 2
 
 
+@pytest.mark.parametrize(("calls", "verdict"), [(20, EVALUATION), (5000, DOUBT)])
+def test_a_pause_with_many_times_the_batches_trained_on_is_in_doubt(
+    calls: int, verdict: str
+) -> None:
+    """A model of the world plans on whole batches, too."""
+    pauses = Pauses()
+    pauses.add(8, [])
+    pauses.end_iteration(1.0, regular=True)
+    pauses.begin_iteration()
+    pauses.add(8, [8] * calls)
+    assert pauses.judge(60, is_early=False) == verdict
+
+
+@pytest.mark.parametrize(("backward", "doubtful"), [(0.004, 17.0), (0.02, 17.0), (0.3, 0.0)])
+def test_a_large_graph_that_leads_nowhere_makes_time_doubtful(
+    backward: float, doubtful: float
+) -> None:
+    """Its pass may be some times slower than others; a larger batch's is so as it is larger."""
+    graphs, number = ForgottenGraphs(), 0
+    for iteration in range(30):
+        number += 60
+        graphs.add(number)
+        graphs.end_iteration(iteration, 0.01, 0.004)
+    graphs.add(number + 6000)
+    graphs.end_iteration(30, 17.01, backward)
+    assert graphs.doubtful_seconds == pytest.approx(doubtful)
+
+
+@pytest.mark.parametrize(("milliseconds", "interval"), [(100, 23), (1, 23), (0.3, 97), (0.05, 797)])
+def test_inspections_of_short_iterations_are_rare(milliseconds: float, interval: int) -> None:
+    """They take at most 0.5 % of the time."""
+    recorder = Recorder()
+    recorder.counts.iteration.add(milliseconds / 1000)
+    assert InspectionPlan().interval(recorder) == interval
+
+
 class Batch:
     """What a look showed of a forward pass."""
 
@@ -370,6 +417,8 @@ class Batch:
         self.samples, self.unclear = samples, unclear
         self.loss_rows = samples
         self.sources: set[tuple[int, int]] = set()
+        self.parameters: set[int] = set()
+        self.read_axes: set[int] = set()
         self.is_made = self.wants_gradient = False
         self.place = None
         self.adds_calls = self.repeats_rows = self.is_stage = False
