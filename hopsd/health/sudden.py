@@ -81,7 +81,7 @@ _CENTRE = 15
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class SuddenChange:
     """``node``, by index, lost ``slowness`` (natural logarithm) at ``since``, epoch seconds;
     ``error``: one standard deviation.
     """
@@ -142,11 +142,11 @@ class RunSeries:
 
     def changes(
         self, time: float, now: float, asked: NDArray[np.bool_], swings: Swings | None = None
-    ) -> list[Change]:
+    ) -> list[SuddenChange]:
         """The clearest change, of each of the nodes that are ``asked`` about (nodes,), that runs
         show which end at ``time`` or go on, by what is known ``now``.
         """
-        clearest: dict[int, tuple[float, Change]] = {}
+        clearest: dict[int, tuple[float, SuddenChange]] = {}
         for window in WINDOWS if len(self) else ():
             for deviations, change in self._changes(time, now, window, asked, swings):
                 if change.node not in clearest or deviations > clearest[change.node][0]:
@@ -185,7 +185,7 @@ class RunSeries:
         window: float,
         asked: NDArray[np.bool_],
         swings: Swings | None,
-    ) -> Iterator[tuple[float, Change]]:
+    ) -> Iterator[tuple[float, SuddenChange]]:
         there = np.flatnonzero((self._first <= time - window) & (self._last > time - window))
         if not asked[self._node[there]].any():
             return
@@ -235,7 +235,7 @@ class RunSeries:
                 if swings and self._swing(series[members], slowness, since, swings):
                     continue
                 if not self._is_habit(series[members], since, now, window, slowness):
-                    yield deviations, Change(int(self._node[first]), slowness, error, since)
+                    yield deviations, SuddenChange(int(self._node[first]), slowness, error, since)
 
     def _mostly(self, start: Ints, end: Ints, members: Ints) -> Floats:
         """By how much more than MOSTLY of the rows from ``start`` to ``end`` exceed their mean at
@@ -351,13 +351,15 @@ def _clip(values: Floats) -> tuple[Floats, float]:
     return centre + np.clip(values - centre, -CLIP * noise, CLIP * noise), noise
 
 
-def find_changes(series: RunSeries, now: float, swings: Swings | None = None) -> dict[int, Change]:
+def find_changes(
+    series: RunSeries, now: float, swings: Swings | None = None
+) -> dict[int, SuddenChange]:
     """By node, what the runs that go on, and those that ended of late, show at ``now``. ``swings``:
     of all runs; None: they do not change by themselves.
 
     Once a later run has been on the node for :data:`LATER_SECONDS`, an ended one is no evidence.
     """
-    changes: dict[int, Change] = {}
+    changes: dict[int, SuddenChange] = {}
     for time in series.ends(now):
         is_newest = series.seconds_after(time, now) < LATER_SECONDS
         changes |= {change.node: change for change in series.changes(time, now, is_newest, swings)}

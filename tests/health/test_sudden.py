@@ -10,7 +10,7 @@ import pytest
 
 from hopsd.health.measurements import node_types, read_columns
 from hopsd.health.records import HealthNode, HealthRecords, RankTime, SpeedRecord
-from hopsd.health.sudden import Change, RunSeries, find_changes
+from hopsd.health.sudden import RunSeries, SuddenChange, find_changes
 from hopsd.model.ids import GpuType, JobId, NodeName, WorkloadName
 
 ONSET, NOW = 7200.0, 7800.0
@@ -46,7 +46,7 @@ def later(loss: float, since: float = ONSET) -> Callable[[float], float]:
     return lambda at: loss if at > since else 0.0
 
 
-def changes_by_node(*runs: Iterable[SpeedRecord], now: float = NOW) -> dict[str, Change]:
+def changes_by_node(*runs: Iterable[SpeedRecord], now: float = NOW) -> dict[str, SuddenChange]:
     records = HealthRecords(
         now, NODES, tuple(record for records_of_run in runs for record in records_of_run)
     )
