@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from hopsd.errors import ConfigError, InputError
-from hopsd.rest.client import Endpoint
+from hopsd.rest.client import Server
 
-Address = Path | Endpoint
+Address = Path | Server
 
 DEFAULT_SOCKET = Path("/run/hops/hopsd.sock")
 SOCKET_VARIABLE = "HOPS_SOCKET"
@@ -49,7 +49,7 @@ def parse_address(text: str) -> Address:
     return Path(text) if "/" in text or ":" not in text else server(text, "--socket")
 
 
-def server(text: str, setting: str) -> Endpoint:
+def server(text: str, setting: str) -> Server:
     """``text`` is HOST:PORT; ``setting``: where that stands.
 
     Raises:
@@ -61,7 +61,7 @@ def server(text: str, setting: str) -> Endpoint:
     settings = client_settings()
     munge_socket = os.environ.get(MUNGE_VARIABLE) or settings.get("munge_socket", "")
     account = {"account": settings["account"]} if "account" in settings else {}
-    return Endpoint(host.removeprefix("[").removesuffix("]"), int(port), munge_socket, **account)
+    return Server(host.removeprefix("[").removesuffix("]"), int(port), munge_socket, **account)
 
 
 def client_settings() -> dict[str, str]:

@@ -13,7 +13,7 @@ from hopsd import __version__
 from hopsd.ctl.address import Address, AddressType, default_address
 from hopsd.ctl.terminal import advice, complain
 from hopsd.errors import InputError, RefusedError, UnreachableError
-from hopsd.rest.client import Endpoint, ask_server
+from hopsd.rest.client import Server, ask_server
 
 EXIT_UNREACHABLE = 4
 
@@ -57,7 +57,7 @@ def ask(path: Address, command: str, timeout_seconds: float = 30.0, **arguments:
         InputError, RefusedError: with hopsd's message. RefusedError also later, if a key is read
             that the answer lacks.
     """
-    if isinstance(path, Endpoint):
+    if isinstance(path, Server):
         return ask_server(path, command, arguments, timeout_seconds, AnswerPart)
     line = json.dumps({"command": command, **arguments}).encode() + b"\n"
     try:

@@ -25,7 +25,7 @@ ACCOUNT = "hops"
 
 
 @dataclass(frozen=True, slots=True)
-class Endpoint:
+class Server:
     """Where hopsd listens, and how this host's munged is reached; empty: libmunge's default.
 
     An answer is believed from root and from ``account``.
@@ -41,7 +41,7 @@ class Endpoint:
 
 
 def ask_server(
-    server: Endpoint,
+    server: Server,
     command: str,
     arguments: Mapping[str, Any],
     timeout_seconds: float,

@@ -9,7 +9,7 @@ import pytest
 from hopsd.ctl import address
 from hopsd.ctl.address import default_address, parse_address
 from hopsd.errors import InputError
-from hopsd.rest.client import Endpoint
+from hopsd.rest.client import Server
 
 
 @pytest.fixture(autouse=True)
@@ -25,7 +25,7 @@ def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_one_line_names_the_server(host: Path) -> None:
     assert default_address() == host / "hopsd.sock"
     (host / "hopsctl.toml").write_text('server = "ctl1:6822"\n')
-    assert default_address() == Endpoint("ctl1", 6822)
+    assert default_address() == Server("ctl1", 6822)
 
 
 def test_on_its_own_host_hopsd_has_a_socket(host: Path) -> None:
@@ -38,9 +38,9 @@ def test_variables_come_before_the_file(host: Path, monkeypatch: pytest.MonkeyPa
     settings = 'munge_socket = "/run/m"\naccount = "slurm"\n'
     (host / "hopsctl.toml").write_text(f'server = "ctl1:6822"\n{settings}')
     monkeypatch.setenv("HOPS_SERVER", "[::1]:7")
-    assert default_address() == Endpoint("::1", 7, "/run/m", "slurm")
+    assert default_address() == Server("::1", 7, "/run/m", "slurm")
     monkeypatch.setenv("HOPS_MUNGE_SOCKET", "/run/n")
-    assert default_address() == Endpoint("::1", 7, "/run/n", "slurm")
+    assert default_address() == Server("::1", 7, "/run/n", "slurm")
     monkeypatch.setenv("HOPS_SOCKET", "/run/s")
     assert default_address() == Path("/run/s")
 
@@ -48,7 +48,7 @@ def test_variables_come_before_the_file(host: Path, monkeypatch: pytest.MonkeyPa
 def test_an_address_is_a_path_or_a_host_with_a_port() -> None:
     assert parse_address("/run/a:7") == Path("/run/a:7")
     assert parse_address("hopsd.sock") == Path("hopsd.sock")
-    assert parse_address("ctl1:7") == Endpoint("ctl1", 7)
+    assert parse_address("ctl1:7") == Server("ctl1", 7)
 
 
 @pytest.mark.parametrize("text", [":7", "ctl1:", "ctl1:0", "ctl1:65536", "ctl1:x", "ctl1:7²"])

@@ -23,7 +23,7 @@ from hopsd.config.listen import NetworkAddress
 from hopsd.errors import HopsError, InputError, RefusedError, UnreachableError
 from hopsd.rest import client
 from hopsd.rest.application import application
-from hopsd.rest.client import Endpoint, ask_server
+from hopsd.rest.client import Server, ask_server
 from hopsd.rest.contract import request_payload
 from hopsd.rest.munge import CredentialError, Munge
 from hopsd.rest.server import HOSTS, RestServer
@@ -68,19 +68,19 @@ def socket() -> Iterator[str]:
 
 
 @pytest.fixture
-def server(socket: str) -> Iterator[Endpoint]:
+def server(socket: str) -> Iterator[Server]:
     port = _free_port()
     listen = NetworkAddress(f"127.0.0.1:{port}")
     rest_server = RestServer(ApiConfig(listen=listen, munge_socket=socket), answer)
-    yield Endpoint("127.0.0.1", port, socket, str(os.getuid()))
+    yield Server("127.0.0.1", port, socket, str(os.getuid()))
     rest_server.close()
 
 
-def ask(server: Endpoint, command: str, **arguments: Any) -> Any:
+def ask(server: Server, command: str, **arguments: Any) -> Any:
     return ask_server(server, command, arguments, 30.0)
 
 
-def test_who_asks_is_known(server: Endpoint) -> None:
+def test_who_asks_is_known(server: Server) -> None:
     arguments = {"users": ["ann", "bob"], "most": 3}
     assert ask(server, "status", **arguments) == {
         "command": "status",
@@ -92,7 +92,7 @@ def test_who_asks_is_known(server: Endpoint) -> None:
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root may ask as another user")
-def test_another_user_is_another_uid(server: Endpoint) -> None:
+def test_another_user_is_another_uid(server: Server) -> None:
     words = [str(server.port), server.munge_socket, str(os.getuid())]
     result = subprocess.run(
         [sys.executable, "-c", AS_NOBODY, *words],
@@ -104,7 +104,7 @@ def test_another_user_is_another_uid(server: Endpoint) -> None:
     assert result.stdout == "{'command': 'health', 'uid': 65534, 'arguments': {}}\n", result.stderr
 
 
-def test_errors_come_back_in_their_own_words(server: Endpoint) -> None:
+def test_errors_come_back_in_their_own_words(server: Server) -> None:
     with pytest.raises(InputError, match="accepted: like that"):
         ask(server, "when", comment="hops:")
     with pytest.raises(RefusedError, match="not for you"):
@@ -117,7 +117,7 @@ class Reply:
     """An answer as it comes over the network."""
 
     def __init__(
-        self, server: Endpoint, method: str, target: str, body: bytes = b"", **headers: str
+        self, server: Server, method: str, target: str, body: bytes = b"", **headers: str
     ) -> None:
         connection = HTTPConnection(server.host, server.port, timeout=30)
         connection.request(method, target, body or None, headers)
@@ -127,13 +127,13 @@ class Reply:
 
 
 def signature_headers(
-    server: Endpoint, method: str, target: str, body: bytes = b""
+    server: Server, method: str, target: str, body: bytes = b""
 ) -> dict[str, str]:
     payload = request_payload(method, target, body)
     return {"Authorization": f"MUNGE {Munge(server.munge_socket).encode(payload)}"}
 
 
-def test_a_credential_is_good_once(server: Endpoint) -> None:
+def test_a_credential_is_good_once(server: Server) -> None:
     headers = signature_headers(server, "GET", "/v1/health")
     assert Reply(server, "GET", "/v1/health", **headers).status == 200
     replay = Reply(server, "GET", "/v1/health", **headers)
@@ -150,7 +150,7 @@ def test_a_credential_is_good_once(server: Endpoint) -> None:
     ],
 )
 def test_a_credential_is_for_no_other_request(
-    server: Endpoint, method: str, target: str, body: bytes
+    server: Server, method: str, target: str, body: bytes
 ) -> None:
     for other_request in (
         ("GET", "/v1/status?most=1", b""),
@@ -161,14 +161,14 @@ def test_a_credential_is_for_no_other_request(
 
 
 @pytest.mark.parametrize("header", ["", "MUNGE", "MUNGE x", "MUNGE MUNGE:AAAA:", "Basic cm9vdDo="])
-def test_without_a_credential_nothing_is_told(server: Endpoint, header: str) -> None:
+def test_without_a_credential_nothing_is_told(server: Server, header: str) -> None:
     reply = Reply(server, "GET", "/v1/status", Authorization=header)
     assert reply.status == 401
     assert "error" in reply.text
     assert Reply(server, "GET", "/openapi.json").status == 200
 
 
-def test_a_key_of_another_cluster_is_refused(server: Endpoint, tmp_path: Path) -> None:
+def test_a_key_of_another_cluster_is_refused(server: Server, tmp_path: Path) -> None:
     with run_munged(tmp_path / "munge", b"x" * 64) as socket:
         foreign_cluster = replace(server, munge_socket=socket)
         headers = signature_headers(foreign_cluster, "GET", "/v1/health")
@@ -178,7 +178,7 @@ def test_a_key_of_another_cluster_is_refused(server: Endpoint, tmp_path: Path) -
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root may ask as another user")
-def test_an_answer_of_another_account_is_not_believed(server: Endpoint) -> None:
+def test_an_answer_of_another_account_is_not_believed(server: Server) -> None:
     impostor = """
 import encodings.idna, os, sys
 from hopsd.config import ApiConfig
@@ -204,15 +204,13 @@ sys.stdin.read()
         process.communicate()
 
 
-def test_a_changed_answer_is_not_believed(
-    server: Endpoint, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_changed_answer_is_not_believed(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client, "answer_payload", lambda *_: b"of another answer")
     with pytest.raises(UnreachableError, match="not the one that hopsd signed"):
         ask(server, "health")
 
 
-def test_what_is_not_accepted_is_named(server: Endpoint) -> None:
+def test_what_is_not_accepted_is_named(server: Server) -> None:
     for method, target, status, words in (
         ("GET", "/v1/nothing", 404, "/v1/status"),
         ("DELETE", "/v1/status", 405, "GET /v1/status"),
@@ -231,7 +229,7 @@ def test_what_is_not_accepted_is_named(server: Endpoint) -> None:
     assert (reply.status, "give a JSON object" in reply.text) == (400, True)
 
 
-def test_a_body_has_a_bound(server: Endpoint) -> None:
+def test_a_body_has_a_bound(server: Server) -> None:
     body = b"x" * (MAX_REQUEST_BYTES + 1)
     headers = signature_headers(server, "POST", "/v1/release", body)
     assert Reply(server, "POST", "/v1/release", body, **headers).status == 413
@@ -246,7 +244,7 @@ def test_what_a_user_leaves_unread_has_a_bound(
     config = ApiConfig(listen=NetworkAddress(f"127.0.0.1:{port}"), munge_socket=socket)
     text = "x" * (1 << 24)  # more than the kernel keeps for a connection
     second_server = RestServer(config, lambda _: text)
-    server = Endpoint("127.0.0.1", port, socket)
+    server = Server("127.0.0.1", port, socket)
     try:
         reader = HTTPConnection(server.host, server.port, timeout=30)
         reader.request("GET", "/v1/health", headers=signature_headers(server, "GET", "/v1/health"))
@@ -260,7 +258,7 @@ def test_what_a_user_leaves_unread_has_a_bound(
         second_server.close()
 
 
-def test_munged_that_is_away_is_named(server: Endpoint) -> None:
+def test_munged_that_is_away_is_named(server: Server) -> None:
     with pytest.raises(UnreachableError, match="munged does not answer"):
         ask(replace(server, munge_socket="/nowhere"), "health")
 
@@ -272,14 +270,14 @@ def test_a_hopsd_without_its_munged_says_so(socket: str) -> None:
     http_server = HttpServer(listen, app, HOSTS, "api")
     try:
         with pytest.raises(UnreachableError, match=r"munged does not answer.*/nowhere"):
-            ask(Endpoint("127.0.0.1", port, socket), "health")
+            ask(Server("127.0.0.1", port, socket), "health")
     finally:
         http_server.close()
 
 
 def test_nobody_there_is_named(socket: str) -> None:
     with pytest.raises(UnreachableError, match=r"no hopsd answers at 127\.0\.0\.1:1: .*refused"):
-        ask(Endpoint("127.0.0.1", 1, socket), "health")
+        ask(Server("127.0.0.1", 1, socket), "health")
 
 
 def test_a_bad_credential_is_an_error_of_its_own(socket: str) -> None:
