@@ -23,9 +23,9 @@ demo-shell: setup
 
 # Live tests wait more than they compute.
 test: setup
-	$(VENV)/bin/python -m pytest -n 4 --dist worksteal
+	$(VENV)/bin/python -m pytest -n 6 --dist worksteal
 
-# The tests that take four seconds of processor time or more each.
+# The tests that take three seconds of processor time or more each.
 test-long: setup
 	HOPS_LONG=1 $(VENV)/bin/python -m pytest -m long -n 4 --dist worksteal
 

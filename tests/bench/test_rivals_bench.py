@@ -67,6 +67,7 @@ def test_a_row_for_every_policy(folder: Path, capsys: pytest.CaptureFixture[str]
     assert "there are small-1" in capsys.readouterr().err
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_the_same_jobs_a_little_later(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     policies = ["--policy", "hops+", "--policy", "sia"]

@@ -278,6 +278,7 @@ def test_ranks_that_compute_no_time_are_no_evidence() -> None:
     assert nodes_judged_slow((nodes, records)) == []
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @settings(max_examples=40, deadline=None)
 @given(

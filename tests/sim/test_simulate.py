@@ -294,6 +294,7 @@ def test_the_report_is_one_page_with_every_server_and_policy(tmp_path: Path) -> 
     assert page.count("<title>job 3 on") >= 2
 
 
+@pytest.mark.long
 def test_failures_from_a_file(tmp_path: Path) -> None:
     """A lost server's jobs are preempted at that time, and nothing runs there until its end."""
     failures = {"failures": [{"at": 450, "node": "f0", "seconds": 300}, {"at": 500.5, "job": "1"}]}

@@ -635,6 +635,7 @@ def test_while_others_start_nobody_is_late(slurm: FakeSlurm) -> None:
     assert slurm.now >= 1075.0
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_what_slurm_is_too_busy_for_is_left_as_it_is(slurm: FakeSlurm) -> None:
     """A first plan of thousands kept hopsd from everything else for a quarter of an hour."""

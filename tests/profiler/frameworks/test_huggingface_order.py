@@ -150,6 +150,7 @@ def test_steps_do_not_depend_on_the_micro_batch(
     assert len(samples) == len(set(samples)) == (24 if "dataloader_drop_last" in options else 31)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", [Model, CountModel, WeightModel])
 @pytest.mark.parametrize(
     "options",

@@ -68,6 +68,7 @@ def test_results_are_torchruns_to_the_bit(tmp_path: Path) -> None:
         assert ours.replace("/a/", "/b/") == theirs
 
 
+@pytest.mark.long
 def test_ranks_of_a_pytorch_without_libuv_meet_without_it(tmp_path: Path) -> None:
     """Debian's PyTorch refuses what it asks for by default, in these words (2.6)."""
     script = program(
@@ -93,6 +94,7 @@ def test_ranks_of_a_pytorch_without_libuv_meet_without_it(tmp_path: Path) -> Non
     assert result.stdout == "0\n"
 
 
+@pytest.mark.long
 def test_one_rank_that_fails_ends_the_others_with_its_code(tmp_path: Path) -> None:
     script = program(
         tmp_path,
@@ -182,6 +184,7 @@ def test_a_single_rank_is_the_launcher_itself(tmp_path: Path) -> None:
     assert launcher.returncode == -signal.SIGUSR1
 
 
+@pytest.mark.long
 def test_ranks_end_with_a_launcher_that_is_killed(tmp_path: Path) -> None:
     script = program(
         tmp_path,
@@ -239,6 +242,7 @@ def test_modules_programs_and_restarts(tmp_path: Path) -> None:
     assert "separate process" in result.stderr
 
 
+@pytest.mark.long
 def test_a_rank_reports_the_program_that_it_trains(tmp_path: Path) -> None:
     """Not the launcher's: a changed script is a new workload."""
     reports = tmp_path / "reports"

@@ -159,6 +159,7 @@ def test_training_goes_on_where_no_report_can_be_written(node: Node, spool: str)
             subprocess.run(["umount", str(target)], check=True)
 
 
+@pytest.mark.long
 @pytest.mark.live
 def test_a_killed_process_leaves_its_last_report(node: Node) -> None:
     env = node.env(HOPS_REPORT_SECONDS="0.2")

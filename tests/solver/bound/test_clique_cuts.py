@@ -83,6 +83,7 @@ def test_no_two_columns_of_a_clique_fit_together(seed: int, rules: bool) -> None
         assert not members_in_columns.any()
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize("rules", [True, False])
 def test_any_prices_of_cliques_prove_a_bound(rules: bool) -> None:
