@@ -120,7 +120,7 @@ def program(instance: Snapshot, settings: PlanSettings) -> Program:
         inputs.sensitivity,
         sigma=settings.sigma,
         keep_present=instance.round.first,
-        allowances=inputs.allowances,
+        remaining_limits=inputs.remaining_limits,
     )
     priorities = [inputs.priority[job.id] for job in inputs.jobs]
     return build(columns, priorities, settings.lam, np.ones(len(inputs.jobs)))

@@ -8,11 +8,11 @@ from statistics import median_low
 
 import numpy as np
 
-from hopsd.core.placement.allowances import allowances
 from hopsd.core.placement.allowed_shapes import form_of, in_one, spread
 from hopsd.core.placement.available import AvailableResources
 from hopsd.core.placement.factors import Factors
 from hopsd.core.placement.rack_sets import NO_LEVELS, LeafServers, Levels, leaf_numbers
+from hopsd.core.placement.remaining_limits import limits_after
 from hopsd.core.queue.competing import available_resources, staying_jobs
 from hopsd.core.speed.throughput import configuration_throughput, per_gpu
 from hopsd.model.allocation import Allocation
@@ -43,7 +43,7 @@ class Servers:
         self._at = {name: i for i, name in enumerate(names)}
         self._leaf = leaf_numbers(snapshot.nodes)
         self._nodes = snapshot.nodes
-        self._allowances = allowances(snapshot.limits, staying_jobs(snapshot))
+        self._remaining_limits = limits_after(snapshot.limits, staying_jobs(snapshot))
 
     def available(self) -> AvailableResources:
         """What is left on every node."""
@@ -139,9 +139,9 @@ class Servers:
     def _is_allowed(self, job: Job, gpus: int) -> bool:
         """Whether every limit leaves ``gpus`` GPUs to the job beside the jobs that stay."""
         return all(
-            allowance.leaves(allowance.limit.amount(job.id, gpus), 1)
-            for allowance in self._allowances
-            if job.id in allowance.limit.jobs
+            remaining_limit.leaves(remaining_limit.limit.amount(job.id, gpus), 1)
+            for remaining_limit in self._remaining_limits
+            if job.id in remaining_limit.limit.jobs
         )
 
     def holds(self, allocation: Allocation) -> bool:

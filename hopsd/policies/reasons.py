@@ -70,13 +70,13 @@ def outside_window(
 
 def over_limit(job: Job, block: BlockingLimit) -> Reason:
     """A site limit leaves too little for the job."""
-    allowance, limit = block.allowance, block.allowance.limit
+    remaining_limit, limit = block.remaining_limit, block.remaining_limit.limit
     running_jobs = [job for job in block.jobs_ahead if job.running]
-    running = [*allowance.kept_jobs, *(job_ahead.id for job_ahead in running_jobs)]
+    running = [*remaining_limit.kept_jobs, *(job_ahead.id for job_ahead in running_jobs)]
     waiting = [job_ahead.id for job_ahead in block.jobs_ahead if not job_ahead.running]
     uses = []
     if limit.gpus is not None:
-        used_amount = allowance.kept_gpus + sum(
+        used_amount = remaining_limit.kept_gpus + sum(
             limit.amount(o.id, o.running.gpus) for o in running_jobs
         )
         requested_amount = sum(

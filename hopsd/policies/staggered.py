@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from hopsd.core.placement.allowances import Allowance
 from hopsd.core.placement.ledger import grant_in_order
+from hopsd.core.placement.remaining_limits import RemainingLimit
 from hopsd.core.queue.competing import competes, ledger_of, staying_jobs
 from hopsd.core.queue.priority import queue
 from hopsd.model.allocation import Allocation
@@ -73,7 +73,7 @@ class _Usage:
     """What a plan's jobs use of a limit: at first those that run, and then those that start."""
 
     def __init__(self, limit: Limit, plan: Plan, snapshot: Snapshot) -> None:
-        self.limit, self._allowance = limit, Allowance(limit)
+        self.limit, self._allowance = limit, RemainingLimit(limit)
         self._gpus = self._count = 0
         self._starts = False  # jobs of the limit start, which Slurm may refuse
         stays = {job.id: job.running for job in staying_jobs(snapshot)}

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from hopsd.core.placement.allowances import allowances
+from hopsd.core.placement.remaining_limits import limits_after
 from hopsd.core.queue.service_window import blocking_limits
 from hopsd.model.allocation import Allocation
 from hopsd.model.ids import GpuType, JobId, NodeName, UserName
@@ -40,8 +40,8 @@ def test_a_running_job_before_it_uses_the_limit_and_a_waiting_one_asks_for_it() 
     mine = frozenset(JobId(name) for name in "1234")
     texts = []
     for limit in (Limit("QOS small", mine, gpus=5), Limit("QOS few", mine, count=3)):
-        allowances_left = allowances([limit], [holder])
-        blocked_jobs = blocking_limits([competing, first, last], 100, allowances_left)
+        limits_left = limits_after([limit], [holder])
+        blocked_jobs = blocking_limits([competing, first, last], 100, limits_left)
         texts.append(over_limit(last, blocked_jobs[last.id]).text)
     assert texts == [
         f"QOS small: 4 of 5 GPUs in use by 1, 2; 1 of 5 GPUs asked for by 3; {ASKS}",

@@ -29,7 +29,7 @@ def program_of(snapshot: Snapshot, lam: float = 1.0) -> Program:
         queue.sensitivity,
         sigma=1.4,
         keep_present=snapshot.round.first,
-        allowances=queue.allowances,
+        remaining_limits=queue.remaining_limits,
     )
     priorities = [queue.priority[job.id] for job in queue.jobs]
     return build(columns, priorities, lam, np.ones(len(queue.jobs)))

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from hopsd.core.placement.allowances import allowances
 from hopsd.core.placement.allowed_shapes import in_one
 from hopsd.core.placement.available import AvailableResources
 from hopsd.core.placement.ledger import Ledger
+from hopsd.core.placement.remaining_limits import limits_after
 from hopsd.core.queue.competing import staying_jobs
 from hopsd.model.allocation import Allocation
 from hopsd.model.ids import JobId, NodeName, job_order
@@ -199,7 +199,7 @@ class Room:
         unaffected_jobs = [job for job in staying_jobs(snapshot) if job.id not in concessions]
         moving_jobs = [concession.job for concession in concessions.values()]
         available = AvailableResources.from_jobs(snapshot.nodes, moving_jobs, unaffected_jobs)
-        ledger = Ledger(available, allowances(snapshot.limits, unaffected_jobs))
+        ledger = Ledger(available, limits_after(snapshot.limits, unaffected_jobs))
         for concession in concessions.values():
             if concession.target:
                 ledger.take(concession.job, concession.target)

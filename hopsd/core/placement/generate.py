@@ -12,7 +12,6 @@ from math import inf
 
 import numpy as np
 
-from hopsd.core.placement.allowances import Allowance
 from hopsd.core.placement.allowed_shapes import (
     SINGLE_NODE,
     Form,
@@ -37,6 +36,7 @@ from hopsd.core.placement.rack_sets import (
     leaves_of,
     union,
 )
+from hopsd.core.placement.remaining_limits import RemainingLimit
 from hopsd.core.placement.segments import Segments
 from hopsd.core.placement.server_rows import ServerRows
 from hopsd.core.placement.shapes import Neighbours, ShapesOfSize, join, ramp
@@ -66,7 +66,7 @@ def generate(
     *,
     sigma: float,
     keep_present: bool,
-    allowances: Sequence[Allowance] = (),
+    remaining_limits: Sequence[RemainingLimit] = (),
     slide: bool = False,
     sets: Mapping[Hashable, ShapesOfSize] = NO_MORE,
 ) -> Configurations:
@@ -114,7 +114,7 @@ def generate(
     factors = Factors(jobs, nodes)
     presents = _presents(jobs, available, classes, slid_above) if keep_present else []
     filled_configurations = _fill(jobs, blocks, factors, presents, pool, classes, rows)
-    return with_limits(filled_configurations, jobs, allowances)
+    return with_limits(filled_configurations, jobs, remaining_limits)
 
 
 class _JobClasses:

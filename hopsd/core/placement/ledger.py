@@ -6,9 +6,9 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from hopsd.core.placement.allowances import Allowance
 from hopsd.core.placement.available import AvailableResources, cores_of, memory_of
 from hopsd.core.placement.rack_sets import NO_LEVELS, Levels, keeps_racks
+from hopsd.core.placement.remaining_limits import RemainingLimit
 from hopsd.model.allocation import Allocation
 from hopsd.model.ids import JobId
 from hopsd.model.job import Job
@@ -30,8 +30,10 @@ def keeps_shape(rules: Rules, allocation: Allocation) -> bool:
 class Ledger:
     """Tracks what is left of resources and limits while placements are made."""
 
-    def __init__(self, available: AvailableResources, allowances: Sequence[Allowance]) -> None:
-        self._available, self._allowances = available, allowances
+    def __init__(
+        self, available: AvailableResources, remaining_limits: Sequence[RemainingLimit]
+    ) -> None:
+        self._available, self._remaining_limits = available, remaining_limits
         self._at = {node.name: i for i, node in enumerate(available.nodes)}
         self._type = [node.gpu_type for node in available.nodes]
         self._leaf = [node.leaf for node in available.nodes]
@@ -39,7 +41,7 @@ class Ledger:
         self._free = np.stack([available.gpus, available.cores, available.memory]).astype(np.int64)
         self._occupied_nodes: set[int] = set()
         self._closed_nodes: set[int] = set()
-        self._use_of_limits = [(0, 0) for _ in allowances]
+        self._use_of_limits = [(0, 0) for _ in remaining_limits]
 
     def may(self, job: Job, allocation: Allocation) -> bool:
         """Whether the job's rules, its limits and the other placements allow the allocation.
@@ -68,9 +70,13 @@ class Ledger:
         if np.any(amounts > self._free[:, places]):
             return False
         return all(
-            allowance.leaves(gpus + allowance.limit.amount(job.id, allocation.gpus), count + 1)
-            for allowance, (gpus, count) in zip(self._allowances, self._use_of_limits, strict=True)
-            if job.id in allowance.limit.jobs
+            remaining_limit.leaves(
+                gpus + remaining_limit.limit.amount(job.id, allocation.gpus), count + 1
+            )
+            for remaining_limit, (gpus, count) in zip(
+                self._remaining_limits, self._use_of_limits, strict=True
+            )
+            if job.id in remaining_limit.limit.jobs
         )
 
     def _levels(self, rules: Rules, allocation: Allocation) -> Levels:
@@ -90,11 +96,11 @@ class Ledger:
         self._occupied_nodes.update(places)
         if job.rules.exclusive:
             self._closed_nodes.update(places)
-        for i, allowance in enumerate(self._allowances):
-            if job.id in allowance.limit.jobs:
+        for i, remaining_limit in enumerate(self._remaining_limits):
+            if job.id in remaining_limit.limit.jobs:
                 gpus, count = self._use_of_limits[i]
                 self._use_of_limits[i] = (
-                    gpus + allowance.limit.amount(job.id, allocation.gpus),
+                    gpus + remaining_limit.limit.amount(job.id, allocation.gpus),
                     count + 1,
                 )
 

@@ -9,18 +9,18 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
-from hopsd.core.placement.allowances import Allowance
 from hopsd.core.placement.configurations import Configurations
 from hopsd.core.placement.demands import Demands
+from hopsd.core.placement.remaining_limits import RemainingLimit
 from hopsd.model.arrays import Ints
 from hopsd.model.job import Job
 
 
 def with_limits(
-    columns: Configurations, jobs: Sequence[Job], allowances: Sequence[Allowance]
+    columns: Configurations, jobs: Sequence[Job], remaining_limits: Sequence[RemainingLimit]
 ) -> Configurations:
     """``columns`` with a row for every bound that jobs could reach, and what each column takes."""
-    rows = _rows_that_bind(columns, jobs, allowances)
+    rows = _rows_that_bind(columns, jobs, remaining_limits)
     if not rows.capacity:
         return columns
     share, shares = _shares(columns, rows)
@@ -47,24 +47,26 @@ class _Rows:
 
 
 def _rows_that_bind(
-    columns: Configurations, jobs: Sequence[Job], allowances: Sequence[Allowance]
+    columns: Configurations, jobs: Sequence[Job], remaining_limits: Sequence[RemainingLimit]
 ) -> _Rows:
-    """A row for each allowance that its jobs together could exceed."""
+    """A row for each remaining limit that its jobs together could exceed."""
     rows = _Rows([], [[] for _ in jobs], [[] for _ in jobs])
-    first, largest = len(columns.capacity), _largest(columns) if allowances else ()
-    for allowance in allowances:
-        members = [i for i, job in enumerate(jobs) if job.id in allowance.limit.jobs and largest[i]]
-        amount_of = allowance.limit.amount
-        if allowance.gpus is not None and allowance.gpus < sum(
+    first, largest = len(columns.capacity), _largest(columns) if remaining_limits else ()
+    for remaining_limit in remaining_limits:
+        members = [
+            i for i, job in enumerate(jobs) if job.id in remaining_limit.limit.jobs and largest[i]
+        ]
+        amount_of = remaining_limit.limit.amount
+        if remaining_limit.gpus is not None and remaining_limit.gpus < sum(
             amount_of(jobs[i].id, int(largest[i])) for i in members
         ):
             for i in members:
                 rows.of_gpus[i].append((first + len(rows.capacity), amount_of(jobs[i].id, 1)))
-            rows.capacity.append(allowance.gpus)
-        if allowance.count is not None and allowance.count < len(members):
+            rows.capacity.append(remaining_limit.gpus)
+        if remaining_limit.count is not None and remaining_limit.count < len(members):
             for i in members:
                 rows.of_count[i].append(first + len(rows.capacity))
-            rows.capacity.append(allowance.count)
+            rows.capacity.append(remaining_limit.count)
     return rows
 
 

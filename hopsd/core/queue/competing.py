@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from hopsd.core.placement.allowances import allowances
 from hopsd.core.placement.available import AvailableResources
 from hopsd.core.placement.ledger import Ledger
+from hopsd.core.placement.remaining_limits import limits_after
 from hopsd.model.job import Job, JobState
 from hopsd.model.plan import Snapshot
 
@@ -39,7 +39,7 @@ def available_resources(snapshot: Snapshot) -> AvailableResources:
 
 def ledger_of(snapshot: Snapshot) -> Ledger:
     """The available resources and the limits, with no placement made yet."""
-    remaining_limits = allowances(snapshot.limits, staying_jobs(snapshot))
+    remaining_limits = limits_after(snapshot.limits, staying_jobs(snapshot))
     return Ledger(available_resources(snapshot), remaining_limits)
 
 

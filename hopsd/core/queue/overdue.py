@@ -8,8 +8,8 @@ from math import ceil, sqrt
 
 import numpy as np
 
-from hopsd.core.placement.allowances import allowances
 from hopsd.core.placement.pools import could_run, pools_of
+from hopsd.core.placement.remaining_limits import limits_after
 from hopsd.core.queue.competing import available_resources, idle_gpus, staying_jobs
 from hopsd.core.queue.service_window import LimitBudget
 from hopsd.model.allocation import Allocation
@@ -105,7 +105,7 @@ def overdue(
 
 
 def _limit_budget(snapshot: Snapshot) -> LimitBudget:
-    return LimitBudget(allowances(snapshot.limits, staying_jobs(snapshot)))
+    return LimitBudget(limits_after(snapshot.limits, staying_jobs(snapshot)))
 
 
 def _jobs_that_run_on(

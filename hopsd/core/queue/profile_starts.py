@@ -10,8 +10,8 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 
-from hopsd.core.placement.allowances import allowances
 from hopsd.core.placement.pools import Pools, could_run, could_run_on, pools_of
+from hopsd.core.placement.remaining_limits import limits_after
 from hopsd.core.queue.competing import idle_gpus, ledger_of, staying_jobs
 from hopsd.core.queue.profile_runs import Pair, ProfilingSettings
 from hopsd.core.queue.service_window import blocking_limits
@@ -104,7 +104,9 @@ def _could_start(queue: Sequence[Job], snapshot: Snapshot, pools: Pools) -> list
     """The jobs that an idle cluster could run, without those that are at a limit."""
     runnable = [job for job in queue if could_run(job, pools)]
     gpus = sum(node.gpus for node in snapshot.nodes)
-    at_limit = blocking_limits(runnable, gpus, allowances(snapshot.limits, staying_jobs(snapshot)))
+    at_limit = blocking_limits(
+        runnable, gpus, limits_after(snapshot.limits, staying_jobs(snapshot))
+    )
     return [job for job in runnable if job.id not in at_limit]
 
 

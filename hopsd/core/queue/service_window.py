@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
-from hopsd.core.placement.allowances import Allowance
 from hopsd.core.placement.pools import DEFAULT_SIGMA, RunnableFilter, job_cache, pools_of
+from hopsd.core.placement.remaining_limits import RemainingLimit
 from hopsd.core.placement.sensitivity import Sensitivities, sensitivity_on
 from hopsd.model.ids import JobId
 from hopsd.model.job import Job, Node
@@ -41,7 +41,7 @@ class BlockingLimit:
     window.
     """
 
-    allowance: Allowance
+    remaining_limit: RemainingLimit
     jobs_ahead: tuple[Job, ...]
 
 
@@ -50,39 +50,43 @@ class LimitBudget:
     their smallest requirements.
     """
 
-    def __init__(self, allowances: Sequence[Allowance]) -> None:
-        self._allowances = allowances
-        self._inside: list[list[Job]] = [[] for _ in allowances]
-        self._requested_amounts = [0 for _ in allowances]
+    def __init__(self, remaining_limits: Sequence[RemainingLimit]) -> None:
+        self._remaining_limits = remaining_limits
+        self._inside: list[list[Job]] = [[] for _ in remaining_limits]
+        self._requested_amounts = [0 for _ in remaining_limits]
         self._limits_of_job: dict[JobId, list[int]] = defaultdict(list)
-        for i, allowance in enumerate(allowances):
-            for job in allowance.limit.jobs:
+        for i, remaining_limit in enumerate(remaining_limits):
+            for job in remaining_limit.limit.jobs:
                 self._limits_of_job[job].append(i)
 
     def blocking_limit(self, job: Job) -> BlockingLimit | None:
         """The first limit without room for one more job and for its smallest requirement."""
         for i in self._limits_of_job.get(job.id, ()):
-            allowance, jobs = self._allowances[i], self._inside[i]
-            request = self._requested_amounts[i] + allowance.limit.amount(job.id, min(job.reqs))
-            if not allowance.leaves(request, len(jobs) + 1):
-                return BlockingLimit(allowance, tuple(jobs))
+            remaining_limit, jobs = self._remaining_limits[i], self._inside[i]
+            request = self._requested_amounts[i] + remaining_limit.limit.amount(
+                job.id, min(job.reqs)
+            )
+            if not remaining_limit.leaves(request, len(jobs) + 1):
+                return BlockingLimit(remaining_limit, tuple(jobs))
         return None
 
     def reserve(self, job: Job) -> None:
         for i in self._limits_of_job.get(job.id, ()):
             self._inside[i].append(job)
-            self._requested_amounts[i] += self._allowances[i].limit.amount(job.id, min(job.reqs))
+            self._requested_amounts[i] += self._remaining_limits[i].limit.amount(
+                job.id, min(job.reqs)
+            )
 
 
 def blocking_limits(
-    queue: Sequence[Job], gpus: int, allowances: Sequence[Allowance]
+    queue: Sequence[Job], gpus: int, remaining_limits: Sequence[RemainingLimit]
 ) -> dict[JobId, BlockingLimit]:
     """The jobs that a limit excludes from the window and from every mean.
 
     ``queue``: jobs that could run, in order; ``gpus``: all GPUs of the cluster.
     """
     claimed_gpus = 0
-    budget = LimitBudget(allowances)
+    budget = LimitBudget(remaining_limits)
     blocks_by_job: dict[JobId, BlockingLimit] = {}
     for job in queue:
         block = budget.blocking_limit(job)

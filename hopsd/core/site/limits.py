@@ -10,7 +10,7 @@ from math import ceil, floor
 
 from hopsd.core.queue.history import OCCUPYING_STATES
 from hopsd.core.site.amounts import per_gpu, remaining_minutes
-from hopsd.core.site.site_bounds import LimitScope, LimitSubject, SiteLimit, bounds, scopes_of
+from hopsd.core.site.applicable_limits import LimitScope, LimitSubject, SiteLimit, bounds, scopes_of
 from hopsd.model.ids import JobId
 from hopsd.model.job import Job
 from hopsd.model.reading import JobReading, Reading

@@ -7,8 +7,8 @@ from dataclasses import replace
 from functools import cached_property
 
 from hopsd.core.site.amounts import per_gpu
+from hopsd.core.site.applicable_limits import LimitScope, SiteLimit, bounds
 from hopsd.core.site.limits import Usage, is_summed, limit_subject, usage_by_scope
-from hopsd.core.site.site_bounds import LimitScope, SiteLimit, bounds
 from hopsd.model.ids import JobId
 from hopsd.model.job import Job
 from hopsd.model.reading import JobReading, Reading
@@ -30,7 +30,7 @@ class PartitionSelector:
         """
         names = job_reading.partition.split(",")
         full = {
-            name: bound for name in names if (bound := self._full_bound(job, job_reading, name))
+            name: bound for name in names if (bound := self._full_limit(job, job_reading, name))
         }
         usable = [name for name in names if name not in full]
         if not usable:
@@ -39,7 +39,7 @@ class PartitionSelector:
         notes = [f"no room in partition {name}: {text}" for name, text in full.items()]
         return ",".join(usable or names), "; ".join(notes)
 
-    def _full_bound(self, job: Job, job_reading: JobReading, name: str) -> str:
+    def _full_limit(self, job: Job, job_reading: JobReading, name: str) -> str:
         rules = self._reading.site
         in_partition = replace(job_reading, partition=name)
         for bound in bounds(rules, limit_subject(in_partition)):

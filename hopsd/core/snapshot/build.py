@@ -10,8 +10,8 @@ from hopsd.core.placement.pools import RunnableFilter, could_run, job_cache, poo
 from hopsd.core.placement.shortages import Shortages
 from hopsd.core.queue.history import OCCUPYING_STATES
 from hopsd.core.queue.run_time import Expectation, RunTimes
+from hopsd.core.site.job_limits import open_partitions, standing, within_site
 from hopsd.core.site.limits import limit_rows, over_limits
-from hopsd.core.site.own_bounds import open_partitions, standing, within_site
 from hopsd.core.site.partition_room import PartitionSelector
 from hopsd.core.snapshot.job import Context, JobFacts, SnapshotJob, Speeds, snapshot_job
 from hopsd.core.snapshot.pinning import Pinning, StayRule, Unsaved

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from hopsd.core.placement.allowances import Allowance, allowances
 from hopsd.core.placement.available import AvailableResources
 from hopsd.core.placement.pools import pools_of
+from hopsd.core.placement.remaining_limits import RemainingLimit, limits_after
 from hopsd.core.queue.competing import available_resources, staying_jobs
 from hopsd.core.queue.priority import Queue, queue
 from hopsd.core.queue.service_window import (
@@ -39,7 +39,7 @@ class Candidates:
     priority: Mapping[JobId, float]
     rho: Mapping[JobId, float | None]
     available: AvailableResources
-    allowances: tuple[Allowance, ...]
+    remaining_limits: tuple[RemainingLimit, ...]
     waiting: Mapping[JobId, Reason]
 
     @property
@@ -61,7 +61,7 @@ def candidates(snapshot: Snapshot, settings: PlanSettings, reach: int = 1) -> Ca
     rho = sensitivities(everyone.jobs, nodes)
     runnable_jobs = runnable(everyone.jobs, nodes, settings.sigma)
     available, gpus = available_resources(snapshot), reach * sum(node.gpus for node in nodes)
-    remaining_limits = allowances(snapshot.limits, staying_jobs(snapshot))
+    remaining_limits = limits_after(snapshot.limits, staying_jobs(snapshot))
     blocks = blocking_limits(runnable_jobs, gpus, remaining_limits)
     allowed_jobs = [job for job in runnable_jobs if job.id not in blocks]
     size, idle = service_window(allowed_jobs, gpus), int(available.gpus.sum())

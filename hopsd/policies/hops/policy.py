@@ -63,7 +63,7 @@ def place(
         plan_candidates.sensitivity,
         sigma=settings.sigma,
         keep_present=snapshot.round.first and not settings.paper_exact,
-        allowances=plan_candidates.allowances,
+        remaining_limits=plan_candidates.remaining_limits,
         slide=slide,
     )
     configurations = generate_configurations()

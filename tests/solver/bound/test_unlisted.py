@@ -55,7 +55,7 @@ def program_of(seed: int, sets: Mapping[Hashable, ShapesOfSize] = NO_MORE) -> Pr
         choice.sensitivity,
         sigma=1.4,
         keep_present=False,
-        allowances=choice.allowances,
+        remaining_limits=choice.remaining_limits,
         sets=sets,
     )
     priorities = [choice.priority[job.id] for job in choice.jobs]

@@ -8,18 +8,18 @@ from math import floor
 from typing import Any
 
 from hopsd.core.site.amounts import per_gpu, remaining_minutes
-from hopsd.core.site.limits import limit_subject
-from hopsd.core.site.site_bounds import (
-    JobBound,
+from hopsd.core.site.applicable_limits import (
+    JobLimit,
     LimitSubject,
     association_chain,
     bounds,
-    job_bounds,
-    max_nodes_bound,
-    minimum_bounds,
-    node_bounds,
+    job_limits,
+    max_nodes_limit,
+    minimum_limits,
+    node_limits,
     time_limit,
 )
+from hopsd.core.site.limits import limit_subject
 from hopsd.model.devices import is_cpu
 from hopsd.model.job import Job
 from hopsd.model.reading import JobReading, NodeReading, Reading, SiteMemory
@@ -194,7 +194,7 @@ def _with_server_limits(job: Job, subject: LimitSubject, rules: SiteRules) -> Jo
     server satisfies both.
     """
     limited_rules = job.rules
-    max_nodes = max_nodes_bound(rules, subject)
+    max_nodes = max_nodes_limit(rules, subject)
     if max_nodes is not None:
         if max_nodes.value < 1:
             return Reason(_NEVER_CODE, f"{max_nodes.source} allows no node")
@@ -210,7 +210,7 @@ def _with_server_limits(job: Job, subject: LimitSubject, rules: SiteRules) -> Jo
 
 def _max_gpus_per_node(
     job_rules: Rules, subject: LimitSubject, rules: SiteRules
-) -> JobBound | None:
+) -> JobLimit | None:
     if not rules.has_limits:
         return None
     limits = []
@@ -220,10 +220,10 @@ def _max_gpus_per_node(
         ResourceKind.MEMORY: (job_rules.memory_mb_per_gpu, job_rules.memory_mb_per_node),
     }
     for kind, (per_gpu_need, fixed_need) in needs.items():
-        bound = node_bounds(rules, subject).get(kind)
+        bound = node_limits(rules, subject).get(kind)
         if bound is not None and per_gpu_need:
             source = f"{bound.source}, {count_of(bound.value, kind)} of one job on a node"
-            limits.append(JobBound(floor((bound.value - fixed_need) / per_gpu_need), source))
+            limits.append(JobLimit(floor((bound.value - fixed_need) / per_gpu_need), source))
     return min(limits, key=lambda limit: limit.value, default=None)
 
 
@@ -244,7 +244,7 @@ def _with_counts(
                 f"{text}: at most {count_of(maximum, 'GPUs')}; it asks for {min(counts)} or more",
             )
         counts = allowed_counts
-    for kind, bound in minimum_bounds(rules, subject):
+    for kind, bound in minimum_limits(rules, subject):
         amount = per_gpu(kind, job, job_reading, rules, now)
         allowed_counts = [
             count for count in counts if amount is None or count * amount >= bound.value
@@ -270,7 +270,7 @@ def _gpu_maxima(
     now: float,
 ) -> Iterator[tuple[int, str, ReasonCode]]:
     job_rules = job.rules
-    if job_rules.max_nodes is not None and (node_limit := max_nodes_bound(rules, subject)):
+    if job_rules.max_nodes is not None and (node_limit := max_nodes_limit(rules, subject)):
         gpus_per_node = min(largest, job_rules.max_per_node or largest)
         nodes = count_of(job_rules.max_nodes, "nodes")
         yield (
@@ -280,7 +280,7 @@ def _gpu_maxima(
         )
     if not rules.has_limits:
         return
-    for kind, bound in job_bounds(rules, subject).items():
+    for kind, bound in job_limits(rules, subject).items():
         amount = per_gpu(kind, job, job_reading, rules, now)
         if amount:
             yield (

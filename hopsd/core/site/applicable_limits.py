@@ -156,7 +156,7 @@ def _association(link: Association) -> LimitScope:
 
 
 @dataclass(frozen=True, slots=True)
-class JobBound:
+class JobLimit:
     """The limit of a single job. ``source``: the QOS, association or partition that sets it."""
 
     value: int | float
@@ -164,71 +164,71 @@ class JobBound:
 
 
 @_once_per_subject
-def job_bounds(rules: SiteRules, subject: LimitSubject) -> Mapping[str, JobBound]:
+def job_limits(rules: SiteRules, subject: LimitSubject) -> Mapping[str, JobLimit]:
     """The maximum of each kind that Slurm allows one job."""
     return _first(rules, subject, lambda level: level.per_job)
 
 
 @_once_per_subject
-def node_bounds(rules: SiteRules, subject: LimitSubject) -> Mapping[str, JobBound]:
+def node_limits(rules: SiteRules, subject: LimitSubject) -> Mapping[str, JobLimit]:
     """The maximum of each kind for one job on a node, as the mean over its nodes."""
     return _first(rules, subject, lambda level: level.per_node)
 
 
 @_once_per_subject
-def minimum_bounds(rules: SiteRules, subject: LimitSubject) -> Sequence[tuple[str, JobBound]]:
+def minimum_limits(rules: SiteRules, subject: LimitSubject) -> Sequence[tuple[str, JobLimit]]:
     """The minimum of each kind without which Slurm does not start a job."""
     if not rules.has_limits:
         return []
-    minima: dict[str, JobBound] = {}
+    minima: dict[str, JobLimit] = {}
     for qos in qos_of(rules, subject):
-        minima = {k: JobBound(n, f"QOS {qos.name}") for k, n in qos.least.items()} | minima
+        minima = {k: JobLimit(n, f"QOS {qos.name}") for k, n in qos.least.items()} | minima
     return list(minima.items())
 
 
 @_once_per_subject
-def max_nodes_bound(rules: SiteRules, subject: LimitSubject) -> JobBound | None:
+def max_nodes_limit(rules: SiteRules, subject: LimitSubject) -> JobLimit | None:
     """The maximum nodes of one job, by its partition and by the totals of its scopes."""
     candidates = []
     partition = rules.partitions.get(subject.partition)
     if partition is not None and partition.nodes is not None:
-        candidates.append(JobBound(partition.nodes, f"partition {partition.name}"))
+        candidates.append(JobLimit(partition.nodes, f"partition {partition.name}"))
     if rules.has_limits:
-        nodes_per_job = job_bounds(rules, subject).get(ResourceKind.NODES)
+        nodes_per_job = job_limits(rules, subject).get(ResourceKind.NODES)
         candidates += [nodes_per_job] if nodes_per_job is not None else []
         shared_bounds = (
             bound for bound in bounds(rules, subject) if bound.kind == ResourceKind.NODES
         )
-        candidates += [JobBound(bound.maximum, bound.scope.name) for bound in shared_bounds]
+        candidates += [JobLimit(bound.maximum, bound.scope.name) for bound in shared_bounds]
     return min(candidates, key=lambda bound: bound.value, default=None)
 
 
 def _first(
     rules: SiteRules, subject: LimitSubject, limits: Callable[[Qos | Association], Bounds]
-) -> dict[str, JobBound]:
+) -> dict[str, JobLimit]:
     """For each kind the bound that takes precedence."""
-    first: dict[str, JobBound] = {}
+    first: dict[str, JobLimit] = {}
     for qos in qos_of(rules, subject):
-        first = {k: JobBound(n, f"QOS {qos.name}") for k, n in limits(qos).items()} | first
+        first = {k: JobLimit(n, f"QOS {qos.name}") for k, n in limits(qos).items()} | first
     for link in association_chain(rules, subject)[:1]:
-        first = {k: JobBound(n, _association(link).name) for k, n in limits(link).items()} | first
+        first = {k: JobLimit(n, _association(link).name) for k, n in limits(link).items()} | first
     return first
 
 
 @_once_per_subject
-def time_limit(rules: SiteRules, subject: LimitSubject) -> JobBound | None:
+def time_limit(rules: SiteRules, subject: LimitSubject) -> JobLimit | None:
     """The longest time limit in seconds; a partition's limit applies besides the others."""
     candidates = []
     partition = rules.partitions.get(subject.partition)
     if partition is not None and partition.seconds is not None:
-        candidates.append(JobBound(partition.seconds, f"partition {partition.name}"))
+        candidates.append(JobLimit(partition.seconds, f"partition {partition.name}"))
     if rules.has_limits:
         by_qos = [q for q in qos_of(rules, subject) if q.seconds is not None]
         by_account = [x for x in association_chain(rules, subject)[:1] if x.seconds is not None]
         if by_qos:
-            candidates.append(JobBound(by_qos[0].seconds or 0.0, f"QOS {by_qos[0].name}"))
+            candidates.append(JobLimit(by_qos[0].seconds or 0.0, f"QOS {by_qos[0].name}"))
         elif by_account:
             candidates.append(
-                JobBound(by_account[0].seconds or 0.0, _association(by_account[0]).name)
+                JobLimit(by_account[0].seconds or 0.0, _association(by_account[0]).name)
             )
     return min(candidates, key=lambda bound: bound.value, default=None)

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hopsd.core.site.applicable_limits import LimitSubject, bounds
+from hopsd.core.site.job_limits import open_partitions, over_memory, within_site
 from hopsd.core.site.limits import limit_rows, over_limits
-from hopsd.core.site.own_bounds import open_partitions, over_memory, within_site
 from hopsd.core.site.partition_room import PartitionSelector
-from hopsd.core.site.site_bounds import LimitSubject, bounds
 from hopsd.core.submission.placement_rules import allowed_nodes
 from hopsd.model.allocation import Allocation
 from hopsd.model.ids import GpuType, JobId, NodeName, UserName

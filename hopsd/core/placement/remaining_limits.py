@@ -11,7 +11,7 @@ from hopsd.model.rules import Limit
 
 
 @dataclass(frozen=True, slots=True)
-class Allowance:
+class RemainingLimit:
     """A limit, with ``kept_jobs``, which stay where they are, and what they take, in its unit."""
 
     limit: Limit
@@ -35,11 +35,13 @@ class Allowance:
         )
 
 
-def allowances(limits: Iterable[Limit], staying_jobs: Sequence[Job]) -> tuple[Allowance, ...]:
-    """One allowance per limit, given the running jobs that stay."""
+def limits_after(
+    limits: Iterable[Limit], staying_jobs: Sequence[Job]
+) -> tuple[RemainingLimit, ...]:
+    """One remaining limit per limit, given the running jobs that stay."""
     gpus = {job.id: job.running.gpus for job in staying_jobs if job.running}
     result = []
     for limit in limits:
         ids = tuple(sorted((job for job in limit.jobs if job in gpus), key=job_order))
-        result.append(Allowance(limit, ids, sum(limit.amount(job, gpus[job]) for job in ids)))
+        result.append(RemainingLimit(limit, ids, sum(limit.amount(job, gpus[job]) for job in ids)))
     return tuple(result)
