@@ -23,7 +23,7 @@ demo-shell: setup
 
 # Live tests wait more than they compute.
 test: setup
-	$(VENV)/bin/python -m pytest -n 6 --dist worksteal
+	$(VENV)/bin/python -m pytest -n 4 --dist worksteal
 
 # The tests that take three seconds of processor time or more each.
 test-long: setup
