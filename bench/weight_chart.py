@@ -17,7 +17,7 @@ from hopsd.sim.svg import Axis, chart
 
 PICTURE = Path("docs/img/policies-weight.svg")
 HOURS = (1.0, 2.0, 5.0, 10.0, 20.0)
-WAITED_MAX, WEIGHT_MAX = 24.0, 4.0
+MAX_WAITED, MAX_WEIGHT = 24.0, 4.0
 NODE = Node(NodeName("n0"), GpuType("a"), 1, 1)
 
 
@@ -39,19 +39,19 @@ def weight(hours: float, wait_hours: float) -> float:
 
 
 def main() -> None:
-    hours = [WAITED_MAX * step / 96 for step in range(97)]
+    hours = [MAX_WAITED * step / 96 for step in range(97)]
     lines = {
         f"job of {hour:g} h": [
-            (wait, height) for wait in hours if (height := weight(hour, wait)) <= WEIGHT_MAX
+            (wait, height) for wait in hours if (height := weight(hour, wait)) <= MAX_WEIGHT
         ]
         for hour in HOURS[1:]
     }
-    lines["1 h, just come"] = [(0.0, weight(1.0, 0.0)), (WAITED_MAX, weight(1.0, 0.0))]
+    lines["1 h, just come"] = [(0.0, weight(1.0, 0.0)), (MAX_WAITED, weight(1.0, 0.0))]
     title = "weight of a job among five"
     svg = chart(
         title,
-        Axis("hours waited", 0.0, WAITED_MAX),
-        Axis("weight", 0.0, WEIGHT_MAX),
+        Axis("hours waited", 0.0, MAX_WAITED),
+        Axis("weight", 0.0, MAX_WEIGHT),
         lines,
         steps=False,
     )

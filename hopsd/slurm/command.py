@@ -56,7 +56,7 @@ and the numbers of an array's tasks are not cut short.
 _PLAIN_WORD = re.compile(r"[\w.,:;=/+%@#\[\]()*-]+", re.ASCII)
 
 # scontrol takes 128 words a line, and without readline 4,095 characters.
-_WORDS_MAX, _LINE_MAX = 100, 4000
+_MAX_WORDS, _MAX_LINE = 100, 4000
 
 _MAX_NAME = 80
 
@@ -225,7 +225,7 @@ class ScontrolSession:
         """
         line = " ".join(words)
         commands = self._commands.with_time_out(seconds)
-        if len(words) > _WORDS_MAX or len(line) > _LINE_MAX or not all(map(_is_plain, words)):
+        if len(words) > _MAX_WORDS or len(line) > _MAX_LINE or not all(map(_is_plain, words)):
             commands.run(*self._program, *words)
             return
         name = _command_text(("scontrol", *words))

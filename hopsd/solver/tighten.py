@@ -42,7 +42,7 @@ from hopsd.solver.search.dive import MAX_COLUMNS, plan_of, promising_columns
 from hopsd.solver.search.primal_dual_dive import dive
 
 # A server's cuts give weights to this many of its kinds at most, with so many patterns.
-_KINDS_MAX, _MAX_PATTERNS = 12, 3_000
+_MAX_KINDS, _MAX_PATTERNS = 12, 3_000
 _ROUNDS, _CUTS_PER_SERVER = 20, 4
 # An LP of more servers takes longer than a plan may.
 _MAX_SERVERS = 400
@@ -99,8 +99,7 @@ def tighten(
     or, with the best so far, at ``give_up`` (monotonic seconds).
     """
     with Tightening(program) as tightener:
-        rounds = tightener.rounds(prices, value, gap, give_up, enough)
-        return _last(rounds, prices)
+        return _last(tightener.rounds(prices, value, gap, give_up, enough), prices)
 
 
 class Tightening:
@@ -512,7 +511,7 @@ class _Relaxation:
                 if not len(kinds):
                     continue
                 by_size = np.argsort(-load[server, kinds] * weight[kinds, 0], kind="stable")
-                kinds = kinds[by_size[:_KINDS_MAX]]
+                kinds = kinds[by_size[:_MAX_KINDS]]
                 group_patterns = patterns(weight[kinds], capacity[server], _MAX_PATTERNS)
                 while group_patterns is None:
                     kinds = kinds[:-1]

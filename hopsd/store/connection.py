@@ -29,7 +29,7 @@ _PING_SECONDS = 2
 """Libpq's shortest time-out."""
 
 _NO_ANSWER = f"no answer within {SILENCE_SECONDS + _PING_SECONDS:g} s"
-_FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 5.0, 30.0
+_FIRST_PAUSE_SECONDS, _MAX_PAUSE_SECONDS = 5.0, 30.0
 
 # A lost network is noticed within half a minute; a hanging query is cancelled after one minute.
 _DEFAULTS = {
@@ -87,7 +87,7 @@ class SilentError(psycopg.OperationalError):
 
 def postgres_breaker() -> Breaker:
     """A breaker for all connections to one PostgreSQL."""
-    return Breaker("PostgreSQL", _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS)
+    return Breaker("PostgreSQL", _FIRST_PAUSE_SECONDS, _MAX_PAUSE_SECONDS)
 
 
 @contextmanager

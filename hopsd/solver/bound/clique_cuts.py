@@ -29,7 +29,7 @@ _JITTER = 0.3
 _MAX_ITEMS = 300
 # Bounds of memory: how many columns are looked at, those with the most of a job; how many of them
 # grow a clique at a time; and how much is kept of which items exclude which, in bytes.
-_MAX_HELD, _AT_ONCE, _KEPT_MAX = 4_000, 256, 1 << 25
+_MAX_HELD, _AT_ONCE, _MAX_KEPT = 4_000, 256, 1 << 25
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +186,7 @@ class _Conflicts:
                     entries = slice(self._first[row], self._first[row + 1])
                     is_in_conflict = self._amount[entries] > self._capacity[row] - amount
                     conflicts[self._item[entries][is_in_conflict]] = True
-            if (len(self._cache) + 1) * self._items > _KEPT_MAX:
+            if (len(self._cache) + 1) * self._items > _MAX_KEPT:
                 self._cache.clear()
             self._cache[item] = conflicts
         return conflicts

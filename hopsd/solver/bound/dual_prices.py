@@ -22,7 +22,7 @@ from hopsd.solver.bound.reduced_cost import ItemPrices, prices_of_items
 
 _TYPE_STEPS = 200
 # The second descent uses a few columns of every job: 10,000 idle GPUs have 14 million columns.
-_ACTIVE_PER_JOB, _NEAR_SHARE, _ROUNDS_MIN, _CONVERGED_SHARE = 60, 0.05, 6, 3e-4
+_ACTIVE_PER_JOB, _NEAR_SHARE, _MIN_ROUNDS, _CONVERGED_SHARE = 60, 0.05, 6, 3e-4
 # Of columns that are not written out, prices come first from a sample of the jobs where they are
 # more than twice as many, with so many prices for the servers of one kind.
 _SAMPLE_JOBS, _ALIKE, _NEAR_OF_MANY = 1024, 32, 0.02
@@ -209,7 +209,7 @@ def _descend_in_rounds(
         point, previous_bound = prices_at(program, rows, row), best.bound
         best = min(best, point, key=lambda prices: prices.bound)
         is_converged = abs(point.bound - previous_bound) <= _CONVERGED_SHARE * previous_bound
-        if is_converged and number >= _ROUNDS_MIN and not rounds.from_best:
+        if is_converged and number >= _MIN_ROUNDS and not rounds.from_best:
             break
     return best
 

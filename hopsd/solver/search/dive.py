@@ -20,13 +20,13 @@ from hopsd.solver.search.greedy import fill_idle
 
 # Columns of each job, those with the least loss, and none that loses more than half of its value;
 # with too few of them a plan is worse than the greedy one.
-_PER_JOB, _PER_JOB_MIN, _LOSS_MAX = 60, 8, 0.5
+_PER_JOB, _MIN_PER_JOB, _MAX_LOSS = 60, 8, 0.5
 # An LP's solution mostly consists of so many columns of each job, those with the least loss.
 _LIKELY = 8
 # HiGHS takes 0.3 s for the first LP over so many; where servers are short of cores or memory,
 # 0.1 s over so many, and without the rounded rows of larger ones.
 MAX_COLUMNS = 30_000
-_KNAPSACK_COLUMNS_MAX, _ROUNDED_COLUMNS_MAX = 9_000, 5_000
+_MAX_KNAPSACK_COLUMNS, _MAX_ROUNDED_COLUMNS = 9_000, 5_000
 
 
 def dive_at_prices(program: Program, prices: ItemPrices, give_up: float) -> Ints | None:
@@ -35,7 +35,7 @@ def dive_at_prices(program: Program, prices: ItemPrices, give_up: float) -> Ints
     if not len(columns):
         return None
     knapsacks = program.configurations.short_of_more_than_gpus
-    loose = knapsacks and len(columns) > _ROUNDED_COLUMNS_MAX
+    loose = knapsacks and len(columns) > _MAX_ROUNDED_COLUMNS
     relaxed_model = model(program, columns, program.capacity, as_written=loose)
     x = dive(relaxed_model, likely, give_up - monotonic())
     return None if x is None else plan_of(program, columns, x)
@@ -55,13 +55,13 @@ def promising_columns(program: Program, prices: ItemPrices) -> tuple[Ints, Bools
     """
     empty = NONE, np.zeros(0, dtype=np.bool_)
     knapsacks = program.configurations.short_of_more_than_gpus
-    columns_max = _KNAPSACK_COLUMNS_MAX if knapsacks else MAX_COLUMNS
-    if np.count_nonzero(prices.job) * _PER_JOB_MIN > columns_max:
+    columns_max = _MAX_KNAPSACK_COLUMNS if knapsacks else MAX_COLUMNS
+    if np.count_nonzero(prices.job) * _MIN_PER_JOB > columns_max:
         return empty
-    useful = np.concatenate([NONE, *prices.near(program, relative=_LOSS_MAX)])
+    useful = np.concatenate([NONE, *prices.near(program, relative=_MAX_LOSS)])
     job = program.configurations.jobs_of(useful)
     per_job = min(_PER_JOB, columns_max // max(1, len(np.unique(job))))
-    if per_job < _PER_JOB_MIN:
+    if per_job < _MIN_PER_JOB:
         return empty
     order = np.lexsort((prices.loss(program, useful), job))
     rank = np.empty(len(order), dtype=np.int64)

@@ -26,7 +26,7 @@ from hopsd.solver.search.neighbourhoods import group_servers, jitter, wanted_of_
 # Groups of fragments are easier, and must be larger: few placements suit a job of 16 GPUs there.
 # Cores and memory are additional knapsacks: CBC takes seconds for a larger group.
 _GROUP_GPUS, _GROUP_COLUMNS = 192, 1000
-_IDLE_OF_GROUP, _EASIER_MAX, _EASE_OF_KNAPSACKS = 8, 4.0, 0.5
+_IDLE_OF_GROUP, _MAX_EASIER, _EASE_OF_KNAPSACKS = 8, 4.0, 0.5
 _MAX_NODES = 40
 # Relative to the largest value: with a large lambda the smallest are indistinguishable from zero.
 _MIN_VALUE_SHARE = 1e-200
@@ -85,7 +85,7 @@ def _ease(program: Program) -> float:
         return _EASE_OF_KNAPSACKS
     idle = program.idle[program.idle > 0]
     mean = float(idle.mean()) if len(idle) else 1.0
-    return float(min(_EASIER_MAX, max(1.0, (_IDLE_OF_GROUP / mean) ** 1.5)))
+    return float(min(_MAX_EASIER, max(1.0, (_IDLE_OF_GROUP / mean) ** 1.5)))
 
 
 @dataclass(frozen=True, slots=True)

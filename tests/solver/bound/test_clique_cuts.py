@@ -210,7 +210,7 @@ def test_cliques_take_no_more_than_their_time_and_memory(monkeypatch: pytest.Mon
     assert CliqueFinder(program).find(columns, x, 0.0) == []
     usual = CliqueFinder(program).find(columns, x)
     monkeypatch.setattr(clique_cuts, "_AT_ONCE", 7)
-    monkeypatch.setattr(clique_cuts, "_KEPT_MAX", 1)
+    monkeypatch.setattr(clique_cuts, "_MAX_KEPT", 1)
     second_cliques = CliqueFinder(program).find(columns, x)
     assert [(c.items.tolist(), c.columns.tolist()) for c in second_cliques] == [
         (c.items.tolist(), c.columns.tolist()) for c in usual
