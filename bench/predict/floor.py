@@ -59,7 +59,7 @@ class Distribution:
     work: Floats
     weight: Floats
 
-    def told(self, limit: float | None, seconds: float) -> Distribution:
+    def with_limit(self, limit: float | None, seconds: float) -> Distribution:
         """With what a time limit tells: a user asks for 1 to :data:`MAX_LIMIT_SLACK` times what the
         job takes, which is ``seconds`` for its own work.
         """
@@ -103,7 +103,7 @@ def generated(job: WorkloadJob, hours: float) -> Distribution:
     return Distribution(points / hours, weight)
 
 
-def of_others(
+def empirical(
     job: WorkloadJob, jobs: Sequence[WorkloadJob], seconds: Mapping[JobId, float]
 ) -> Distribution:
     """Of a trace: the run times of the user's other jobs of the workload, else of all such jobs.
@@ -129,7 +129,9 @@ class Progress:
     speed: float
 
     @staticmethod
-    def of(holds: Sequence[GpuHold], facts: JobBaseline, restart_seconds: float) -> Progress:
+    def from_holds(
+        holds: Sequence[GpuHold], facts: JobBaseline, restart_seconds: float
+    ) -> Progress:
         """Of an ended job. It restarts at every start but its first."""
         times, done = [holds[0].start], [0.0]
         speed = 0.0
@@ -160,7 +162,7 @@ Row = tuple[float, float]
 def rows_of(case: Case) -> list[Row]:
     """Of the ends that came."""
     settings = SimulationSettings().cluster
-    told = public_knowledge(
+    public = public_knowledge(
         case.cluster, case.workload, KnowledgeSettings(case.knows, seed=case.seed)
     )
     facts = {facts.id: facts for facts in facts_of(case.cluster, case.workload)}
@@ -175,13 +177,13 @@ def rows_of(case: Case) -> list[Row]:
             distribution = (
                 generated(job, facts[job.id].mean_gpu_seconds / 3600.0)
                 if case.name.startswith("paper")
-                else of_others(job, case.workload.jobs, ages)
+                else empirical(job, case.workload.jobs, ages)
             )
             oracles[job.id] = (
-                distribution.told(
-                    told.time_limits.get(job.id), facts[job.id].gpu_seconds / min(job.reqs)
+                distribution.with_limit(
+                    public.time_limits.get(job.id), facts[job.id].gpu_seconds / min(job.reqs)
                 ),
-                Progress.of(holds[job.id], facts[job.id], settings.restart_of(job)),
+                Progress.from_holds(holds[job.id], facts[job.id], settings.restart_of(job)),
             )
     rounds = {
         event.situation.now

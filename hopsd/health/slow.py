@@ -176,7 +176,8 @@ class Course:
 
 def fit_course(reported: Units, types: Ints) -> Course:
     """Fit levels, common courses and epochs in turn: each is clearer once the others are known."""
-    nodes, units = len(types), replace(reported, variance=reported.variance * lasting(reported))
+    nodes, factor = len(types), lasting(reported)
+    units = replace(reported, variance=reported.variance * factor)
     level = initial_cells(units)
     run_variance = np.full(KINDS, (2.0 * USUAL_RUN_DEVIATION) ** 2)
     spread = MAX_SPREAD**2
@@ -213,7 +214,7 @@ def fit_course(reported: Units, types: Ints) -> Course:
             units, telling, rest, run_variance, cells_compared, DAY
         )
         course = hourly + daily
-        swings = find_swings(reported, reported.value - course)
+        swings = find_swings(reported, reported.value - course, factor)
         units = replace(reported, variance=reported.variance * swings.factor)
         if number:
             residuals = units.value - course - level[units.cell]

@@ -83,23 +83,25 @@ class Swings:
         changed[self.run[seen]] = True
         changed &= other
         able = other & (changed | (self.error * CLEAR < size))
-        own = able & (self.cell == cell)
-        runs = own if own.sum() >= MIN_RUNS else able
+        of_cell = able & (self.cell == cell)
+        runs = of_cell if of_cell.sum() >= MIN_RUNS else able
         nodes = len(np.unique(self.node[changed & runs]))
         return bool(nodes >= MIN_NODES and (changed & runs).sum() > USUAL * runs.sum())
 
 
-def find_swings(units: Units, values: Floats) -> Swings:
-    """``values``: of units (n,), without what nodes have in common."""
+def find_swings(units: Units, values: Floats, factor: float) -> Swings:
+    """``values``: of units (n,), without what nodes have in common; ``factor``: by how much their
+    variances are larger in any case, as by :func:`lasting`.
+    """
     series = group(units.run, units.cell, units.target)
     count = int(series.max(initial=-1)) + 1
     head = np.zeros(count, np.int64)
     head[series] = np.arange(len(series))
     # An hour of a run's ranks is a cell: all of these are one.
     cells = np.where(units.kind == RANKS, units.cells, units.cell)
-    larger = np.full(units.cells + 1, lasting(units))
+    larger = np.full(units.cells + 1, factor)
     error = np.full(count, np.inf)
-    found: list[tuple[Floats, Floats, Ints]] = []
+    clear_changes: list[tuple[Floats, Floats, Ints]] = []
     for window in WINDOWS:
         pair, change, noise, time = _changes(units, values, series, window)
         of_cell = cells[head[pair]]
@@ -111,10 +113,10 @@ def find_swings(units: Units, values: Floats) -> Swings:
         larger = np.maximum(larger, 1.0 + excess * in_noises)
         np.minimum.at(error, pair, np.sqrt(variance))
         clear = np.abs(change) > CLEAR * np.sqrt(variance)
-        found.append((change[clear], time[clear], pair[clear]))
+        clear_changes.append((change[clear], time[clear], pair[clear]))
     first_node = np.array([nodes[0] for nodes in units.targets], np.int64)[units.target[head]]
     size, when, run = (
-        np.concatenate([part[i] for part in found] or [np.zeros(0)]) for i in range(3)
+        np.concatenate([part[i] for part in clear_changes] or [np.zeros(0)]) for i in range(3)
     )
     return Swings(
         factor=larger[cells],
@@ -149,13 +151,13 @@ def _excess(deviations: Floats, cells: Ints, count: int) -> Floats:
     """
     counts = np.bincount(cells, minlength=count).astype(np.float64)
     zeros = np.zeros(len(deviations))
-    own = extra_variances(deviations, zeros, cells, counts, FIRM_CLIP)
+    by_cell = extra_variances(deviations, zeros, cells, counts, FIRM_CLIP)
     every = extra_variance(deviations, zeros, float(len(deviations)), FIRM_CLIP)
-    has_own = counts >= MIN_PAIRS
-    pairs = np.where(has_own, counts, float(len(deviations)))
+    has_pairs = counts >= MIN_PAIRS
+    pairs = np.where(has_pairs, counts, float(len(deviations)))
     # Pairs that follow each other share a window, and a firm clip needs twice as many.
     chance = np.exp(-CERTAIN * np.sqrt(2.0 / (pairs / 4.0)))
-    excess: Floats = np.maximum(np.where(has_own, own, every) * chance - 1.0, 0.0)
+    excess: Floats = np.maximum(np.where(has_pairs, by_cell, every) * chance - 1.0, 0.0)
     return excess
 
 
@@ -171,9 +173,9 @@ def _changes(
     weight = 1.0 / units.variance
     mean = group_means(values, weight, number, count)
     variance = 1.0 / np.bincount(number, weight, count)
-    time, of = np.zeros(count), np.zeros(count, np.int64)
-    time[number], of[number] = window, series
-    next_to = np.flatnonzero((of[1:] == of[:-1]) & (time[1:] == time[:-1] + 1))
+    time, series_of = np.zeros(count), np.zeros(count, np.int64)
+    time[number], series_of[number] = window, series
+    next_to = np.flatnonzero((series_of[1:] == series_of[:-1]) & (time[1:] == time[:-1] + 1))
     change: Floats = mean[next_to + 1] - mean[next_to]
     begin: Floats = width * time[next_to + 1]
-    return of[next_to], change, variance[next_to] + variance[next_to + 1], begin
+    return series_of[next_to], change, variance[next_to] + variance[next_to + 1], begin

@@ -10,7 +10,7 @@ import pytest
 from hopsd.health.measurements import ALONE, join_blocks, read_columns
 from hopsd.health.records import HealthNode, HealthRecords, SpeedRecord
 from hopsd.health.robust import Floats
-from hopsd.health.swings import Swings, find_swings
+from hopsd.health.swings import Swings, find_swings, lasting
 from hopsd.model.ids import GpuType, JobId, NodeName, WorkloadName
 
 NODES, MINUTES, NOISE = 12, 600, 0.01
@@ -46,7 +46,7 @@ def swings_of(loss: Speed) -> tuple[Swings, dict[str, int]]:
     columns = read_columns(HealthRecords(60.0 * MINUTES, nodes, records))
     units = join_blocks(columns.steady(), 60.0 * MINUTES)
     cells = {f"w{node % 2}": int(units.cell[units.target == node][0]) for node in range(2)}
-    return find_swings(units, units.value), cells
+    return find_swings(units, units.value, lasting(units)), cells
 
 
 def test_independent_reports_count_as_many_as_they_are() -> None:
