@@ -25,7 +25,7 @@ demo-shell: setup
 test: setup
 	$(VENV)/bin/python -m pytest -n 4 --dist worksteal
 
-# The tests that take three seconds of processor time or more each.
+# The tests that take two seconds of processor time or more each, but for a few of the core's.
 test-long: setup
 	HOPS_LONG=1 $(VENV)/bin/python -m pytest -m long -n 4 --dist worksteal
 

@@ -49,6 +49,7 @@ def test_pause_leaves_everything_to_slurm_and_resume_goes_on(site: Site) -> None
     site.wait_until_all_completed()
 
 
+@pytest.mark.long
 def test_held_jobs_are_given_to_plain_slurm_on_request(site: Site) -> None:
     site.hopsd.configure(round_seconds=300.0)
     site.hopsd.start()
@@ -66,6 +67,7 @@ def test_held_jobs_are_given_to_plain_slurm_on_request(site: Site) -> None:
     assert released_job in site.states()
 
 
+@pytest.mark.long
 def test_one_job_is_released_and_hops_leaves_it_alone(site: Site) -> None:
     site.hopsd.configure(round_seconds=4.0)
     site.hopsd.start()
@@ -103,6 +105,7 @@ def test_an_array_is_told_of_and_released_task_by_task_or_as_a_whole(site: Site)
     assert len(site.states()) == 8
 
 
+@pytest.mark.long
 def test_a_bad_configuration_is_refused_and_the_old_one_stays(site: Site) -> None:
     site.hopsd.configure(round_seconds=300.0)
     site.hopsd.start()
@@ -159,6 +162,7 @@ def test_only_one_hopsd_acts_and_the_other_takes_over(site: Site) -> None:
         second.stop()
 
 
+@pytest.mark.long
 def test_a_job_that_its_user_holds_waits_until_the_user_wants_it(site: Site) -> None:
     site.hopsd.start()
     held_job = site.submit("hops:reqs=1", 1.0, "--hold")
@@ -176,6 +180,7 @@ def test_a_job_that_its_user_holds_waits_until_the_user_wants_it(site: Site) -> 
     site.wait_until_all_completed()
 
 
+@pytest.mark.long
 def test_a_job_whose_dependency_can_never_be_met_says_so_until_it_is_changed(site: Site) -> None:
     site.hopsd.start()
     held_job = site.submit("hops:reqs=1", 1.0, "--hold")
@@ -191,6 +196,7 @@ def test_a_job_whose_dependency_can_never_be_met_says_so_until_it_is_changed(sit
     assert [job for job, _, _ in site.runs()] == [later]
 
 
+@pytest.mark.long
 def test_what_an_operator_holds_waits_until_an_operator_releases_it(site: Site) -> None:
     site.hopsd.start()
     hopsctl(site, "pause")
@@ -214,6 +220,7 @@ def test_what_an_operator_holds_waits_until_an_operator_releases_it(site: Site) 
     assert {job for job, _, _ in site.runs()} == {held_job, released_job, free}
 
 
+@pytest.mark.long
 def test_a_job_that_hops_has_not_looked_at_is_not_unknown(site: Site) -> None:
     site.hopsd.configure(round_seconds=3600.0)
     text = site.hopsd.config.read_text()
@@ -230,6 +237,7 @@ def test_a_job_that_hops_has_not_looked_at_is_not_unknown(site: Site) -> None:
     assert "hops knows no job 999" in hopsctl(site, "explain", "999").stderr
 
 
+@pytest.mark.long
 def test_ordinary_users_see_everything_and_change_nothing(site: Site) -> None:
     site.hopsd.start()
     if os.geteuid() != 0:
@@ -323,6 +331,7 @@ def test_postgresql_restarts_under_a_running_daemon(
             hopsd.stop()
 
 
+@pytest.mark.long
 def test_a_job_runs_in_its_own_partition(site: Site) -> None:
     site.cluster.run("scontrol", "create", "PartitionName=small", "Nodes=n1", "State=UP")
     site.hopsd.configure(round_seconds=300.0)
@@ -338,6 +347,7 @@ def test_a_job_runs_in_its_own_partition(site: Site) -> None:
     assert {site.states()[job] for job in (*small, anywhere)} == {"COMPLETED"}
 
 
+@pytest.mark.long
 def test_a_clock_that_is_set_stops_nothing(site: Site) -> None:
     offset = site.folder / "offset"
     offset.write_text("0")
@@ -354,6 +364,7 @@ def test_a_clock_that_is_set_stops_nothing(site: Site) -> None:
     site.wait_until_all_completed()
 
 
+@pytest.mark.long
 def test_a_job_that_would_run_into_a_reservation_goes_elsewhere(site: Site) -> None:
     """Of two equal nodes one will be taken out of service within its time limit."""
     site.cluster.run(
@@ -374,6 +385,7 @@ def test_a_job_that_would_run_into_a_reservation_goes_elsewhere(site: Site) -> N
     site.cluster.run("scontrol", "delete", "reservationname=mend")
 
 
+@pytest.mark.long
 def test_time_min_starts_a_job_before_a_reservation_as_plain_slurm_does(site: Site) -> None:
     """All nodes are taken out of service within the time limit, after the shortest one allowed."""
     site.cluster.run(
@@ -429,6 +441,7 @@ def test_a_persons_requeuehold_is_a_hold_and_hops_own_is_none(site: Site) -> Non
     assert last == dict.fromkeys(jobs, 1)
 
 
+@pytest.mark.long
 def test_a_clock_that_is_an_hour_ahead_for_a_while_is_in_no_record(
     site: Site, database: str
 ) -> None:

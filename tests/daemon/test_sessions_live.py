@@ -89,6 +89,7 @@ def read_until(process: subprocess.Popen[str], word: str) -> str:
     raise AssertionError(f"no {word!r} in {''.join(lines)}")
 
 
+@pytest.mark.long
 def test_salloc_gets_a_gpu_of_a_training_that_saves_first(site: Site) -> None:
     trainings = fill(site)
     begin = time.monotonic()

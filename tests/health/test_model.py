@@ -125,6 +125,7 @@ def test_noise_of_reports_half_an_hour_apart_is_known_from_what_they_differ_by()
     assert units.freedom.min() > 100.0
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_of_a_new_workloads_three_runs_the_slow_one_makes_no_other_strange() -> None:
     case = judge(7, 0.05, NOISE, 3, (600.0,))
@@ -134,6 +135,7 @@ def test_of_a_new_workloads_three_runs_the_slow_one_makes_no_other_strange() -> 
     assert not case.false
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [22, 29])
 def test_a_slow_node_is_not_hidden_by_its_own_part_in_what_all_have_in_common(seed: int) -> None:

@@ -83,6 +83,7 @@ def test_a_slow_server_that_little_is_known_of_since_an_hour_is_still_slow() -> 
     assert set(slow_nodes_of(site, 8013)) == {"n0", "n1"}
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_the_only_job_of_its_kind_on_several_servers_does_not_say_that_they_are_alike() -> None:
     slow = (Slowdown(0, 0.1, 6.0 * DAY), Slowdown(1, 0.1))

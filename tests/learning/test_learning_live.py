@@ -171,6 +171,7 @@ def test_a_changed_script_behind_the_same_batch_script_is_new(
     assert workload_once_told(learning_site.submit(20_000, train), changed_workload) == first
 
 
+@pytest.mark.long
 def test_a_type_whose_memory_was_too_small_is_not_given_again(
     learning_site: LearningSite, database: str
 ) -> None:

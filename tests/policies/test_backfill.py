@@ -170,6 +170,7 @@ def queues(draw: st.DrawFn) -> Snapshot:
     return snapshot(jobs, lent_node, sizes)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @settings(max_examples=300, deadline=None)
 @given(queues())

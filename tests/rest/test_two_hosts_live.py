@@ -108,6 +108,7 @@ def port(site: Site) -> int:
     return port
 
 
+@pytest.mark.long
 def test_hopsctl_on_another_host(site: Site, port: int, folder: Path) -> None:
     job = site.submit("hops:reqs=1", 600.0)
     site.hopsd.wait_for(lambda status: len(status["running"]) == 1)

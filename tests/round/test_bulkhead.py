@@ -258,6 +258,7 @@ def test_a_workload_that_cannot_be_fitted_keeps_no_other_from_it(
     assert event_texts == ["ann/train1/ on a100: FloatingPointError: underflow"]
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_history_is_pruned_though_no_round_succeeds(tmp_path: Path) -> None:
     rig = Rig(tmp_path, *HONEST)

@@ -117,6 +117,7 @@ def test_without_profiling_nothing_of_it_is_written() -> None:
     assert memory.profile_runs(0.0) == ()
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @settings(deadline=None, max_examples=60)
 @given(

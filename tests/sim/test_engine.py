@@ -171,6 +171,7 @@ def workload_of_arrivals(arrivals: Sequence[tuple[int, int, int]]) -> Workload:
     ], b=2.0, spread=0.8, factor={"n1": 0.7})  # fmt: skip
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @given(SMALL_JOBS)
 @settings(max_examples=40)

@@ -244,6 +244,7 @@ def test_an_interrupted_run_goes_on_to_the_same_end(tmp_path: Path) -> None:
     assert timelines[0] == timelines[1]
 
 
+@pytest.mark.long
 def test_a_journal_of_other_inputs_is_refused(tmp_path: Path) -> None:
     assert simulate(tmp_path, "--policy=fifo").returncode == 0
     result = simulate(tmp_path, "--policy=fifo", "--resume", jobs=11)
@@ -317,6 +318,7 @@ def test_failures_from_a_file(tmp_path: Path) -> None:
     assert "failures[1].job: '99', but it must be a job of the workload" in result.stderr
 
 
+@pytest.mark.long
 def test_the_weights_of_hops_plus_trade_the_short_job_for_the_long(tmp_path: Path) -> None:
     """One GPU, a job of 4,000 s, and one of 500 that comes after half of that."""
     load = document(2) | {"server_factor": {}}

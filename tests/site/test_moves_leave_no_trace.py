@@ -62,6 +62,7 @@ def cluster(tmp_path: Path) -> Iterator[AccountingCluster]:
         yield cluster
 
 
+@pytest.mark.long
 def test_no_way_of_saving_leaves_a_trace(cluster: AccountingCluster, tmp_path: Path) -> None:
     port = SlurmPort(ScontrolAdapter(cluster.commands()), SETTINGS)
     jobs, dependents = {}, {}

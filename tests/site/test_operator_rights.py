@@ -58,6 +58,7 @@ def hopsctl(
     return result.stderr if code else result.stdout
 
 
+@pytest.mark.long
 def test_another_operator_keeps_a_job_back(site: Site) -> None:
     """Not named in hops_site.lua: Slurm knows it for an operator, and so does the job's owner."""
     cluster = site.cluster

@@ -1076,6 +1076,7 @@ def test_what_is_put_off_is_held(slurm: FakeSlurm) -> None:
     assert slurm.table[loose].hold is Hold.HOPS
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_an_uneven_move_is_not_blamed_for_a_start_that_was_put_off(slurm: FakeSlurm) -> None:
     """It has the planned shape only once that one has filled its node."""

@@ -79,6 +79,7 @@ def cases(draw: st.DrawFn) -> tuple[list[list[float]], list[int], list[float], l
     return seconds, kind, ready, arrival
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @settings(max_examples=400, deadline=None)
 @given(cases())

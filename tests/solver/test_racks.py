@@ -82,6 +82,7 @@ def test_the_same_plan_for_the_same_snapshot() -> None:
     assert first_plan.upper_bound == second_plan.upper_bound
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_spread_and_consolidated_segments_are_planned_within_the_gap() -> None:
     snapshot = mixed_snapshot(1000, 0.5, seed=2, idle=0.9)

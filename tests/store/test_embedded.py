@@ -152,6 +152,7 @@ def test_roots_server_is_unprivileged_and_makes_no_account() -> None:
     assert Path("/etc/passwd").read_bytes() == accounts
 
 
+@pytest.mark.long
 @is_root
 def test_binaries_below_a_closed_folder_are_copied(tmp_path: Path) -> None:
     wheel = binaries.wheel_binaries()

@@ -25,14 +25,6 @@ def dsn(databases: Databases) -> str:
     return databases.new(with_tables=False)
 
 
-@pytest.fixture
-def migrated_dsn(databases: Databases) -> str:
-    """Of one database of each server, which every test leaves migrated."""
-    dsn = databases.empty_database()
-    migrate(dsn)  # a test that failed may not have
-    return dsn
-
-
 def objects(dsn: str) -> set[str]:
     """All tables, indices and columns of the schema but for those of yoyo's own tables."""
     with psycopg.connect(dsn) as connection:
@@ -56,14 +48,23 @@ def test_forward_is_done_once(dsn: str) -> None:
     assert migrate(dsn) == ()
 
 
-@pytest.mark.parametrize("count", range(1, len(NAMES) + 1))
-def test_back_and_forward_gives_the_same_schema(migrated_dsn: str, count: int) -> None:
-    whole = objects(migrated_dsn)
-    assert migrate(migrated_dsn, undo_count=count) == tuple(reversed(NAMES))[:count]
-    assert pending(migrated_dsn) == NAMES[len(NAMES) - count :]
-    assert objects(migrated_dsn) < whole
-    assert migrate(migrated_dsn) == NAMES[len(NAMES) - count :]
-    assert objects(migrated_dsn) == whole
+def test_each_step_back_leaves_the_schema_of_the_release_before(
+    dsn: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sources = folder()
+    monkeypatch.setattr("hopsd.store.migrate.folder", lambda: tmp_path)
+    schemas: list[set[str]] = [set()]
+    for name in NAMES:
+        for file in (f"{name}.sql", f"{name}.rollback.sql"):
+            (tmp_path / file).symlink_to(sources / file)
+        assert migrate(dsn) == (name,)
+        schemas.append(objects(dsn))
+        assert schemas[-1] > schemas[-2]
+    for name, earlier in zip(reversed(NAMES), reversed(schemas[:-1]), strict=True):
+        assert migrate(dsn, undo_count=1) == (name,)
+        assert objects(dsn) == earlier
+    assert migrate(dsn) == NAMES
+    assert objects(dsn) == schemas[-1]
 
 
 def test_back_to_a_named_migration_for_an_older_release(dsn: str) -> None:

@@ -152,6 +152,7 @@ def looks(draw: st.DrawFn) -> list[object]:
     return history_of_looks
 
 
+@pytest.mark.long
 @settings(
     max_examples=60,
     deadline=None,

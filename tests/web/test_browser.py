@@ -143,6 +143,7 @@ def test_the_page_renews_itself_and_keeps_the_readers_place(site: WebSite, drive
     assert driver.switch_to.active_element.get_attribute("href") == at
 
 
+@pytest.mark.long
 def test_a_page_whose_hopsd_is_gone_says_so(site: WebSite, driver: Any) -> None:
     driver.get(f"{site.url}/")
     driver.execute_script("window.fetch = () => Promise.reject(new Error())")

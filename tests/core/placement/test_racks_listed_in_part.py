@@ -40,6 +40,7 @@ def test_bounds_hold_for_sets_that_are_not_listed(
     assert plan["upper_bound"] >= float(best) * (1 - 1e-9)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_some_of_these_plans_list_a_part_only(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rack_sets, "MAX_SETS", 0)

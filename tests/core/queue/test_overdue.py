@@ -209,6 +209,7 @@ def test_a_running_job_keeps_its_place_until_another_is_twice_as_overdue() -> No
         assert names(at(jobs[0], replace(jobs[1], wait_seconds=wait))) == [first]
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_users_whose_jobs_run_anyhow_do_not_take_the_part_of_those_who_starve() -> None:
     """Else the low user never ran: with twice the demand every running job waited for long."""

@@ -164,6 +164,7 @@ def test_jobs_are_filtered_by_text_and_by_user() -> None:
     assert any("1 of 3" in line for line in Screen(doc).after("u"))
 
 
+@pytest.mark.long
 def test_the_list_scrolls_and_enter_explains() -> None:
     screen = Screen(document(300))
     job_ids = screen.jobs("end")

@@ -200,6 +200,7 @@ def test_a_save_that_cannot_be_written_is_said(node: Node) -> None:
     assert node.files_of_saves == set()
 
 
+@pytest.mark.long
 def test_a_run_whose_last_save_cannot_be_written_fails(node: Node) -> None:
     code = (
         "import sys, hops_profiler\n"
@@ -392,6 +393,7 @@ def test_room_is_half_of_what_the_narrowest_limit_leaves(tmp_path: Path) -> None
     assert memory_room.usable(tmp_path, tmp_path) == 0
 
 
+@pytest.mark.long
 def test_a_script_needs_no_import_of_the_rest() -> None:
     code = "import sys, hops_profiler; assert 'torch' not in sys.modules; hops_profiler.Checkpoint"
     subprocess.run([sys.executable, "-c", code], check=True)

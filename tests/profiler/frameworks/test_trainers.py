@@ -752,6 +752,7 @@ def test_ranks_that_save_at_other_times_agree_to_stay(monkeypatch: pytest.Monkey
     other_rank.join()
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_signal_as_the_process_exits_does_not_have_a_job_that_is_done_train_again() -> None:
     code = """

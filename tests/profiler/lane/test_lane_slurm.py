@@ -62,6 +62,7 @@ def cluster() -> Iterator[PrivateCluster]:
         yield cluster
 
 
+@pytest.mark.long
 def test_a_lane_is_moved_to_another_number_of_gpus(cluster: PrivateCluster, tmp_path: Path) -> None:
     tmp_path.chmod(0o755)
     (tmp_path / "trial.py").write_text(TRIAL)

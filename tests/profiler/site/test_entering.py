@@ -111,6 +111,7 @@ def test_outside_of_a_hops_job_nothing_is_touched(node: Node) -> None:
     assert node.program("plain", profiler=False).reports == []
 
 
+@pytest.mark.long
 @pytest.mark.live
 def test_the_import_of_torch_leaves_its_loader_as_it_was(node: Node) -> None:
     code = """

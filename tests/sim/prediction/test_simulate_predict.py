@@ -59,6 +59,7 @@ def test_every_job_has_a_start_said_at_its_submission(tmp_path: Path) -> None:
     assert all(float(row["at"]) == float(jobs[job]["submit"]) for job, row in first.items())
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_the_same_seed_writes_the_same(tmp_path: Path) -> None:
     run(tmp_path / "a", "--predict", "--knowledge", "measured")
