@@ -12,7 +12,7 @@ _KEY = re.compile(
 
 
 class Lines:
-    """Where keys are set. Keys inside an inline table or a list have the line of their parent.
+    """Maps keys to the lines that set them; keys in an inline table or a list to their parent's.
 
     Reads line by line: a multi-line string that looks like a key can mislead it, so it is used
     only for messages.
@@ -38,7 +38,7 @@ class Lines:
 
 
 def _path(key: str) -> tuple[str, ...]:
-    """The parts of a dotted key, quotes removed; empty if it is not one."""
+    """Split a dotted key into its parts, without quotes; empty if ``key`` is malformed."""
     try:
         value: object = tomllib.loads(f"{key} = 0")
     except tomllib.TOMLDecodeError:

@@ -1,4 +1,4 @@
-"""Addresses where a server may listen: without a password only on this machine."""
+"""Addresses that servers may listen on; those without a password only on this machine."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ class ListenAddress(str):
     """A socket's absolute path, or a loopback address with a port; empty: do not listen.
 
     Raises:
-        ValueError: it is none of these.
+        ValueError: if ``text`` is none of these.
     """
 
     __slots__ = ()
@@ -34,7 +34,7 @@ class ListenAddress(str):
 
     @property
     def host_and_port(self) -> tuple[str, int]:
-        """Of an address with a port, the host without brackets."""
+        """Host (an IPv6 address without brackets) and port; only for an address with a port."""
         return _host_and_port(self)
 
 
@@ -42,7 +42,7 @@ class NetworkAddress(ListenAddress):
     """An IP address of this machine with a port, 0.0.0.0 and [::] for all; empty: do not listen.
 
     Raises:
-        ValueError: it is none of these.
+        ValueError: if ``text`` is none of these.
     """
 
     __slots__ = ()

@@ -25,10 +25,10 @@ DEFAULT_PATH = Path("/etc/hops/hopsd.toml")
 
 
 def load(path: Path | str) -> Config:
-    """The configuration in ``path``.
+    """Load the configuration from ``path``.
 
     Raises:
-        ConfigError: it cannot be read, or is invalid; names every error, one per line.
+        ConfigError: if the file cannot be read or is invalid; names every error, one per line.
     """
     path = Path(path)
     try:
@@ -40,7 +40,7 @@ def load(path: Path | str) -> Config:
 
 
 def parse(text: str, path: Path | None = None) -> Config:
-    """The configuration in ``text``; ``path`` names it in errors.
+    """Parse the configuration in ``text``; error messages call it ``path``.
 
     Raises:
         ConfigError: as for `load`.
@@ -58,8 +58,8 @@ def parse(text: str, path: Path | None = None) -> Config:
 
 
 def _section_twice(text: str, error: str) -> str:
-    """Where a section stands first that a later line begins again: hopsd.toml as it is installed
-    has all of them.
+    """Return a hint that names the line of a section's first header if ``error`` says that a
+    section is declared twice: the installed hopsd.toml already has all of them.
     """
     match = re.match(r"Cannot declare \('(\w+)',\) twice", error)
     if match is None:
@@ -67,7 +67,7 @@ def _section_twice(text: str, error: str) -> str:
     lines = [line.strip() for line in text.splitlines()]
     header = f"[{match[1]}]"
     return (
-        f": {header} stands in line {lines.index(header) + 1}; put the keys there"
+        f": {header} is already in line {lines.index(header) + 1}; put the keys there"
         if (header in lines)
         else ""
     )
@@ -251,7 +251,7 @@ class _Reader:
 
 
 def _nodes(hosts: Any) -> tuple[NodeName, ...]:
-    """The nodes of a Slurm host list; none if it is not one."""
+    """Expand a Slurm host list; empty if ``hosts`` is not one."""
     try:
         nodes = NodeSet(hosts, resolver=RESOLVER_NOGROUP) if isinstance(hosts, str) else ()
     except NodeSetException:

@@ -1,4 +1,4 @@
-"""How mails leave: by a program with the arguments of mail(1), or by an SMTP server."""
+"""How mails are sent: by a program that is called as mail(1), or through an SMTP server."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ class MailRoute(str):
     """A program's absolute path, or `smtp://HOST[:PORT]`; empty: no mails.
 
     Raises:
-        ValueError: it is none of these.
+        ValueError: if ``text`` is none of these.
     """
 
     __slots__ = ()
@@ -23,7 +23,7 @@ class MailRoute(str):
             plain = not (parts.path or parts.query or parts.username)
             if parts.scheme != "smtp" or not parts.hostname or not plain:
                 raise ValueError(text)
-            if parts.port == 0:  # ValueError: no port
+            if parts.port == 0:  # raises ValueError if not a port
                 raise ValueError(text)
         return super().__new__(cls, text)
 

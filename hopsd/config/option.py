@@ -22,8 +22,9 @@ from hopsd.policies.registry import POLICIES
 class Option:
     """One key of a section. ``above`` and ``minimum`` bound numbers, the first excluded.
 
-    A default of None means that the key may stay unset. ``secret``: may carry a password.
-    ``link_fields``: the texts are links, a title and an address, in which these fields may stand.
+    A default of None means that the key may stay unset. ``secret`` marks values that may contain
+    a password. With ``link_fields``, each text is a link (a title and an address) that may
+    contain these fields.
     """
 
     name: str
@@ -40,7 +41,7 @@ class Option:
 
     @property
     def accepted_values(self) -> str:
-        """The accepted values, for people."""
+        """Describe the accepted values for messages and documentation."""
         if self.link_fields:
             names = ", ".join(f"{{{name}}}" for name in self.link_fields)
             return f"a list of 'TITLE http(s)://ADDRESS' with any of {names}"
@@ -50,10 +51,10 @@ class Option:
         return _KIND_TEXT[self.kind] + self._range()
 
     def parse(self, value: Any) -> Any:
-        """The typed value of a TOML value.
+        """Convert a TOML value to the setting's type.
 
         Raises:
-            ValueError: it is not accepted; for the message see `accepted_values`.
+            ValueError: if ``value`` is not accepted; `accepted_values` says what is.
         """
         typed_value = _PARSERS[self.kind](value)
         members = typed_value if isinstance(typed_value, tuple) else (typed_value,)
@@ -66,7 +67,7 @@ class Option:
         return typed_value
 
     def plain(self, value: Any) -> Any:
-        """``value`` as a TOML or JSON type, a password hidden."""
+        """Return ``value`` as a TOML or JSON type, with passwords hidden."""
         if value is None or isinstance(value, bool | int | float):
             return value
         if isinstance(value, tuple):
@@ -99,7 +100,7 @@ class Option:
 
 
 def option(default: Any, doc: str, **attributes: Any) -> Any:
-    """A dataclass field with its description; ``key`` if it differs from the field's name."""
+    """Declare a setting as a dataclass field; pass ``key`` if it differs from the field's name."""
     return field(default=default, metadata={"doc": doc, **attributes})
 
 
@@ -187,7 +188,7 @@ _URI_PASSWORD = re.compile(r"(password=)[^&]*", re.I)
 
 
 def hide_password(dsn: str) -> str:
-    """A libpq connection string or URI with the password replaced by ``***``."""
+    """Replace the password in a libpq connection string or URI with ``***``."""
     if "://" in dsn:
         scheme, _, remainder = dsn.partition("://")
         credentials, separator, place = remainder.rpartition("@")

@@ -1,4 +1,4 @@
-"""The name of a policy, of hops or of an installed package."""
+"""The name of a policy that comes with hops or with an installed package."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ class PolicyName(str):
     """The name of an existing policy.
 
     Raises:
-        ValueError: there is no such policy.
+        ValueError: if there is no such policy.
     """
 
     __slots__ = ()

@@ -16,7 +16,7 @@ from hopsd.config.schema import SECTIONS, Config
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """A value in force. ``origin``: ``file`` or ``default``; passwords are hidden."""
+    """A setting in force. ``origin`` is ``file`` or ``default``; passwords are hidden."""
 
     section: str
     key: str
@@ -29,7 +29,7 @@ class Setting:
 
 
 def options_by_path() -> dict[str, Option]:
-    """Every setting by its path, as ``plan.policy``, in the schema's order."""
+    """Every setting by its path, such as ``plan.policy``, in the schema's order."""
     return {
         f"{section}.{option.key}": option
         for section, kind in SECTIONS.items()
@@ -64,7 +64,7 @@ def settings(config: Config) -> Iterator[Setting]:
 
 
 def toml(config: Config) -> str:
-    """``config`` as a file that sets everything; passwords are hidden."""
+    """Render ``config`` as a file that sets every key; passwords are hidden."""
     lines: list[str] = []
     section = ""
     for setting in settings(config):
@@ -87,7 +87,7 @@ def reference_file() -> str:
 
 
 def documentation(text: str) -> str:
-    """``text`` with the part after the mark regenerated: a table for each section."""
+    """Regenerate the part of ``text`` after the mark: a table for each section."""
     return text.partition(MARK)[0] + MARK + "\n\n" + _tables()
 
 
@@ -105,7 +105,7 @@ def _tables() -> str:
 
 
 def toml_value(value: Any) -> str:
-    """``value`` in TOML: written as in JSON, except for tables."""
+    """Render ``value`` as TOML, which is JSON except for tables."""
     if isinstance(value, dict):
         return "{ " + ", ".join(f"{toml_key(k)} = {toml_value(v)}" for k, v in value.items()) + " }"
     if isinstance(value, list):
@@ -120,7 +120,7 @@ def toml_key(key: str) -> str:
 
 
 def tables() -> tuple[str, ...]:
-    """The reference file's text on sections whose keys a site names."""
+    """The reference file's text about the sections whose keys the site chooses."""
     return _THROUGHPUT, _BANDWIDTH, _RACKS
 
 
@@ -158,7 +158,7 @@ _THROUGHPUT = """
 
 _BANDWIDTH = """\
 # Parameters per second between the GPUs of one server and between servers, for the model of
-# communication (eq. 2 of the paper). For a type without a table here, calibration's result holds.
+# communication (eq. 2 of the paper). For a type without a table here, calibration's result is used.
 #
 #[bandwidth.rtx3090]
 #b_link = 2.5e9

@@ -30,7 +30,7 @@ DEFAULT_POLICY = PolicyName("hops+")
 PAPERS_POLICY = PolicyName(_PLAN.policy)
 """Also the default of snapshot files and library calls."""
 
-# Timers of the operating system accept at most some weeks.
+# The operating system's timers accept at most a few weeks.
 _DAY = 86400.0
 
 
@@ -76,7 +76,7 @@ class DaemonConfig:
     wake_seconds: float = option(
         2.0,
         "How often hopsd asks slurmctld's counters (sdiag) whether a job was submitted while GPUs"
-        " are idle, or ended while jobs wait; then it plans at once. 0: not.",
+        " are idle, or ended while jobs wait; then it plans at once. 0: never.",
         minimum=0,
         maximum=_DAY,
     )
@@ -249,8 +249,8 @@ class PlanConfig:
     )
     tail_weight: float = option(
         _PLAN.tail_weight,
-        "hops+: weight of the job that will end last. Above 0 the makespan and the 99 % are"
-        " shorter, but a job can gain by having more to do (docs/policies.md).",
+        "hops+: weight of the job that will end last. Above 0 the makespan and the 99th"
+        " percentile are shorter, but a job can gain by having more to do (docs/policies.md).",
         minimum=0,
         maximum=10,
     )
@@ -351,13 +351,13 @@ class InteractiveConfig:
     )
     idle_minutes: float = option(
         0.0,
-        "A session that uses no processor time for so long is warned, and ended if that goes on."
+        "A session that uses no processor time for this long is warned, then ended if still idle."
         " 0: never. Set JobAcctGatherType=jobacct_gather/cgroup in slurm.conf: /linux does not"
-        " count programs that begin and end between two looks, as a shell's do.",
+        " count programs that begin and end between two readings, as a shell's do.",
         minimum=0,
     )
     hours: float = option(
-        0.0, "A session that has run for so long is warned and ended. 0: never.", minimum=0
+        0.0, "A session that has run for this long is warned and ended. 0: never.", minimum=0
     )
     warning_minutes: float = option(
         5.0, "Time between a session's warning (scontrol notify) and its end.", minimum=1
@@ -448,11 +448,11 @@ class HealthConfig:
 
     drain: bool = option(
         False,
-        "Drain nodes that break jobs: where more runs failed than by chance, of two workloads or"
-        " more. Each node at most once in 30 days.",
+        "Drain nodes that break jobs: more runs failed there than by chance, of at least two"
+        " workloads. Each node at most once in 30 days.",
     )
     drain_nodes_max: int = option(
-        1, "No node is drained while so many that break jobs take no work.", minimum=1
+        1, "No node is drained while this many that break jobs take no work.", minimum=1
     )
     avoid: bool = option(
         False,
@@ -461,18 +461,18 @@ class HealthConfig:
     )
     requeue_hung_minutes: float = option(
         0.0,
-        "Requeue a training that hangs and uses no processor time for so many minutes; 0: never.",
+        "Requeue a training that hangs and uses no processor time for this many minutes; 0: never.",
         minimum=0.0,
     )
     requeue_idle_minutes: float = option(
         0.0,
-        "Requeue a job whose processes do nothing for so many minutes; 0: never. Its user is told"
-        " ten minutes before.",
+        "Requeue a job whose processes do nothing for this many minutes; 0: never. Its user is"
+        " told ten minutes before.",
         minimum=0.0,
     )
     shrink_unused_minutes: float = option(
         0.0,
-        "Requeue an elastic job for fewer GPUs where its trainings use only some for so many"
+        "Requeue an elastic job for fewer GPUs if its trainings use only some for this many"
         " minutes, and the driver sees no process on the others; 0: never. Its user is told ten"
         " minutes before.",
         minimum=0.0,
@@ -535,29 +535,29 @@ class NotifyConfig:
     )
     kinds: tuple[str, ...] = option(
         ("failed", "stuck"),
-        "What is told: jobs that are done, failed, run on fewer GPUs than before, or are stuck.",
+        "What to report: jobs that are done, failed, run on fewer GPUs than before, or are stuck.",
         choices=("done", "failed", "fewer", "stuck"),
     )
     stuck_hours: float = option(
         24.0,
-        "A job is stuck that has waited so long and waits for a limit, or cannot run at all.",
+        "A job is stuck if, after this time, it waits for a limit or cannot run at all.",
         above=0,
     )
     mail: MailRoute = option(
         MailRoute(""),
-        "How mails leave: an SMTP server, or a program that is called as mail(1) and needs no"
+        "How mails are sent: an SMTP server, or a program that is called as mail(1) and needs no"
         " setuid helper (docs/notify.md); empty: no mails. Users get what `hopsctl notify` or"
         " --mail-type says.",
     )
     mail_from: str = option("hops", "Sender of mails by SMTP.")
     mails_per_hour: int = option(
-        6, "Mails to one user; what comes beyond waits, and goes in one mail.", minimum=1
+        6, "Mails to one user; further messages wait, and go in one mail.", minimum=1
     )
     admins: tuple[str, ...] = option(
         (), "Addresses that get a mail about the last day: use, ends, nodes, stuck jobs."
     )
     digest_hour: int = option(
-        7, "From which hour of the day on (local time) the admins get it.", minimum=0, maximum=23
+        7, "Hour of the day (local time) from which the admins get it.", minimum=0, maximum=23
     )
 
 
@@ -565,11 +565,11 @@ class NotifyConfig:
 class Config:
     """A validated hopsd.toml; ``Config()`` is the default of everything.
 
-    ``throughput``: the operator's tables, samples per second per GPU, final.
-    ``bandwidth``: the operator's, which overrides `hopsctl calibrate`.
+    ``throughput``: the operator's tables (samples per second per GPU), never overridden.
+    ``bandwidth``: the operator's values, which override those of `hopsctl calibrate`.
     ``racks``: nodes of each rack.
     ``explicit_keys``: dotted paths of the keys that the file sets; ``path``: the file.
-    ``warnings``: about lines of the file without effect.
+    ``warnings``: messages about keys that have no effect.
     """
 
     daemon: DaemonConfig = field(default_factory=DaemonConfig)
@@ -595,7 +595,7 @@ class Config:
 
 
 REMOVED_KEYS = frozenset({"plan.try_shapes"})
-"""Settings of earlier releases without effect now; a file that has one gets a warning."""
+"""Settings of earlier releases that have no effect now; a file with one gets a warning."""
 
 
 SECTIONS: Mapping[str, type] = {

@@ -1,4 +1,4 @@
-"""The URL of a webhook: who knows it may post."""
+"""The URL of a webhook, a secret: anyone who knows it may post."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ class SecretUrl(str):
     """An http or https URL with a host; empty: none.
 
     Raises:
-        ValueError: it is neither.
+        ValueError: if ``text`` is neither.
     """
 
     __slots__ = ()
@@ -23,6 +23,6 @@ class SecretUrl(str):
 
     @property
     def masked_url(self) -> str:
-        """Its host alone."""
+        """The URL with everything after the host hidden."""
         parts = urlsplit(self)
         return f"{parts.scheme}://{parts.hostname}/***" if self else ""

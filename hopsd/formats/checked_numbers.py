@@ -1,4 +1,4 @@
-"""The bounds of numbers for snapshots and workloads that a program made, not a file."""
+"""Checks the numbers of snapshots and workloads that a program built, rather than a file."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def check_snapshot(snapshot: Snapshot) -> None:
     """Refuse numbers with which a plan would overflow, underflow or divide by zero.
 
     Raises:
-        InputError: it names the number and what is accepted.
+        InputError: the message names the number and the accepted range.
     """
     _check("", [("now", snapshot.now, bounds.MOMENT)])
     _check("", [("round.seconds", snapshot.round.seconds, bounds.RUN_SECONDS)])

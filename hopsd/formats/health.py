@@ -1,4 +1,4 @@
-"""What a site recorded of its trainings and nodes: `hopsctl health --records`."""
+"""Records that a site keeps of its trainings and nodes: `hopsctl health --records`."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from hopsd.model.bounds import EPOCH, GPUS
 from hopsd.model.ids import GpuType, JobId, NodeName, WorkloadName
 
 MIN_SECONDS, MAX_SECONDS = 1e-9, 1e9
-"""Of an iteration."""
+"""Bounds of the time of an iteration."""
 
 _RECORD = {"at", "workload", "job", "nodes", "seconds_per_iteration"}
 
 
 def read_health(document: str) -> HealthRecords:
-    """The records in a file.
+    """Read a file of records.
 
     Raises:
         FormatError: the message starts with the path of what is wrong.
@@ -84,7 +84,7 @@ def _gpu(item: Item, nodes: dict[NodeName, int]) -> int:
 
 
 def _plain_record(value: Any, gpus: dict[NodeName, int]) -> SpeedRecord | None:
-    """A valid record without ranks, read fast: there may be millions. None: look closer."""
+    """Read a valid record without ranks fast, as there may be millions; None for any other."""
     if not isinstance(value, dict) or value.keys() != _RECORD:
         return None
     time, nodes, seconds = value["at"], value["nodes"], value["seconds_per_iteration"]
@@ -108,7 +108,7 @@ def _plain_record(value: Any, gpus: dict[NodeName, int]) -> SpeedRecord | None:
 
 
 def _nodes(item: Item, gpus: dict[NodeName, int]) -> dict[NodeName, int]:
-    """GPUs by node, one node or more, each with no more than it has."""
+    """Read the GPUs used on each node: at least one node, none with more GPUs than it has."""
     gpus_by_node: dict[NodeName, int] = {}
     for key, value in item.entries():
         name = NodeName(key)
@@ -152,7 +152,7 @@ def _end(item: Item, gpus: dict[NodeName, int]) -> JobEnd:
 
 
 def health_json(health: Health) -> dict[str, Any]:
-    """What `hopsctl health --json` prints."""
+    """Render ``health`` as `hopsctl health --json` prints it."""
     return {
         "slow": [
             {
@@ -182,5 +182,5 @@ def health_json(health: Health) -> dict[str, Any]:
 
 
 def _significant(value: float) -> float:
-    """Three digits."""
+    """Round to three significant digits."""
     return value if value == 0.0 else round(value, 2 - math.floor(math.log10(value)))

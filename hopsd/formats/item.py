@@ -1,7 +1,7 @@
-"""A value of a JSON document that knows its path, so that every refusal can name it.
+"""A value of a JSON document that knows its path, so that error messages can name it.
 
-Numbers must be finite, a whole number may be written ``2`` or ``2.0``, ``true`` is no number,
-an object's keys are known and given once.
+Numbers must be finite, a whole number may be written ``2`` or ``2.0``, ``true`` is not a
+number, and an object has only known keys, each once.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ E = TypeVar("E", bound=Enum)
 
 _COUNT = re.compile(r"[1-9][0-9]{0,9}")
 _MAX_WHOLE = 2**53
-"""Beyond it a number written as a float may not be exact."""
+"""A larger number written as a float may not be exact."""
 
 
 def parse(text: str) -> Item:
-    """The document in ``text``.
+    """Parse the document in ``text``.
 
     Raises:
-        FormatError: not JSON, or a key is given twice.
+        FormatError: if ``text`` is not JSON, or an object has a key twice.
     """
     try:
         return Item(json.loads(text, object_pairs_hook=_object), "")
@@ -59,13 +59,13 @@ def _plain(names: dict[str, Any]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """``path`` such as ``jobs[3].reqs``; empty for the whole document."""
+    """``path`` is such as ``jobs[3].reqs``; empty for the whole document."""
 
     value: Any
     path: str
 
     def refuse(self, expectation: str) -> NoReturn:
-        """Raise a FormatError that shows the value."""
+        """Raise a FormatError that shows the value and what it must be."""
         value = repr(self.value)
         if isinstance(self.value, dict | list):
             value = "an object" if isinstance(self.value, dict) else "a list"
@@ -74,7 +74,7 @@ class Item:
         raise FormatError(f"{self.path or 'the document'}: {value}, but it must be {expectation}")
 
     def fields(self, required_names: str, optional: str = "") -> Fields:
-        """An object's keys, names separated by blanks; unknown and missing ones are refused."""
+        """Check an object's keys, given as names separated by blanks: no unknown or missing ones."""
         if not isinstance(self.value, dict):
             self.refuse("an object")
         required_keys, allowed_keys = (
@@ -92,21 +92,21 @@ class Item:
         return Fields(self)
 
     def entries(self) -> Iterator[tuple[str, Item]]:
-        """An object with free keys, none of them empty."""
+        """Iterate over an object with arbitrary keys, none of them empty."""
         if not isinstance(self.value, dict):
             self.refuse("an object")
         for key, value in self.value.items():
             yield Item(key, self._key(key)).text(), Item(value, self._key(key))
 
     def rates(self) -> dict[str, float]:
-        """An object of positive numbers with free keys; read in bulk, since these are large."""
+        """Read an object of positive numbers with arbitrary keys in bulk, since they are large."""
         rates = self.value
         if isinstance(rates, dict) and _all_positive(rates) and _plain(rates):
             return {name: float(rate) for name, rate in rates.items()}
         return {name: bounded_number(bounds.RATE)(rate) for name, rate in self.entries()}
 
     def rates_by_count(self) -> dict[int, float]:
-        """An object of positive numbers, keys are counts of 1 or more; sorted by count."""
+        """Read an object of positive numbers by count (1 or more), sorted by count."""
         by_count = {}
         for key, rate in self.rates().items():
             if not _COUNT.fullmatch(key):
@@ -168,7 +168,7 @@ class Item:
         return int(number)
 
     def choice(self, options: type[E]) -> E:
-        """The option of this value."""
+        """Return the member of ``options`` with this value."""
         by_value = {option.value: option for option in options}
         is_option = isinstance(self.value, str | int | float) and self.value in by_value
         if not is_option or isinstance(self.value, bool):
@@ -176,7 +176,7 @@ class Item:
         return by_value[self.value]
 
     def or_none(self, reader: Callable[[Item], T]) -> T | None:
-        """None where the value is null."""
+        """Return None if the value is null, else what ``reader`` makes of it."""
         return None if self.value is None else reader(self)
 
     def _key(self, key: str) -> str:
@@ -196,16 +196,16 @@ def _limits(minimum: float | None, above: float | None, maximum: float | None) -
 
 @dataclass(frozen=True, slots=True)
 class Fields:
-    """The fields of one object, its keys already checked."""
+    """The fields of one object whose keys have been checked."""
 
     item: Item
 
     def __getitem__(self, key: str) -> Item:
-        """A required key's value, or an optional one's, null where it is absent."""
+        """Return the value of a required or an optional key; null if the key is absent."""
         return Item(self.item.value.get(key), self.item._key(key))
 
     def get(self, key: str, reader: Callable[[Item], T], default: T) -> T:
-        """An optional key, ``default`` where it is absent."""
+        """Read an optional key; ``default`` if it is absent."""
         return reader(self[key]) if key in self.item.value else default
 
 
@@ -222,7 +222,7 @@ def positive(item: Item) -> float:
 
 
 def bounded_number(bound: ValueRange) -> Callable[[Item], float]:
-    """A reader of numbers within ``bound``."""
+    """Return a reader of numbers within ``bound``."""
     return lambda item: item.number(minimum=bound.minimum, maximum=bound.maximum)
 
 
@@ -235,7 +235,7 @@ def flag(item: Item) -> bool:
 
 
 def unique(items: list[tuple[str, Item]], noun: str) -> None:
-    """Refuse the second of two equal names, each given with its item."""
+    """Refuse a name that occurs twice; ``items`` are pairs of a name and its item."""
     first_items: dict[str, Item] = {}
     for name, item in items:
         if name in first_items:

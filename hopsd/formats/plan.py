@@ -9,7 +9,7 @@ from hopsd.model.plan import Plan
 
 
 def plan_json(plan: Plan) -> dict[str, Any]:
-    """The plan as an object ready for ``json.dumps``; jobs in the order of their ids."""
+    """Render ``plan`` as an object ready for ``json.dumps``; jobs are sorted by id."""
     return {
         "placements": {
             job: plan.placements[job].as_dict() for job in sorted(plan.placements, key=job_order)

@@ -15,7 +15,7 @@ from hopsd.model.scenario import Cluster, Links, Server, Workload, WorkloadJob
 
 
 def read_cluster(document: str) -> Cluster:
-    """A cluster file.
+    """Read a cluster file.
 
     Raises:
         FormatError: the message starts with the path of what is wrong.
@@ -48,7 +48,7 @@ def _links(item: Item) -> dict[GpuType, Links]:
 
 
 def read_workload(document: str, cluster: Cluster) -> Workload:
-    """A workload file. Basic times become tables for the servers of ``cluster``.
+    """Read a workload file; basic times become tables for the servers of ``cluster``.
 
     Raises:
         FormatError: the message starts with the path of what is wrong.

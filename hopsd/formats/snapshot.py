@@ -39,7 +39,7 @@ _SETTINGS = (
 
 
 def read_snapshot(document: str) -> tuple[Snapshot, PlanSettings]:
-    """The snapshot and the settings in it.
+    """Read a snapshot and the settings in it.
 
     Raises:
         FormatError: the message starts with the path of what is wrong.
@@ -194,7 +194,7 @@ def _amounts(item: Item) -> dict[JobId, int]:
 
 
 def _running(item: Item, nodes: frozenset[NodeName]) -> Allocation:
-    """Where the job runs; ``{}`` or null while it waits."""
+    """Read where the job runs; ``{}`` or null if it waits."""
     if item.value is None:
         return Allocation()
     gpus_by_node = {}
@@ -222,7 +222,7 @@ def _weight(weight: Item) -> float:
 
 
 def read_settings(item: Item, default: PlanSettings) -> PlanSettings:
-    """Settings of planning; keys that are not there are as in ``default``.
+    """Read planning settings; absent keys keep their values in ``default``.
 
     Raises:
         FormatError: the message starts with the key.

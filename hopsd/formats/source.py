@@ -1,4 +1,4 @@
-"""Where a document comes from: a file, or standard input as ``-``."""
+"""Reads a document from a file, or from standard input if the path is ``-``."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from hopsd.errors import FormatError
 
 
 def read_text(path: str) -> str:
-    """The UTF-8 text of a file or, for ``-``, of standard input.
+    """Return the UTF-8 text of a file or, for ``-``, of standard input.
 
     Raises:
-        FormatError: there is no such file, or it is not UTF-8.
+        FormatError: if the file cannot be read or is not UTF-8.
     """
     try:
         data = sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes()

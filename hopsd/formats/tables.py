@@ -1,4 +1,4 @@
-"""Throughput tables, server factors and apps, part of several files."""
+"""Throughput tables, server factors and apps, which occur in several kinds of files."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ _NO_SPEEDS: dict[int, float] = {}
 
 
 def read_tables(item: Item) -> dict[GpuType, ThroughputTable]:
-    """Tables by GPU type."""
+    """Read tables by GPU type."""
     return {GpuType(name): read_table(value) for name, value in item.entries()}
 
 
 def read_table(item: Item) -> ThroughputTable:
-    """One type's tables; no ``distributed``: the job cannot be spread on this type."""
+    """Read one GPU type's tables; without ``distributed`` the job cannot be spread on that type."""
     fields = item.fields("aggregated", "distributed")
     aggregated_rates = fields["aggregated"].rates_by_count()
     if not aggregated_rates:
@@ -34,7 +34,7 @@ def read_server_factor(item: Item) -> dict[NodeName, float]:
 
 
 def read_requirements(item: Item) -> tuple[int, ...]:
-    """GPU counts, given in any order; returned ascending and without duplicates."""
+    """Read GPU counts in any order; return them ascending and without duplicates."""
     counts = {count.whole(minimum=1) for count in item.items()}
     if not counts:
         item.refuse("a list of one GPU count or more")
@@ -42,7 +42,7 @@ def read_requirements(item: Item) -> tuple[int, ...]:
 
 
 def read_app_of(item: Item) -> tuple[AppName, int]:
-    """The app of a job and its phase, 0: none; in the syntax of a comment."""
+    """Read the app of a job and its phase (0 if none), written as in a comment."""
     try:
         return read_app(item.text())
     except CommentError:

@@ -9,7 +9,7 @@ _TIMES = "batch_size params pattern t_f t_b t_u t_d t_w b_link b_net"
 
 
 def read_theory(document: str) -> BasicTimes:
-    """The basic times in a file.
+    """Read a file of basic times.
 
     Raises:
         FormatError: the message starts with the path of what is wrong.
@@ -18,7 +18,7 @@ def read_theory(document: str) -> BasicTimes:
 
 
 def read_times(item: Item) -> BasicTimes:
-    """Basic times as a part of a document; an iteration takes some time."""
+    """Read basic times, as part of a document; t_f and t_b must not both be 0."""
     fields = item.fields(_TIMES)
     times = BasicTimes(
         batch_size=fields["batch_size"].whole(minimum=1),
@@ -38,7 +38,7 @@ def read_times(item: Item) -> BasicTimes:
 
 
 def _data(item: Item) -> DataTime:
-    """Each of the two cases needs its mean where it occurs; sigma null is 0."""
+    """Read the data time: a mean may be null only if its case never occurs; a null sigma is 0."""
     fields = item.fields("p_cache mu_cache sigma_cache mu_load sigma_load")
     p_cache = fields["p_cache"].number(minimum=0, maximum=1)
     return DataTime(

@@ -15,19 +15,19 @@ except ImportError as error:  # Flask is an extra
     MISSING = str(error)
 
 READERS = Bounds(per_user=16, in_all=128, seconds=80.0)
-"""Eight users who read large answers byte by byte take all connections: no fewer."""
+"""It takes at least eight users who read large answers byte by byte to hold all connections."""
 PROXY = Bounds(per_user=64, in_all=128, seconds=80.0)
-"""On the socket: a proxy is one user, and reads answers as they come. What each of its readers may
-have is bounded by their turns."""
+"""Bounds on the socket, where a proxy is a single user and reads answers as they come. Each of its
+readers is bounded by their request slots."""
 
 
 class Web(OptionalServer):
-    """Serves what hopsd answers. Whatever goes wrong here, hopsd plans on without it."""
+    """Serves the pages. If anything fails here, hopsd goes on planning without them."""
 
     def __init__(
         self, config: WebConfig, answers: QueryService, turns: RequestSlots | None = None
     ) -> None:
-        """Listen at ``web.listen``, if that is set. ``turns``: with others who give answers."""
+        """Listen at ``web.listen``, if set. ``turns`` are request slots shared with other servers."""
 
         def serve() -> HttpServer:
             app = application(config, answers, turns or RequestSlots())

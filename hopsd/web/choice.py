@@ -1,4 +1,4 @@
-"""Which jobs a reader asked for, and in which order."""
+"""Selects and sorts the jobs that a reader asked for."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def _time(row: Row) -> float | None:
 
 
 def progress(row: Row) -> float | None:
-    """Share of a running job that is done: as predicted, else by its samples; None: unknown."""
+    """Share of a running job that is done: predicted, else by its samples; None if unknown."""
     prediction = row["predicted"]
     if prediction and prediction["kind"] == "end" and prediction["progress"] is not None:
         return float(prediction["progress"])
@@ -38,13 +38,14 @@ KEYS: Mapping[str, Callable[[Row], Any]] = {
     "done": progress,
     "restarts": lambda row: row["restarts"],
 }
-"""What jobs can be sorted by, with the value in a row of the status document."""
+"""Keys to sort jobs by, each with a function that reads it from a row of the status document."""
 
 
 @dataclass(frozen=True, slots=True)
 class JobSearch:
-    """Jobs of ``user`` in ``partition`` with ``word`` in their id, name, workload or reason; empty:
-    any. ``sort``: one of ``KEYS``, ``-`` before it: largest first; empty: in the queue's order.
+    """Jobs of ``user`` in ``partition`` with ``word`` in their id, name, workload or reason; an
+    empty field matches every job. ``sort`` is one of ``KEYS``, with ``-`` before it for
+    descending order; empty for the queue's order.
     """
 
     user: str = ""
@@ -54,10 +55,10 @@ class JobSearch:
 
     @classmethod
     def from_query(cls, query: Mapping[str, str]) -> JobSearch:
-        """As the query of a page's address says.
+        """Read the search from the query of a page's address.
 
         Raises:
-            InputError: jobs cannot be sorted by that.
+            InputError: if jobs cannot be sorted by the ``sort`` of the query.
         """
         words = {name: query.get(name, "").strip()[:MAX_WORD] for name in cls.__slots__}
         choice = cls(**words)
@@ -66,7 +67,7 @@ class JobSearch:
         return choice
 
     def rows(self, rows: Iterable[Row]) -> list[Row]:
-        """Those of ``rows`` that are asked for. Rows without a value come last."""
+        """Select and sort ``rows``; rows without a value to sort by come last."""
         matches = [row for row in rows if self._matches(row)]
         if not self.sort:
             return matches
@@ -82,10 +83,10 @@ class JobSearch:
         return self.word.lower() in "\n".join(texts).lower()
 
     def query(self, **changes: str) -> dict[str, str]:
-        """The query that asks for this, with ``changes``."""
+        """Return the query of this search with ``changes`` applied."""
         words = {name: getattr(self, name) for name in self.__slots__} | changes
         return {name: value for name, value in words.items() if value}
 
     def sorted_by(self, key: str) -> dict[str, str]:
-        """The query of a heading: sort by ``key``, or the other way round if that is so already."""
+        """Return a heading's query: sort by ``key``, descending if that is the order already."""
         return self.query(sort=f"-{key}" if self.sort == key else key)

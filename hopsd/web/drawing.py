@@ -1,4 +1,4 @@
-"""Positions of what the pages draw; templates write them into SVG."""
+"""Computes the positions of what the pages draw; templates write them as SVG."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from hopsd.model.reason import clock
 Document = Mapping[str, Any]
 
 COLOURS = 24
-"""Classes ``c0`` to ``c23`` of hops.css."""
+"""hops.css has classes ``c0`` to ``c23``."""
 
 
 def colour(job: str) -> int:
-    """A job's colour, the same on every page; neighbours in number differ most."""
+    """Return a job's colour, the same on every page; consecutive ids get contrasting colours."""
     number, _, task = job.partition("_")
     if number.isdigit() and (not task or task.isdigit()):
         return (int(number) + int(task or 0)) % COLOURS
@@ -38,7 +38,7 @@ class GpuTypeRows:
 
 
 def by_type(nodes: Iterable[Document]) -> list[GpuTypeRows]:
-    """GPUs before CPUs, otherwise in the cluster's order."""
+    """Group nodes by GPU type: GPUs before CPUs, otherwise in the cluster's order."""
     groups: dict[str, list[Document]] = {}
     for node in nodes:
         groups.setdefault(node["gpu_type"], []).append(node)
@@ -57,7 +57,7 @@ def by_type(nodes: Iterable[Document]) -> list[GpuTypeRows]:
 
 @dataclass(frozen=True, slots=True)
 class GpuStrip:
-    """Adjacent GPUs of a node. ``css_class``: a job's colour, ``foreign``, ``idle`` or ``off``."""
+    """Adjacent GPUs of a node. ``css_class``: a job's colour, foreign, idle, off or hidden."""
 
     start: int
     gpus: int
@@ -65,7 +65,7 @@ class GpuStrip:
 
 
 def parts(node: Document) -> list[GpuStrip]:
-    """A node's GPUs from left to right, jobs first: Slurm does not number them."""
+    """Divide a node's GPUs from left to right, jobs first, since Slurm does not number them."""
     node_parts, start = [], 0
     remainder = "idle" if node["usable"] else "off"
     for css_class, gpus in (
@@ -73,19 +73,19 @@ def parts(node: Document) -> list[GpuStrip]:
         ("foreign", node["foreign"]),
         (remainder, node["gpus"]),
     ):
-        gpus = min(gpus, node["gpus"] - start)  # noqa: PLW2901 - the rest is the last one's
+        gpus = min(gpus, node["gpus"] - start)  # noqa: PLW2901 - the last strip gets the rest
         if css_class == remainder:
             gpus = min(gpus, node["idle"])  # noqa: PLW2901
         if gpus > 0:
             node_parts.append(GpuStrip(start, gpus, css_class))
             start += gpus
-    if start < node["gpus"]:  # of jobs that this reader may not see
+    if start < node["gpus"]:  # GPUs of jobs that this reader may not see
         node_parts.append(GpuStrip(start, node["gpus"] - start, "hidden"))
     return node_parts
 
 
 def describe_node(node: Document) -> str:
-    """The picture of a node in words."""
+    """Describe the picture of a node in words."""
     phrases = [f"{gpus} of job {job}" for job, gpus in node["jobs"].items()]
     if node["foreign"]:
         phrases.append(f"{node['foreign']} of plain Slurm jobs")
@@ -98,7 +98,7 @@ def describe_node(node: Document) -> str:
 
 
 def turn(doc: Document, row: Document | None) -> str | None:
-    """What the last plan did with the job, in a sentence."""
+    """Say in a sentence where the job stood in the last plan's queue; None if there is no more."""
     if row is None or doc["round"] is None:
         return None
     plan_round = doc["round"]
@@ -118,7 +118,7 @@ def turn(doc: Document, row: Document | None) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class StretchBox:
-    """A period on GPUs; ``x`` and ``width`` out of 1000."""
+    """A period that a job spent on the same GPUs; ``x`` and ``width`` are out of 1000."""
 
     x: float
     width: float
@@ -128,7 +128,7 @@ class StretchBox:
 
 @dataclass(frozen=True, slots=True)
 class TimelineDrawing:
-    """``begin`` and ``end`` in seconds since 1970; ``max_gpus``: at one time."""
+    """``begin`` and ``end`` are in seconds since 1970; ``max_gpus`` is the maximum at one time."""
 
     begin: float
     end: float
@@ -139,7 +139,7 @@ class TimelineDrawing:
 def timeline(
     placements: Sequence[Document], submit: float, now: float | None
 ) -> TimelineDrawing | None:
-    """From submission to now, or to the last end."""
+    """Draw a job's placements from its submission to now, or to its end."""
     if not placements:
         return None
     all_ended = all(placement["end"] is not None for placement in placements)
@@ -165,8 +165,8 @@ def timeline(
 
 @dataclass(frozen=True, slots=True)
 class Speed:
-    """Samples per second of a whole job in one shape; ``low`` and ``high``: the 80 % interval.
-    ``x``, ``from_x``, ``to_x``, ``measured_x``: the same out of 1000.
+    """Samples per second of a whole job in one shape; ``low`` and ``high`` bound the 80 % interval.
+    ``x``, ``from_x``, ``to_x`` and ``measured_x`` are these speeds as positions out of 1000.
     """
 
     gpu_type: str
@@ -201,7 +201,7 @@ class Speed:
 def speeds(
     types: Sequence[Document], row: Document | None, nodes: Sequence[Document]
 ) -> list[Speed]:
-    """Shapes that the job requests or that were measured, with their expected speeds."""
+    """Return the expected speeds of the shapes that the job requests or that were measured."""
     reqs = set(row["reqs"]) if row else set()
     placement = row["placement"] if row else {}
     types_in_use = {node["gpu_type"] for node in nodes if node["name"] in placement}
@@ -239,7 +239,7 @@ def speeds(
 @dataclass(frozen=True, slots=True)
 class ObjectiveCourse:
     """Points of the last plans' objectives and bounds, from left to right, in a box of 1000 by
-    100; ``top``: the largest bound.
+    100; ``top`` is the largest of all values.
     """
 
     objective: str
@@ -269,8 +269,8 @@ def course(plans: Sequence[PlanSummary]) -> ObjectiveCourse | None:
 
 @dataclass(frozen=True, slots=True)
 class PeriodBar:
-    """One period, from left to right in a box of 1000 by 100: ``x`` and ``width``; ``parts``: y,
-    height and CSS class of each part, from below; ``title``: the figures in words.
+    """The bar of one period, at ``x`` and ``width`` wide in a box of 1000 by 100. ``parts`` are
+    the y, height and CSS class of each part, from the bottom; ``title`` has the figures in words.
     """
 
     x: float
@@ -281,7 +281,7 @@ class PeriodBar:
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """``top``: what the box's height stands for."""
+    """``top`` is the value that the box's height stands for."""
 
     name: str
     unit: str
@@ -296,11 +296,11 @@ USES = {
     "idle": "idle",
     "down": "down",
 }
-"""Of `GpuUse`, in the order in which they are drawn."""
+"""Fields of `GpuUse` in the order in which they are drawn, and their labels."""
 
 
 def bars(past: Document) -> list[Chart]:
-    """Use of each GPU type, the queue, and the waits of jobs that ended."""
+    """Chart the use of each GPU type, the queue, and the waits of jobs that ended."""
     queue = past["queue"]
     charts = []
     types: dict[str, dict[float, Document]] = {}
@@ -308,7 +308,7 @@ def bars(past: Document) -> list[Chart]:
         types.setdefault(row["gpu_type"], {})[row["hour"]] = row
     starts = [period["start"] for period in queue]
     for gpu_type, rows in types.items():
-        # Of the GPU time that hopsd saw: an hour may not be over, or hopsd was down for a while.
+        # Percent of the GPU time that hopsd saw: it may have been down, or the hour is not over.
         stacks = [_shares(rows[start]) if start in rows else [] for start in starts]
         charts.append(_chart(gpu_type, "% of its GPU time", starts, stacks, USES))
     waiting = [[(period["waiting"], "queue")] for period in queue]

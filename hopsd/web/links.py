@@ -8,8 +8,8 @@ from urllib.parse import quote
 
 
 def links(templates: Iterable[str], **values: str) -> list[tuple[str, str]]:
-    """Title and address of each of ``templates``, such as `GPUs https://site/d?job={job}`. One that
-    needs a value which is empty is left out.
+    """Fill in ``templates``, such as `GPUs https://site/d?job={job}`, and return pairs of title
+    and address. Templates that need an empty value are left out.
     """
     result = []
     for template in templates:

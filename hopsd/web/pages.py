@@ -1,4 +1,4 @@
-"""The pages and who may read them. They only read: every request is a GET."""
+"""The pages and who may read them. The pages change nothing: every request is a GET."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from hopsd.web.links import links
 from hopsd.web.what_if import PlanComparison, Planner, with_reqs, without_node
 
 HEADERS = {
-    # No script, style or address of another origin, and none that stands in the page itself.
+    # No script, style or address of another origin, and no inline script or style.
     "Content-Security-Policy": (
         "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self';"
         " connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
@@ -48,19 +48,19 @@ HEADERS = {
 JSON = "application/json"
 OWN_NAMES = ("localhost", "127.0.0.1", "[::1]")
 PLANS = 60
-"""As many of the last plans are shown."""
+"""Number of most recent plans shown."""
 PERIODS = {"day": (24 * HOUR, HOUR), "month": (30 * 24 * HOUR, 24 * HOUR)}
-"""Of the page of history, in seconds: the whole, and what is summed up in a bar."""
+"""Periods of the history page: their length and the length of a bar, in seconds."""
 OPEN_QUESTIONS = 8
-"""Of one reader, at a time; browsers open six connections."""
+"""Questions that one reader may have open at a time; browsers open six connections."""
 ROWS, ALL_ROWS = 200, 5000
-"""Of a table, and where all are asked for; what is beyond is counted."""
+"""Maximum rows of a table, and of one with "show all"; the rows beyond are only counted."""
 
 log = structlog.get_logger()
 
 
 def application(config: WebConfig, answers: QueryService, turns: RequestSlots) -> Flask:
-    """The application, as ``config`` wants it."""
+    """Build the Flask application according to ``config``."""
     app = Flask(__name__)
     app.jinja_options = {"trim_blocks": True, "lstrip_blocks": True}
     app.jinja_env.filters.update(
@@ -81,7 +81,7 @@ def application(config: WebConfig, answers: QueryService, turns: RequestSlots) -
         ("/", pages.cluster),
         ("/jobs", pages.jobs),
         ("/jobs/<job>", pages.job),
-        ("/nodes/<path:node>", pages.node),  # n0/a100, of a node with several types
+        ("/nodes/<path:node>", pages.node),  # such as n0/a100, if n0 has several types
         ("/finished", pages.finished),
         ("/history", pages.history),
         ("/plans", pages.plans),
@@ -95,7 +95,7 @@ def application(config: WebConfig, answers: QueryService, turns: RequestSlots) -
 
 
 class _Gate:
-    """Who is let in, as whom, and what protects the answer in the browser."""
+    """Decides who may read and as which user, and adds the headers that protect the answer."""
 
     def __init__(self, config: WebConfig, answers: QueryService) -> None:
         self._answers = answers
@@ -105,16 +105,16 @@ class _Gate:
         self._names = {name.lower() for name in (*OWN_NAMES, *listen_host, *config.names)}
 
     def admit(self) -> None:
-        """Refuse what is not for this page, and find out who reads it.
+        """Refuse requests that are not for these pages, and identify the reader.
 
         Raises:
-            HTTPException: refused, with the reason.
+            HTTPException: if the request is refused; the message says why.
         """
         if request.method not in ("GET", "HEAD"):
-            abort(405, "This page only shows: use GET or HEAD.")
-        # A name of another site that leads here would let that site's scripts read the page.
+            abort(405, "This page is read-only: use GET or HEAD.")
+        # If another site's name resolved to this server, that site's scripts could read the page.
         if not self._on_socket and _host_name(request.host) not in self._names:
-            abort(421, "That is no name of this page; web.names may list more.")
+            abort(421, "This page does not have that name; web.names may list more.")
         user = request.headers.get(self._header, "") if self._header else ""
         g.viewer = self._reader(user)
         g.reader = g.viewer.uid if user else request.environ[CALLER]
@@ -137,7 +137,7 @@ class _Gate:
 
 
 class _Pages:
-    """One method a page."""
+    """Has one method for each page."""
 
     def __init__(self, config: WebConfig, answers: QueryService, turns: RequestSlots) -> None:
         self._config = config
@@ -147,7 +147,7 @@ class _Pages:
         self._planner = Planner()
 
     def in_turn(self, page: Callable[..., Response]) -> Callable[..., Response]:
-        """``page``, made for one reader after another."""
+        """Wrap ``page`` so that it is built only once the reader has a request slot."""
 
         @wraps(page)
         def respond(**arguments: str) -> Response:
@@ -160,7 +160,7 @@ class _Pages:
         return respond
 
     def _question(self) -> OpenQuestion:
-        """The reader's, until the answer is sent."""
+        """Open a question of the reader; it stays open until the answer is sent."""
         question: OpenQuestion = request.environ[UNTIL_SENT].enter_context(
             self._turns.question(g.reader, waiting=OPEN_QUESTIONS)
         )
@@ -196,7 +196,7 @@ class _Pages:
         return self._page("jobs.html", doc, context, data)
 
     def finished(self) -> Response:
-        """Jobs that ended; a reader who may not see others' gets their own."""
+        """Show jobs that ended; readers who may not see others' jobs get their own."""
         doc = self._answers.status(g.viewer)
         user = request.args.get("user", g.viewer.user).strip()
         only_own_jobs = g.viewer.hides(Private.JOBS, Private.USAGE)
@@ -231,13 +231,13 @@ class _Pages:
         )
 
     def history(self) -> Response:
-        """Use of the GPUs, queue and waits."""
+        """Show the use of the GPUs, the queue and the waits over a period."""
         doc = self._answers.status(g.viewer)
         name = request.args.get("over", "day")
         if name not in PERIODS:
             raise InputError(f"over={name[:80]}: choose from {', '.join(PERIODS)}")
         whole, bar = PERIODS[name]
-        # From the begin of an hour, or of a day in UTC, as the use of GPUs is summed up.
+        # Start at a full hour, or a full day in UTC, as the use of GPUs is summed up by these.
         until = doc["time"] or 0.0
         since = max(0.0, (until // bar + 1) * bar - whole)
 
@@ -285,7 +285,7 @@ class _Pages:
     def _speeds(self, workload: str) -> list[dict[str, Any]]:
         try:
             types: list[dict[str, Any]] = self._answers.throughput(g.viewer, workload)["types"]
-        except InputError:  # nothing is known of it yet
+        except InputError:  # nothing is known of the workload yet
             return []
         return types
 
@@ -302,7 +302,7 @@ class _Pages:
         return self._page("plans.html", doc, context, data)
 
     def what_if(self) -> Response:
-        """Not in turn while plans are made: they take long, and have a process of their own."""
+        """Compare two plans; the slot is free meanwhile, since another process plans, slowly."""
         question = self._question()
         with question.turn():
             doc = self._answers.status(g.viewer)
@@ -312,7 +312,7 @@ class _Pages:
             "same-origin",
             "none",
         ):
-            abort(403, "Another site may not have plans made.")
+            abort(403, "Other sites may not request plans.")
         nodes = [node["name"] for node in doc["nodes"] if node["usable"]]
         answer = self._plan_anew(doc, nodes, fields) if filled_fields else None
         if _wants_json():
@@ -362,7 +362,7 @@ class _Pages:
         context: Callable[[], dict[str, Any]],
         data: Callable[[], Any],
     ) -> Response:
-        """Rendered, unless the browser has it as of this tick; with ``format=json``: ``data``."""
+        """Answer with the rendered template, or ``data`` for ``format=json``; 304 if unchanged."""
         as_json = _wants_json()
         hidden_kinds = sorted(kind.value for kind in g.viewer.secrets)
         version = (self._start, doc["ticks"], g.viewer.uid, hidden_kinds, request.full_path)
@@ -389,7 +389,7 @@ def _wants_json() -> bool:
 
 
 def _host_name(host: str) -> str:
-    """Of `name:port`, `name` or `[address]:port`."""
+    """Return the host of `name:port`, `name` or `[address]:port`."""
     name = host.partition("]")[0] + "]" if host.startswith("[") else host.partition(":")[0]
     return name.lower()
 
@@ -402,7 +402,7 @@ def _error_page(error: HopsError) -> Response:
     if isinstance(error, InputError):
         return _message_page(400, "That is not accepted", str(error))
     if isinstance(error, BusyError):
-        return _message_page(429, "Too many questions at a time", str(error))
+        return _message_page(429, "Too many requests at a time", str(error))
     return _message_page(503, "hopsd cannot answer now", str(error))
 
 
@@ -418,7 +418,7 @@ def _message_page(status: int, title: str, text: str) -> Response:
 
 
 def figure(value: float | None) -> str:
-    """Three digits, or a dash."""
+    """Format a number with three digits; a dash for None."""
     if value is None or not math.isfinite(value):
         return "-" if value is None else str(value)
     return f"{value:.3g}" if abs(value) < 1000 else f"{value:,.0f}"
@@ -429,7 +429,7 @@ def percent(share: float | None) -> str:
 
 
 def sentence(text: str) -> str:
-    """Beginning with a capital letter."""
+    """Capitalize the first letter."""
     return text[:1].upper() + text[1:]
 
 

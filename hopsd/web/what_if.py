@@ -1,7 +1,7 @@
-"""What a plan would be if a node were emptied, or a job had asked for other GPU counts.
+"""Computes what a plan would be if a node were emptied, or a job had asked for other GPU counts.
 
-Two plans are made from the snapshot of the last round, with and without the change, in a process of
-their own: the daemon does not wait for them, and Slurm notices nothing.
+Two plans are made from the snapshot of the last round, with and without the change. This runs in a
+separate process, so the daemon does not wait for it, and it changes nothing in Slurm.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from hopsd.model.plan import Plan, PlanSettings, RoundInfo, Snapshot
 from hopsd.policies.apart import plans_apart
 
 PLAN_SECONDS = 5.0
-"""At most for each of the two plans, as their time limit."""
+"""Maximum time limit of each of the two plans."""
 SECONDS = 60.0
-"""For both, with the start of the process; it is ended then."""
+"""Time for both plans, including the start of the process, which is killed after it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """Where a job would run by each plan; empty: nowhere."""
+    """Where a job would run under each plan; empty if nowhere."""
 
     job: JobId
     user: str
@@ -38,8 +38,8 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class PlanComparison:
-    """``at``: when the snapshot was taken, in seconds since 1970. ``now`` and ``then``: the plans'
-    objectives, idle GPUs and waiting jobs.
+    """``at`` is when the snapshot was taken, in seconds since 1970. ``now`` and ``then`` are the
+    figures of the plan without and with the change: objective, idle GPUs and waiting jobs.
     """
 
     at: float
@@ -49,10 +49,10 @@ class PlanComparison:
 
 
 def without_node(snapshot: Snapshot, node: str) -> Snapshot:
-    """Without ``node``; its jobs wait, as if they had been taken off it.
+    """Remove ``node`` from ``snapshot``; jobs that run on it wait, as if they had been stopped.
 
     Raises:
-        InputError: no plan uses such a node.
+        InputError: if the snapshot has no such node.
     """
     if node not in {other_node.name for other_node in snapshot.nodes}:
         raise InputError(f"node {node[:80]!r}: give one that the last plan could use")
@@ -69,10 +69,10 @@ def without_node(snapshot: Snapshot, node: str) -> Snapshot:
 
 
 def with_reqs(snapshot: Snapshot, job: str, reqs: str) -> Snapshot:
-    """With other GPU counts for ``job``, written as in a comment.
+    """Give ``job`` other GPU counts, written as in a comment.
 
     Raises:
-        InputError: the last plan had no such job, or could not move it, or these are no counts.
+        InputError: if the last plan had no such job or could not move it, or ``reqs`` is malformed.
     """
     original = next((candidate for candidate in snapshot.jobs if candidate.id == job), None)
     if original is None:
@@ -89,7 +89,7 @@ def with_reqs(snapshot: Snapshot, job: str, reqs: str) -> Snapshot:
 
 
 class Planner:
-    """QueryService one question at a time."""
+    """Compares plans, one question at a time."""
 
     def __init__(self, seconds: float = SECONDS) -> None:
         self._seconds = seconds
@@ -98,17 +98,17 @@ class Planner:
     def compare(
         self, snapshot: Snapshot, variant: Snapshot, settings: PlanSettings, round_seconds: float
     ) -> PlanComparison:
-        """Both planned as at the beginning of a round, when running jobs compete again.
+        """Plan both as at the beginning of a round, when running jobs compete again.
 
         Raises:
-            HopsError: another question is being answered, or this one takes too long.
+            HopsError: if another question is being answered, or this one takes too long.
         """
         opens = RoundInfo(first=True, seconds=round_seconds)
         settings = replace(
             settings, time_limit_seconds=min(PLAN_SECONDS, settings.time_limit_seconds)
         )
         if not self._busy.acquire(blocking=False):
-            raise HopsError("another question is being answered: ask again in some seconds")
+            raise HopsError("another question is being answered: ask again in a few seconds")
         try:
             now, variant_plan = plans_apart(
                 settings,

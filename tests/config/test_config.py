@@ -188,7 +188,7 @@ def test_a_bad_dsn_is_not_repeated_in_the_error() -> None:
 def test_text_that_is_not_toml_and_files_that_are_not_there(tmp_path: Path) -> None:
     assert errors("[daemon\n")[0].startswith("hopsd.toml: not TOML: ")
     twice = errors("# x\n[web]\n[api]\n[web]\n")[0]
-    assert twice.endswith(": [web] stands in line 2; put the keys there")
+    assert twice.endswith(": [web] is already in line 2; put the keys there")
     with pytest.raises(ConfigError, match="No such file"):
         load(tmp_path / "hopsd.toml")
     (tmp_path / "windows").write_bytes(b"\xef\xbb\xbf[plan]\r\ngap = 0.5\r\n")

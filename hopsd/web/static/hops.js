@@ -1,4 +1,4 @@
-// Keeps the page fresh: the server answers 304 as long as nothing has changed.
+// Keeps the page up to date: the server answers 304 as long as nothing has changed.
 "use strict";
 
 const SECONDS = 5;
@@ -31,7 +31,7 @@ async function renew() {
   }
 }
 
-// Somebody types or marks text: the page waits.
+// While the reader types or selects text, the page is not replaced.
 function busy(main) {
   const at = document.activeElement;
   const marked = getSelection();
