@@ -74,7 +74,7 @@ class Item:
         raise FormatError(f"{self.path or 'the document'}: {value}, but it must be {expectation}")
 
     def fields(self, required_names: str, optional: str = "") -> Fields:
-        """Check an object's keys, given as names separated by blanks: no unknown or missing ones."""
+        """Refuse unknown and missing keys of an object; names are separated by blanks."""
         if not isinstance(self.value, dict):
             self.refuse("an object")
         required_keys, allowed_keys = (

@@ -1,4 +1,4 @@
-"""Plans made in a process of their own: nobody waits behind them, and they can be ended."""
+"""Makes plans in a separate process, which blocks nobody and can be killed."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ NICENESS = 5
 def plans_apart(
     settings: PlanSettings, snapshots: Sequence[Snapshot], seconds: float
 ) -> tuple[Plan, ...]:
-    """A plan of each snapshot, by the policy of ``settings``; all of them within ``seconds``.
+    """Plan each snapshot with the policy of ``settings``, all of them within ``seconds``.
 
     Raises:
-        HopsError: they took longer, and the process was ended; or a plan failed.
+        HopsError: if planning took longer, so the process was killed; or if it failed.
     """
     with subprocess.Popen(
         [sys.executable, "-P", "-m", "hopsd.policies.apart"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-        start_new_session=True,  # a solver's own processes end with it
+        start_new_session=True,  # so that killpg ends the solver's processes, too
     ) as process:
         try:
             output, wrong = process.communicate(pickle.dumps((settings, tuple(snapshots))), seconds)
@@ -46,7 +46,7 @@ def plans_apart(
 
 
 def main() -> None:
-    """What `plans_apart` starts: snapshots from standard input, plans to standard output."""
+    """Read snapshots from standard input and write plans to standard output."""
     os.nice(NICENESS)
     settings, snapshots = pickle.load(sys.stdin.buffer)  # noqa: S301 - from hopsd alone
     policy = get(settings.policy)

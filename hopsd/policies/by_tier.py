@@ -22,11 +22,11 @@ _WORST = (
 
 
 class ByTier(Wrapper):
-    """Jobs of a higher tier (PriorityTier of their partition) are planned as if those of lower
-    tiers were not there; these get what is left.
+    """Plans jobs of a higher tier (PriorityTier of their partition) as if those of lower tiers
+    did not exist; lower tiers get what is left.
 
-    At a round's start running jobs of lower tiers leave by checkpoint where a higher tier takes
-    their GPUs, unless their partition's PreemptMode is OFF. With one tier nothing changes.
+    At a round's start, running jobs of lower tiers are checkpointed and stopped if a higher tier
+    takes their GPUs, unless their partition's PreemptMode is OFF. With one tier nothing changes.
     """
 
     def __call__(self, snapshot: Snapshot, settings: PlanSettings) -> Plan:
@@ -46,7 +46,7 @@ class ByTier(Wrapper):
 
 
 def _of_tier(snapshot: Snapshot, tier: int, placements: Mapping[JobId, Allocation]) -> Snapshot:
-    """The snapshot as jobs of ``tier`` see it; ``placements``: what higher tiers got."""
+    """Return the snapshot as jobs of ``tier`` see it; ``placements`` are those of higher tiers."""
     first = snapshot.round.first
     jobs: list[Job] = []
     lower_tier: list[tuple[Job, Allocation]] = []
@@ -70,7 +70,7 @@ def _of_tier(snapshot: Snapshot, tier: int, placements: Mapping[JobId, Allocatio
 def _adjust_idle(
     nodes: Sequence[Node], allocations: Sequence[tuple[Job, Allocation]], sign: int
 ) -> tuple[Node, ...]:
-    """The nodes with what ``allocations`` takes of them idle (1), or taken (-1)."""
+    """Return ``nodes`` with what ``allocations`` take added to the idle (1) or removed (-1)."""
     jobs_by_node: dict[NodeName, list[tuple[Job, int]]] = defaultdict(list)
     for job, allocation in allocations:
         for name, gpus in allocation:

@@ -23,10 +23,10 @@ from hopsd.model.rules import ANYWHERE, Rules, ShapeRule
 
 
 class Servers:
-    """Servers with their idle GPUs; finds and records placements."""
+    """Servers and their idle GPUs, on which placements are found and recorded."""
 
     def __init__(self, snapshot: Snapshot, available: AvailableResources | None = None) -> None:
-        """``available``: the resources to place on; by default those that the plan may give."""
+        """Place on ``available``; by default on the resources that the plan may allocate."""
         names = [node.name for node in snapshot.nodes]
         self._available = available_resources(snapshot) if available is None else available
         self.idle = dict(zip(names, self._available.gpus.tolist(), strict=True))
@@ -46,17 +46,17 @@ class Servers:
         self._remaining_limits = limits_after(snapshot.limits, staying_jobs(snapshot))
 
     def available(self) -> AvailableResources:
-        """What is left on every node."""
+        """Remaining resources of every node."""
         return self._available.with_gpus(np.array(list(self.idle.values()), dtype=np.int64))
 
     def copy(self) -> Servers:
-        """A copy, to try placements on."""
+        """Return a copy to try placements on."""
         duplicate = copy(self)
         duplicate.idle = dict(self.idle)
         return duplicate
 
     def restrict(self, allocation: Allocation) -> Servers:
-        """The same servers with only the GPUs of ``allocation`` idle."""
+        """Return the same servers with only the GPUs of ``allocation`` idle."""
         part = copy(self)
         part.idle = dict.fromkeys(self.idle, 0) | allocation.as_dict()
         part.left = allocation.gpus
@@ -68,7 +68,7 @@ class Servers:
         return self._total
 
     def type_of(self, allocation: Allocation) -> GpuType | None:
-        """The GPU type of an allocation; None: unknown or empty."""
+        """The GPU type of an allocation; None if it is unknown or empty."""
         return self._type.get(allocation.nodes[0]) if allocation else None
 
     def runs_on(self, job: Job, gpu_type: GpuType, gpus: int) -> bool:
@@ -122,7 +122,7 @@ class Servers:
     def _could_take(
         self, job: Job, available: AvailableResources | None = None
     ) -> Callable[[Node], int]:
-        """How many GPUs the job could take on a node, of the idle ones or of ``available``."""
+        """Return a function: how many GPUs the job could take on a node, idle or ``available``."""
         if job.rules == ANYWHERE and available is None and not self._has_closed_nodes:
             return lambda node: self.idle[node.name]
         usable = (available or self._available).usable_gpus(job.rules)
@@ -137,7 +137,7 @@ class Servers:
         return could_take
 
     def _is_allowed(self, job: Job, gpus: int) -> bool:
-        """Whether every limit leaves ``gpus`` GPUs to the job beside the jobs that stay."""
+        """Whether every limit leaves ``gpus`` GPUs for the job besides the jobs that stay."""
         return all(
             remaining_limit.leaves(remaining_limit.limit.amount(job.id, gpus), 1)
             for remaining_limit in self._remaining_limits
@@ -168,9 +168,9 @@ class Servers:
         *,
         split: bool = True,
     ) -> Allocation | None:
-        """The fastest placement on what is idle; among equal ones the tightest fit.
+        """Find the fastest placement on idle GPUs; among equal ones the tightest fit.
 
-        ``split`` False: a job that one server could hold is never spread over several.
+        If ``split`` is False, a job that one server could hold is never spread over several.
         """
         if gpus > self.left or not self._is_allowed(job, gpus):
             return None
@@ -218,7 +218,7 @@ class Servers:
     def _spread(
         self, job: Job, gpu_type: GpuType, gpus: int
     ) -> tuple[float, int, Allocation] | None:
-        """A placement over the servers with the most idle GPUs, hence over the fewest possible."""
+        """Place on the servers with the most idle GPUs, hence on the fewest possible."""
         table = job.throughput[gpu_type]
         if not table.distributed or gpus < 2:
             return None
@@ -239,9 +239,9 @@ class Servers:
     def _on_racks(
         self, job: Job, gpu_type: GpuType, gpus: int, node_limits: Sequence[int]
     ) -> tuple[float, Allocation] | None:
-        """The fastest of the listed sets of servers that keep to the job's racks, and its speed.
-
-        ``node_limits``: what the job could take of each server of the type.
+        """Find the fastest of the listed sets of servers that obey the job's rack rules; return
+        its speed and the allocation. ``node_limits``: what the job could take of each server of
+        the type.
         """
         nodes = self._by_type[gpu_type]
         numbers = np.array([self._at[node.name] for node in nodes])
@@ -262,9 +262,9 @@ class Servers:
 
 
 def parts_of(node_limits: Sequence[int], gpus: int, rules: Rules) -> list[int] | None:
-    """Split ``gpus`` over the fewest servers, at least two, the emptiest first; None: no split.
+    """Split ``gpus`` over the fewest servers, at least two, the emptiest first; None if impossible.
 
-    ``node_limits``: how many the job could take of each server. ``rules`` may forbid any split.
+    ``node_limits``: how many GPUs the job could take of each server. ``rules`` may forbid a split.
     """
     node_limits = sorted(node_limits, reverse=True)
     if rules.shape is ShapeRule.NODE:

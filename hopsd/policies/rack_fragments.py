@@ -1,4 +1,4 @@
-"""GPUs that a plan leaves idle on racks of use to no waiting job that is bound to racks."""
+"""GPUs that a plan leaves idle on racks that no waiting job bound to racks can use."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hopsd.policies.wrapper import Wrapper
 
 
 class RackFragments(Wrapper):
-    """A policy whose plans tell their ``rack_fragments``."""
+    """A policy whose plans include their ``rack_fragments``."""
 
     def __call__(self, snapshot: Snapshot, settings: PlanSettings) -> Plan:
         plan: Plan = self._policy(snapshot, settings)
@@ -22,15 +22,14 @@ class RackFragments(Wrapper):
 
 
 def rack_fragments(snapshot: Snapshot, plan: Plan) -> int:
-    """Those of all types, see :func:`rack_fragments_by_type`."""
+    """Sum of :func:`rack_fragments_by_type` over all types."""
     return sum(rack_fragments_by_type(snapshot, plan).values())
 
 
 def rack_fragments_by_type(snapshot: Snapshot, plan: Plan) -> dict[GpuType, int]:
-    """Whole racks' worth of GPUs, idle but scattered: of the GPUs on leaves that hold no group of
-    nodes of any waiting rack-bound job, as many as make whole leaves (the largest of the type).
-
-    Empty where no such job waits.
+    """Whole racks' worth of GPUs that are idle but scattered: the GPUs on leaves that have no room
+    for a group of nodes of any waiting rack-bound job, rounded down to whole leaves (the largest
+    of the type). Empty if no such job waits.
     """
     waiting = [job for job in snapshot.jobs if job.id in plan.waiting and job.rules.rack_bound]
     if not waiting:
@@ -57,7 +56,7 @@ def rack_fragments_by_type(snapshot: Snapshot, plan: Plan) -> dict[GpuType, int]
 
 
 def idle_after(snapshot: Snapshot, plan: Plan) -> Mapping[NodeName, int]:
-    """The idle GPUs of each node once the plan is carried out."""
+    """Idle GPUs of each node once the plan is carried out."""
     idle = {node.name: node.idle for node in snapshot.nodes}
     for job in snapshot.jobs:
         if job.id in plan.placements or job.id in plan.waiting:
@@ -69,7 +68,7 @@ def idle_after(snapshot: Snapshot, plan: Plan) -> Mapping[NodeName, int]:
 
 
 def _groups(job: Job, largest: int) -> set[tuple[int, int]]:
-    """Groups of nodes of one leaf for each GPU count: how many nodes, GPUs on each."""
+    """Groups of nodes that the job needs on one leaf, as (nodes, GPUs on each), over its counts."""
     rules = job.rules
     groups = set()
     for size in rules.counts(job.reqs):

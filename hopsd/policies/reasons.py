@@ -1,4 +1,4 @@
-"""Reasons why a job waits: one sentence each, with the numbers that decided."""
+"""Reasons why a job waits: one sentence each, with the numbers that decided it."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ NOT_QUEUED = {
     JobState.DEPENDENCY: Reason(ReasonCode.DEPENDENCY, "waits for a dependency or a begin time"),
     JobState.PROFILING: Reason(ReasonCode.PROFILING, "is being profiled"),
 }
-"""Jobs that are in no queue."""
+"""Reasons of jobs in states in which they are not queued."""
 
 
 def nowhere(job: Job, pools: Pools) -> Reason:
-    """The job could not run even on an idle cluster."""
+    """Reason of a job that could not run even on an idle cluster."""
     usable = [pool for pool in pools.values() if pool.gpu_type in job.throughput]
     if not job.throughput:
         text = (
@@ -32,8 +32,8 @@ def nowhere(job: Job, pools: Pools) -> Reason:
         return Reason(ReasonCode.NO_CONFIGURATION, text)
     if not usable:
         text = (
-            f"knows GPU types {_names(job.throughput)} and the cluster has"
-            f" {_names(pools)}: it can run on none"
+            f"can run on GPU types {_names(job.throughput)}, but the cluster has"
+            f" {_names(pools)}"
         )
         return Reason(ReasonCode.NO_CONFIGURATION, text)
     limits = []
@@ -54,22 +54,22 @@ def nowhere(job: Job, pools: Pools) -> Reason:
 def outside_window(
     position: int, priority: float, window: int, requested_gpus: int, gpus: int, reach: int = 1
 ) -> Reason:
-    """The job is outside the service window.
+    """Reason of a job outside the service window.
 
-    ``position`` in the queue counts from 1; ``requested_gpus``: GPUs that the ``window`` jobs need;
-    ``reach``: how many times all ``gpus`` they may need.
+    ``position`` in the queue counts from 1; ``requested_gpus`` are those that the ``window`` jobs
+    need, which may be up to ``reach`` times all ``gpus``.
     """
     text = (
         f"number {position} in the queue with priority {priority:.4g}: the first {window}"
         f" jobs ask for {requested_gpus} GPUs at least, the cluster has {gpus}"
     )
     if reach > 1:
-        text += f", and a plan looks at the jobs for {reach} times as many"
+        text += f", and a plan considers the jobs for {reach} times as many"
     return Reason(ReasonCode.OUTSIDE_WINDOW, text)
 
 
 def over_limit(job: Job, block: BlockingLimit) -> Reason:
-    """A site limit leaves too little for the job."""
+    """Reason of a job for which a site limit leaves too little."""
     remaining_limit, limit = block.remaining_limit, block.remaining_limit.limit
     running_jobs = [job for job in block.jobs_ahead if job.running]
     running = [*remaining_limit.kept_jobs, *(job_ahead.id for job_ahead in running_jobs)]
@@ -101,7 +101,7 @@ _MAX_NAMED = 5
 
 
 def _shares(limit_text: str, *shares: tuple[float, str, Sequence[JobId]]) -> str:
-    """Such as `2 of 2 GPUs in use by 17, 21`, without shares that no job has."""
+    """Format such as `2 of 2 GPUs in use by 17, 21`, without shares that no job has."""
     parts = [
         f"{amount:.12g} of {limit_text} {words} {_job_names(jobs)}"
         for amount, words, jobs in shares
@@ -111,13 +111,13 @@ def _shares(limit_text: str, *shares: tuple[float, str, Sequence[JobId]]) -> str
 
 
 def _job_names(jobs: Sequence[JobId]) -> str:
-    """Such as `17, 21`; of many the first ones. See also `reason.without_jobs`."""
+    """Format such as `17, 21`; of many, only the first ones. See also `reason.without_jobs`."""
     rest_text = f" and {len(jobs) - _MAX_NAMED} more" if len(jobs) > _MAX_NAMED else ""
     return f"{', '.join(jobs[:_MAX_NAMED])}{rest_text}"
 
 
 def nothing_fits(job: Job, idle: Sequence[tuple[Node, int]]) -> Reason:
-    """The job has no configuration on what is ``idle`` on each node."""
+    """Reason of a job that has no configuration on the GPUs ``idle`` on each node."""
     accessible = [(node, count) for node, count in idle if _may_use(job, node)]
     kinds = [_device(node) for node, _ in accessible]
     devices = " or ".join(sorted({*kinds}, reverse=True)) or "GPUs"
@@ -148,25 +148,25 @@ def _device(node: Node) -> str:
 
 
 def lost_to_others(job: Job, configurations: int, priority: float, placement_count: int) -> Reason:
-    """Other jobs got the GPUs of the job's configurations."""
+    """Reason of a job whose configurations lost their GPUs to other jobs."""
     losers = f"any of its {configurations} configurations"
     if configurations == 1:
         losers = "its only configuration"
     text = (
-        f"its priority is {priority:.4g}, and what {count_of(placement_count, 'jobs')} placed got"
-        f" was worth more than {losers} (of {_devices_of(job, 'GPUs')})"
+        f"its priority is {priority:.4g}, and {count_of(placement_count, 'jobs')} placed gained more"
+        f" than {losers} (of {_devices_of(job, 'GPUs')}) would"
     )
     return Reason(ReasonCode.LOST_TO_OTHERS, text)
 
 
 def sizes(job: Job) -> str:
-    """A list of sizes in words, such as `1, 2 or 4`."""
+    """List the job's sizes in words, such as `1, 2 or 4`."""
     *head, last = (str(size) for size in sorted(set(job.reqs)))
     return f"{', '.join(head)} or {last}" if head else last
 
 
 def _devices_of(job: Job, devices: str) -> str:
-    """Such as `1, 2 or 4 GPUs`, or `1 GPU`."""
+    """Format such as `1, 2 or 4 GPUs`, or `1 GPU`."""
     return count_of(1, devices) if set(job.reqs) == {1} else f"{sizes(job)} {devices}"
 
 

@@ -1,4 +1,4 @@
-"""Policies by name: ours, and entry points of installed packages (docs/api.md).
+"""Policies by name: those of hops, and entry points of installed packages (docs/api.md).
 
 A policy's module is imported on first use.
 """
@@ -32,25 +32,25 @@ POLICIES = {
     "slurm": "hopsd.policies.slurm:plan",
     "slurm-multifactor": "hopsd.policies.slurm:plan_multifactor",
 }
-"""Those that a site can choose."""
+"""The policies of hops that a site can choose."""
 
 GROUP = "hops.policies"
-"""Policies of other packages, which a site can choose, too."""
+"""Entry point group of other packages' policies, which a site can choose, too."""
 
 RIVALS = "hops.rivals"
-"""Schedulers of other papers, for comparisons in the simulator alone."""
+"""Entry point group of other papers' schedulers, only for comparisons in the simulator."""
 
 _NAME = re.compile(r"[A-Za-z0-9][\w.+-]*", re.ASCII)
-"""Names become names of files."""
+"""What a name may be, since it becomes part of file names."""
 
 
 def names() -> list[str]:
-    """Every policy's name: ours, those of installed packages, rivals."""
+    """Names of all policies: those of hops, of installed packages, and rivals."""
     return [*POLICIES, *sorted(installed_policies()), *sorted(rivals())]
 
 
 def installed_policies() -> dict[str, EntryPoint]:
-    """Policies of other packages. None of them replaces one of ours or a rival."""
+    """Policies of other packages; they cannot replace a policy of hops or a rival."""
     reserved_names = POLICIES.keys() | rivals().keys()
     return {
         name: point
@@ -60,21 +60,21 @@ def installed_policies() -> dict[str, EntryPoint]:
 
 
 def rivals() -> dict[str, EntryPoint]:
-    """Policies that only simulations play."""
+    """Policies that only simulations use."""
     return {name: p for name, p in packaged_policies(RIVALS).items() if name not in POLICIES}
 
 
 @cache
 def packaged_policies(group: str) -> dict[str, EntryPoint]:
-    """Entry points of a group as they were at the first call: a scan takes some 5 ms."""
+    """Entry points of a group, cached since a scan takes about 5 ms."""
     return {point.name: point for point in entry_points(group=group) if _NAME.fullmatch(point.name)}
 
 
 def get(name: str) -> Policy:
-    """The policy called ``name``.
+    """Load the policy called ``name``.
 
     Raises:
-        InputError: there is none, or its package does not have what it promises.
+        InputError: if there is none, or its entry point cannot be loaded or is not callable.
     """
     if name in POLICIES:
         module, function = POLICIES[name].split(":")
@@ -97,7 +97,7 @@ def get(name: str) -> Policy:
 
 
 def complete(policy: Policy) -> Policy:
-    """``policy`` by partitions' tiers, its plans kept within accounts' and scripts' rules, its
-    starts in an order that Slurm may change; they tell their fragments of racks.
+    """Wrap ``policy`` so that it plans by partition tier, its plans obey the rules of accounts and
+    scripts, Slurm may carry out its starts in any order, and its plans include rack fragments.
     """
     return RackFragments(Staggered(WithinRules(ByTier(policy))))

@@ -2,9 +2,9 @@
 
 Like ``sched/backfill`` (slurm.conf(5), SchedulerType): every job of the queue, in order of
 submission, gets the earliest start that delays no job before it, and those that can start now
-do. Jobs are rigid, are never preempted, take one server or, above a server's size, whole servers,
-and take whatever GPU type comes first: Slurm knows nothing about their speed. Run times are assumed
-to be known: the time limit if there is one, else the job's actual need.
+do. Jobs are rigid and never preempted. They take one server or, above a server's size, whole
+servers, and whatever GPU type is free first, since Slurm knows nothing about their speed. Run times
+are assumed to be known: the time limit if there is one, else the time that the job really needs.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ MAX_TESTED_JOBS = 500
 class Backfill:
     """One backfill pass over the queue whenever something happens, as in Slurm.
 
-    ``multifactor``: in order of fair share and age instead of submission.
+    With ``multifactor`` the queue is ordered by fair share and age instead of submission.
     """
 
     settles: ClassVar[bool] = True
@@ -95,17 +95,17 @@ def _allocations_to_start(
     queue: Sequence[Job],
     needs: Mapping[JobId, int | None],
 ) -> dict[JobId, Allocation]:
-    """The jobs that start now, and where, if every job in turn gets its earliest place.
+    """Find the jobs that start now, and where, if every job in turn gets its earliest place.
 
-    Places only get fewer: a job that could not start now if it were next cannot in its turn either,
-    and places of jobs behind the last one that could do not matter.
+    Free places only get fewer, so a job that could not start now if it were next cannot start in
+    its turn either, and places of jobs behind the last one that could do not matter.
     """
     times = _RunTimes(snapshot.nodes)
     table = Timetable(snapshot.now, snapshot.nodes, idle, times.gains(snapshot))
     tasks = [(job, gpus) for job in queue if (gpus := needs[job.id]) is not None]
 
     def could_start(job: Job, gpus: int) -> bool:
-        """Whether it could start now if it were next."""
+        """Whether the job could start now if it were next."""
         free = table.free_until(gpus)
         seconds = times.by_type(job, gpus) if free else {}
         return any(snapshot.now + seconds[t] <= end for t, end in free.items() if t in seconds)
@@ -136,12 +136,12 @@ class _RunTimes:
             self._names.setdefault(node.gpu_type, []).append(node.name)
             sizes.setdefault(node.gpu_type, []).append(node.gpus)
         self._rate_sums = {t: list(accumulate(sorted(rates)[::-1])) for t, rates in sizes.items()}
-        """By type: the GPUs of its largest server, of its two largest ones, and so on."""
+        """GPUs of a type's largest server, of its two largest servers, and so on."""
         self._rates: dict[object, dict[GpuType, float]] = {}
         self._slowest: dict[tuple[int, GpuType], float] = {}
 
     def gains(self, snapshot: Snapshot) -> dict[NodeName, list[Gain]]:
-        """When running jobs release their GPUs: after now, even if their time is over."""
+        """When running jobs release their GPUs: later than now, even if their time is over."""
         gains_by_node: dict[NodeName, list[Gain]] = {}
         next_instant = nextafter(snapshot.now, inf)
         for job in snapshot.jobs:
@@ -153,8 +153,8 @@ class _RunTimes:
         return gains_by_node
 
     def by_type(self, job: Job, gpus: int) -> dict[GpuType, float]:
-        """Run times on the slowest servers of each type that can hold the job: a safe estimate,
-        like a time limit.
+        """Run times on the slowest server of each type that can hold the job, a safe estimate like
+        a time limit.
         """
         key = (id(job.throughput), id(job.server_factor), job.rules.min_gpus, gpus)
         if key not in self._rates:
@@ -163,7 +163,7 @@ class _RunTimes:
         return {t: _remaining_seconds(job, rate) for t, rate in self._rates[key].items()}
 
     def _rate(self, job: Job, gpus: int, gpu_type: GpuType) -> float | None:
-        """Samples per second; None where the type cannot hold the job."""
+        """Samples per second; None if the type cannot hold the job."""
         table = job.throughput.get(gpu_type)
         rates = self._rate_sums[gpu_type]
         servers = bisect_left(rates, gpus) + 1
@@ -182,10 +182,10 @@ class _RunTimes:
 
 
 def _remaining_seconds(job: Job, rate: float) -> float:
-    """What is left of the run time at ``rate`` samples per second."""
+    """Remaining run time at ``rate`` samples per second."""
     if job.time_limit_seconds is not None:
         return max(0.0, job.time_limit_seconds - job.run_seconds)
-    if job.samples is None or not rate:  # it runs on a type whose speed is unknown
+    if job.samples is None or not rate:  # runs on a type whose speed is unknown
         return max(0.0, (job.age_seconds or DEFAULT_AGE_SECONDS) - job.run_seconds)
     return max(0.0, job.samples - job.samples_done) / rate
 

@@ -1,4 +1,4 @@
-"""A wrapper that puts off starts which Slurm would refuse beside others of the same plan."""
+"""A wrapper that postpones starts which Slurm might refuse after other starts of the plan."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from hopsd.policies.wrapper import Wrapper
 class Staggered(Wrapper):
     """A policy whose plans' starts may reach Slurm in any order.
 
-    A job that a limit does not bind may still use it up (``Limit.exempt``); to the jobs of the
-    limit it counts once it runs. Where a plan starts such a job beside jobs of the limit, and too
-    little is left for all, the later ones in the queue are postponed until the next plan, which
-    follows soon; their GPUs stay free for them until then. A running job that was to stop for one
-    of them stays if it can. Running jobs that a plan moves or lets grow are not postponed.
+    A job that is not bound by a limit may still use it up (``Limit.exempt``): once it runs, it
+    counts for the jobs that are bound. If a plan starts both kinds of jobs and the limit has too
+    little left for all, those later in the queue are postponed until the next plan, which follows
+    soon; their GPUs stay free for them until then. A running job that was to stop for one of them
+    stays if it can. Running jobs that a plan moves or lets grow are not postponed.
     """
 
     def __call__(self, snapshot: Snapshot, settings: PlanSettings) -> Plan:
@@ -36,7 +36,7 @@ class Staggered(Wrapper):
         if not limit_states:
             return plan
         jobs = {job.id: job for job in snapshot.jobs}
-        # The queue has overdue jobs as they should be, not as they are.
+        # The queue holds modified copies of overdue jobs; take those of the snapshot.
         queue_order = sorted(queue(snapshot, settings).jobs, key=lambda job: -job.tier)
         order = [jobs[job.id] for job in queue_order]
         late_starts: dict[JobId, Reason] = {}
@@ -61,7 +61,7 @@ class Staggered(Wrapper):
 
 
 def _contested_limits(plan: Plan, snapshot: Snapshot) -> list[Limit]:
-    """The limits that a job uses up more in the plan than now, without being bound."""
+    """The limits of which an exempt job uses more under the plan than now."""
     if not any(limit.exempt for limit in snapshot.limits):
         return []
     running = {job.id: job.running.gpus for job in snapshot.jobs}
@@ -70,12 +70,12 @@ def _contested_limits(plan: Plan, snapshot: Snapshot) -> list[Limit]:
 
 
 class _Usage:
-    """What a plan's jobs use of a limit: at first those that run, and then those that start."""
+    """What a plan's jobs use of a limit: first the running ones, then those that are added."""
 
     def __init__(self, limit: Limit, plan: Plan, snapshot: Snapshot) -> None:
         self.limit, self._allowance = limit, RemainingLimit(limit)
         self._gpus = self._count = 0
-        self._starts = False  # jobs of the limit start, which Slurm may refuse
+        self._starts = False  # whether jobs start that the limit binds, so Slurm may refuse them
         stays = {job.id: job.running for job in staying_jobs(snapshot)}
         for job in snapshot.jobs:
             place = plan.placements.get(job.id) or stays.get(job.id)
@@ -83,17 +83,17 @@ class _Usage:
                 self.add(job, place)
 
     def add(self, job: Job, place: Allocation) -> None:
-        """Note that the job has its place in the plan."""
+        """Count the job with its place in the plan."""
         if job.id in self.limit.jobs:
             self._gpus += self.limit.amount(job.id, place.gpus)
             self._count += 1
             self._starts |= place != job.running
-        elif job.id in self.limit.exempt:  # what it has now is subtracted from the limit
+        elif job.id in self.limit.exempt:  # its present GPUs are already subtracted from the limit
             self._gpus += self.limit.amount(job.id, max(0, place.gpus - job.running.gpus))
             self._count += not job.running
 
     def leaves(self, job: Job, gpus: int) -> bool:
-        """Whether the waiting job may start beside the others."""
+        """Whether the waiting job may start in addition to the jobs counted so far."""
         limit, amount = self.limit, self.limit.amount(job.id, gpus)
         bound = job.id in limit.jobs or (job.id in limit.exempt and self._starts)
         if not bound or (not amount and limit.count is None):
@@ -112,7 +112,7 @@ def _next_plan(job: Job, limit: Limit) -> Reason:
 def _remove_starts(
     late_starts: Mapping[JobId, Reason], plan: Plan, snapshot: Snapshot, order: Sequence[Job]
 ) -> Plan:
-    """``plan`` without the starts of ``late_starts``; who runs on their GPUs stays."""
+    """Remove the starts in ``late_starts`` from ``plan``; jobs that run on their GPUs stay."""
     placements = {job: place for job, place in plan.placements.items() if job not in late_starts}
     ledger, first = ledger_of(snapshot), snapshot.round.first
     for job in snapshot.jobs:

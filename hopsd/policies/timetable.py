@@ -1,4 +1,4 @@
-"""A timetable of GPUs: which are free when, reservations, and the earliest place for a job."""
+"""A timetable of GPUs: when they are free, reservations, and the earliest place for a job."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Gain = tuple[float, int]
 class Slot:
     """GPUs from ``start`` until ``end`` (seconds).
 
-    ``rank``: the lowest is best: the earliest, then on a single server, then on the fullest.
+    The lowest ``rank`` is best: the earliest, then on a single server, then on the fullest.
     """
 
     rank: tuple[float, bool, int]
@@ -42,7 +42,7 @@ class Timetable:
         idle: Mapping[NodeName, int],
         gains: Mapping[NodeName, Iterable[Gain]],
     ) -> None:
-        """``idle``: free GPUs now; ``gains``: when the others become free, after ``now``."""
+        """``idle``: GPUs free now; ``gains``: when others become free, after ``now``."""
         self.now = now
         self._servers: dict[NodeName, _Server] = {}
         of_type: dict[GpuType, list[_Server]] = {}
@@ -54,7 +54,7 @@ class Timetable:
         self._free_until: dict[int, dict[GpuType, float]] = {}
 
     def free_until(self, gpus: int) -> Mapping[GpuType, float]:
-        """How long each type that has ``gpus`` free for one job now will keep them free.
+        """Until when each type that has ``gpus`` free for one job now keeps them free.
 
         For a job larger than a server, only whole servers are considered.
         """
@@ -64,8 +64,8 @@ class Timetable:
         return self._free_until[gpus]
 
     def soonest(self, gpus: int, seconds: Mapping[GpuType, float]) -> Slot | None:
-        """The earliest place where a job fits for as long as it runs; None: unknown, as it needs
-        GPUs held by others than the known jobs.
+        """The earliest place where a job fits for as long as it runs; None if unknown, since the
+        job needs GPUs held by other than the known jobs.
         """
         best: Slot | None = None
         for gpu_type, long in seconds.items():
@@ -103,7 +103,7 @@ class _Server:
         return self._free[0]
 
     def windows(self, gpus: int) -> list[tuple[float, float]]:
-        """The maximal intervals in which so many GPUs are free throughout."""
+        """The maximal intervals in which ``gpus`` GPUs are free throughout."""
         if gpus not in self._windows:
             windows_found, begin = [], None
             for time, free in zip(self._times, self._free, strict=True):
@@ -139,7 +139,7 @@ class _Server:
 
 
 Window = tuple[float, float, _Server]
-"""An interval in which a server has so many GPUs free throughout."""
+"""An interval in which a server has some number of GPUs free throughout."""
 
 
 class _Group:
@@ -153,7 +153,7 @@ class _Group:
         self._free_until: dict[int, float] = {}
 
     def forget(self) -> None:
-        """Clear the caches; to be called after a server's GPUs were taken."""
+        """Clear the caches; must be called after a server's GPUs were taken."""
         self._free_until.clear()
 
     def free_until(self, gpus: int) -> float:
@@ -206,7 +206,7 @@ class _Group:
         return None
 
     def _begins(self, gpus: int, seconds: float, after: float) -> list[float]:
-        """The beginnings of windows with so many GPUs that last long enough."""
+        """The beginnings of windows with ``gpus`` free GPUs that last long enough."""
         return [
             begin
             for server in self._servers
@@ -217,7 +217,7 @@ class _Group:
     def _parts(
         self, gpus: int, full_windows: Iterable[Window], start: float, end: float
     ) -> dict[NodeName, int]:
-        """GPUs by server; none if there is no room from ``start`` to ``end``."""
+        """GPUs by server; empty if there is no room from ``start`` to ``end``."""
         parts: dict[NodeName, int] = {}
         for begin, stop, server in full_windows:
             if begin <= start and end <= stop and server.gpus <= gpus:

@@ -16,7 +16,7 @@ from hopsd.policies.wrapper import Wrapper
 
 _BROKEN_RULE = Reason(
     ReasonCode.LOST_TO_OTHERS,
-    "the place that the policy chose breaks its rules, a limit, or takes cores or memory of others",
+    "the policy's placement breaks the job's rules or a limit, or needs others' cores or memory",
 )
 
 
@@ -24,9 +24,9 @@ class WithinRules(Wrapper):
     """A policy whose plans are stripped of forbidden placements.
 
     Policies other than hops only consider GPUs and what a single job could take of each server, so
-    two placements may need the same cores or exceed a limit together. Jobs that stay come first,
-    then those of the window in its order. A job with a forbidden placement gets the fastest one
-    left, so that it does not starve if the policy chooses the same placement every time.
+    two placements may need the same cores or exceed a limit together. Jobs that stay are granted
+    first, then those of the window in its order. A job with a forbidden placement gets the fastest
+    remaining one, so that it does not starve if the policy chooses the same placement every time.
     """
 
     def __call__(self, snapshot: Snapshot, settings: PlanSettings) -> Plan:
@@ -40,7 +40,7 @@ def has_no_rules(snapshot: Snapshot) -> bool:
 
 
 def kept_within(plan: Plan, snapshot: Snapshot) -> Plan:
-    """``plan`` without forbidden placements; a job that loses its place gets another or waits."""
+    """Remove forbidden placements from ``plan``; jobs that lose theirs get another or wait."""
     first = snapshot.round.first
     jobs = {job.id: job for job in snapshot.jobs}
     pinned_jobs = {
@@ -77,7 +77,7 @@ def kept_within(plan: Plan, snapshot: Snapshot) -> Plan:
 def _alternative(
     job: Job, preference: Allocation, ledger: Ledger, snapshot: Snapshot
 ) -> Allocation | None:
-    """The fastest place that is left for as many GPUs as the policy wanted, or else for fewer."""
+    """The fastest remaining place for as many GPUs as the policy wanted, or else for fewer."""
     servers = Servers(snapshot, ledger.remaining_resources())
     for gpus in sorted((r for r in job.reqs if r <= preference.gpus), reverse=True):
         alternative = servers.fastest(job, gpus)

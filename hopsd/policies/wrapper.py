@@ -1,4 +1,4 @@
-"""The base of policies that change what another policy is asked or answers."""
+"""The base of policies that change the input or the plans of another policy."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class Wrapper:
         self._policy = policy
 
     def __getattr__(self, name: str) -> Any:
-        # A private name is asked for before __init__ has run, as when unpickled: no recursion.
+        # Avoids recursion if a private name is looked up before __init__ ran, as in unpickling.
         if name.startswith("_"):
             raise AttributeError(name)
         return getattr(self._policy, name)

@@ -27,7 +27,7 @@ class Web(OptionalServer):
     def __init__(
         self, config: WebConfig, answers: QueryService, turns: RequestSlots | None = None
     ) -> None:
-        """Listen at ``web.listen``, if set. ``turns`` are request slots shared with other servers."""
+        """Listen at ``web.listen``, if set; ``turns`` are slots shared with other servers."""
 
         def serve() -> HttpServer:
             app = application(config, answers, turns or RequestSlots())

@@ -95,6 +95,6 @@ def test_a_full_cluster_is_called_so() -> None:
 
 def test_one_job_and_one_configuration_are_singular() -> None:
     assert lost_to_others(job("1", 1), 1, 0.5, 1).text == (
-        "its priority is 0.5, and what 1 job placed got was worth more than its only"
-        " configuration (of 1 GPU)"
+        "its priority is 0.5, and 1 job placed gained more than its only configuration (of 1 GPU)"
+        " would"
     )

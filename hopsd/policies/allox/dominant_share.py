@@ -19,7 +19,7 @@ def dominant_share(demand: Mapping[str, float], capacity: Mapping[str, float]) -
     """The largest share of any resource's ``capacity`` that ``demand`` takes.
 
     Raises:
-        ValueError: a resource that the cluster does not have.
+        ValueError: if ``demand`` includes a resource that the cluster does not have.
     """
     lacking_resources = [
         name for name, amount in demand.items() if amount and not capacity.get(name)
@@ -34,7 +34,7 @@ def value(
 ) -> float:
     """What a running job adds to its user's progress (section 3.3.2).
 
-    The dominant share of its fastest configuration, less by as much as it now runs slower.
+    This is the dominant share of its fastest configuration, scaled down by its present slowdown.
     """
     fastest = min(configurations, key=lambda way: way.seconds)
     share = dominant_share(fastest.demand, capacity)
@@ -42,7 +42,5 @@ def value(
 
 
 def eligible_users(users: int, alpha: float) -> int:
-    """How many of the users with least progress take part: alpha times all, rounded up, at least
-    one.
-    """
+    """Number of users with least progress who take part: alpha of all, rounded up, at least one."""
     return max(1, ceil(alpha * users - 1e-9))

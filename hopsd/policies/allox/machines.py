@@ -1,8 +1,8 @@
 """AlloX's view of a cluster: when each GPU or CPU is free, and each job's run time on each type.
 
-Shared by the policies that choose among GPU types and never preempt: AlloX and what it is compared
-with. A job is rigid (:meth:`Servers.rigid`) and takes that many devices of one type, on one server
-if one could hold it, else on whole servers and one for the remainder.
+The policies that choose among GPU types and never preempt share this: AlloX and the policies it is
+compared with. A job is rigid: it takes :meth:`Servers.rigid` devices of one type, on one server if
+one could hold it, else on whole servers and one more for the remainder.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from hopsd.model.reason import Reason, ReasonCode
 from hopsd.policies.placing import Servers
 
 Parts = tuple[tuple[int, int], ...]
-"""Servers of one type, as rows, and devices on each."""
+"""Pairs of a server of one type, as a row, and the number of devices on it."""
 
 OVERRUN_SHARE = 1e-3
-"""The least share of its run time that a job is expected to need still."""
+"""Minimum share of its run time that a job is expected to need still."""
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
     """The waiting jobs: n of them in order of submission, over t GPU types.
 
-    ``gpus`` (n,): devices that each takes. ``seconds`` (n, t): what is left of its run time on
-    each type, infinite where it cannot run. ``capacity`` (t,): devices, idle or not.
+    ``gpus`` (n,): devices that each takes. ``seconds`` (n, t): remaining run time on each type,
+    infinite where the job cannot run. ``capacity`` (t,): devices, idle or not.
     """
 
     jobs: tuple[Job, ...]
@@ -47,7 +47,7 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """A running job: its GPUs and their type, the time left, and its run time on each type (t,)."""
+    """A running job: its GPUs and their type, the time left, and the same on each type (t,)."""
 
     job: Job
     gpus: int
@@ -111,9 +111,9 @@ class WorkAndMachines:
         return Running(job, gpus, kind, remaining_samples / current_rate, times)
 
     def _samples_left(self, job: Job, rates: Sequence[float], current_rate: float | None) -> float:
-        """Samples left. If their number is unknown, as many as the mean type trains in what is left
-        of the expected run time; if the job reports no progress, it is assumed to have trained as
-        long as it ran.
+        """Remaining samples. If the job's total is unknown, this is what the mean type trains in
+        the rest of the expected run time; a job that reports no progress is assumed to have
+        trained at its current rate for as long as it ran.
         """
         mean = sum(share * rate for share, rate in zip(self._present, rates, strict=True))
         if job.samples is None:
@@ -150,7 +150,7 @@ class Machines:
                 free.sort()
 
     def ready(self, kind: int) -> Floats:
-        """When each device of a type is free; devices without a known time are left out."""
+        """Times when devices of a type become free; devices without a known time are left out."""
         times = self._free[kind].ravel()
         finite_times: Floats = times[np.isfinite(times)]
         return finite_times
@@ -174,10 +174,9 @@ class Machines:
         ]
 
     def earliest(self, kind: int, gpus: int) -> tuple[float, Parts]:
-        """The earliest time when ``gpus`` devices of a type are free together, and on which
-        servers.
+        """Find the earliest time when ``gpus`` devices of a type are free together, and where.
 
-        Among servers that are free equally early, the one with least to spare.
+        Among servers that are free equally early, this takes the one with least to spare.
         """
         free, sizes = self._free[kind], self._sizes[kind]
         if gpus <= free.shape[1]:
@@ -204,7 +203,7 @@ class Machines:
         return self._give(kind, parts)
 
     def keep(self, kind: int, allocation: Allocation) -> Allocation:
-        """Allocate again what a job held before, with no known end."""
+        """Allocate the devices that a job held before, with no known end."""
         return self.start(kind, tuple((self._row[n], gpus) for n, gpus in allocation), np.inf)
 
     def reserve(self, kind: int, parts: Parts, end: float) -> None:
@@ -215,7 +214,7 @@ class Machines:
             free.sort()
 
     def fill(self, kind: int, row: int, gpus: int) -> Allocation | None:
-        """Allocate idle but reserved devices of a server; None: too few."""
+        """Allocate idle but reserved devices of a server; None if there are too few."""
         unreserved_gpus = int(self._idle[kind][row]) - int(
             (self._free[kind][row] <= self.now).sum()
         )

@@ -1,13 +1,14 @@
 """AlloX (Le et al., EuroSys 2020): least mean completion time over interchangeable resources.
 
 Whenever something is idle, the waiting jobs of the users with least progress are matched to
-positions on all machines (``solver/matching.py``); who comes first on an idle machine starts.
+positions on all machines (``solver/matching.py``); the job that comes first on an idle machine
+starts.
 Nothing is ever preempted.
 
 The paper's jobs take one machine each. Here a job may take several of one type. Then a machine of
-the matching is a bundle of as many devices as the mean job takes; those behind a job wait for it
-in proportion to its size, and it starts no sooner than its devices are free together. Where its
-turn comes and they are not, they are reserved, and meanwhile given to jobs that end before.
+the matching is a bundle of as many devices as the mean job takes; jobs behind another wait for it
+in proportion to its size, and it starts no sooner than its devices are free together. If its turn
+comes earlier, they are reserved, and meanwhile given to jobs that end before.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ def plan(snapshot: Snapshot, settings: PlanSettings) -> Plan:
     situation = WorkAndMachines(snapshot)
     scheduler = _Scheduler(situation, settings.alpha)
     scheduler.run()
-    text = "comes behind others, or on a machine that is still busy and worth waiting for"
+    text = "other jobs come first, or waiting for a machine that is still busy pays off"
     reason = Reason(ReasonCode.LOST_TO_OTHERS, text)
     for job in situation.work.jobs:
         if job.id not in scheduler.placements:
@@ -45,7 +46,7 @@ def plan_of(
     placements: dict[JobId, Allocation],
     waiting: dict[JobId, Reason],
 ) -> Plan:
-    """A plan that leaves running jobs in place."""
+    """Make a plan that leaves running jobs in place."""
     jobs = situation.work.jobs
     queued_jobs = [job.id for job in jobs if job.id not in placements]
     default = Reason(ReasonCode.LOST_TO_OTHERS, "idle GPUs went to jobs of higher priority")
@@ -60,7 +61,7 @@ def plan_of(
 class UserProgress:
     """Each user's progress: the sum of the values of the running jobs (section 3.3.2).
 
-    Each device type is a resource; memory is left to Slurm.
+    Each device type is a resource; memory is not counted, Slurm enforces it.
     """
 
     def __init__(self, situation: WorkAndMachines) -> None:
@@ -99,7 +100,7 @@ class _Reservation:
 
 
 class _Scheduler:
-    """Algorithm 2, as long as it finds a job for something that is idle."""
+    """Repeats Algorithm 2 as long as it finds a job for something that is idle."""
 
     def __init__(self, situation: WorkAndMachines, alpha: float) -> None:
         self._work: Work = situation.work
@@ -141,10 +142,10 @@ class _Scheduler:
     def _match(
         self, order: Sequence[UserName]
     ) -> tuple[frozenset[UserName], list[tuple[int, int]]]:
-        """Jobs that come first on idle machines, with the type, and the users that took part.
+        """Return the users that took part, and the jobs that come first on machines, with the type.
 
-        While there are none, alpha is raised (section 4.4, low utilisation), until all users take
-        part.
+        While there are no such jobs, alpha is raised (section 4.4, low utilisation) until all users
+        take part.
         """
         alpha = self._alpha
         previous: list[int] = []
@@ -187,17 +188,17 @@ class _Scheduler:
         return sorted(first_jobs, key=lambda pair: (rank[work.jobs[pair[0]].user], pair[0]))
 
     def _acts(self, job: int, earliest: Floats, ready: float, kind: int) -> bool:
-        """Whether a job that comes first on a machine starts, or gets a reservation.
+        """Whether a job that comes first on a machine starts or gets a reservation.
 
-        Several devices are reserved even if the one it is matched to is busy, since jobs of one
-        device could otherwise occupy the rest forever.
+        A job of several devices gets one even if the machine that it is matched to is busy, since
+        jobs of one device could otherwise occupy the rest forever.
         """
         if earliest[kind] <= self._machines.now:
             return ready <= self._machines.now
         return bool(self._work.gpus[job] > 1) and not self._is_reserved(kind)
 
     def _earliest(self, jobs: Iterable[int]) -> Floats:
-        """When as many devices as each job takes are free together, (jobs, types)."""
+        """Earliest time when as many devices as each job takes are free together, (jobs, types)."""
         sizes = {int(self._work.gpus[i]) for i in jobs}
         soonest = {g: self._machines.soonest(g) for g in sizes}
         return np.array([soonest[int(self._work.gpus[i])] for i in jobs])
@@ -228,7 +229,7 @@ class _Scheduler:
         self.waiting[self._work.jobs[job].id] = Reason(ReasonCode.LOST_TO_OTHERS, text)
 
     def _fill_reserved(self) -> None:
-        """Jobs that end before a reservation begins, the shortest first."""
+        """Start jobs that end before a reservation begins on its devices, the shortest first."""
         for reservation in self._reservations:
             free_for = reservation.start - self._machines.now
             seconds = self._work.seconds[:, reservation.kind]

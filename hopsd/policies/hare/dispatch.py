@@ -1,7 +1,7 @@
 """Dispatching: an idle GPU gets a task of the first job in line that has one ready.
 
-A list schedule (lists.py) leaves a GPU idle where a task is placed that cannot begin yet, and no
-later one fills that time. Here nothing is placed before it can begin.
+A list schedule (lists.py) leaves a GPU idle if a task is placed there that cannot begin yet, and
+no later task fills that time. Here no task is placed before it can begin.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from hopsd.policies.hare.tasks import Instance, Schedule
 
 
 def dispatch(instance: Instance, relaxation: RelaxedSequence) -> Schedule:
-    """A schedule: jobs by their tasks' mean relaxed start, each on the fastest idle GPUs."""
+    """Schedule jobs by their tasks' mean relaxed start, each on the fastest idle GPUs."""
     floor = _Floor(instance, _line(instance, relaxation))
     while floor.moments:
         floor.advance(heappop(floor.moments))
@@ -39,8 +39,8 @@ def _line(instance: Instance, relaxation: RelaxedSequence) -> Ints:
 
 
 class _Floor:
-    """GPUs and jobs at one moment. ``waiting``: (place, job) with tasks of a round to begin;
-    ``idle``: GPUs by type; ``moments`` at which something changes, a heap.
+    """GPUs and jobs at one moment. ``waiting`` holds (place, job) of jobs with tasks of a round to
+    begin; ``idle`` the idle GPUs by type; ``moments`` is a heap of times when something changes.
     """
 
     def __init__(self, instance: Instance, place: Ints) -> None:
@@ -73,7 +73,7 @@ class _Floor:
             insort(self.waiting, (self._place[job], job))
 
     def serve(self, entry: tuple[int, int]) -> None:
-        """Begin the tasks of the job's round that can begin."""
+        """Begin as many tasks of the job's round as idle GPUs allow."""
         job = entry[1]
         seconds = self._whole[job]
         while self._todo[job]:

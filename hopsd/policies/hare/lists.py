@@ -14,11 +14,11 @@ from hopsd.policies.hare.relaxation import RelaxedSequence
 from hopsd.policies.hare.tasks import Instance, Schedule
 
 Pool = list[tuple[float, int]]
-"""GPUs of one type: (free from then on, GPU), sorted; empty where a job cannot run."""
+"""GPUs of one type as sorted pairs (time from which it is free, GPU)."""
 
 Rule = Callable[[Sequence[Pool], float, Sequence[float]], tuple[int, int]]
-"""A task's GPU as pool and position: of the pools (phi), of when the task may start (t_i), and of
-T^c + T^s on a GPU of each, infinite where the job cannot run.
+"""Chooses a task's GPU, as pool and position, given the pools (phi), the time when the task may
+start (t_i), and T^c + T^s on a GPU of each pool, infinite where the job cannot run.
 """
 
 
@@ -27,9 +27,7 @@ def earliest_available(
     ready: float,  # noqa: ARG001
     seconds: Sequence[float],
 ) -> tuple[int, int]:
-    """The GPU that is free first, whatever its speed; the first of equal ones (Algorithm 1, line
-    12).
-    """
+    """Choose the GPU that is free first, whatever its speed (Algorithm 1, line 12)."""
     kinds = (kind for kind, pool in enumerate(pools) if pool and seconds[kind] < inf)
     return min(kinds, key=lambda kind: pools[kind][0]), 0
 
@@ -37,9 +35,9 @@ def earliest_available(
 def earliest_finish(
     pools: Sequence[Pool], ready: float, seconds: Sequence[float]
 ) -> tuple[int, int]:
-    """The GPU on which the task would be synchronised first.
+    """Choose the GPU on which the task would be synchronised first.
 
-    Of equal ones the last to become free: those idle for long may still serve earlier tasks.
+    Ties go to the one that became free last: those idle for longer may still serve earlier tasks.
     """
     kind, first = 0, inf
     for k, pool in enumerate(pools):
@@ -61,9 +59,9 @@ def algorithm_1_eft(instance: Instance, relaxation: RelaxedSequence) -> Schedule
 
 
 def _middle_order(instance: Instance, relaxation: RelaxedSequence) -> Ints:
-    """pi (tasks,): by H_i, half a training on the slowest GPU after the relaxed start.
+    """pi (tasks,): order by H_i, half a training on the slowest GPU after the relaxed start.
 
-    Equal ones in the tasks' numbering. A round's tasks have one H; a later round's is larger.
+    Ties keep the tasks' numbering. A round's tasks share one H; a later round's is larger.
     """
     present = instance.train[:, instance.capacity > 0]
     longest = np.where(np.isfinite(present), present, 0.0).max(axis=1)
@@ -72,7 +70,7 @@ def _middle_order(instance: Instance, relaxation: RelaxedSequence) -> Ints:
 
 
 def _in_order(instance: Instance, order: Ints, rule: Rule, relaxation: RelaxedSequence) -> Schedule:
-    """Lines 5 to 17 of Algorithm 1: each task after its round's forerunner, on the rule's GPU."""
+    """Lines 5 to 17 of Algorithm 1: start each task after the previous round, on the rule's GPU."""
     pools: list[Pool] = [[] for _ in range(instance.train.shape[1])]
     for m, kind in enumerate(instance.gpu_type):
         insort(pools[kind], (float(instance.free_from[m]), m))

@@ -2,16 +2,16 @@
 
 Hare switches a GPU between jobs within milliseconds and knows all arrivals. Here a GPU stays with
 a job until a plan takes it away, and future arrivals are unknown. So each plan makes a new schedule
-(Algorithm 1 on the relaxation) of what is left to train, and gives each job the GPUs on which its
+(Algorithm 1 on the relaxation) of the remaining training, and gives each job the GPUs on which its
 tasks begin at once:
 
-- A job's scale is its rigid size, the median requirement. Its tasks are pieces of what is left,
-  each about a scheduling round long on one GPU of the fastest type, but no more than
-  ``MAX_PIECES`` rounds of them: of later ones only the order matters now.
+- A job's scale is its rigid size, the median requirement. Its tasks divide its remaining training
+  into pieces of about a scheduling round on one GPU of the fastest type, but at most
+  ``MAX_PIECES`` rounds of them: only the order of later ones matters now.
 - Since a GPU is not given away while a job synchronises, T^s is part of T^c.
 - Tasks of a round that share a GPU train one after the other: a job may get fewer GPUs than its
-  scale, as far as its requirements allow. They are of one type, for a round is as fast as its
-  slowest task, and lie as close together as they can.
+  scale, as far as its requirements allow. These are of one type, since a round is as fast as its
+    slowest task, and are placed as close together as possible.
 - All jobs weigh the same.
 """
 
@@ -35,18 +35,18 @@ from hopsd.policies.hare.tasks import Instance, Schedule
 from hopsd.policies.placing import Servers
 
 MAX_PIECES = 3
-"""Rounds of tasks that a job's remaining training is divided into at most."""
+"""Maximum number of rounds of tasks that a job's remaining training is divided into."""
 
 INTERVALS = 6
 """Intervals of the relaxation; plans are renewed soon, so it may be coarse."""
 
 UNSTARTED_SHARE = 1e-3
-"""The least share of its training that a job is expected to have left."""
+"""Minimum share of its training that a job is expected to have left."""
 
 
 @dataclass(frozen=True, slots=True)
 class Hare:
-    """The Hare policy. ``scheduler``: turns the relaxation into a task schedule."""
+    """The Hare policy. ``scheduler`` turns the relaxation into a task schedule."""
 
     scheduler: Scheduler
 
@@ -87,9 +87,9 @@ _BEHIND_OTHERS = Reason(
 
 
 def instance_of(snapshot: Snapshot, servers: Servers, jobs: Sequence[Job]) -> Instance:
-    """The rest of ``jobs`` as tasks, in seconds from now; every job has a rigid size.
+    """Express the rest of ``jobs`` as tasks, in seconds from now; every job has a rigid size.
 
-    GPUs that this plan may not give are free a scheduling round from now.
+    GPUs that this plan may not allocate become free a scheduling round from now.
     """
     types = list(servers.types)
     scale = np.array([servers.rigid(job) for job in jobs])
@@ -122,18 +122,18 @@ def instance_of(snapshot: Snapshot, servers: Servers, jobs: Sequence[Job]) -> In
 
 
 def _sizes(job: Job, scale: int) -> list[int]:
-    """GPU counts at which tasks of a round run, at once or in turn: the largest first."""
+    """GPU counts on which a round's tasks can run, in parallel or in turn; the largest first."""
     return sorted((r for r in set(job.reqs) if r <= scale), reverse=True)
 
 
 def _per_gpu(servers: Servers, job: Job, gpu_type: GpuType, scale: int) -> float:
-    """Samples/s of one of as many GPUs as the type can give the job, synchronisation included."""
+    """Samples/s per GPU with as many GPUs of the type as possible, synchronisation included."""
     size = next((r for r in _sizes(job, scale) if servers.runs_on(job, gpu_type, r)), None)
     return 0.0 if size is None else servers.rate_on(job, gpu_type, size) / size
 
 
 def _remaining_seconds(snapshot: Snapshot, servers: Servers, job: Job, scale: int) -> float:
-    """The samples left; if undeclared, from the expected run time on the mean type."""
+    """Remaining work in samples; if undeclared, from the expected run time on the mean type."""
     if job.samples is not None:
         return max(job.samples - job.samples_done, job.samples * UNSTARTED_SHARE)
     rates = {t: servers.rate_on(job, t, scale) for t in servers.types}
@@ -146,7 +146,7 @@ def _remaining_seconds(snapshot: Snapshot, servers: Servers, job: Job, scale: in
 def _starting_gpus(
     instance: Instance, task_schedule: Schedule, types: Sequence[GpuType]
 ) -> dict[int, Counter[GpuType]]:
-    """GPUs by type on which a job's tasks begin now, the jobs in the order of their tasks."""
+    """Count the GPUs by type on which each job's tasks begin now; jobs in order of their tasks."""
     starting_tasks = np.flatnonzero(task_schedule.start <= 0.0)
     owner = instance.job_of_task[starting_tasks]
     gpus_by_job: dict[int, Counter[GpuType]] = {}
@@ -158,7 +158,7 @@ def _starting_gpus(
 def _place(
     servers: Servers, jobs: Sequence[Job], gpus_by_job: dict[int, Counter[GpuType]]
 ) -> dict[JobId, Allocation]:
-    """Placements: jobs that can stay do, then the others, large before small."""
+    """Place jobs: those that can stay do, then the others, large before small."""
     placements: dict[JobId, Allocation] = {}
     moves = []
     for i, gpus in gpus_by_job.items():
@@ -182,7 +182,7 @@ def _place(
 
 
 def _best(servers: Servers, job: Job, gpus: Counter[GpuType]) -> tuple[GpuType, int] | None:
-    """The fastest type and count within what the job's tasks got; None: no count of it."""
+    """The fastest type and count within what the job's tasks got; None if no count fits."""
     options = [
         (servers.rate_on(job, t, size), t, size)
         for t, gpus_max in gpus.items()
@@ -196,7 +196,7 @@ def _best(servers: Servers, job: Job, gpus: Counter[GpuType]) -> tuple[GpuType, 
 def _best_allocation(
     servers: Servers, job: Job, best: tuple[GpuType, int] | None, gpus_max: int
 ) -> Allocation | None:
-    """The wanted type and count if servers have room, else as many GPUs as any type has."""
+    """Place the best type and count if there is room, else as many GPUs as any type has."""
     if best is not None:
         allocation = servers.fastest(job, best[1], [best[0]])
         if allocation is not None:

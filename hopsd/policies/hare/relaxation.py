@@ -2,17 +2,17 @@
 
 The paper relaxes constraint 8 to Queyranne's inequality (9), a mixed-integer quadratic program.
 This is a linear program over intervals of time instead, as Hall, Schulz, Shmoys and Wein (1997)
-and Schulz and Skutella (2002) do for jobs of one task: ``f[n, g, l]`` is the share of job n's
+and Schulz and Skutella (2002) use for jobs of one task: ``f[n, g, l]`` is the share of job n's
 training that GPUs of type g do in interval l. Every feasible schedule gives an ``f`` that satisfies
 all rows, so the optimum is a lower bound:
 
-- all of a job's training is done, none before it arrives;
+- each job is trained completely, and not before it arrives;
 - GPUs of a type train no longer in an interval than they are available;
-- a round takes at least ``p = min_g (T^c + T^s)``, so that in d seconds at most d / p rounds and
-  two begun ones are trained, and those two can train at most T^s / (T^c + T^s) above their part;
-- C_n >= mean moment of training (its interval's begin or the arrival) + half a training and the
-  synchronisation of a task + (|R_n| - 1) / 2 times p: what comes after a mean task;
-- C_n >= a_n + the rounds one after the other, each as long as its tasks on average.
+- a round takes at least ``p = min_g (T^c + T^s)``, so at most d / p rounds and two partial ones
+    are trained in d seconds, and those two can train at most T^s / (T^c + T^s) above their part;
+- C_n >= mean time of training (the interval's begin or the arrival) + half a training and the
+    synchronisation of a task + (|R_n| - 1) / 2 times p, which is what follows the mean task;
+  - C_n >= a_n + the serial time of the rounds, each as long as its tasks on average.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from hopsd.policies.hare.tasks import Instance
 from hopsd.solver.backend.linear import Constraints, minimise
 
 INTERVALS = 40
-"""The number of intervals: more make the bound tighter and the program larger."""
+"""Number of intervals: more of them make the bound tighter and the program larger."""
 
 FIRST = 1e-6
 """A round counts as begun once this share of it is trained."""
@@ -35,7 +35,7 @@ FIRST = 1e-6
 
 @dataclass(frozen=True, slots=True)
 class RelaxedSequence:
-    """The relaxation's solution: ``lower_bound`` of sum w_n C_n, and ``start`` (tasks,), its x."""
+    """The relaxation's solution: a ``lower_bound`` of sum w_n C_n, and ``start`` (tasks,), x."""
 
     lower_bound: float
     start: Floats
@@ -44,8 +44,8 @@ class RelaxedSequence:
 def relax(instance: Instance, intervals: int = INTERVALS) -> RelaxedSequence:
     """Solve the relaxation with HiGHS.
 
-    Where HiGHS gives up (times that differ by ten orders of magnitude), every job is taken to
-    have the cluster for itself: a lower bound, too, and a worse one.
+    If HiGHS gives up (times that differ by ten orders of magnitude), each job is assumed to have
+    the cluster to itself, which also gives a lower bound, but a worse one.
     """
     if instance.jobs == 0:
         return RelaxedSequence(0.0, np.zeros(0))
@@ -70,7 +70,7 @@ def relax(instance: Instance, intervals: int = INTERVALS) -> RelaxedSequence:
 
 
 def _alone(instance: Instance) -> RelaxedSequence:
-    """Round after round on the fastest GPU, as if no other job were there."""
+    """Run each job round after round on the fastest GPU, as if there were no other job."""
     job = instance.job_of_task
     shortest = _shortest_round(instance)
     ends = instance.arrival + instance.rounds * shortest
@@ -80,8 +80,8 @@ def _alone(instance: Instance) -> RelaxedSequence:
 
 @dataclass(frozen=True, slots=True)
 class _Columns:
-    """One share f a column: ``job``, ``kind`` (GPU type), ``interval``, ``since``: the earliest
-    moment in the interval at which the job may train; all (columns,).
+    """One share f per column, with its ``job``, ``kind`` (GPU type), ``interval`` and ``since``,
+    the earliest time in the interval at which the job may train; all (columns,).
     """
 
     job: Ints
@@ -107,7 +107,7 @@ class _Columns:
 
 
 def _shortest_round(instance: Instance) -> Floats:
-    """p, (jobs,): over the types of the cluster."""
+    """p (jobs,): the shortest time of a round on any type of the cluster."""
     present = instance.capacity > 0
     shortest: Floats = (instance.train + instance.sync)[:, present].min(axis=1)
     return shortest
@@ -116,7 +116,7 @@ def _shortest_round(instance: Instance) -> Floats:
 def _grid(instance: Instance, intervals: int) -> Floats:
     """The beginnings of the intervals, the last unbounded; dense where completions weigh most.
 
-    The fluid makespan decides how far it reaches: each job in turn on all GPUs at once.
+    The grid covers the fluid makespan, in which each job in turn has all GPUs at once.
     """
     rates = (instance.capacity / instance.train).sum(axis=1)
     fluid = float((instance.rounds * instance.scale / rates).sum())
@@ -135,7 +135,7 @@ def _all_trained(instance: Instance, columns: _Columns) -> Constraints:
 
 
 def _within_capacity(instance: Instance, columns: _Columns, grid: Floats) -> Constraints:
-    """GPU seconds of every type in every interval but the last, as shares of what there are."""
+    """Limit GPU seconds per type and interval but the last, as shares of those available."""
     finite = len(grid) - 1
     types = instance.train.shape[1]
     free = np.clip(grid[1:, None] - np.maximum(grid[:-1, None], instance.free_from), 0.0, None)
@@ -150,7 +150,7 @@ def _within_capacity(instance: Instance, columns: _Columns, grid: Floats) -> Con
 
 
 def _within_speed(instance: Instance, columns: _Columns, grid: Floats) -> Constraints:
-    """Rounds follow one another; only rows that forbid something."""
+    """Limit what a job trains per interval, as rounds are serial; only rows that can bind."""
     with np.errstate(invalid="ignore"):
         alone = np.where(
             np.isfinite(instance.train), instance.sync / (instance.train + instance.sync), 0.0
@@ -170,7 +170,7 @@ def _within_speed(instance: Instance, columns: _Columns, grid: Floats) -> Constr
 
 
 def _ends(instance: Instance, columns: _Columns, unit: float) -> Constraints:
-    """The two rows of C_n, whose column is after the shares, in units of ``unit`` seconds."""
+    """The two rows of C_n, whose columns follow the shares, in units of ``unit`` seconds."""
     jobs, shares = instance.jobs, len(columns.job)
     task_tail = 0.5 * columns.train(instance) + columns.sync(instance)
     rounds_behind = (instance.rounds - 1) / 2 * _shortest_round(instance)
@@ -188,7 +188,7 @@ def _ends(instance: Instance, columns: _Columns, unit: float) -> Constraints:
 
 
 def _starts(instance: Instance, columns: _Columns, grid: Floats, f: Floats) -> Floats:
-    """x (tasks,): when the rounds before are trained, a shortest round apart or more."""
+    """x (tasks,): when the earlier rounds are trained, at least a shortest round apart."""
     shares = np.zeros((instance.jobs, len(grid)))
     np.add.at(shares, (columns.job, columns.interval), f)
     begin, end = _turns(instance, columns, grid, f, shares)
@@ -210,10 +210,10 @@ def _starts(instance: Instance, columns: _Columns, grid: Floats, f: Floats) -> F
 def _turns(
     instance: Instance, columns: _Columns, grid: Floats, f: Floats, shares: Floats
 ) -> tuple[Floats, Floats]:
-    """When each job trains within each interval, from and until: (jobs, intervals).
+    """Begin and end of each job's training within each interval: (jobs, intervals).
 
-    The program leaves that open. One job after the other is best for the completion times,
-    those first that are trained first over all.
+    The program does not determine them. One job after the other is best for the completion times,
+    in the order in which the jobs are trained overall.
     """
     seconds = np.zeros_like(shares)
     tasks = (instance.rounds * instance.scale)[columns.job]

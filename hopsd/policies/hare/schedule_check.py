@@ -1,6 +1,6 @@
-"""An independent check that a schedule meets the constraints of Hare_Sched (section 5.1).
+"""Checks independently that a schedule meets the constraints of Hare_Sched (section 5.1).
 
-It shares no code with the scheduler: plain loops over the constraints as printed in the paper.
+It shares no code with the scheduler, and loops over the constraints as printed in the paper.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from math import isfinite
 from hopsd.policies.hare.tasks import Instance, Schedule
 
 TOLERANCE = 1e-6
-"""Tolerance in seconds, and relative to the time: rounding errors of floating-point sums."""
+"""Tolerance in seconds and relative to the time, for rounding errors of floating-point sums."""
 
 
 def violations(instance: Instance, schedule: Schedule) -> list[str]:
-    """One sentence per violated constraint; empty for a feasible schedule.
+    """Return one sentence per violated constraint; empty for a feasible schedule.
 
-    Constraint 6 defines C_n, so nothing can break it in a value derived from the schedule;
-    the others are checked as printed. A GPU's ``free_from`` counts with constraint 8.
+    Constraint 6 defines C_n, so a value derived from the schedule cannot violate it; the others
+    are checked as printed. A GPU's ``free_from`` counts with constraint 8.
     """
     task_count = int((instance.rounds * instance.scale).sum())
     if len(schedule.start) != task_count or len(schedule.gpu) != task_count:
@@ -32,7 +32,7 @@ def violations(instance: Instance, schedule: Schedule) -> list[str]:
 
 
 def _tasks(instance: Instance) -> Iterator[tuple[int, int, int]]:
-    """(task, job, round) in the numbering of tasks."""
+    """Iterate over (task, job, round) in the numbering of tasks."""
     task = 0
     for job in range(len(instance.arrival)):
         for turn in range(int(instance.rounds[job])):
@@ -42,7 +42,7 @@ def _tasks(instance: Instance) -> Iterator[tuple[int, int, int]]:
 
 
 def _assignment_errors(instance: Instance, schedule: Schedule) -> Iterator[str]:
-    """Constraints 4 and 5."""
+    """Check constraints 4 and 5."""
     for task, job, _ in _tasks(instance):
         start, gpu = float(schedule.start[task]), int(schedule.gpu[task])
         if not isfinite(start) or _before(start, float(instance.arrival[job])):
@@ -54,7 +54,7 @@ def _assignment_errors(instance: Instance, schedule: Schedule) -> Iterator[str]:
 
 
 def _in_order(instance: Instance, schedule: Schedule) -> Iterator[str]:
-    """Constraint 7: a round begins after every task of the round before is synchronised."""
+    """Check constraint 7: a round begins after all tasks of the previous one are synchronised."""
     synced_at: dict[tuple[int, int], float] = defaultdict(float)
     for task, job, turn in _tasks(instance):
         kind = instance.gpu_type[schedule.gpu[task]]
@@ -68,7 +68,7 @@ def _in_order(instance: Instance, schedule: Schedule) -> Iterator[str]:
 
 
 def _one_at_a_time(instance: Instance, schedule: Schedule) -> Iterator[str]:
-    """Constraint 8: of two tasks on one GPU the later waits for the earlier's training."""
+    """Check constraint 8: of two tasks on one GPU, the later waits for the earlier's training."""
     busy: dict[int, list[tuple[float, float, int]]] = defaultdict(list)
     for task, job, _ in _tasks(instance):
         gpu, start = int(schedule.gpu[task]), float(schedule.start[task])

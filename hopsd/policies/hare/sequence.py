@@ -1,4 +1,4 @@
-"""In which order trainings that share the GPUs of one job take turns on each of them."""
+"""Orders the turns of trainings that share the GPUs of one job."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from hopsd.policies.hare.tasks import Instance
 def sequence(
     turns: Sequence[int], seconds: Sequence[float], gpus: int, scheduler: Scheduler
 ) -> list[list[int]]:
-    """For each of ``gpus`` equal GPUs the trainings, from 0, in the order of their turns.
+    """Return, for each of ``gpus`` equal GPUs, the trainings (from 0) in the order of their turns.
 
-    ``turns``: how many each has left. ``seconds``: of one turn, a switch included. All weights
-    are equal: the mean completion is to be small.
+    ``turns``: how many turns each training has left. ``seconds``: the time of one of its turns,
+    including a switch. All weights are equal, to minimise the mean completion time.
 
     Raises:
-        InputError: a number of turns or seconds that is not above 0, or no GPU.
+        InputError: if turns, seconds or ``gpus`` are not above 0.
     """
     count = len(turns)
     instance = Instance(

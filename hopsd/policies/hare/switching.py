@@ -1,8 +1,8 @@
-"""What switching GPUs between jobs costs a task schedule.
+"""Adds the time of switching GPUs between jobs to a task schedule.
 
-Hare leaves it out of its problem (section 5.1): tasks of several jobs alternate on a GPU as if that
-took no time. Here a schedule's tasks keep their GPUs and their order, and are as late as the
-switches make them.
+Hare's problem (section 5.1) ignores it: tasks of several jobs alternate on a GPU as if switching
+took no time. Here a schedule's tasks keep their GPUs and their order, and are delayed by the
+switches.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from hopsd.policies.hare.tasks import Instance, Schedule
 
 
 def switches(instance: Instance, schedule: Schedule) -> Bools:
-    """Whether another job's task is the one before it on its GPU, of every task: (tasks,)."""
+    """Whether each task follows another job's task on its GPU: (tasks,)."""
     order = _in_time(schedule)
     job, is_switch = instance.job_of_task, np.zeros(instance.tasks, dtype=bool)
     for gpu in range(len(instance.gpu_type)):
@@ -26,11 +26,11 @@ def switches(instance: Instance, schedule: Schedule) -> Bools:
 
 
 def with_switches(instance: Instance, schedule: Schedule, seconds: Floats) -> Schedule:
-    """``schedule`` with switches: the GPU is given to a task of job n ``seconds[n]`` (jobs,) after
-    another job's task has trained on it.
+    """Add switches to ``schedule``: a task of job n starts at least ``seconds[n]`` (jobs,) after
+    another job's task has trained on its GPU.
 
     No task starts earlier than scheduled, so a GPU that idles long enough before a task hides the
-    switch. The lower bound stays one.
+    switch. The lower bound remains valid.
     """
     job, kind = instance.job_of_task, instance.gpu_type[schedule.gpu]
     train = instance.train[job, kind]
@@ -51,12 +51,12 @@ def with_switches(instance: Instance, schedule: Schedule, seconds: Floats) -> Sc
 
 
 def lent_to_nobody(instance: Instance) -> Instance:
-    """``instance`` where a GPU waits while its job synchronises: T^s is part of T^c."""
+    """Make GPUs wait while their jobs synchronise: T^s becomes part of T^c."""
     return replace(
         instance, train=instance.train + instance.sync, sync=np.zeros_like(instance.sync)
     )
 
 
 def _in_time(schedule: Schedule) -> Ints:
-    """Tasks by their start; a training takes time, so rounds are in their order."""
+    """Sort tasks by their start; since training takes time, rounds stay in order."""
     return np.argsort(schedule.start, kind="stable")

@@ -1,4 +1,4 @@
-"""Hare's task model (section 5.1, table 1): jobs as rounds of tasks, and what a schedule is."""
+"""Hare's task model (section 5.1, table 1): jobs as rounds of tasks, and schedules of them."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ class Instance:
     ``arrival``, ``weight`` (a_n, w_n), ``rounds`` (|R_n|), ``scale`` (|D_r|, tasks a round):
     (jobs,). ``train``, ``sync`` (T^c, T^s of any task of the job): (jobs, types); ``train`` is
     infinite where the job cannot run. ``gpu_type`` (gpus,): the column of each GPU;
-    ``free_from`` (gpus,): before that moment others hold it.
+    ``free_from`` (gpus,): until then, others hold the GPU.
 
     Tasks are numbered job by job and round by round.
 
     Raises:
-        InputError: a value that no schedule can be made of.
+        InputError: if no schedule can be made from a value.
     """
 
     arrival: Floats
@@ -99,7 +99,7 @@ class Instance:
     def alpha(self) -> float:
         """The largest ratio of a task's times on any two GPUs (lemma 3).
 
-        A synchronisation that takes no time on some GPU and some on another makes it infinite.
+        It is infinite if a synchronisation takes no time on one GPU and some on another.
         """
         present = np.unique(self.gpu_type)
         train, sync = self.train[:, present], self.sync[:, present]
@@ -117,7 +117,7 @@ class Instance:
 class Schedule:
     """A task schedule: ``start`` (x) and ``gpu`` (the one with y = 1), (tasks,).
 
-    ``lower_bound``: no schedule's weighted completion time is smaller.
+    No schedule's weighted completion time is below ``lower_bound``.
     """
 
     start: Floats

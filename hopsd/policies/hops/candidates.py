@@ -26,11 +26,11 @@ from hopsd.policies import reasons
 
 @dataclass(frozen=True, slots=True)
 class Candidates:
-    """``queue``: every job the plan decides about; ``jobs``: the window's, then those the
-    adjustment adds.
+    """``queue``: every job that the plan decides about; ``jobs``: those of the window, then those
+    added by the adjustment.
 
-    ``available``: what this plan may give. ``waiting``: the reason of every job that does not
-    compete.
+    ``available``: the resources that this plan may allocate. ``waiting``: the reason of every job
+    that does not compete.
     """
 
     queue: tuple[Job, ...]
@@ -52,7 +52,7 @@ class Candidates:
 
 
 def candidates(snapshot: Snapshot, settings: PlanSettings, reach: int = 1) -> Candidates:
-    """The jobs of this plan. The order of ``snapshot.jobs`` changes nothing.
+    """Select the jobs that compete in this plan; the order of ``snapshot.jobs`` does not matter.
 
     ``reach``: the window's smallest requirements add up to this multiple of all GPUs (paper: 1).
     """
@@ -95,7 +95,7 @@ def _outside_window(
     window: Sequence[Job],
     reach: int,
 ) -> dict[JobId, Reason]:
-    """Reasons of jobs that are not queued, can run nowhere, or are outside the window."""
+    """Give reasons for jobs that are not queued, can run nowhere, or are outside the window."""
     pools = pools_of(snapshot.nodes)
     gpus = sum(pool.gpus for pool in pools.values())
     waiting = {

@@ -1,4 +1,4 @@
-"""Jobs that could swap columns: the first of them in the queue gets the best one."""
+"""Reorders jobs that could swap columns: the first of them in the queue gets the best one."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from hopsd.model.arrays import Ints
 
 
 def in_queue_order(program: Program, choice: Ints) -> Ints:
-    """``choice`` (jobs,) with the columns of interchangeable jobs given out by weight.
+    """Reassign the columns in ``choice`` (jobs,) among interchangeable jobs by their weight.
 
-    Jobs that wait are interchangeable if each of their columns takes the same and gains the same.
+    Waiting jobs are interchangeable if their columns take the same resources and gain the same.
     A solver that stops within its gap may prefer any of them; this never lowers the objective.
     """
     start, ordered_choice = program.configurations.start, choice.copy()
@@ -30,7 +30,7 @@ def in_queue_order(program: Program, choice: Ints) -> Ints:
 
 
 def _interchangeable(program: Program, choice: Ints) -> Iterable[Ints]:
-    """Groups of two or more jobs that differ in their weights alone, in descending weight."""
+    """Yield groups of at least two jobs that differ only in weight, in descending weight."""
     columns = program.configurations
     groups: dict[tuple[bytes, ...], list[int]] = {}
     for job in program.by_weight().tolist():

@@ -7,20 +7,20 @@
     s_i  = mean over all jobs j of min(1, w_j / w_i)^8
 
 ``v_ij`` is job i's speed under column j; its restart ``c_ij`` (0 where it runs now, and at its
-first start) is spread over ``h_ij``, the time that its rest takes there, five minutes at most and
-as long as a restart at least. ``u_i`` is that of each GPU of the mean type, with the GPU count
-where it is fastest, for a job that has to start: a speed that is faked for all of its counts
-cancels. ``w_i`` is the GPU time that the job has left, so ``s_i`` is nearly the share of jobs with
-at least as much left: the jobs that job i would keep waiting. ``r_i`` is its latency ratio,
-``rho_i`` the least finish-time fairness that it can still have, if several GPUs are as fast as they
-are one by one or, where it says so, faster. ``z_i`` is ``1 + c_i / h_i`` at the speed ``u_i`` while
-the job runs, since it has to restart if it is stopped, and 1 while it waits.
+first start) is spread over ``h_ij``, the time that its remaining work takes there, but at most five
+minutes and at least as long as a restart. ``u_i`` is the same speed per GPU of the mean type, with
+the GPU count at which it is highest, for a job that has to start: a speed that is faked for all
+counts cancels out. ``w_i`` is the GPU time that the job has left, so ``s_i`` is nearly the share of
+jobs with at least as much left: the jobs that job i would keep waiting. ``r_i`` is its latency
+ratio, ``rho_i`` the least finish-time fairness that it can still reach if its speed grows linearly
+with its GPUs or, where the job says so, faster. ``z_i`` is ``1 + c_i / h_i`` at the speed ``u_i``
+while the job runs, since it has to restart if it is stopped, and 1 while it waits.
 
-The setting ``tail_weight``, l, replaces ``s_i`` by ``s_i + l k_i^3``: ``k_i`` is the shortest time
-in which the job's rest can be done over the time that the cluster needs for everybody's.
+The setting ``tail_weight``, l, replaces ``s_i`` by ``s_i + l k_i^3``, where ``k_i`` is the shortest
+possible time for the job's remaining work over the time that the cluster needs for everybody's.
 
 W_i rises with the time that the job has waited, and falls with its remaining work if l is 0. No
-other job's wait changes it. docs/policies.md says what follows.
+other job's wait changes it. docs/policies.md says what follows from this.
 """
 
 from __future__ import annotations
@@ -54,16 +54,16 @@ from hopsd.policies.hops.candidates import Candidates
 from hopsd.policies.hops.policy import place
 
 POWER = 0.65
-"""What more GPUs are worth: a job twice as fast counts 2^0.65 = 1.57 times."""
+"""Value of more GPUs: a job that is twice as fast counts 2^0.65 = 1.57 times."""
 
 PAYBACK_SECONDS = 300.0
-"""A restart has to pay off within this time: later, others may have come."""
+"""A restart has to pay off within this time, after which other jobs may have arrived."""
 
 UNFAIR = 3.0
-"""Weight of ending later than on a fair share, beside having waited for long."""
+"""Weight of ending later than on a fair share, relative to that of the waiting time."""
 
 LIKE = 8.0
-"""How sharply jobs are told apart by the work they have left: one with a tenth less counts half."""
+"""How sharply remaining work distinguishes jobs: one with a tenth less counts half."""
 
 REACH = 3
 """The window's reach: jobs for three times the cluster's GPUs compete."""
@@ -77,17 +77,17 @@ _MIN_SECONDS = 1e-60
 
 @dataclass(frozen=True, slots=True)
 class HopsPlus:
-    """The policy. Its rounds end early: a restart is charged by how long it lasts, so that jobs
-    move to idle GPUs only if they gain by it.
+    """The policy. Its rounds end early: restarts are charged by their length, so that jobs move to
+    idle GPUs only if they gain by it.
     """
 
     ends_early: ClassVar[bool] = True
 
     def __call__(self, snapshot: Snapshot, settings: PlanSettings) -> Plan:
-        """Plan as :func:`hopsd.policies.hops.policy.plan`, but for the largest sum of W U.
+        """Plan as :func:`hopsd.policies.hops.policy.plan`, but maximise the sum of W U.
 
         A job's priority is its W. Spreading does not depend on sigma: columns are valued by their
-        speed. Where shares or QOS come first, each overdue job counts more than all others
+        speed. If shares or QOS come first, each overdue job counts more than all others
         together.
         """
         outlooks = _remaining_work(snapshot)
@@ -130,9 +130,10 @@ plan = HopsPlus()
 class RemainingWork:
     """The remaining work of a job.
 
-    ``samples``; ``gpu_seconds`` on one GPU of the mean type; ``age``: all of its expected run time,
-    in seconds; ``unit``: samples per second of each GPU of the mean type, with the best of its
-    counts; ``slowest``, ``fastest``: samples per second over its configurations on an idle cluster.
+    ``samples`` and ``gpu_seconds`` on one GPU of the mean type are what remains; ``age`` is all of
+    its expected run time, in seconds; ``unit``: samples per second per GPU of the mean type, with
+    the best of its counts; ``slowest``, ``fastest``: samples per second of its slowest and fastest
+    configuration on an idle cluster.
     """
 
     samples: float
@@ -151,8 +152,8 @@ class RemainingWork:
 def _dominating_weight(
     weight: Mapping[JobId, float], outlooks: Mapping[JobId, RemainingWork]
 ) -> float:
-    """A weight with which the slowest configuration is worth more than the fastest of all others
-    together.
+    """A weight that makes a job's slowest configuration worth more than the fastest ones of all
+    other jobs together.
     """
     work = [outlooks[job] for job in weight]
     slowest_gain = min((min(1.0, w.slowest / w.unit) for w in work), default=1.0)
@@ -162,7 +163,7 @@ def _dominating_weight(
 
 
 def _remaining_work(snapshot: Snapshot) -> dict[JobId, RemainingWork]:
-    """Remaining work of jobs that an idle cluster could run, without held and dependent ones."""
+    """Remaining work of jobs that an idle cluster could run, except held and dependent ones."""
     pools = pools_of(snapshot.nodes)
     jobs = [job for job in snapshot.jobs if job.state is JobState.WAITING]
     expected_seconds = ages(jobs, snapshot.nodes)
@@ -180,9 +181,9 @@ def _remaining_work(snapshot: Snapshot) -> dict[JobId, RemainingWork]:
 
 
 def _speed_range(job: Job, pools: Pools) -> tuple[float, float, float, float] | None:
-    """Samples per second on an idle cluster: of one GPU alone and of each with the best of the
-    job's counts, both means over the types as in eq. 9; of its slowest and fastest configuration.
-    None if it cannot run.
+    """Samples per second on an idle cluster: with one GPU, per GPU with the best of the job's
+    counts (both are means over the types as in eq. 9), and of the job's slowest and fastest
+    configuration. None if it cannot run.
     """
     slowest, fastest, alone_seconds, best_seconds, gpus = inf, 0.0, 0.0, 0.0, 0
     for pool in pools_for(job, pools, sigma=inf):
@@ -225,10 +226,10 @@ def _weights(
     priority_of_job = priorities(jobs, snapshot.nodes, settings, snapshot.now)
     weights = {}
     for job, job_outlook, u in zip(jobs, outlook, urgency.tolist(), strict=True):
-        # Speeds add up in its share, so they do here: a job that said that several GPUs are slow
-        # was behind before it had waited, and ended 1.37 times sooner (docs/lies.md).
+        # Speeds add up in the fair share, so they do here: otherwise a job that claims to be slow
+        # on several GPUs is late before it has waited, and ended 1.37 times sooner (docs/lies.md).
         remaining = min(job_outlook.shortest, job_outlook.gpu_seconds / max(job.reqs))
-        # Not since its submission: a hold is no unfairness of the plan's.
+        # Do not count from submission: a hold is not an unfairness of the plan.
         end = job.wait_seconds + job.run_seconds + remaining
         fairness = end / seconds_on_share(job, job_outlook.age, gpus, len(jobs))
         delay = _square(priority_of_job[job.id]) + UNFAIR * _square(fairness - 1.0)
@@ -237,7 +238,7 @@ def _weights(
 
 
 def _shares(work: Floats) -> Floats:
-    """s of each job, (jobs,), from their remaining ``work`` (jobs,)."""
+    """Compute s (jobs,) from the remaining ``work`` (jobs,)."""
     amounts, job, count = np.unique(work, return_inverse=True, return_counts=True)
     log = LIKE * np.log(np.maximum(amounts, _MIN_SECONDS))
     no_more = np.exp(np.logaddexp.accumulate(log + np.log(count)) - log)
@@ -247,7 +248,7 @@ def _shares(work: Floats) -> Floats:
 
 
 def _restart_stakes(jobs: Sequence[Job], outlook: Sequence[RemainingWork]) -> Floats:
-    """z of each job, (jobs,)."""
+    """Compute z (jobs,)."""
     unit = np.array([job_outlook.unit for job_outlook in outlook])
     samples = np.array([job_outlook.samples for job_outlook in outlook])
     restart = np.array([job.restart_seconds if job.running else 0.0 for job in jobs])
@@ -255,7 +256,7 @@ def _restart_stakes(jobs: Sequence[Job], outlook: Sequence[RemainingWork]) -> Fl
 
 
 def _square(delay: float) -> float:
-    """The positive part squared; bounded, so that no snapshot's numbers overflow."""
+    """Square the positive part of ``delay``, bounded so that no snapshot's numbers overflow."""
     return min(max(0.0, delay), _MAX_DELAY) ** 2
 
 
@@ -265,7 +266,7 @@ def _program(
     configurations: Configurations,
     weights: Sequence[float],
 ) -> Program:
-    """The program of W and U."""
+    """Build the program with weights W and values U."""
     samples = np.array([job_outlook.samples for job_outlook in outlook])
     unit = np.array([job_outlook.unit for job_outlook in outlook])
     restart = np.array(
@@ -277,7 +278,7 @@ def _program(
 
     columns, present = configurations.revalue(worth, POWER), configurations.present
     running = present >= 0
-    restart_factor = np.ones(len(jobs))  # what a restart leaves of the present placement's worth
+    restart_factor = np.ones(len(jobs))  # share of the present placement's worth after a restart
     present_columns = present[running]
     restart_factor[running] = (
         columns.throughput[present_columns] / configurations.throughput[present_columns] ** POWER
@@ -287,6 +288,6 @@ def _program(
 
 
 def _speed_net_of_restart(speed: Floats, samples: Floats, restart: Floats) -> Floats:
-    """Samples per second over the time that a placement lasts, its restart spread over it."""
+    """Samples per second of a placement when its restart is spread over the time that it lasts."""
     lasts = np.maximum(np.minimum(samples / speed, PAYBACK_SECONDS), restart + _MIN_SECONDS)
     return speed / (1.0 + restart / lasts)

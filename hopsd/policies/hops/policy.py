@@ -35,7 +35,7 @@ def plan(snapshot: Snapshot, settings: PlanSettings) -> Plan:
     """Place the jobs of the service window on idle GPUs, maximising eq. 11.
 
     A first plan counts preemptible running jobs' GPUs as idle and lets those jobs compete; a later
-    plan only starts waiting jobs. Pure except for the clock that bounds the solver.
+    plan only starts waiting jobs. The function is pure except for the clock that bounds the solver.
     """
     return place(snapshot, settings, _eq11)
 
@@ -48,10 +48,10 @@ def place(
     *,
     slide: bool = False,
 ) -> Plan:
-    """`plan` with another objective: the largest sum of ``worth``; rules and reasons are the same.
+    """Plan as `plan` does, with the same rules and reasons, but maximise the sum of ``worth``.
 
-    ``reach``: as in :func:`candidates`; ``slide``: as in :func:`generate`, and of jobs that could
-    swap their GPUs the first in the queue gets the best.
+    ``reach``: as in :func:`candidates`. ``slide``: as in :func:`generate`; also, among jobs that
+    could swap their GPUs, the first in the queue gets the best.
     """
     clock = _Stages()
     plan_candidates = candidates(snapshot, settings, reach)
@@ -108,8 +108,8 @@ def _eq11(
 
 
 def without_needless_moves(program: Program, choice: Ints) -> Ints:
-    """``choice`` (jobs,) without needless moves: a job stays if its present column is worth as much
-    and no other job got it, even if no restart cost is known.
+    """Remove needless moves from ``choice`` (jobs,): even if no restart cost is known, a job stays
+    where it is if its present column is worth as much and no other job got those GPUs.
     """
     present = program.configurations.present
     settled_choice = choice.copy()
@@ -128,7 +128,7 @@ def without_needless_moves(program: Program, choice: Ints) -> Ints:
 
 
 class _Stages:
-    """Seconds by stage of one planning."""
+    """Measures the seconds that each stage of planning takes."""
 
     def __init__(self) -> None:
         self._start = self._last = perf_counter()
@@ -144,7 +144,7 @@ class _Stages:
 
 
 def _restart_shares(jobs: Sequence[Job], info: RoundInfo, settings: PlanSettings) -> Floats:
-    """The share of the round left to each job after a move, (jobs,); 1 for a job not running."""
+    """Share of the round that remains for each job after a restart, (jobs,); 1 if not running."""
     shares = np.ones(len(jobs))
     if settings.paper_exact or info.seconds <= 0:
         return shares
@@ -164,7 +164,7 @@ def _plan(
 ) -> Plan:
     jobs, choice = candidates.jobs, solution.choice
     if not program.feasible(choice):
-        raise AssertionError("the solver's choice was checked, and breaks a capacity or a limit")
+        raise AssertionError("the solver's choice was checked, but breaks a capacity or a limit")
     placements = {
         job.id: _allocation(configurations, int(column), snapshot.nodes)
         for job, column in zip(jobs, choice, strict=True)
@@ -199,8 +199,8 @@ def _plan(
 
 
 def _may_run(candidates: Candidates, job: Job) -> bool:
-    """Whether GPUs may be left for want of a place for the job: no site limit keeps it out, and an
-    idle cluster could run it.
+    """Whether the job could use idle GPUs: no site limit excludes it, and an idle cluster could run
+    it.
     """
     reason = candidates.waiting.get(job.id)
     return reason is None or reason.code not in (ReasonCode.LIMIT, ReasonCode.NO_CONFIGURATION)
@@ -221,7 +221,7 @@ def _waiting_reasons(
     configurations: Configurations,
     nodes: Sequence[Node],
 ) -> dict[JobId, Reason]:
-    """Why each candidate without a placement waits."""
+    """Give the reason of each candidate without a placement."""
     idle = [*zip(nodes, candidates.available.gpus.tolist(), strict=True)]
     return {
         job.id: reasons.lost_to_others(job, count, candidates.priority[job.id], len(placements))
@@ -239,7 +239,7 @@ def _numbers(
     choice: Ints,
     nodes: Sequence[Node],
 ) -> dict[JobId, JobNumbers]:
-    """The figures of every job in the queue; those of its placement where it has one."""
+    """Collect the figures of every job in the queue, with those of its placement if it has one."""
     column_of = {job.id: int(c) for job, c in zip(candidates.jobs, choice, strict=True) if c >= 0}
     numbers = {}
     for job in candidates.queue:
@@ -262,7 +262,7 @@ def _numbers(
 def _speed_range(
     table: ThroughputTable, shape: Shape, throughput: float
 ) -> tuple[float, float] | None:
-    """The 80 % interval of the job's throughput, scaled from that of its shape."""
+    """The 80 % interval of the job's throughput, scaled from the interval of its shape."""
     if table.by_shape is None:
         return None
     low, high = table.by_shape.interval(*shape)

@@ -10,7 +10,7 @@ from hopsd.policies.hops import policy as hops
 
 @dataclass(frozen=True, slots=True)
 class Hops:
-    """The Hops policy with a given priority. ``lam`` None: as in the settings."""
+    """The Hops policy with a given priority; if ``lam`` is None, the settings' value is used."""
 
     priority: PriorityName
     lam: float | None = None

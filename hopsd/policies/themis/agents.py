@@ -1,4 +1,4 @@
-"""Agents bid for apps: what an app reports, and the rho that follows (Themis, section 4.3).
+"""Agents bid for apps: they turn what an app reports into its rho (Themis, section 4.3).
 
 The interface to the app is exactly that of figure 7: given an allocation, an app returns its jobs
 in a phase. A search by performance curves is an app of one phase with the remaining jobs, each with
@@ -32,7 +32,7 @@ from hopsd.policies.themis.finish_time import (
 )
 
 MIN_LEFT = 1e-3
-"""The least share of its work that a job is expected to have left."""
+"""Minimum share of its work that a job is expected to have left."""
 
 
 class Part(NamedTuple):
@@ -45,9 +45,9 @@ class Part(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """GPUs of one or more types: one of ``parts`` per server, the largest first.
+    """GPUs of one or more types, as one of ``parts`` per server, the largest first.
 
-    Differences between offers that compare as equal do not matter to any app.
+    No app distinguishes between offers that compare as equal.
     """
 
     parts: tuple[Part, ...]
@@ -115,7 +115,7 @@ def _share_left(job: Job, age: float) -> float:
 
 
 def _mean_rate(job: Job, gpus: dict[GpuType, int]) -> float:
-    """As eq. 9 of the Hops paper expects: the mean over GPUs of the seconds a sample takes."""
+    """The rate of eq. 9 of the Hops paper, from the mean over GPUs of the seconds per sample."""
     usable_gpus = {t: n for t, n in gpus.items() if t in job.throughput and single_gpu(job, t) > 0}
     if not usable_gpus:
         return 1.0
@@ -163,7 +163,7 @@ class JobsApp:
 def slowdown_of(job: Job, offer: Offer, jobs: int, seconds: float) -> float:
     """S of a job's share of ``offer`` among ``jobs``, relative to ``seconds`` a sample on one GPU.
 
-    As measured, or by placement if the type's table is only assumed.
+    It is as measured, or depends on the placement if the type's table is only assumed.
     """
     share = min(max(job.reqs), max(1, offer.gpus // jobs))
     servers, assumed_slowdown = _placement(offer, share, min(jobs, offer.gpus // share))
@@ -178,7 +178,7 @@ def slowdown_of(job: Job, offer: Offer, jobs: int, seconds: float) -> float:
 def _placement(offer: Offer, share: int, gpus_needed: int) -> tuple[int, float]:
     """The number of servers over which a share of GPUs spreads, and S by placement.
 
-    A share counts as in one server, or one rack, if all ``gpus_needed`` shares can be.
+    A share counts as being in one server, or one rack, if all ``gpus_needed`` shares can be.
     """
     if sum(part.gpus // share for part in offer.parts) >= gpus_needed:
         return 1, IN_SERVER
@@ -190,7 +190,7 @@ def _placement(offer: Offer, share: int, gpus_needed: int) -> tuple[int, float]:
 
 
 def _servers(offer: Offer, gpus: int) -> int:
-    """The fewest of the offer's servers that hold ``gpus`` GPUs."""
+    """The smallest number of the offer's servers that hold ``gpus`` GPUs."""
     for count, part in enumerate(offer.parts, 1):
         gpus -= part.gpus
         if gpus <= 0:
@@ -199,7 +199,7 @@ def _servers(offer: Offer, gpus: int) -> int:
 
 
 def _pace(table: ThroughputTable, gpus: int, servers: int, assumed_slowdown: float) -> float:
-    """Seconds that a sample takes per GPU; ``assumed_slowdown``: S where it was not measured."""
+    """GPU seconds per sample; ``assumed_slowdown`` is S where the table is not measured."""
     if table.source_of(gpus, servers) == ASSUMED:
         return assumed_slowdown / per_gpu(table, 1, 1)
     rate = per_gpu(table, gpus, servers)
@@ -211,7 +211,7 @@ IndependentTime = Callable[[float, int, int, float], float]
 
 @dataclass(frozen=True, slots=True)
 class Agent:
-    """Bids for one app. ``independent``: T_id; ``kept_gpus``: GPUs that it keeps in any case."""
+    """Bids for one app. ``independent`` is T_id; ``kept_gpus`` are GPUs that it keeps anyway."""
 
     scheduler: AppScheduler
     elapsed_seconds: float
@@ -221,7 +221,7 @@ class Agent:
     def rho(self, offer: Offer, lost_seconds: float = 0.0) -> float:
         """rho with ``offer`` and what the app keeps, after ``lost_seconds`` for a restart.
 
-        Infinite without any GPU: the app would never end.
+        It is infinite without any GPU, as the app would never end.
         """
         combined_offer = self.kept_gpus.union(offer)
         if not combined_offer.gpus:

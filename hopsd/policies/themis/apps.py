@@ -17,9 +17,9 @@ from hopsd.policies.placing import Servers
 
 @dataclass(frozen=True, slots=True)
 class App:
-    """An app's ``jobs``: all that have not ended, including those of later phases.
+    """An app with all of its ``jobs`` that have not ended, including those of later phases.
 
-    ``contending``: those of ``jobs`` that an offer is for.
+    ``contending`` are those of ``jobs`` that an offer is for.
     """
 
     key: AppKey
@@ -33,7 +33,7 @@ class App:
 
     @property
     def waits_since(self) -> float | None:
-        """Since when it holds nothing; None while it holds something."""
+        """Time since which the app has held nothing; None while it holds something."""
         if self.present:
             return None
         waiting_times = [job.waiting_since for job in self.jobs if job.waiting_since is not None]
@@ -52,7 +52,7 @@ class App:
 
     @property
     def order(self) -> tuple[float, tuple[int, int, int, str]]:
-        """Earliest submission first; equal ones by their first job."""
+        """Sort key: earliest submission first, ties by first job."""
         return self.submit, min(job_order(job.id) for job in self.jobs)
 
 
@@ -65,7 +65,7 @@ def union(allocations: Iterable[Allocation]) -> Allocation:
 
 
 def apps_of(snapshot: Snapshot, leased_jobs: Collection[JobId]) -> list[App]:
-    """All apps, in their order. Held jobs and those being profiled belong to none."""
+    """Return all apps, in their order. Held jobs and those being profiled belong to none."""
     members: dict[AppKey, list[Job]] = {}
     for job in snapshot.jobs:
         if job.running or job.state in (JobState.WAITING, JobState.DEPENDENCY):
@@ -115,7 +115,7 @@ def divide(
 
 
 def grow(job: Job, placements: dict[JobId, Allocation], servers: Servers) -> bool:
-    """Give a placed job its next larger count where there is room; returns whether there was."""
+    """Give a placed job its next larger count if there is room; return whether there was."""
     present = placements[job.id]
     larger = min((count for count in job.reqs if count > present.gpus), default=None)
     if larger is None:

@@ -27,9 +27,9 @@ from hopsd.solver.solve import solve
 
 ROUNDING = 1e-9
 EXACT_BIDDERS, EXACT_COLUMNS = 8, 100
-"""Up to so many bidders and bids, every payment is computed by solving the program without the app;
-above, from dual prices. By duality, the others gain from an app's absence no more than the price of
-its GPUs, up to the duality gap, so that payment is an upper bound."""
+"""Up to this many bidders and bids, every payment is computed by solving the program without the
+app; above, from dual prices. By duality, the others gain from an app's absence no more than the
+price of its GPUs, up to the duality gap, so the latter payment is an upper bound."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +37,8 @@ class Outcome:
     """The result of an auction.
 
     ``choice`` (apps,): the bid that each app wins, a column, -1 for none. ``kept_share`` (apps,): c
-    of pseudocode 1, the share of it that is left after the hidden payment. ``worth`` of all winning
-    bids, and the ``bound`` on any choice's worth.
+    of pseudocode 1, the share of it that is left after the hidden payment. ``worth`` is that of all
+    winning bids, ``bound`` an upper bound on the worth of any choice.
     """
 
     choice: Ints
@@ -48,7 +48,7 @@ class Outcome:
 
 
 def program_of(bids: Configurations, capacity: Ints, worth: Floats) -> Program:
-    """The auction as a program. ``worth`` (columns,); bids worth nothing are left out."""
+    """Express the auction as a program. Bids without ``worth`` (columns,) are left out."""
     keep = np.flatnonzero(worth > ROUNDING)
     columns = replace(bids.select(keep), present=np.full(bids.jobs, -1, dtype=np.int64))
     unit_counts = np.ones(bids.jobs)
@@ -56,7 +56,7 @@ def program_of(bids: Configurations, capacity: Ints, worth: Floats) -> Program:
 
 
 def auction(program: Program, gap: float, seconds: float, seed: int = 0) -> Outcome:
-    """The winners and their payments, within ``seconds``. Deterministic for equal input."""
+    """Find the winners and their payments within ``seconds``; deterministic for equal input."""
     give_up = monotonic() + seconds
     choice, bound = _solve(
         program, Task(gap, monotonic() + 0.6 * seconds, CheckedSolver(backend()), seed)
@@ -67,7 +67,7 @@ def auction(program: Program, gap: float, seconds: float, seed: int = 0) -> Outc
 
 
 def _solve(program: Program, task: Task) -> tuple[Ints, float]:
-    """The best choice and a bound; exact where the program is small."""
+    """Return the best choice and a bound; exact if the program is small."""
     if len(program.value) > EXACT_COLUMNS:
         return solve_large(program, task, turns=1)[:2]
     seconds = max(0.1, task.give_up - monotonic())
@@ -78,7 +78,7 @@ def _solve(program: Program, task: Task) -> tuple[Ints, float]:
 def payment_factors(program: Program, choice: Ints, task: Task) -> Floats:
     """c_i of pseudocode 1, line 8: the others' value with i present over their value without it.
 
-    1 if no other app would gain; always from 0 to 1.
+    It is between 0 and 1, and 1 if no other app would gain.
     """
     value: Floats = np.zeros(len(choice))
     value[choice >= 0] = program.value[choice[choice >= 0]]

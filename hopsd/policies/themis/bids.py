@@ -23,14 +23,14 @@ from hopsd.policies.themis.apps import App, union
 from hopsd.policies.themis.auction import ROUNDING, Outcome, after_payment, auction, program_of
 
 UNSERVED_FACTOR = 10.0
-"""The rho of an app without GPUs, which never ends, as a multiple of its best bid: the auction's
-program needs a finite one. Serving an app thus outweighs most improvements of others, and as much
-again for every lease that it has waited. An app that overstates the rho of its worse bids only
-lowers what it bids for them."""
+"""The rho of an app without GPUs, which would never end, as a multiple of its best bid, since the
+auction's program needs a finite value. Thus serving an app outweighs most improvements of others,
+and as much again for every lease that it has waited. An app that overstates the rho of its worse
+bids only lowers what it bids for them."""
 
 
 def offer_of(allocation: Allocation, nodes: Mapping[NodeName, Node]) -> Offer:
-    """An allocation as an offer."""
+    """Convert an allocation to an offer."""
     allocations = [(nodes[name], gpus) for name, gpus in allocation if name in nodes]
     parts = tuple(
         Part(node.gpu_type, gpus, RackName(node.leaf) or None) for node, gpus in allocations
@@ -40,9 +40,9 @@ def offer_of(allocation: Allocation, nodes: Mapping[NodeName, Node]) -> Offer:
 
 @dataclass(frozen=True, slots=True)
 class Bids:
-    """All tables of bids: a column is a shape for an app.
+    """All tables of bids; a column is a shape for an app.
 
-    ``rho`` (columns,): the app's rho with that shape; ``rho_without`` (apps,): its rho if it wins
+    ``rho`` (columns,): the app's rho with that shape. ``rho_without`` (apps,): its rho if it wins
     nothing.
     """
 
@@ -61,7 +61,7 @@ class Bids:
         servers: Servers,
         wait_by_app: Mapping[AppKey, float],
     ) -> Bids:
-        """Ask all agents for bids on the idle GPUs. ``wait_by_app``: leases since it held any."""
+        """Ask all agents for bids on idle GPUs. ``wait_by_app``: leases since an app held any."""
         nodes = snapshot.nodes
         columns = generate(
             [_bidder(app, servers) for app in apps],
@@ -115,7 +115,7 @@ class Bids:
 def _table(
     app: App, agent: Agent, offers: Sequence[Offer], present: int, wait_seconds: float
 ) -> tuple[Floats, float]:
-    """rho with every offer, and without any. Equal offers are evaluated once.
+    """Compute rho with every offer, and without any; equal offers are evaluated once.
 
     Running apps pay for a restart except with the offer ``present``, their current GPUs.
     """

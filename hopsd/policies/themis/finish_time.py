@@ -1,8 +1,8 @@
 """Finish-time fairness rho = T_sh / T_id of an app (Themis, NSDI 2020, sections 3.2 and 4.3).
 
-T_sh: when the app ends in the shared cluster with an allocation that it keeps; T_id: when it
-would on 1/N of the cluster. Both count from its submission. Eq. 1 (one job) is eq. 2 (phases of
-jobs) with one phase of one job, so there is one function for both.
+T_sh is the time until the app ends in the shared cluster with an allocation that it keeps, T_id the
+time on 1/N of the cluster, both since its submission. Eq. 1 (one job) is eq. 2 (phases of jobs)
+with one phase of one job, so one function computes both.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from math import fsum
 
 IN_SERVER, ACROSS_SERVERS, ACROSS_RACKS = 1.0, 1.1, 1.3
-"""Slowdown S by placement, used until it is measured (section 4.3.1)."""
+"""Slowdown S by placement, used until S is measured (section 4.3.1)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +20,7 @@ class JobInfo:
     """What an app reports about one job (figure 7).
 
     ``seconds_per_iteration``: on one GPU. ``locality_sensitivity``: S of the allocation asked
-    about, relative to that. ``gpus_max``: job_demand_max of eq. 1.
+    about, relative to one GPU. ``gpus_max``: job_demand_max of eq. 1.
     """
 
     iterations_left: float
@@ -37,10 +37,10 @@ class JobInfo:
 def phase_seconds(jobs: Sequence[JobInfo], gpus: float) -> float:
     """T_sh(i) of eq. 2: the time until the last job of a phase ends.
 
-    The app divides its GPUs among the jobs as it likes and again at every lease. With linear
-    speed-up up to ``gpus_max`` no division ends earlier than the larger of all work over all GPUs
-    and the longest job on as many GPUs as it can use, and one ends then. This gives table 3; one
-    undivided share a job for the whole phase would give 1.06 where it prints 1.
+    The app divides its GPUs among the jobs as it likes, anew at every lease. With linear speed-up
+    up to ``gpus_max``, the earliest possible end is the larger of all work over all GPUs and the
+    longest job on as many GPUs as it can use. This gives table 3; a fixed share per job for the
+    whole phase would give 1.06 where the table has 1.
     """
     if not jobs:
         return 0.0
@@ -56,7 +56,7 @@ def shared_seconds(
 
 
 def independent_seconds(budget: float, cluster_gpus: int, gpus_max: int, apps: float) -> float:
-    """T_id of eq. 1 and 2: ``budget`` seconds of one GPU on all the app can use, times N_avg."""
+    """T_id of eq. 1 and 2: ``budget`` GPU seconds on all GPUs that the app can use, times N_avg."""
     return budget / min(cluster_gpus, gpus_max) * apps
 
 

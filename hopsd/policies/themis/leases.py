@@ -16,7 +16,7 @@ from hopsd.policies.themis.apps import App, apps_of
 def without_leases(
     snapshot: Snapshot, lease_seconds: float
 ) -> tuple[Servers, dict[JobId, Allocation], list[App]]:
-    """The servers without the GPUs under lease, the leased placements, and all apps."""
+    """Return the servers without the GPUs under lease, the leased placements, and all apps."""
     stay = leased_jobs(snapshot, lease_seconds)
     allocations = {job.id: job.running for job in snapshot.jobs if job.id in stay}
     servers = Servers(snapshot)
@@ -28,8 +28,8 @@ def without_leases(
 def leased_jobs(snapshot: Snapshot, lease_seconds: float) -> frozenset[JobId]:
     """Running jobs that would compete this round but still hold a lease.
 
-    A lease begins with an allocation and is renewed every ``lease_seconds`` that it is held, so
-    what a job holds is offered at the first round after each end. 0: at every round.
+    A lease begins with an allocation and is renewed every ``lease_seconds``, so a job's GPUs are
+    offered at the first round after each lease ends; at every round if ``lease_seconds`` is 0.
     """
     if not snapshot.round.first:
         return frozenset()

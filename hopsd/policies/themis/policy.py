@@ -1,10 +1,10 @@
 """Themis (Mahajan et al., NSDI 2020): finish-time fairness by auctions of leased GPUs.
 
-A plan is one round of pseudocode 1. The GPUs on offer are those without a lease. Of the apps that
-could use one, the share 1 - f with the largest rho bids; the winners of the auction keep what
+A plan is one round of pseudocode 1. The GPUs on offer are those without a lease. The share 1 - f of
+the apps that could use one, those with the largest rho, bid; the winners of the auction keep what
 their hidden payments leave them, and the rest goes to the apps that did not bid, in random order,
 and then to those that bid and won nothing. Payments are not returned: GPUs that no other app can
-use stay idle until the next plan. Within an app, its scheduler divides what the app won.
+use stay idle until the next plan. An app's scheduler divides what the app won among its jobs.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from hopsd.policies.themis.leases import without_leases
 
 @dataclass(frozen=True, slots=True)
 class Themis:
-    """The Themis policy. ``agents``: the bidder of each app."""
+    """The Themis policy. ``agents`` makes the bidder of each app."""
 
     agents: Agents = honest
 
@@ -87,15 +87,15 @@ class Themis:
 
 
 def bidder_count(apps: int, filter_share: float) -> int:
-    """How many of ``apps`` bid: the share 1 - f, at least one."""
+    """Number of ``apps`` that bid: the share 1 - f, at least one."""
     return min(apps, max(1, ceil((1.0 - filter_share) * apps - 1e-9)))
 
 
 def current_rho(app: App, agent: Agent, nodes: Mapping[NodeName, Node]) -> float:
     """rho with what the app holds now.
 
-    It is infinite for apps that hold nothing, which would not rank them. They are ranked by the rho
-    with all GPUs that they can use, on one server, from now on, whatever they bid for less.
+    It would be infinite for all apps that hold nothing. They are ranked instead by the rho with all
+    GPUs that they can use, on one server, from now on, whatever they bid for less.
     """
     now = offer_of(app.present, nodes)
     if now.gpus:
@@ -107,7 +107,7 @@ def current_rho(app: App, agent: Agent, nodes: Mapping[NodeName, Node]) -> float
 
 
 def leases_waited(app: App, snapshot: Snapshot, lease_seconds: float) -> float:
-    """For how many leases the app has held nothing."""
+    """Number of leases during which the app has held nothing."""
     if app.waits_since is None:
         return 0.0
     lease = max(lease_seconds, snapshot.round.seconds, 1.0)
@@ -117,13 +117,13 @@ def leases_waited(app: App, snapshot: Snapshot, lease_seconds: float) -> float:
 def _claim(rho: float, wait_seconds: float) -> float:
     """The log of an app's claim to bid: its rho, doubled for each lease of waiting.
 
-    By rho alone, an app that arrives late would wait until all earlier ones have ended.
+    By rho alone, an app that arrives late would wait until all earlier apps have ended.
     """
     return log(max(rho, 1e-12)) + log(2.0) * wait_seconds
 
 
 def _runnable_part(servers: Servers, app: App) -> App:
-    """The app without contending jobs that no idle cluster could hold."""
+    """Remove contending jobs that no idle cluster could hold from the app."""
     runs = tuple(
         job
         for job in app.contending
@@ -158,8 +158,8 @@ def give_leftovers(
 ) -> None:
     """Give the GPUs that nobody won to ``jobs``, in their order.
 
-    Jobs that can stay where they run do, others start on their smallest count. Then the latter grow
-    as long as there is room.
+    Jobs that can stay where they run do; the others start on their smallest count, and then grow as
+    long as there is room.
     """
     growable = []
     for job in jobs:
@@ -179,7 +179,7 @@ def give_leftovers(
 def _unplaceable_reasons(
     everyone: Sequence[App], apps: Sequence[App], snapshot: Snapshot
 ) -> dict[JobId, Reason]:
-    """Reasons of jobs that contend in no app, since no idle cluster could hold them."""
+    """Give reasons for jobs that contend in no app, since no idle cluster could hold them."""
     pools = pools_of(snapshot.nodes)
     contenders = {job.id for app in apps for job in app.contending}
     jobs = [job for app in everyone for job in app.contending]
@@ -206,7 +206,7 @@ def _waiting_reasons(
 
 
 def _numbers(apps: Sequence[App], rho: Mapping[AppKey, float]) -> dict[JobId, JobNumbers]:
-    """rho of its app stands as each job's priority."""
+    """Report the rho of its app as each job's priority."""
     return {
         job.id: JobNumbers(rho[app.key], None, None, None, None)
         for app in apps
