@@ -31,10 +31,7 @@ def nowhere(job: Job, pools: Pools) -> Reason:
             text += ", nor CPUs that it takes (cpu=yes)"
         return Reason(ReasonCode.NO_CONFIGURATION, text)
     if not usable:
-        text = (
-            f"can run on GPU types {_names(job.throughput)}, but the cluster has"
-            f" {_names(pools)}"
-        )
+        text = f"can run on GPU types {_names(job.throughput)}, but the cluster has {_names(pools)}"
         return Reason(ReasonCode.NO_CONFIGURATION, text)
     limits = []
     for pool in usable:
@@ -153,8 +150,8 @@ def lost_to_others(job: Job, configurations: int, priority: float, placement_cou
     if configurations == 1:
         losers = "its only configuration"
     text = (
-        f"its priority is {priority:.4g}, and {count_of(placement_count, 'jobs')} placed gained more"
-        f" than {losers} (of {_devices_of(job, 'GPUs')}) would"
+        f"its priority is {priority:.4g}, and {count_of(placement_count, 'jobs')} placed gained"
+        f" more than {losers} (of {_devices_of(job, 'GPUs')}) would"
     )
     return Reason(ReasonCode.LOST_TO_OTHERS, text)
 

@@ -1,4 +1,4 @@
-"""Which jobs of a workload are simulated, and which workloads are refused."""
+"""Decides which jobs of a workload are simulated, and which workloads are refused."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from hopsd.sim.information.comment import comment_of
 from hopsd.sim.speed import AllocationSpeeds
 
 MAX_SPAN = 10 * 366 * 86400.0
-"""Seconds from the first submission to the last, or of one run: ten years. Longer ones are typing
-errors, and would simulate for ever."""
+"""Maximum seconds from the first submission to the last, or of one run: ten years. Longer times
+are typing errors, and the simulation would never end."""
 
 MAX_ROUNDS = 1_000_000
-"""Rounds in such a span: each is kept in memory, and ten years have this many by default."""
+"""Maximum rounds in that span, as each is kept in memory; ten years have this many by default."""
 
 
 def admit_jobs(
     cluster: Cluster, workload: Workload, round_seconds: float
 ) -> tuple[Workload, list[JobId]]:
-    """The workload without the jobs that fit nowhere even on an idle cluster, and those.
+    """Return the workload without the jobs that do not fit on an idle cluster, and those jobs.
 
-    Those would count in no figure, just as no round considers them.
+    They would count in no figure, just as no round considers them.
 
     Raises:
-        InputError: no job is left, or a job is impossible.
+        InputError: if no job is left, or a job is impossible.
     """
     server_names = {server.name for server in cluster.servers}
     for name, factors in workload.server_factor.items():
@@ -48,9 +48,9 @@ def admit_jobs(
 
 
 def horizon(workload: Workload, round_seconds: float) -> float:
-    """When a run ends in any case: a job may be almost endlessly slow on some server.
+    """The time when a run ends in any case, as a job may be almost endlessly slow on some server.
 
-    After the last job's submission it has as long as the longest run that is accepted.
+    The last job to arrive has as long as the longest run that is accepted.
     """
     return min(job.submit for job in workload.jobs) + 2 * _span(round_seconds)
 

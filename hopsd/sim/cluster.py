@@ -23,16 +23,16 @@ from hopsd.sim.usage import DecayedUsage
 from hopsd.slurm.port import InstantPort
 
 ProgressReport = Callable[[float], float]
-"""The samples that a job says it has trained, of those that it has."""
+"""Maps the samples that a job has trained to those that it reports."""
 
 
 class BrokenPlanError(HopsError):
-    """A policy gave GPUs twice, more than a server has, or a count that the job refuses."""
+    """A policy allocated GPUs twice, more than a server has, or a count that the job cannot use."""
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """At ``at``: the job's processes die (``job``), or a server is lost for ``seconds``.
+    """At time ``at`` the processes of ``job`` die, or ``server`` is lost for ``seconds``.
 
     Jobs on the server return to the queue. Work since the last checkpoint is lost.
     """
@@ -48,19 +48,20 @@ def _unavailable(failures: Sequence[Failure], now: float) -> set[NodeName | None
 
 
 def lost_gpus(cluster: Cluster, failures: Sequence[Failure], now: float) -> int:
-    """GPUs of the servers that are down."""
+    """Number of GPUs on the servers that are down."""
     down_nodes = _unavailable(failures, now)
     return sum(server.gpus for server in cluster.servers if server.name in down_nodes)
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterSettings:
-    """``restart_seconds``: how long a job holds GPUs without training at every start but its first,
-    where the workload does not say; ``profiling_seconds``: the same at its first.
+    """Times of the virtual cluster.
 
-    ``checkpoint_seconds``: how much training a failure may cost; a preemption costs none, since
-    the job is warned. ``leave_seconds``: how long whoever gets a running job's GPUs waits until
-    it has left them.
+    ``restart_seconds``: how long a job holds GPUs without training at every start but its first,
+    unless the workload says; ``profiling_seconds``: the same at its first start.
+    ``checkpoint_seconds``: the maximum of training that a failure may cost; a preemption costs
+    none, since the job is warned. ``leave_seconds``: how long a job that gets a running job's GPUs
+    waits until that job has left them.
     """
 
     restart_seconds: float = 30.0
@@ -69,7 +70,7 @@ class ClusterSettings:
     leave_seconds: float = 0.0
 
     def restart_of(self, job: WorkloadJob) -> float:
-        """Its own restart seconds, else those of all."""
+        """Restart seconds of the job, by default those of the cluster."""
         return self.restart_seconds if job.restart_seconds is None else job.restart_seconds
 
 
@@ -84,7 +85,7 @@ class _Kind(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class _Before:
-    """A job's state before the plans of ``time``: all plans of an instant count as one change."""
+    """A job's state before the plans made at ``time``, which together count as one change."""
 
     time: float
     started: bool
@@ -95,7 +96,7 @@ class _Before:
 
 @dataclass(slots=True)
 class _VirtualJob:
-    """``trains_from``: when the restart is over; ``version`` tells stale end events apart."""
+    """``trains_from``: when the restart is over; ``version`` identifies stale end events."""
 
     spec: WorkloadJob
     remaining: float
@@ -107,11 +108,11 @@ class _VirtualJob:
     before: _Before | None = None
 
     def samples(self, now: float) -> float:
-        """Samples of the present run until ``now``."""
+        """Samples trained in the present run until ``now``."""
         return min(self.remaining, self.rate * max(0.0, now - self.trains_from))
 
     def samples_at(self, now: float) -> float:
-        """Samples of all its runs until ``now``."""
+        """Samples trained in all of the job's runs until ``now``."""
         return self.spec.samples - self.remaining + self.samples(now)
 
 
@@ -120,14 +121,14 @@ _Event = tuple[float, int, int, JobId | None, int]
 
 @dataclass(slots=True)
 class VirtualCluster(InstantPort):
-    """Implements :class:`hopsd.slurm.port.Port`; time stands still between ``advance`` calls.
+    """Implements :class:`hopsd.slurm.port.Port`; time only passes in ``advance``.
 
     ``changes`` is the timeline of the run so far; ``start_times``: when each job first had its
     GPUs. ``progress_reports``: what jobs report instead of the samples that they have trained.
-    ``claims``: what comments say instead of the truth, without samples unless it ``declares`` them.
-    ``time_limits``: of jobs, which nothing enforces. ``planning_seconds``: how long making the plan
-    now applied took, if that counts: jobs it places train that much later. ``shares``: of the
-    cluster, by user; if there are any, readings include Slurm's fair-share factors.
+    ``claims``: what comments say instead of the truth, without samples unless ``declares`` is set.
+    ``time_limits`` of jobs are not enforced. ``planning_seconds``: how long it took to make the
+    plan being applied, if that counts: the jobs that it places train that much later. ``shares``
+    of the cluster by user: if there are any, readings include Slurm's fair-share factors.
     """
 
     cluster: Cluster
@@ -183,7 +184,7 @@ class VirtualCluster(InstantPort):
 
     @property
     def next_event(self) -> float | None:
-        """When something happens next by itself; None: never again."""
+        """Time of the next event; None if there is none."""
         while self._events and self._stale(self._events[0]):
             heapq.heappop(self._events)
         return self._events[0][0] if self._events else None
@@ -204,7 +205,7 @@ class VirtualCluster(InstantPort):
         return sum(g for n, g in self._idle.items() if self._nodes[n].usable)
 
     def waiting(self) -> list[WorkloadJob]:
-        """Submitted jobs that could start and hold no GPU, in order of submission."""
+        """Submitted jobs that hold no GPUs and do not depend on others, in order of submission."""
         return [
             job.spec
             for job in self._jobs.values()
@@ -213,17 +214,17 @@ class VirtualCluster(InstantPort):
 
     @property
     def trained_samples(self) -> float:
-        """Samples of all jobs until now, without those lost by failures."""
+        """Samples trained by all jobs until now, without those lost by failures."""
         return self._ended_samples + sum(job.samples_at(self.now) for job in self._jobs.values())
 
     @property
     def unfinished_jobs(self) -> frozenset[JobId]:
-        """Jobs submitted and not ended."""
+        """Jobs that were submitted and have not ended."""
         return frozenset(self._jobs)
 
     @property
     def unfinished_in_order(self) -> tuple[JobId, ...]:
-        """The same in order of submission."""
+        """The unfinished jobs in order of submission."""
         return tuple(self._jobs)
 
     @property
@@ -232,7 +233,7 @@ class VirtualCluster(InstantPort):
         return len(self._jobs)
 
     def samples_done(self) -> dict[JobId, float]:
-        """Samples trained by each running job until now, as its reports would say; also by those
+        """Samples trained by each running job until now, as its reports would say, and by the jobs
         that ended since the last reading.
         """
         running = {
@@ -244,7 +245,7 @@ class VirtualCluster(InstantPort):
         }
 
     def reports(self) -> list[ThroughputRecord]:
-        """The speed of each job that has trained since its last start, one report for a node."""
+        """The speed of each job that has trained since its last start, one report per node."""
         return [
             ThroughputRecord(
                 self._speeds.safe_name(job.spec.workload),
@@ -262,7 +263,7 @@ class VirtualCluster(InstantPort):
         ]
 
     def advance(self, until: float) -> bool:
-        """Process all events up to and at ``until``; returns whether there were any."""
+        """Process all events up to and including ``until``; return whether there were any."""
         has_events = False
         while self.next_event is not None and self._events[0][0] <= until:
             time, kind, index, job, _ = heapq.heappop(self._events)
@@ -279,23 +280,23 @@ class VirtualCluster(InstantPort):
         return has_events
 
     def read(self) -> Reading:
-        """A reading of the cluster; ended jobs are in it once."""
+        """Read the cluster; each ended job is in one reading only."""
         reading = self.glance()
         self._ended_jobs, self._final = [], {}
         return reading
 
     def glance(self) -> Reading:
-        """The next reading, without reading it: ended jobs will be in it again."""
+        """Preview the next reading: ended jobs will be in it again."""
         jobs = (*self._ended_jobs, *(job.reading for job in self._jobs.values()))
         return Reading(
             self.now, tuple(self._nodes.values()), jobs, site=self._usage.rules(self.now)
         )
 
     def apply(self, steps: Sequence[Step]) -> Sequence[StepOutcome]:
-        """All vacating, then all placing.
+        """Vacate GPUs for all steps, then place jobs for all steps.
 
         Raises:
-            BrokenPlanError: a step that no real cluster could carry out.
+            BrokenPlanError: if no real cluster could carry out a step.
         """
         self._free = dict(self._idle)
         for step in steps:
@@ -339,7 +340,7 @@ class VirtualCluster(InstantPort):
         self._users[spec.id] = spec.user
 
     def _early(self, spec: WorkloadJob) -> bool:
-        """Whether a job of an earlier phase of its app has not ended."""
+        """Whether a job of an earlier phase of the same app has not ended."""
         phases = self._open_phases.get((spec.user, spec.app), ())
         return bool(spec.phase) and min(phases, default=spec.phase) < spec.phase
 
@@ -380,14 +381,14 @@ class VirtualCluster(InstantPort):
         self._note(job.spec.id, target)
 
     def _leaving_seconds(self, target: Allocation) -> float:
-        """How long others take to leave what a job gets beyond idle GPUs."""
+        """How long a job waits until others have left the GPUs that it gets and were not idle."""
         idle = all(gpus <= self._free.get(node, 0) for node, gpus in target)
         for node, gpus in target:
             self._free[node] = max(0, self._free.get(node, 0) - gpus)
         return 0.0 if idle else self.settings.leave_seconds
 
     def _go_on(self, job: _VirtualJob, previous: _Before) -> None:
-        """One plan took its GPUs, another of the same instant gives them back: it never left."""
+        """Undo a stop: one plan took the job's GPUs, another at the same time gives them back."""
         job.trains_from, job.remaining = previous.trains_from, previous.remaining
         job.reading = replace(previous.reading, restarts=job.reading.restarts)
         position = bisect_left(self.changes, self.now, key=lambda change: change.time)
@@ -411,7 +412,7 @@ class VirtualCluster(InstantPort):
             raise BrokenPlanError(f"job {job.spec.id} cannot run on {target}")
 
     def _leave(self, job: _VirtualJob) -> None:
-        """Vacate because of a plan."""
+        """Vacate the job's GPUs because of a plan."""
         previous = self._before(job)
         self._vacate(job)
         job.started = previous.started
@@ -462,7 +463,7 @@ class VirtualCluster(InstantPort):
                 self._note(job.spec.id, Allocation())
 
     def _repair(self, failure: Failure) -> None:
-        """Bring the server back, unless another failure of it lasts."""
+        """Bring the server back, unless another failure keeps it down."""
         if failure.server is not None and failure.server not in _unavailable(
             self.failures, self.now
         ):

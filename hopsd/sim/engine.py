@@ -1,4 +1,4 @@
-"""The daemon's round in virtual time: rounds at fixed times, further plans at every event."""
+"""Runs the daemon's rounds in virtual time: rounds at fixed times, further plans at events."""
 
 from __future__ import annotations
 
@@ -35,27 +35,28 @@ from hopsd.sim.speed import AllocationSpeeds
 from hopsd.sim.store import MemoryStore
 
 MOMENT = 1e-6
-"""Seconds: an event this close before a round's start belongs to that round."""
+"""An event at most this many seconds before a round's start belongs to that round."""
 
 MAX_PLAN_SECONDS = 120.0
-"""A guard against endless planning, not a limit that plans are meant to reach."""
+"""A guard against endless planning, not a limit that plans should reach."""
 
 MAX_PLANS_AT_ONCE = 8
-"""Further plans at one instant, each starting from what the one before left idle."""
+"""Maximum further plans at one instant, each on the GPUs that the previous one left idle."""
 
 
 @dataclass(frozen=True, slots=True)
 class SimulationSettings:
-    """``round_seconds``: rounds start at its multiples.
+    """Settings of a simulation.
 
-    ``refresh_seconds``: further plans are made at its multiples, as in the daemon; 0: at once
-    when something happens. ``idle_rounds``: a run ends when nothing more can happen for this many
-    rounds, or when jobs are moved but none trains for as many rounds plus a restart. ``horizon``:
-    no round starts at or after this time.
-    ``count_planning``: jobs placed by a plan train later by the time that planning took, so the
-    run depends on this computer's speed. ``knowledge``: of the policy. ``plan``: by default the
-    solver's effort is limited by work, not by time, so that a run is the same on a slow or busy
-    computer.
+    Rounds start at multiples of ``round_seconds``. Further plans are made at multiples of
+    ``refresh_seconds``, as in the daemon; if it is 0, as soon as something happens. A run ends when
+    nothing can happen for ``idle_rounds`` rounds, or when jobs are moved but none trains for as
+    many rounds plus a restart. No round starts at or after ``horizon``.
+
+    With ``count_planning``, jobs placed by a plan train later by the time that planning took, so
+    the run depends on this computer's speed. ``knowledge`` is what the policy knows. In ``plan``,
+    the solver's effort is by default limited by work, not by time, so that a run is the same on a
+    slow or busy computer.
     """
 
     round_seconds: float = 360.0
@@ -74,8 +75,8 @@ class SimulationSettings:
 
 @dataclass(frozen=True, slots=True)
 class PlanMade:
-    """One call of the policy. ``seconds`` of this computer's time, from the plan or, if it does
-    not say, of the whole round.
+    """One call of the policy. ``seconds`` of this computer's time are those that the plan reports
+    or, if it reports none, those of the whole round.
     """
 
     time: float
@@ -86,9 +87,8 @@ class PlanMade:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What a simulation leaves behind. ``rounds``: the times at which rounds started;
-    ``unfinished``: jobs submitted and not ended. ``needless_restarts``: moves and stops by which
-    no job gained.
+    """The result of a simulation. ``rounds``: the times at which rounds started; ``unfinished``:
+    jobs submitted and not ended; ``needless_restarts``: moves and stops from which no job gained.
     """
 
     changes: tuple[AllocationChange, ...]
@@ -101,11 +101,11 @@ class Run:
 
 
 Progress = Callable[[float, int, int], None]
-"""Called at each round with the virtual time, the number of ended jobs and of all jobs."""
+"""Called in each round with the virtual time, the number of ended jobs and that of all jobs."""
 
 
 class Simulation:
-    """One policy over one workload. ``run`` may be called once."""
+    """Simulates one policy on one workload. ``run`` may be called once."""
 
     def __init__(
         self,
@@ -121,11 +121,11 @@ class Simulation:
         learns: Knowledge | None = None,
         watcher: Watcher | None = None,
     ) -> None:
-        """``known_workload``: what the scheduler learns of jobs and speeds, if users lie; it
-        replaces ``settings.knowledge``. ``progress_reports``: what jobs then report.
-        ``shares``: the users' shares of the cluster. ``learns``: what is known of the speeds at
-        first, instead of tables; what jobs report is added. ``watcher``: predicts during the run,
-        and changes nothing in it.
+        """If users lie, ``known_workload`` is what the scheduler is told about jobs and speeds,
+        instead of ``settings.knowledge``, and ``progress_reports`` what jobs then report.
+        ``shares``: the users' shares of the cluster. ``learns``: what is known about speeds at
+        first, instead of tables; jobs' reports are added. ``watcher`` predicts during the run,
+        without changing it.
         """
         self._workload = workload
         self._settings = settings
@@ -173,10 +173,10 @@ class Simulation:
         self._smallest = min((min(j.reqs) for j in workload.jobs), default=1)
 
     def run(self) -> Run:
-        """Play the workload to its end, or to where nothing can happen any more.
+        """Run the workload to its end, or until nothing can happen any more.
 
         Raises:
-            BrokenPlanError: the policy's plan cannot be carried out.
+            BrokenPlanError: if a plan of the policy cannot be carried out.
         """
         began = perf_counter()
         length = self._settings.round_seconds
@@ -209,7 +209,7 @@ class Simulation:
         )
 
     def _count_calls(self, policy: Policy) -> Policy:
-        """A wrapper that tells the cluster how long planning took."""
+        """Wrap ``policy`` so that the cluster learns how long planning took."""
 
         def plan(snapshot: Snapshot, settings: PlanSettings) -> Plan:
             began = perf_counter()
@@ -220,10 +220,10 @@ class Simulation:
         return plan
 
     def _alive(self, changes: int, trained_samples: float) -> bool:
-        """Whether more was trained since the last round, or an event is still to come.
+        """Whether jobs have trained since the last round, or an event is still to come.
 
-        The expected ends of moved jobs do not count: with restarts longer than a round, a policy
-        may move jobs for ever.
+        The expected ends of moved jobs do not count, since with restarts longer than a round, a
+        policy may move jobs forever.
         """
         any_change = len(self.port.changes) > changes
         to_come = self.port.news_to_come if any_change else self.port.next_event is not None
@@ -231,15 +231,15 @@ class Simulation:
 
     @property
     def _patience(self) -> int:
-        """In rounds: a job moved in the first of them trains before the last, if it stays."""
+        """Rounds to wait: a job moved in the first of them trains before the last if it stays."""
         cluster = self._settings.cluster
         restart = max(map(cluster.restart_of, self._workload.jobs), default=0.0)
         overhead = max(restart, cluster.profiling_seconds)
         return self._settings.idle_rounds + math.ceil(overhead / self._settings.round_seconds)
 
     def _play_round(self, window: RoundWindow, *, news: bool) -> None:
-        """Play one round, and those that take its rest where it ends early. ``news``: something
-        happened since the last reading.
+        """Play one round, and those that take the rest of its time if it ends early. ``news`` says
+        whether something happened since the last reading.
         """
         self._window = window
         self._watch_arrivals()
@@ -259,7 +259,7 @@ class Simulation:
             self._watcher.arrivals(self.port, self._store, self._round, self._window)
 
     def _next_look(self) -> float:
-        """When the scheduler sees something to plan for; infinity: never again."""
+        """Time when the scheduler next sees something to plan for; infinity if never."""
         event, now = self.port.next_event, self.port.now
         next_time = self._early_end()
         if next_time <= now:
@@ -274,8 +274,8 @@ class Simulation:
         )
 
     def _early_end(self) -> float:
-        """When the round may end early, for idle GPUs or for jobs that have come; infinity: there
-        is no such reason.
+        """When the round may end early, for idle GPUs or for jobs that have arrived; infinity if
+        there is no such reason.
         """
         if not self._ends_early:
             return math.inf
@@ -288,13 +288,13 @@ class Simulation:
         return earliest if wastes or comes else math.inf
 
     def _note_window(self, window: RoundWindow) -> None:
-        """Note the window after a plan. A job too long to end the round now stays too long."""
+        """Note the window after a plan. Jobs too long to end the round now will remain too long."""
         now, self._window = self.port.now, window
         is_due = now >= window.may_end(self._settings.round_seconds)
         self._known_until = now if is_due else max(self._known_until, window.start)
 
     def _fill(self) -> None:
-        """Further plans over idle GPUs until one places nothing."""
+        """Make further plans for idle GPUs until one places nothing."""
         if self._only_first:
             return
         for _ in range(1 if self._settles else MAX_PLANS_AT_ONCE):
@@ -314,7 +314,7 @@ class Simulation:
         return idle >= self._smallest and any(job.reqs[0] <= idle for job in self.port.waiting())
 
     def _learn(self) -> None:
-        """The speeds that jobs have reported since their last start, each shape's once a node."""
+        """Store the speeds that jobs reported since their last start, once per shape and node."""
         measured_shapes = {
             (r.workload, r.gpu_type, r.node, r.gpus, r.nodes)
             for r in self._store.known_tables.records
@@ -331,7 +331,7 @@ class Simulation:
                 self._store.add_throughput([record] * min_records)
 
     def _plan(self, window: RoundWindow | None) -> int:
-        """Run one round of the daemon; returns how many steps it took."""
+        """Run one round of the daemon; return the number of its steps."""
         self._store.report(self.port.samples_done())
         began = perf_counter()
         if self._learns:

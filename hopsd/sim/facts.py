@@ -1,4 +1,4 @@
-"""Derives what the metrics need to know of a workload's jobs."""
+"""Derives what the metrics need to know about a workload's jobs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from hopsd.sim.speed import AllocationSpeeds
 
 
 def facts_of(cluster: Cluster, workload: Workload) -> list[JobBaseline]:
-    """One entry per job, in the workload's order."""
+    """Compute one entry per job, in the workload's order."""
     nodes, jobs = _nodes(cluster), jobs_of(workload)
     speeds, expected_seconds, filter_ = (
         AllocationSpeeds(cluster, workload),
@@ -42,7 +42,7 @@ def facts_of(cluster: Cluster, workload: Workload) -> list[JobBaseline]:
 
 
 def _mean_gpu_seconds(job: Job, samples: float, filter_: RunnableFilter) -> float:
-    """Time on one GPU of the mean speed of all that the job could get; infinite if none."""
+    """Time on one GPU with the mean speed of all that the job could get; infinite if none."""
     pools = list(filter_.pools(job))
     speed = sum(pool.gpus * single_gpu(job, pool.gpu_type) for pool in pools)
     return samples * sum(pool.gpus for pool in pools) / speed if speed > 0.0 else inf
@@ -59,7 +59,7 @@ def _nodes(cluster: Cluster) -> list[Node]:
 
 
 def jobs_of(workload: Workload) -> list[Job]:
-    """The jobs as a scheduler sees them when they are submitted."""
+    """Return the jobs as a scheduler sees them when they are submitted."""
     return [
         Job(
             id=spec.id,

@@ -1,4 +1,4 @@
-"""Failures to come, from a JSON file: ``hopsctl simulate --failures FILE``."""
+"""Reads future failures from a JSON file: ``hopsctl simulate --failures FILE``."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hopsd.sim.cluster import Failure
 
 
 def read_failures(document: str, cluster: Cluster, workload: Workload) -> tuple[Failure, ...]:
-    """``{"failures": [{"at": 600, "job": "7"}, {"at": 900, "node": "n0", "seconds": 300}]}``.
+    """Read ``{"failures": [{"at": 600, "job": "7"}, {"at": 900, "node": "n0", "seconds": 300}]}``.
 
     Raises:
         FormatError: the message starts with the path of what is wrong.

@@ -1,4 +1,4 @@
-"""Gantt chart: which job held which GPUs, where GPUs were idle, which jobs waited."""
+"""Draws a Gantt chart: which job held which GPUs, where GPUs were idle, how many jobs waited."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ WIDTH, LEFT, GPU_HEIGHT, GAP, STRIP = 1160, 150, 5, 3, 26
 def gantt(
     cluster: Cluster, changes: Sequence[AllocationChange], rounds: Sequence[RoundState]
 ) -> str:
-    """An SVG: a band per server, a lane per GPU, a rectangle per stretch of a job.
+    """Draw an SVG: a band per server, a lane per GPU, a rectangle per stretch of a job.
 
     A black edge marks a stretch that began with a restart. White inside a band is idle. The
     strips above show waiting jobs and, in red, GPUs that are idle although jobs wait.
@@ -48,7 +48,7 @@ def gantt(
 
 
 def _in_order(changes: Sequence[AllocationChange]) -> list[tuple[JobId, GpuHold, bool]]:
-    """Stretches ordered by start, each with whether the job had run before."""
+    """Return stretches ordered by start, and whether the job of each had run before."""
     holds_by_node = [
         (job, hold, number > 0)
         for job, holds in holds_by_job(changes).items()
@@ -58,7 +58,7 @@ def _in_order(changes: Sequence[AllocationChange]) -> list[tuple[JobId, GpuHold,
 
 
 def _take(lanes: list[float], hold: GpuHold, gpus: int) -> list[int]:
-    """Take lanes of a server that are free from the stretch's start on."""
+    """Take lanes of a server that are free from the start of ``hold`` on."""
     free = [i for i, until in enumerate(lanes) if until <= hold.start + 1e-9][:gpus]
     for lane in free:
         lanes[lane] = hold.end
@@ -81,7 +81,7 @@ def _bar(
 
 
 def _strips(rounds: Sequence[RoundState], start: float, scale: float, end: float) -> str:
-    """Waiting jobs and fragments, round by round."""
+    """Draw waiting jobs and fragments, round by round."""
     parts = []
     rows = (
         ("jobs waiting", "#7a8ca3", [r.queued for r in rounds]),

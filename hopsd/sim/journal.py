@@ -4,8 +4,8 @@ A simulation is a pure function of its inputs and of the policy's answers. To re
 replayed from its start with the recorded answers, which costs no planning, and continues with
 the policy where they end.
 
-Each line begins with a checksum of itself and all before it. So a journal is valid up to its first
-damaged line, whatever happened to the machine meanwhile.
+Each line begins with a checksum of itself and all lines before it. So a journal is valid up to its
+first damaged line, even if the machine crashed.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ from hopsd.policies.wrapper import Wrapper
 
 
 def fingerprint(*inputs: object) -> str:
-    """A hash of a run's inputs: equal inputs, equal hash."""
+    """Hash a run's inputs; equal inputs have equal hashes."""
     return sha256(repr(inputs).encode()).hexdigest()[:16]
 
 
 @contextmanager
 def alone(folder: Path) -> Iterator[None]:
-    """A lock that keeps other processes from simulating into ``folder`` at the same time.
+    """Hold a lock that keeps other processes from simulating into ``folder`` at the same time.
 
     Raises:
-        InputError: another process holds it.
+        InputError: if another process holds the lock.
     """
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / ".lock").open("w") as file:
@@ -53,7 +53,7 @@ def alone(folder: Path) -> Iterator[None]:
 
 @dataclass(slots=True)
 class _Lines:
-    """Writes to a journal; ``checksum`` covers everything in it, ``count`` its lines."""
+    """Writes to a journal; ``checksum`` covers all of it, ``count`` is its number of lines."""
 
     file: IO[bytes]
     checksum: int = 0
@@ -99,8 +99,8 @@ class JournaledPolicy(Wrapper):
 
 
 def _changes(snapshot: Snapshot, plan: Plan) -> dict[JobId, dict[NodeName, int]]:
-    """The placements that are not those at present; empty: none. A year's plans of a thousand
-    running jobs each would else be gigabytes.
+    """Return the placements that differ from the present ones; an empty one stops the job. Full
+    plans with a thousand running jobs each would take gigabytes for a year.
     """
     empty = Allocation()
     return {
@@ -111,7 +111,7 @@ def _changes(snapshot: Snapshot, plan: Plan) -> dict[JobId, dict[NodeName, int]]
 
 
 def _placements(snapshot: Snapshot, changes: dict[str, dict[str, int]]) -> dict[JobId, Allocation]:
-    """The plan's, from its changes."""
+    """Rebuild a plan's placements from its changes."""
     placements = {job.id: job.running for job in snapshot.jobs}
     placements |= {JobId(job): Allocation.of(allocation) for job, allocation in changes.items()}
     return {job: allocation for job, allocation in placements.items() if allocation}
@@ -119,10 +119,10 @@ def _placements(snapshot: Snapshot, changes: dict[str, dict[str, int]]) -> dict[
 
 @contextmanager
 def journal_policy(policy: Policy, path: Path, run: str, *, resume: bool) -> Iterator[Policy]:
-    """``policy`` with a journal at ``path`` for the run whose inputs are named ``run``.
+    """Add to ``policy`` a journal at ``path``; ``run`` is the fingerprint of the run's inputs.
 
     Raises:
-        InputError: the journal to resume from was written by a run with other inputs.
+        InputError: if the journal to resume from was written by a run with other inputs.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     header = {"run": run, "plans": "changes"}
@@ -141,7 +141,7 @@ def journal_policy(policy: Policy, path: Path, run: str, *, resume: bool) -> Ite
 
 
 def _valid(file: IO[bytes]) -> _Lines:
-    """The journal with its valid lines; the others are cut off the file."""
+    """Read a journal's valid lines and truncate the file after them."""
     lines, size = _Lines(file), 0
     file.seek(0)
     for line in file:

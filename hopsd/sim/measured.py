@@ -1,7 +1,7 @@
-"""Measured speeds: the table of Gavel's simulator (``simulation_throughputs.json``).
+"""Reads measured speeds from the table of Gavel's simulator (``simulation_throughputs.json``).
 
-Steps per second of all GPUs together, by GPU type, model with batch size, and GPU count; types
-named ``..._unconsolidated`` have every GPU on a server of its own. Published with Gavel
+It has steps per second of all GPUs together, by GPU type, model with batch size, and GPU count; in
+types named ``..._unconsolidated`` every GPU is on a separate server. It is published with Gavel
 (stanford-futuredata/gavel, MIT). Entries of two jobs that share a GPU are ignored.
 """
 
@@ -24,10 +24,11 @@ _MODEL = re.compile(r"(?P<name>.+?)(?: \(batch size (?P<batch>\d+)\))?")
 
 
 def tables_of(document: str) -> tuple[Tables, dict[WorkloadName, int]]:
-    """:func:`all_tables_of` models measured on several GPUs: how others scale is unknown.
+    """Like :func:`all_tables_of`, but only models measured on several GPUs, as others' scaling is
+    unknown.
 
     Raises:
-        FormatError: not Gavel's table.
+        FormatError: if ``document`` is not Gavel's table.
     """
     tables, batches = all_tables_of(document)
     scaling = {
@@ -41,10 +42,10 @@ def tables_of(document: str) -> tuple[Tables, dict[WorkloadName, int]]:
 def all_tables_of(document: str) -> tuple[Tables, dict[WorkloadName, int]]:
     """Throughput tables and batch sizes by workload, such as ``ResNet-50-64``.
 
-    A model without a batch size counts steps instead of samples.
+    For a model without a batch size, steps are counted instead of samples.
 
     Raises:
-        FormatError: not Gavel's table.
+        FormatError: if ``document`` is not Gavel's table.
     """
     rates: dict[WorkloadName, dict[GpuType, dict[str, dict[int, float]]]] = {}
     batches: dict[WorkloadName, int] = {}
@@ -68,10 +69,10 @@ def all_tables_of(document: str) -> tuple[Tables, dict[WorkloadName, int]]:
 def measured_workload(
     document: str, cluster: Cluster, seed: int, jobs: int | None, rate_per_hour: float | None
 ) -> Workload:
-    """Jobs like the paper's, of models whose speeds were measured.
+    """Generate jobs like the paper's, of models whose speeds were measured.
 
     Raises:
-        FormatError: not Gavel's table, or a GPU type of the cluster is missing in it.
+        FormatError: if ``document`` is not Gavel's table, or lacks a GPU type of the cluster.
     """
     tables, batches = tables_of(document)
     types = set(cluster.gpus_by_type())
@@ -95,7 +96,7 @@ def _read_key(key: str, item: Item) -> tuple[WorkloadName, int, int]:
 
 
 def parse_model(model: str) -> tuple[WorkloadName, int]:
-    """The workload and the batch size of a model as Gavel names it, ``LM (batch size 5)``."""
+    """Split a model's name in Gavel, ``LM (batch size 5)``, into workload and batch size."""
     match = _MODEL.fullmatch(model)
     if match is None:
         raise FormatError(f"{model!r} names no model")

@@ -1,7 +1,7 @@
-"""Every figure of a simulated run, computed from its timeline.
+"""Computes every figure of a simulated run from its timeline.
 
-Nothing here depends on the simulator: placement changes, the workload and the rounds' times
-suffice, so that anyone can recompute a result from the files of a run.
+Nothing here depends on the simulator: placement changes, the workload and the rounds' times are
+enough, so that anyone can recompute a result from the files of a run.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from hopsd.model.arrays import Floats
 from hopsd.model.ids import JobId
 
 ROUNDING = 1e-9
-"""Relative tolerance: rounding does not make a job that is as fast as on its share unfair."""
+"""Relative tolerance, so that rounding does not make a job unfair that got exactly its share."""
 
 
 @dataclass(frozen=True, slots=True)
 class AllocationChange:
-    """From ``time`` on, ``job`` holds ``placement``; empty: it ended or was preempted."""
+    """From ``time`` on, ``job`` holds ``placement``; empty if it ended or was preempted."""
 
     time: float
     job: JobId
@@ -30,11 +30,11 @@ class AllocationChange:
 
 @dataclass(frozen=True, slots=True)
 class JobBaseline:
-    """What the metrics need to know of a job, independent of the run.
+    """What the metrics need to know about a job, independent of the run.
 
     ``age``: expected run time without waiting (eq. 9). ``gpu_seconds``: the same on one GPU,
     ``age`` times the mean requirement; ``mean_gpu_seconds``: on one GPU of the mean speed, which
-    is less where GPU types differ. ``gpus_max``: the largest requirement.
+    is less if GPU types differ. ``gpus_max``: the largest requirement.
     ``rate``: samples per second of the whole job on an allocation.
     """
 
@@ -49,7 +49,7 @@ class JobBaseline:
 
 @dataclass(frozen=True, slots=True)
 class GpuHold:
-    """GPUs held without interruption in one place."""
+    """A period in which a job held the same GPUs without interruption."""
 
     start: float
     end: float
@@ -58,8 +58,8 @@ class GpuHold:
 
 @dataclass(frozen=True, slots=True)
 class JobOutcome:
-    """``end`` None: not finished; ``ftf``: finish-time fairness, None while not finished;
-    ``ftf_eq9``: the same with eq. 9's mean of run times for the time alone.
+    """``end`` and ``ftf`` (finish-time fairness) are None if the job has not finished; ``ftf_eq9``
+    is the fairness with eq. 9's mean of run times as the time alone.
     """
 
     id: JobId
@@ -84,7 +84,7 @@ class JobOutcome:
 class RoundState:
     """The cluster at a round's start, after all changes of that instant.
 
-    ``fragments``: idle GPUs where a job waits, else 0. ``throughput``: samples per second.
+    ``fragments``: idle GPUs if a job waits, else 0. ``throughput``: samples per second.
     """
 
     time: float
@@ -97,10 +97,10 @@ class RoundState:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """The figures of one policy. Hours where the name says so; shares are 0 to 1.
+    """The figures of one policy; names ending in ``_h`` are in hours, shares are 0 to 1.
 
-    ``restarts_per_job_hour``: by the hours that jobs held GPUs; ``needless_restarts``: those that
-    left their GPUs to no other job and made no job faster.
+    ``restarts_per_job_hour`` is relative to the hours that jobs held GPUs; ``needless_restarts``
+    are those that left the GPUs to no other job and made no job faster.
     """
 
     makespan_h: float
@@ -122,10 +122,10 @@ class Summary:
 
 
 def holds_by_job(changes: Sequence[AllocationChange]) -> dict[JobId, list[GpuHold]]:
-    """The stretches in which each job held GPUs; changes of one instant are one change.
+    """Return the stretches in which each job held GPUs; changes of one instant are one change.
 
-    A job that stopped and started in one place at one instant had failed: that ends a stretch.
-    The last stretch of a job whose end is not in ``changes`` ends with the last change of all.
+    A job that stopped and started in the same place at one instant has failed, which ends a
+    stretch. The last stretch of a job whose end is not in ``changes`` ends with the last change.
     """
     changes_by_job: dict[JobId, list[AllocationChange]] = {}
     for change in changes:
@@ -152,9 +152,9 @@ def job_outcomes(
     gpus: int,
     unfinished_jobs: Collection[JobId] = (),
 ) -> list[JobOutcome]:
-    """One outcome per job, in the order of ``jobs``; ``gpus``: all GPUs of the cluster.
+    """Compute one outcome per job, in the order of ``jobs``; ``gpus``: all GPUs of the cluster.
 
-    A job's last change, to no GPUs, is its end, except for the ``unfinished_jobs``: a run may stop
+    A job's last change to no GPUs is its end, except for ``unfinished_jobs``, since a run may stop
     while they wait.
     """
     holds = holds_by_job(changes)
@@ -222,12 +222,12 @@ class _Contention:
 
 
 def fair_share(facts: JobBaseline, end: float, contention: _Contention, gpus: int) -> float:
-    """How many GPUs 1/N of the cluster is for a job, at most what it may use.
+    """How many GPUs a job's 1/N of the cluster is, at most as many as it may use.
 
     rho = (end - submit) / time alone on that share (papers: Themis eq. 1, Sia 5.1). N is the mean
-    number of jobs present in the job's life. The share has every GPU type in the cluster's
-    proportion, so a GPU of it has the mean speed. The mean of the types' run times (eq. 9) is
-    longer, and makes every policy look fairer than it is.
+    number of jobs present during the job's life. The share has every GPU type in the cluster's
+    proportion, so its GPUs have the mean speed. The mean of the types' run times (eq. 9) is
+    longer, and would make every policy look fairer than it is.
     """
     return min(gpus / contention.mean(facts.submit, end), float(facts.gpus_max))
 
@@ -240,8 +240,8 @@ def round_states(
     lost_gpus: Callable[[float], int] = lambda _: 0,
     unfinished_jobs: Collection[JobId] = (),
 ) -> list[RoundState]:
-    """The cluster at each of ``times`` (ascending). ``lost_gpus``: GPUs of servers that are down;
-    ``unfinished_jobs`` as in :func:`job_outcomes`.
+    """Compute the cluster's state at each of ``times`` (ascending). ``lost_gpus``: GPUs of servers
+    that are down; ``unfinished_jobs``: as in :func:`job_outcomes`.
     """
     facts = {job.id: job for job in jobs}
     finals = {change.job: i for i, change in enumerate(changes)}
@@ -272,7 +272,7 @@ def round_states(
 def summarise(
     outcomes: Sequence[JobOutcome], states: Sequence[RoundState], gpus: int, needless: int = 0
 ) -> Summary:
-    """The figures over all jobs; unfinished ones count only in waiting time and latency ratio.
+    """Summarise all jobs; unfinished ones count only in waiting time and latency ratio.
 
     ``needless``: restarts without gain, which the timeline alone does not show.
     """
@@ -307,14 +307,14 @@ def summarise(
 def throughput_over_time(
     changes: Sequence[AllocationChange], jobs: Sequence[JobBaseline]
 ) -> tuple[Floats, Floats]:
-    """Times, and the samples per second of all running jobs from each time on."""
+    """Return times, and the samples per second of all running jobs from each time on."""
     times = sorted({change.time for change in changes})
     states = round_states(changes, jobs, 0, times)
     return np.array(times), np.array([state.throughput for state in states])
 
 
 def percentile(values: Floats, share: float) -> float:
-    """Linear interpolation between the closest ranks; 0 for no values."""
+    """Percentile by linear interpolation between the closest ranks; 0 if there are no values."""
     return float(np.percentile(values, share)) if len(values) else 0.0
 
 

@@ -3,8 +3,8 @@
 The paper prints neither iteration times nor throughputs. So speeds are modelled by its
 equations 1 to 5 from public figures: parameters and forward operations of the published
 architectures, peak FP32 rate and memory bandwidth of the GPUs from their data sheets, CPU cores
-of the servers from section 4.2. ``efficiency``, data loading and link rates are assumptions of
-ours, in the usual range; they are marked so below.
+of the servers from section 4.2. ``efficiency``, data loading and link rates are assumptions in
+the usual range; they are marked as such below.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from hopsd.model.scenario import Links
 class Hardware:
     """A GPU type of a server type.
 
-    ``flops``: peak FP32 per second; ``memory_bytes``: per second; ``cores``: CPU cores a GPU;
-    ``caches_imagenet``: whether the server's memory holds the data set (about 140 GiB and
-    what eight jobs need beside it).
+    ``flops``: peak FP32 per second; ``memory_bytes``: per second; ``cores``: CPU cores per GPU;
+    ``caches_imagenet``: whether the server's memory holds the data set (about 140 GiB) in
+    addition to what eight jobs need.
     """
 
     gpu_type: GpuType
@@ -63,10 +63,10 @@ RTX3090_384G_5320 = Hardware(
 class PresetModel:
     """A row of table 2: one model on one data set.
 
-    ``params``; ``flops``: forward operations a sample (two per multiply-add); ``efficiency``:
-    share of the peak that its layers reach (assumption); ``load_ms``: CPU milliseconds a
-    sample costs to load (assumption); ``large_data``: only a large server's memory caches
-    it; ``category``: S, M, L or XL of figure 8.
+    ``params``: number of parameters; ``flops``: forward operations per sample (two per
+    multiply-add); ``efficiency``: share of the peak that its layers reach (assumption);
+    ``load_ms``: CPU milliseconds to load a sample (assumption); ``large_data``: only a large
+    server's memory can cache the data set; ``category``: S, M, L or XL of figure 8.
     """
 
     name: WorkloadName
@@ -117,17 +117,17 @@ MODELS = (
 )
 
 BACKWARD = 2.0
-"""Backward costs twice the forward operations: gradients by inputs and by weights."""
+"""Backward costs twice the forward operations: gradients of the inputs and of the weights."""
 
 LAUNCH_SECONDS = 5e-3
-"""Assumption: the minimum time of a pass, however small its tensors are (kernel launches)."""
+"""Assumption: the minimum time of a pass even with small tensors (kernel launches)."""
 
 UPDATE_BYTES = {False: 20.0, True: 28.0}
 """Memory traffic per parameter: SGD with momentum reads 3 and writes 2 floats, Adam 4 and 3."""
 
 LOAD_MISS = (0.3, 2.5)
-"""Assumption: where memory cannot hold the data set, how often a batch comes from disk, and
-by how much that is slower."""
+"""Assumption: if memory cannot hold the data set, how often a batch comes from disk, and by what
+factor that is slower."""
 
 
 def basic_times(model: PresetModel, hardware: Hardware) -> BasicTimes:

@@ -16,21 +16,21 @@ from hopsd.sim import models
 from hopsd.sim.models import MODELS, Hardware, basic_times
 
 GPU_HOURS = {"S": (0.05, 1.0), "M": (1.0, 10.0), "L": (10.0, 50.0), "XL": (50.0, 100.0)}
-"""Hours on one GPU of the mean type by category (section 4.2); the paper gives no lower end for
-S and no upper end for XL."""
+"""Hours on one GPU of the mean type by category (section 4.2); the paper gives no lower bound for
+S and no upper bound for XL."""
 
 MIX_64 = {"S": 0.25, "M": 0.30, "L": 0.30, "XL": 0.15}
 MIX_512 = {"S": 0.40, "M": 0.35, "L": 0.20, "XL": 0.05}
-"""Assumptions: figure 8 has no numbers in print. With these, all jobs together need 8 hours of
-64 GPUs and 10 hours of 512, so that makespans can be what tables 3 and 4 say."""
+"""Assumptions, since figure 8 prints no numbers. With these, all jobs together need 8 hours of
+64 GPUs and 10 hours of 512, so that the makespans of tables 3 and 4 are possible."""
 
 MAX_GPUS = 16
 MAX_HOURS = 8.0
-"""Hours. Assumption: no job asks for so few GPUs that its median count takes longer on the mean
-type. Without it one rigid 1-GPU job of category XL would make every makespan a week."""
+"""Assumption: no job asks for so few GPUs that its median count takes more hours on the mean type.
+Otherwise one rigid 1-GPU job of category XL would make every makespan a week."""
 
 SERVER_FACTOR_SIGMA = 0.03
-"""Relative spread of servers of one type; the paper's figure 1a shows some percent."""
+"""Relative spread of servers of one type; the paper's figure 1a shows a few percent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class Preset:
     mix: Mapping[str, float]
 
     def cluster(self) -> Cluster:
-        """The cluster's nodes; servers of one group are neighbours, as in a rack."""
+        """Return the cluster; servers of one group are neighbours, as in a rack."""
         servers = [
             Server(NodeName(f"{hardware.gpu_type}-{i}"), hardware.gpu_type, gpus)
             for hardware, count, gpus in self.groups
@@ -55,7 +55,7 @@ class Preset:
     def workload(
         self, seed: int, *, jobs: int | None = None, rate_per_hour: float | None = None
     ) -> Workload:
-        """Poisson arrivals over the preset's hours; ``jobs`` and ``rate_per_hour`` override."""
+        """Generate Poisson arrivals over the preset's hours; the arguments override its numbers."""
         cluster = self.cluster()
         count = jobs or self.jobs
         rate = (rate_per_hour or self.jobs / self.hours) / 3600.0
@@ -98,10 +98,10 @@ PRESETS = {
 
 
 def preset(name: str) -> Preset:
-    """The preset of this name.
+    """Return the preset of this name.
 
     Raises:
-        InputError: there is no such preset.
+        InputError: if there is no such preset.
     """
     if name not in PRESETS:
         raise InputError(f"preset {name!r} is unknown; choose from {', '.join(PRESETS)}")
@@ -113,7 +113,7 @@ Tables = Mapping[WorkloadName, Mapping[GpuType, ThroughputTable]]
 
 @dataclass(frozen=True, slots=True)
 class TrainingKind:
-    """A kind of training that jobs of a category may run; ``batch`` samples per GPU."""
+    """A kind of training that jobs of a category may run; ``batch`` is in samples per GPU."""
 
     name: WorkloadName
     category: str
@@ -129,7 +129,7 @@ def generate(
     rate_per_second: float,
     seed: int,
 ) -> Workload:
-    """``count`` jobs with Poisson arrivals, the first at 0.
+    """Generate ``count`` jobs with Poisson arrivals, the first at 0.
 
     Each job's category follows ``mix``, its kind is one of that category, its hours on one
     GPU of the mean type are log-uniform within the category, its requirements are up to 8
@@ -163,7 +163,7 @@ def generate(
 
 
 def _requirements(rng: random.Random, hours: float) -> tuple[int, ...]:
-    """1 to 8 of the counts 1 to 16 whose median ends the job within a working day."""
+    """Draw 1 to 8 of the counts 1 to 16 whose median ends the job within a working day."""
     while True:
         reqs = tuple(sorted(rng.sample(range(1, MAX_GPUS + 1), rng.randint(1, 8))))
         if hours / median_low(reqs) <= MAX_HOURS:
@@ -171,7 +171,7 @@ def _requirements(rng: random.Random, hours: float) -> tuple[int, ...]:
 
 
 def mean_rate(tables: Mapping[GpuType, ThroughputTable], gpus: Mapping[GpuType, int]) -> float:
-    """Samples per second of one GPU for which the hours on it are eq. 9's expectation."""
+    """Samples per second of one mean GPU, on which the run time is eq. 9's expectation."""
     usable_types = {t: n for t, n in gpus.items() if t in tables}
     seconds_per_sample = sum(n / tables[t].aggregated[1] for t, n in usable_types.items())
     return sum(usable_types.values()) / seconds_per_sample
@@ -180,7 +180,7 @@ def mean_rate(tables: Mapping[GpuType, ThroughputTable], gpus: Mapping[GpuType, 
 def server_factors(
     cluster: Cluster, tables: Tables, rng: random.Random
 ) -> dict[WorkloadName, dict[NodeName, float]]:
-    """One speed factor per server, the same for all workloads: cooling, disks and the like."""
+    """Draw a speed factor per server, the same for all workloads, as for cooling or disks."""
     factors = {
         s.name: round(min(1.1, max(0.9, rng.gauss(1.0, SERVER_FACTOR_SIGMA))), 4)
         for s in cluster.servers

@@ -1,4 +1,4 @@
-"""What a name of a cluster or a workload stands for: a preset, a file, or a log of a kind."""
+"""Resolves the name of a cluster or a workload: a preset, a file, or a log of some kind."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ T = TypeVar("T")
 
 
 def cluster_from(name: str) -> Cluster:
-    """The cluster of a preset's name or a file's path.
+    """Return the cluster of a preset or a file.
 
     Raises:
-        InputError, OSError: neither of them, or not a cluster.
+        InputError, OSError: if ``name`` is neither, or the file is not a cluster.
     """
     return preset(name).cluster() if name in PRESETS else read_file(name, read_cluster)
 
@@ -33,29 +33,29 @@ def workload_from(
     jobs: int | None = None,
     rate: float | None = None,
 ) -> Workload:
-    """The workload of a preset's name, a file's path, or ``KIND:PATH`` (docs/simulator.md).
+    """Return the workload of a preset, a file, or ``KIND:PATH`` (docs/simulator.md).
 
-    ``seed``, ``jobs`` and ``rate`` (jobs an hour): of generated workloads.
+    ``seed``, ``jobs`` and ``rate`` (jobs per hour) apply to generated workloads.
 
     Raises:
-        InputError, OSError: none of them, or not a workload for this cluster.
+        InputError, OSError: if ``name`` is none of these, or not a workload for this cluster.
     """
     if name in PRESETS:
         if cluster.gpus_by_type().keys() != preset(name).cluster().gpus_by_type().keys():
-            raise InputError(f"the workload {name} fits the cluster {name} alone")
+            raise InputError(f"the workload {name} can only be used with the cluster {name}")
         return preset(name).workload(seed, jobs=jobs, rate_per_hour=rate)
     kind, colon, path = name.partition(":")
     if colon and kind == "gavel":
         return read_file(path, lambda text: measured_workload(text, cluster, seed, jobs, rate))
     if jobs is not None or rate is not None:
-        raise InputError("--jobs and --rate go with generated workloads: a preset or gavel:FILE")
+        raise InputError("--jobs and --rate need a generated workload: a preset or gavel:FILE")
     if colon and kind in IMPORTERS:
         return workload_of(read_file(path, IMPORTERS[kind]), cluster)
     return read_file(name, lambda text: read_workload(text, cluster))
 
 
 def read_file(path: str, parse: Callable[[str], T]) -> T:
-    """A file's contents; errors of ``parse`` start with its name."""
+    """Read and parse a file; errors of ``parse`` start with its name."""
     text = read_text(path)
     try:
         return parse(text)

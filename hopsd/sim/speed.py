@@ -17,7 +17,7 @@ _SAFE = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
 
 def _safe_names(names: Sequence[WorkloadName]) -> dict[WorkloadName, WorkloadName]:
-    """Unique names that a comment may carry; names it may not carry become numbers."""
+    """Map names to unique names that a comment may carry; other names become numbers."""
     safe = {name: name for name in names if _SAFE.fullmatch(name)}
     new_names = (WorkloadName(f"workload-{number}") for number in count())
     free = (name for name in new_names if name not in safe)
@@ -35,7 +35,7 @@ class AllocationSpeeds:
         self._safe = _safe_names(tuple(workload.throughput))
 
     def rate(self, workload: WorkloadName, allocation: Allocation) -> float:
-        """Samples per second of the whole job; 0 where it cannot run."""
+        """Samples per second of the whole job; 0 if it cannot run there."""
         key = (workload, allocation)
         if key not in self._rates:
             self._rates[key] = self._rate(workload, allocation)

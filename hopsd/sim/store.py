@@ -16,8 +16,8 @@ from hopsd.store.port import PlanId, PlanRecord
 @dataclass(slots=True)
 class MemoryStore:
     """Implements :class:`hopsd.store.port.Store`; keeps only the newest plan, and ended jobs only
-    where ``past_runs`` says how long the next ones run. ``restart_seconds``: as jobs' reports will
-    show them.
+    if run times are predicted from ``past_runs``. ``restart_seconds``: as jobs' reports will show
+    them.
     """
 
     known_tables: Knowledge
@@ -30,7 +30,7 @@ class MemoryStore:
     _plans: int = 0
 
     def copy(self) -> MemoryStore:
-        """A copy to try things on."""
+        """Return a copy that can be changed for a trial."""
         return replace(self, _ended_records=list(self._ended_records), _jobs=dict(self._jobs))
 
     def jobs(self) -> Mapping[JobId, JobRecord]:
@@ -43,7 +43,7 @@ class MemoryStore:
         self._jobs = {job: record for job, record in jobs.items() if record.end is None}
 
     def report(self, samples_done: Mapping[JobId, float]) -> None:
-        """Record what running jobs report, and what their restarts cost."""
+        """Record the samples that running jobs report, and the time of their restarts."""
         for job, samples in samples_done.items():
             record = self._jobs.get(job)
             if record is not None and record.samples_done != samples:
@@ -54,7 +54,7 @@ class MemoryStore:
                 )
 
     def programs(self, scripts: Iterable[WorkloadName]) -> Mapping[WorkloadName, str]:  # noqa: ARG002
-        """Empty: virtual jobs name their workload."""
+        """Return nothing: virtual jobs name their workload."""
         return {}
 
     def knowledge(self) -> Knowledge:
@@ -70,11 +70,11 @@ class MemoryStore:
         )
 
     def profile_runs(self, since: float) -> tuple[ProfileRun, ...]:  # noqa: ARG002
-        """Empty: the speeds of virtual jobs are known."""
+        """Return nothing: the speeds of virtual jobs are known."""
         return ()
 
     def save_profile_runs(self, runs: Iterable[ProfileRun]) -> None:
-        """Does nothing: there are no profile runs."""
+        """Do nothing: there are no profile runs."""
 
     def begin_plan(self, record: PlanRecord) -> PlanId:
         self._plans += 1
@@ -92,17 +92,17 @@ class MemoryStore:
         return self._last
 
     def transitions(self) -> tuple[Transition, ...]:
-        """Empty: virtual steps are over at once."""
+        """Return nothing: virtual steps are over at once."""
         return ()
 
     def save_transitions(self, transitions: Sequence[Transition]) -> None:
-        """Does nothing."""
+        """Do nothing: virtual steps are over at once."""
 
     def save_outcomes(self, outcomes: Sequence[StepOutcome]) -> None:
-        """Does nothing."""
+        """Do nothing: `last_outcomes` needs none."""
 
     def save_ended_by_signal(self, jobs: Collection[JobId]) -> None:
-        """Does nothing: no virtual job does."""
+        """Do nothing: no virtual job is ended by a signal."""
 
     def last_outcomes(self, jobs: Collection[JobId]) -> Mapping[JobId, StepOutcome]:  # noqa: ARG002
-        return {}  # asked for jobs that failed, and none does here
+        return {}  # used for failed jobs, and no virtual job ends as failed

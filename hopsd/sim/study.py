@@ -1,4 +1,4 @@
-"""One workload under several policies, and the files that a study writes (docs/formats.md)."""
+"""Runs one workload under several policies, and writes a study's files (docs/formats.md)."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ ROUND_COLUMNS = ("policy", "time", "queued", "running", "idle", "fragments", "th
 
 @dataclass(frozen=True, slots=True)
 class PolicyResult:
-    """One policy's run with its figures. ``first_plans``: what each round's first plan took;
-    ``predictions``: what was predicted during it.
+    """One policy's run with its figures. ``first_plans``: the first plan of each round;
+    ``predictions``: the predictions made during the run.
     """
 
     policy: str
@@ -82,14 +82,14 @@ def play(
 
 
 def watcher_of(name: str, settings: SimulationSettings) -> Watcher:
-    """One that predicts what the policy called ``name`` does."""
+    """Make a watcher that predicts what the policy called ``name`` does."""
     return Watcher(Predictor.of_policy(name, settings.plan.priority, settings.plan.seed))
 
 
 def result_of(
     name: str, run: Run, cluster: Cluster, workload: Workload, failures: Sequence[Failure] = ()
 ) -> PolicyResult:
-    """The figures of one policy's run."""
+    """Compute the figures of one policy's run."""
     facts, gpus = facts_of(cluster, workload), cluster.gpus
     outcomes = job_outcomes(run.changes, facts, gpus, run.unfinished)
     lost_at = partial(lost_gpus, cluster, failures)
@@ -107,7 +107,7 @@ def result_of(
 
 
 def _first_plans(run: Run) -> tuple[PlanMade, ...]:
-    """Each round's first plan; where none was made, an empty one that took no time."""
+    """Return each round's first plan; if there was none, an empty plan that took no time."""
     first: dict[float, PlanMade] = {}
     for plan_made in run.plans:
         first.setdefault(run.rounds[bisect_right(run.rounds, plan_made.time) - 1], plan_made)
@@ -115,7 +115,7 @@ def _first_plans(run: Run) -> tuple[PlanMade, ...]:
 
 
 def figures(result: PolicyResult) -> dict[str, Any]:
-    """The object that ``--json`` prints for one policy."""
+    """Build the object that ``--json`` prints for one policy."""
     seconds = np.array([plan_made.seconds for plan_made in result.first_plans])
     gaps = np.array([plan_made.gap for plan_made in result.first_plans])
     return {
@@ -127,8 +127,8 @@ def figures(result: PolicyResult) -> dict[str, Any]:
 
 
 def write(results: Sequence[PolicyResult], folder: Path) -> dict[str, str]:
-    """``jobs.csv``, ``rounds.csv`` and ``timeline.jsonl``, with predictions ``predictions.csv``;
-    returns the paths of the tables.
+    """Write ``jobs.csv``, ``rounds.csv``, ``timeline.jsonl`` and, if there are predictions,
+    ``predictions.csv``; return the paths of the tables.
     """
     folder.mkdir(parents=True, exist_ok=True)
     jobs, rounds = folder / "jobs.csv", folder / "rounds.csv"

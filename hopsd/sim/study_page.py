@@ -1,4 +1,4 @@
-"""A study as one self-contained HTML page: figures side by side, plots, servers over time."""
+"""Renders a study as a self-contained HTML page: figures side by side, plots, Gantt charts."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _ROWS = (
     ("Needless restarts", "needless_restarts", "{:,}", -1),
     ("Rounds", "rounds", "{:,}", 0),
 )
-"""Label, field of Summary, format, and whether more is better (1), worse (-1) or neither."""
+"""Label, field of Summary, format, and whether more is better (1), worse (-1) or neither (0)."""
 
 _STYLE = """
 body{font:15px/1.45 system-ui,sans-serif;margin:2rem auto;max-width:1200px;padding:0 1rem;
@@ -52,14 +52,14 @@ def write_report(
     path: Path,
     knowledge: str,
 ) -> None:
-    """Write the page to ``path``; it needs nothing from outside. ``knowledge``: to the policies."""
+    """Write the self-contained page to ``path``. ``knowledge`` says what the policies knew."""
     path.write_text(page(results, cluster, workload, knowledge), encoding="utf-8")
 
 
 def page(
     results: Sequence[PolicyResult], cluster: Cluster, workload: Workload, knowledge: str
 ) -> str:
-    """The page as HTML text."""
+    """Render the page as HTML text."""
     title = f"{len(workload.jobs)} jobs on {cluster.gpus} GPUs of {len(cluster.servers)} servers"
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
@@ -119,7 +119,7 @@ def _throughput(results: Sequence[PolicyResult], cluster: Cluster, workload: Wor
 
 
 def _gantts(results: Sequence[PolicyResult], cluster: Cluster) -> str:
-    """Each policy's drawing, the first one open."""
+    """Render each policy's Gantt chart, the first one unfolded."""
     return "".join(
         f"<details{' open' if number == 0 else ''}><summary>{escape(result.policy)}</summary>"
         f"{gantt(cluster, result.changes, result.rounds)}</details>"

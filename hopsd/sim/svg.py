@@ -1,4 +1,4 @@
-"""Small SVG charts as text: lines over time, distributions, and jobs on servers."""
+"""Draws small SVG charts as text: lines over time, and distributions."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ WIDTH, HEIGHT, LEFT, BOTTOM, TOP, RIGHT = 560, 300, 62, 40, 14, 12
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """``log``: powers of ten; values at or below ``low`` are drawn at ``low``."""
+    """An axis, logarithmic if ``log``; values at or below ``low`` are drawn at ``low``."""
 
     label: str
     low: float
@@ -52,9 +52,9 @@ def chart(
     steps: bool,
     legend_below: bool = False,
 ) -> str:
-    """One line per name; ``steps``: a value holds until the next point.
+    """Draw one line per name; with ``steps`` a value holds until the next point.
 
-    ``legend_below``: put the legend at the bottom, for lines that end at the top.
+    ``legend_below`` puts the legend at the bottom, for lines that end at the top.
     """
     legend = HEIGHT - BOTTOM - 15 * len(lines) if legend_below else TOP + 16
     parts = [_frame(title, x, y)]
@@ -73,7 +73,7 @@ def chart(
 
 
 def distribution(title: str, label: str, values: Mapping[str, Sequence[float]]) -> str:
-    """Cumulative distributions; logarithmic axis if values differ by a factor above 100."""
+    """Draw cumulative distributions; the axis is logarithmic if the values span a factor of 100."""
     all_values = [v for series in values.values() for v in series]
     high = max(all_values, default=1.0) or 1.0
     positive = sorted(v for v in all_values if v > 0) or [1.0]

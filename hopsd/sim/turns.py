@@ -1,17 +1,17 @@
-"""Jobs take turns on GPUs within a round, task by task, as Hare schedules them.
+"""Simulates jobs that take turns on GPUs within a round, task by task, as Hare schedules them.
 
 In the other simulations a GPU stays with a job until a plan takes it away, and every change is a
-restart. Here a job's process stays behind on the GPU, and comes back in ``switch_seconds``. Only
-its first task on a GPU costs a restart, or what a first start takes if it is of the job's first
-round. A plan is Hare's whole schedule of what the present jobs have left (``hopsd/policies/hare``).
-GPUs follow it from task to task until the next one: made when a round begins and when a job
-arrives.
+restart. Here a job's process stays on the GPU while others train, and resumes within
+``switch_seconds``. Only its first task on a GPU costs a restart or, in the job's first round, a
+first start. A plan is Hare's whole schedule of the remaining work of the present jobs
+(``hopsd/policies/hare``). GPUs follow it from task to task until the next plan, which is made when
+a round begins or a job arrives.
 
 - A job's scale is its rigid size, the median requirement. Tasks of a round may follow one another
   on a GPU, and be on GPUs of several types and servers.
-- A task takes as long as its GPU's type needs for it, as one of as many GPUs as the job's scale on
-  as many servers as its round is on. Synchronisation is part of it: GPUs are not lent meanwhile.
-- A round of tasks that has begun when a plan is made is not planned again.
+- A task takes as long as its GPU's type needs when the job trains on as many GPUs as its scale and
+    on as many servers as its round. This includes synchronisation: GPUs are not lent meanwhile.
+- A round of tasks that has begun is not planned again.
 """
 
 from __future__ import annotations
@@ -38,20 +38,21 @@ from hopsd.sim.engine import PlanMade, Progress, Run, SimulationSettings
 from hopsd.sim.metrics import AllocationChange
 
 TASK_SECONDS = 60.0
-"""Of a task on a GPU of the job's fastest type."""
+"""Length of a task on a GPU of the job's fastest type."""
 
 MAX_ROUNDS = 100
-"""Of tasks that what a job has left is divided into at most; a long one's tasks are longer."""
+"""Maximum rounds of tasks that a job's remaining work is divided into; long jobs' tasks are longer.
+"""
 
 INTERVALS = 6
-"""Of the relaxation, as for plans of whole rounds."""
+"""Intervals of the relaxation, as for plans of whole rounds."""
 
 
 @dataclass(eq=False, slots=True)
 class _Training:
-    """``speeds``: samples per second of a task on a GPU of each type, on as few servers as can be.
-    ``sync_time``: when its last round of tasks is over; ``gpus_used``: GPUs on which it has a
-    process.
+    """``speeds``: samples per second of a task on a GPU of each type, with as few servers as
+    possible; ``sync_time``: when the last round of tasks is over; ``gpus_used``: GPUs on which the
+    job has a process.
     """
 
     spec: WorkloadJob
@@ -65,7 +66,7 @@ class _Training:
 
 @dataclass(eq=False, slots=True)
 class _Gpu:
-    """``last``: the job that trained on it last."""
+    """``last`` is the job that trained on the GPU last."""
 
     server: Server
     kind: int
@@ -75,8 +76,9 @@ class _Gpu:
 
 @dataclass(frozen=True, slots=True)
 class _Round:
-    """Of a job's tasks: the plan's ``number``, the ``samples`` of each task, the ``servers`` that
-    it is on, when the job is ``ready`` for it, what a process that has to start for it takes.
+    """A round of a job's tasks: its ``number`` in the plan, the ``samples`` of each task, the
+    number of ``servers`` used, the time when the job is ``ready`` for it, and how long a process
+    takes that has to start for it.
     """
 
     number: int
@@ -87,7 +89,7 @@ class _Round:
 
 
 class LaneSimulation:
-    """One workload under one of Hare's schedulers. ``run`` may be called once."""
+    """Simulates a workload under one of Hare's schedulers. ``run`` may be called once."""
 
     def __init__(
         self,
@@ -98,10 +100,11 @@ class LaneSimulation:
         switch_seconds: float,
         progress: Progress | None = None,
     ) -> None:
-        """Of ``settings``: the rounds' length, the horizon, what restarts and first starts take.
+        """Of ``settings``, only the rounds' length, the horizon, and the times of restarts and
+        first starts are used.
 
         Raises:
-            InputError: a job whose tasks cannot take turns; says why.
+            InputError: if a job's tasks cannot take turns; the message says why.
         """
         self._workload, self._scheduler = workload, scheduler
         self._settings, self._switch = settings, switch_seconds
@@ -118,7 +121,7 @@ class LaneSimulation:
         self._plans: list[PlanMade] = []
 
     def run(self) -> Run:
-        """Play the workload to its end, or to the settings' horizon."""
+        """Run the workload to its end, or to the settings' horizon."""
         began = perf_counter()
         length = self._settings.round_seconds
         rounds: list[float] = []
@@ -167,12 +170,12 @@ class LaneSimulation:
         return _Training(spec, scale, np.array(speeds), spec.samples, spec.submit)
 
     def _speed(self, spec: WorkloadJob, gpu_type: GpuType, scale: int, servers: int) -> float:
-        """Samples per second of one of ``scale`` GPUs on so many servers; 0: not on this type."""
+        """Samples per second per GPU with ``scale`` GPUs on ``servers`` servers; 0: cannot run."""
         table = self._workload.throughput[spec.workload].get(gpu_type)
         return 0.0 if table is None else per_gpu(table, scale, servers)
 
     def _plan(self, jobs: Sequence[_Training], now: float, until: float) -> None:
-        """Make a schedule, and carry out what of it begins before ``until``."""
+        """Make a schedule, and carry out the rounds of tasks that begin before ``until``."""
         began = perf_counter()
         instance = self._instance(jobs, now)
         task_schedule = schedule(instance, self._scheduler, INTERVALS)
@@ -184,7 +187,7 @@ class LaneSimulation:
         )
 
     def _instance(self, jobs: Sequence[_Training], now: float) -> Instance:
-        """What is left of ``jobs``, in seconds from ``now``."""
+        """Express the remaining work of ``jobs`` as tasks, in seconds from ``now``."""
         remaining, scale = np.array([j.remaining for j in jobs]), np.array([j.scale for j in jobs])
         speeds = np.array([j.speeds for j in jobs])
         pieces = remaining / (scale * speeds.max(axis=1) * TASK_SECONDS)
@@ -210,7 +213,7 @@ class LaneSimulation:
         now: float,
         until: float,
     ) -> int:
-        """Have GPUs train their tasks in the schedule's order; returns how many rounds begin."""
+        """Let GPUs train their tasks in the schedule's order; return how many rounds begin."""
         first, scale = instance.first_task.tolist(), instance.scale.tolist()
         owner, round_of = instance.job_of_task.tolist(), instance.round_of_task.tolist()
         place = task_schedule.gpu.tolist()
@@ -237,13 +240,13 @@ class LaneSimulation:
         return begun_tasks
 
     def _train(self, job: _Training, gpu: _Gpu, task: _Round, now: float) -> None:
-        """One task, not before ``now``, with what the change of job takes first."""
+        """Train one task, not before ``now``, after the start or switch that it needs."""
         change = hidden_seconds = 0.0
         if gpu not in job.gpus_used:
             change = task.start_seconds
             job.gpus_used.add(gpu)
         elif gpu.last is not job:
-            change = hidden_seconds = self._switch  # in what is idle until the job is ready
+            change = hidden_seconds = self._switch  # in the GPU's idle time
         held_from = max(now, gpu.free, task.ready - hidden_seconds)
         name = gpu.server.name
         factors = self._workload.server_factor.get(job.spec.workload, {})
@@ -254,13 +257,13 @@ class LaneSimulation:
         gpu.free, gpu.last = end, job
 
     def _start_seconds(self, job: _Training) -> float:
-        """What a process of the job's next round takes to start."""
+        """How long a process takes to start in the job's next round."""
         cluster = self._settings.cluster
         return cluster.restart_of(job.spec) if job.holds else cluster.profiling_seconds
 
 
 def _timeline(job: _Training) -> Iterator[AllocationChange]:
-    """What the job holds from each moment on at which that changes."""
+    """Yield the job's allocation at each time when it changes."""
     moments: dict[float, Counter[NodeName]] = {}
     for start, end, server in job.holds:
         moments.setdefault(start, Counter())[server] += 1

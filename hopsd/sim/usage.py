@@ -10,13 +10,13 @@ from hopsd.model.site import NO_RULES, Association, SiteRules
 from hopsd.sim.metrics import AllocationChange
 
 HALF_LIFE_SECONDS = 7 * 86400.0
-"""Of use, as PriorityDecayHalfLife of slurm.conf(5) by default."""
+"""Half-life of usage, as the default of PriorityDecayHalfLife in slurm.conf(5)."""
 
 
 class DecayedUsage:
     """GPU-seconds of each user, halved every ``HALF_LIFE_SECONDS``.
 
-    The factor is 2^(-U/S) of a user with the part U of all use and the share S: Slurm's classic
+    A user with the part U of all use and the share S has the factor 2^(-U/S), as in Slurm's classic
     fair share (priority_multifactor(5)).
     """
 
@@ -35,7 +35,7 @@ class DecayedUsage:
             del self._holdings[job]
 
     def factors(self, now: float) -> dict[UserName, float]:
-        """The factor of every user with a share: 1 for no use, 1/2 for using exactly the share."""
+        """Return each user's factor: 1 for no use, 1/2 for using exactly the share."""
         self._count(now)
         total = sum(self._seconds.values())
         return {
@@ -44,7 +44,7 @@ class DecayedUsage:
         }
 
     def rules(self, now: float) -> SiteRules:
-        """The factors in the form of a Slurm reading."""
+        """Return the factors in the form of a Slurm reading."""
         if not self._shares:
             return NO_RULES
         rules_by_user = {
@@ -66,7 +66,7 @@ class DecayedUsage:
 def gpu_seconds(
     changes: Sequence[AllocationChange], users: Mapping[JobId, UserName], start: float, end: float
 ) -> dict[UserName, float]:
-    """What each user held between two times."""
+    """Compute the GPU-seconds that each user held between two times."""
     holding: dict[JobId, tuple[float, int]] = {}
     total_by_user: dict[UserName, float] = dict.fromkeys(users.values(), 0.0)
 
@@ -86,7 +86,7 @@ def gpu_seconds(
 def unmet(
     usage: Mapping[UserName, float], shares: Mapping[UserName, float]
 ) -> dict[UserName, float]:
-    """How far each user's part of all use is from its share, relative to that share."""
+    """Compute how far each user's part of all use is from its share, relative to that share."""
     total, share_total = sum(usage.values()), sum(shares.values())
     return {
         user: (usage.get(user, 0.0) / total) / (share / share_total) - 1.0 if total else -1.0

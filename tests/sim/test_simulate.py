@@ -257,7 +257,7 @@ def test_a_journal_of_other_inputs_is_refused(tmp_path: Path) -> None:
     [
         (["--policy=best"], "no policy 'best'"),
         (["--policy=fifo", "--jobs=3"], "go with generated"),
-        (["--policy=fifo", "--workload=paper-64"], "fits the cluster paper-64"),
+        (["--policy=fifo", "--workload=paper-64"], "only be used with the cluster paper-64"),
         (["--policy=fifo", "--workload=philly:/nowhere"], "/nowhere"),
     ],
 )

@@ -1,4 +1,4 @@
-"""What a simulated job writes into its comment."""
+"""Writes the comments of simulated jobs."""
 
 from __future__ import annotations
 
@@ -8,9 +8,7 @@ from hopsd.model.scenario import WorkloadJob
 
 
 def comment_of(job: WorkloadJob, workload: WorkloadName, *, with_samples: bool = True) -> str:
-    """The comment with all that a scheduler may know of ``job``; ``with_samples``: its samples,
-    too.
-    """
+    """Write the comment with all that a scheduler may know, samples only if ``with_samples``."""
     parts = ["reqs=" + ",".join(map(str, job.reqs)), f"workload={workload}"]
     if with_samples:
         samples = min(max(job.samples, bounds.SAMPLES.minimum), bounds.SAMPLES.maximum)

@@ -1,4 +1,4 @@
-"""What the policies of a simulation know of the jobs: the truth, what hopsd would, or little."""
+"""What the policies of a simulation know about jobs: the truth, what hopsd would, or little."""
 
 from __future__ import annotations
 
@@ -15,21 +15,22 @@ from hopsd.model.scenario import Cluster, Workload, WorkloadJob
 from hopsd.sim.facts import facts_of
 
 MEASURED_SPEED_ERROR = 0.12
-"""Standard deviation of ln(speed), a mean error of 10 %: of shapes never measured, after one spread
-measurement (docs/estimator.md)."""
+"""Standard deviation of ln(speed) of shapes that were never measured, after one spread measurement:
+a mean error of 10 % (docs/estimator.md)."""
 
 ASSUMED_SENSITIVITY = 1.5
-"""As ``knowledge.assumed_sensitivity``: the slowdown by spreading where nothing was measured."""
+"""As ``knowledge.assumed_sensitivity``: the slowdown by spreading if nothing was measured."""
 
 TIME_LIMITS = tuple(hours * 3600.0 for hours in (1, 2, 4, 8, 12, 24, 48, 72, 168))
 MAX_LIMIT_SLACK = 5.0
-"""Stand-ins for time limits, which workloads do not have: a user asks for 1 to so many times what
-the job takes with its fewest GPUs, rounded up to the next of ``TIME_LIMITS``."""
+"""Workloads have no time limits, so these are made up: a user asks for 1 to MAX_LIMIT_SLACK times
+what the job takes with its fewest GPUs, rounded up to the next of ``TIME_LIMITS``."""
 
 
 class Knows(StrEnum):
-    """``PERFECT``: true speeds and samples. ``MEASURED``: one GPU's speed, others with an error;
-    run times by past runs in the simulation, before that by time limits. ``NONE``: only the limits.
+    """``PERFECT``: true speeds and samples. ``MEASURED``: the true speed of one GPU, others with an
+    error; run times from past runs in the simulation, until then from time limits. ``NONE``: only
+    time limits.
     """
 
     PERFECT = "perfect"
@@ -39,12 +40,12 @@ class Knows(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class KnowledgeSettings:
-    """``speed_error``, ``time_error``: standard deviations of ln(told / true) of the speed of every
-    shape of several GPUs and of the samples; None: 0, or for measured speeds
+    """``speed_error`` and ``time_error`` are standard deviations of ln(known / true) of the speed
+    of every shape of several GPUs, and of the samples; None means 0, or for measured speeds
     :data:`MEASURED_SPEED_ERROR`.
 
     Raises:
-        InputError: an error of what is not told at all.
+        InputError: if an error is given for a quantity that is not known at all.
     """
 
     source: Knows = Knows.PERFECT
@@ -54,7 +55,7 @@ class KnowledgeSettings:
 
     def __post_init__(self) -> None:
         if self.time_error is not None and self.source is not Knows.PERFECT:
-            raise InputError(f"--time-error: nobody tells run times with --knowledge {self.source}")
+            raise InputError(f"--time-error: no samples are known with --knowledge {self.source}")
         if self.speed_error is not None and self.source is Knows.NONE:
             raise InputError("--speed-error: no speeds are known with --knowledge none")
 
@@ -66,24 +67,24 @@ class KnowledgeSettings:
 
     @property
     def differs(self) -> bool:
-        """From true speeds and samples."""
+        """Whether this differs from true speeds and samples."""
         return self.source is not Knows.PERFECT or bool(self.speed_sigma or self.time_error)
 
     def __str__(self) -> str:
-        """What the policies knew, in a sentence."""
+        """Say what the policies knew, in a sentence."""
         if self.source is Knows.NONE:
-            return "time limits alone; every GPU is taken for as fast as any other"
+            return "time limits alone; all GPUs are assumed to be equally fast"
         speeds = f"speeds within {self.speed_sigma:.0%}" if self.speed_sigma else "true speeds"
         if self.source is Knows.MEASURED:
-            return f"{speeds}; run times by past runs, before those by time limits"
+            return f"{speeds}; run times from past runs, until then from time limits"
         times = f"samples within {self.time_error:.0%}" if self.time_error else "true samples"
         return f"{speeds}, {times}"
 
 
 @dataclass(frozen=True, slots=True)
 class PublicKnowledge:
-    """``workload``: speeds and samples as told; ``declares``: whether comments say the samples.
-    ``past_runs``: whether those of ended jobs are remembered.
+    """``workload`` has the speeds and samples as they are known; ``declares`` says whether comments
+    state the samples, ``past_runs`` whether the run times of ended jobs are remembered.
     """
 
     workload: Workload
@@ -95,7 +96,7 @@ class PublicKnowledge:
 def public_knowledge(
     cluster: Cluster, truth: Workload, settings: KnowledgeSettings
 ) -> PublicKnowledge:
-    """What the scheduler knows of ``truth``; the same for every policy."""
+    """Derive what the scheduler knows about ``truth``, which is the same for every policy."""
     rng = random.Random(settings.seed)  # noqa: S311  # a simulation, not a secret
     if settings.source is Knows.PERFECT:
         jobs = _with_time_errors(truth.jobs, settings.time_error or 0.0, rng)
@@ -116,7 +117,7 @@ def _with_time_errors(
 
 
 def _with_speeds(workload: Workload, sigma: float, rng: random.Random) -> Workload:
-    """The speed of one GPU is known; that of each other shape has an error of its own."""
+    """Keep the speed of one GPU; multiply that of each other shape by an independent error."""
     if not sigma:
         return workload
 

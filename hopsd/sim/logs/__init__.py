@@ -1,1 +1,1 @@
-"""Logs of jobs as they ran: files of other clusters, and the site played again."""
+"""Logs of jobs as they ran: files of other clusters, and replays of the site's past."""

@@ -1,8 +1,8 @@
-"""Workloads from elsewhere: Philly's trace, ``sacct`` of a real cluster, a plain CSV.
+"""Imports workloads: Philly's trace, ``sacct`` of a real cluster, or a plain CSV.
 
 Such logs record GPUs and run times, not models. Each job gets its logged GPU count as its only
-requirement; all share one workload that is equally fast on every GPU type, so that a job
-takes as long as it did. These workloads test load and fairness, hardly placement.
+requirement; all share one workload that is equally fast on every GPU type, so that a job takes as
+long as it did. These workloads test load and fairness, but hardly placement.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from hopsd.model.scenario import Cluster, Workload, WorkloadJob
 
 LOGGED_WORKLOAD = WorkloadName("logged")
 RATE = 1.0
-"""Samples per second per GPU of logged jobs: a sample is one GPU-second."""
+"""Samples per second per GPU of logged jobs, so a sample is one GPU-second."""
 
 MAX_GPUS = 65_536
 
 
 @dataclass(frozen=True, slots=True)
 class LogEntry:
-    """One job of a log. ``submit`` on any clock; ``seconds`` of run time."""
+    """One job of a log. ``submit`` is a time on any clock, ``seconds`` the run time."""
 
     id: str
     user: str
@@ -39,7 +39,7 @@ class LogEntry:
 
 
 def philly(text: str) -> list[LogEntry]:
-    """Columns ``submit_s,num_gpus,duration,cluster`` (Jeon et al., 2019; the virtual cluster
+    """Read columns ``submit_s,num_gpus,duration,cluster`` (Jeon et al., 2019; the virtual cluster
     stands for the user).
     """
     columns = {"submit_s", "num_gpus", "duration", "cluster"}
@@ -56,7 +56,7 @@ def philly(text: str) -> list[LogEntry]:
 
 
 def plain(text: str) -> list[LogEntry]:
-    """Columns ``id,user,submit,gpus,seconds`` and optionally ``reqs`` such as ``1 2 4``."""
+    """Read columns ``id,user,submit,gpus,seconds`` and optionally ``reqs``, such as ``1 2 4``."""
     jobs = []
     for line, row in _rows(text, ",", {"id", "user", "submit", "gpus", "seconds"}):
         try:
@@ -82,9 +82,9 @@ def plain(text: str) -> list[LogEntry]:
 
 
 def sacct(text: str) -> list[LogEntry]:
-    """``sacct -aXP -o JobIDRaw,User,Submit,Start,End,AllocTRES,State`` with its header.
+    """Read ``sacct -aXP -o JobIDRaw,User,Submit,Start,End,AllocTRES,State`` with its header.
 
-    Jobs without GPUs, without an end or of no length are left out.
+    Jobs without GPUs, an end or a run time are left out.
     """
     columns = {"JobIDRaw", "User", "Submit", "Start", "End", "AllocTRES"}
     jobs = []
@@ -105,9 +105,9 @@ IMPORTERS: dict[str, Callable[[str], list[LogEntry]]] = {
 
 
 def workload_of(jobs: Iterable[LogEntry], cluster: Cluster) -> Workload:
-    """Jobs of a log on a cluster, the first submitted at 0.
+    """Make a workload for ``cluster`` from a log; the first job is submitted at 0.
 
-    A logged job is assumed to be as fast spread over servers as in one, since logs do not say.
+    A logged job is assumed to be as fast on several servers as on one, since logs do not say.
     """
     usable_jobs = [job for job in jobs if job.gpus > 0 and job.seconds > 0]
     if not usable_jobs:
@@ -154,7 +154,7 @@ def _integer(row: dict[str, str], column: str, line: int) -> int:
 def _rows(
     text: str, delimiter: str, required_columns: set[str]
 ) -> Iterable[tuple[int, dict[str, str]]]:
-    """The rows, each with its line number."""
+    """Iterate over the rows, each with its line number."""
     reader = csv.DictReader(io.StringIO(text), delimiter=delimiter)
     try:
         columns = list(reader.fieldnames or [])
@@ -191,11 +191,13 @@ def _moment(text: str, line: int) -> float | None:
     try:
         return datetime.fromisoformat(text).replace(tzinfo=UTC).timestamp()
     except ValueError:
-        raise FormatError(f"line {line}: {text!r} is no time such as 2026-01-31T12:00:00") from None
+        raise FormatError(
+            f"line {line}: {text!r}; give a time such as 2026-01-31T12:00:00"
+        ) from None
 
 
 def _tres_gpus(text: str, line: int) -> int:
-    """GPUs in a trackable resources string such as ``cpu=8,gres/gpu:a100=2,gres/gpu=2``."""
+    """Count the GPUs in a TRES string such as ``cpu=8,gres/gpu:a100=2,gres/gpu=2``."""
     amounts = dict(part.split("=", 1) for part in text.split(",") if "=" in part)
     by_type = [n for name, n in amounts.items() if name.startswith("gres/gpu:")]
     counts = [amounts["gres/gpu"]] if "gres/gpu" in amounts else by_type

@@ -1,7 +1,7 @@
-"""Jobs as they ran, played again: as a workload, and what became of them in reality.
+"""Replays jobs as they ran: as a workload, and with the figures of what really happened.
 
-A log says when jobs came, how many GPUs they held and for how long, not how fast they would have
-been elsewhere: each takes as long with its GPUs as it did, wherever they are.
+A log says when jobs were submitted, how many GPUs they held and for how long, but not how fast they
+would have been elsewhere: each takes as long with its GPUs as it did, wherever they are.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from hopsd.sim.metrics import AllocationChange, job_outcomes, round_states, summ
 from hopsd.sim.study import PolicyResult
 
 REALITY = "as it was"
-"""Stands for a policy's name in tables."""
+"""Used as the policy's name in tables."""
 
 _UNKNOWN_NODE = NodeName("?")
 
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """``jobs`` as they ran from ``start`` on, which is 0 in ``workload``.
+    """``jobs`` as they ran from ``start`` on, which is time 0 in ``workload``.
 
-    ``movable``: whether policies may move them. Counts of jobs: ``never_ran`` and ``older`` (too
-    many) are left out; ``unfinished`` ran on at the end; ``unknown_types`` asked for a GPU type
-    that the cluster lacks, and get any.
+    ``movable`` says whether policies may move the jobs. The other fields count jobs: ``never_ran``
+    and ``older`` (beyond the limit) are left out; ``unfinished`` were still running at the end;
+    ``unknown_types`` asked for a GPU type that the cluster lacks, and get any type.
     """
 
     jobs: tuple[LoggedJob, ...]
@@ -57,7 +57,7 @@ class Replay:
         return sum(len(job.runs) > 1 for job in self.jobs)
 
     def only(self, workload: Workload) -> Replay:
-        """Without the jobs that ``workload`` lacks."""
+        """Return the replay of the jobs in ``workload`` only."""
         job_ids = {job.id for job in workload.jobs}
         return replace(
             self, jobs=tuple(job for job in self.jobs if job.id in job_ids), workload=workload
@@ -73,11 +73,11 @@ def replay(
     *,
     movable: bool = False,
 ) -> Replay:
-    """The jobs between ``start`` and ``end``; of more than ``job_limit`` the newest, from the
-    submission of the first of these.
+    """Replay the jobs between ``start`` and ``end``; if there are more than ``job_limit``, the
+    newest of them, from the submission of the first of these.
 
     Raises:
-        InputError: no job with GPUs ran in that time.
+        InputError: if no job with GPUs ran in that time.
     """
     clipped_jobs = [job.clip(start, end) for job in logged_jobs if job.since < end]
     ran = sorted((job for job in clipped_jobs if job.runs), key=lambda job: (job.since, job.id))
@@ -104,7 +104,7 @@ def replay(
 
 
 def _distinct(jobs: Sequence[LoggedJob]) -> list[LoggedJob]:
-    """Slurm may have counted its ids from the first one again: the later job gets a new name."""
+    """Make ids unique: if Slurm has reused an id, the later job gets a new name."""
     occurrences: Counter[JobId] = Counter()
     distinct_jobs = []
     for job in jobs:
@@ -117,7 +117,7 @@ def _distinct(jobs: Sequence[LoggedJob]) -> list[LoggedJob]:
 def _workload(
     jobs: Sequence[LoggedJob], types: set[GpuType], start: float, *, movable: bool
 ) -> Workload:
-    """Samples are GPU-seconds. A job that asked for a GPU type runs on no other."""
+    """Build the workload; samples are GPU-seconds, and jobs keep to a GPU type they asked for."""
     table = ThroughputTable({1: 1.0}, {2: 1.0}, source="log")
     anywhere = WorkloadName("logged")
     tables = {anywhere: dict.fromkeys(sorted(types), table)}
@@ -143,7 +143,7 @@ def _workload(
 
 
 def as_it_was(original: Replay, cluster: Cluster, round_seconds: float) -> PolicyResult:
-    """What became of the jobs, in the figures of a simulated policy."""
+    """Compute for the real runs of the jobs the same figures as for a simulated policy."""
     changes = []
     for job in original.jobs:
         for run in job.runs:
@@ -171,27 +171,27 @@ def as_it_was(original: Replay, cluster: Cluster, round_seconds: float) -> Polic
 
 _ASSUMPTIONS = (
     (
-        "They come when they came, once nothing that they depend on held them back, with the GPUs"
-        " that they had, and train for as long as they did, on whichever servers."
+        "They arrive when they did, once no dependency held them back, with the GPUs that they"
+        " had, and train for as long as they did, on whichever servers."
     ),
     (
-        "Only what lies within the period counts: jobs that ran or waited at its start come at its"
-        " start, and what runs at its end ends there."
+        "Only the part within the period counts: jobs that ran or waited at its start arrive then,"
+        " and jobs that run at its end end there."
     ),
     (
-        "GPUs alone decide where a job fits: not cores, memory, partitions, limits of users and"
+        "GPUs alone decide where a job fits, not cores, memory, partitions or limits of users and"
         " accounts. No job grows or shrinks, since none says that it could."
     ),
 )
 
 
 def assumptions(run: Replay, *, machine: str) -> list[str]:
-    """What a replay takes for granted, in sentences; ``machine``: where the jobs are known from."""
+    """List a replay's assumptions as sentences; ``machine`` says where the jobs are known from."""
     users = len({job.user for job in run.jobs})
     moved_text = (
-        "Jobs may be moved and stopped, and lose no work by it."
+        "Jobs may be moved and stopped without losing work."
         if run.movable
-        else "No job is moved or stopped once it runs, as jobs that do not save their work."
+        else "No job is moved or stopped once it runs, like jobs that do not save their work."
     )
     sentences = [
         f"{count_of(len(run.jobs), 'jobs')} with GPUs of {count_of(users, 'users')}, as {machine}.",
@@ -203,7 +203,7 @@ def assumptions(run: Replay, *, machine: str) -> list[str]:
         (run.never_ran, "jobs never started and are left out"),
         (run.unfinished, "jobs still ran at the end"),
         (run.restarted, "jobs were restarted; they train for as long as all their runs took"),
-        (run.unknown_types, "jobs asked for a GPU type that there is none of; any type serves"),
+        (run.unknown_types, "jobs asked for a GPU type that does not exist; they get any type"),
         (run.without_limit, "jobs had no time limit; one is made up"),
     ):
         if number:

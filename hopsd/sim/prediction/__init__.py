@@ -1,1 +1,1 @@
-"""What a daemon would predict during a simulation, beside what comes true."""
+"""Predictions that a daemon would make during a simulation, next to what really happens."""

@@ -1,4 +1,4 @@
-"""Looks at a simulation as the daemon would, and predicts starts and ends."""
+"""Watches a simulation as the daemon would, and predicts starts and ends."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ COLUMNS = ("policy", "at", "id", "kind", "expected", "low", "high", "actual")
 
 @dataclass(slots=True)
 class Watcher:
-    """Looks at a simulation as the daemon would, and changes nothing in it.
+    """Watches a simulation as the daemon would, and changes nothing in it.
 
     A start is predicted at the job's submission, before the plan of that moment, and after the
     first plan of each round until the job first starts; an end after the first plan of each round.
@@ -44,7 +44,7 @@ class Watcher:
         settings: RoundSettings,
         window: RoundWindow,
     ) -> None:
-        """Predict the starts of jobs that have come since the last call."""
+        """Predict the starts of jobs that have arrived since the last call."""
         new = [job for job in port.unfinished_in_order if job not in self._known_jobs]
         if not new:
             return
@@ -76,14 +76,14 @@ class Watcher:
         self.predictions += [p for p in predictions if p is not None]
 
     def _learn(self, port: VirtualCluster) -> None:
-        """What has happened since the last call, but for this very moment: that may change."""
+        """Learn from the changes since the last call, except those of this instant, not yet final."""
         unfinished_jobs = port.unfinished_jobs
         while (
             self._read_count < len(port.changes) and port.changes[self._read_count].time < port.now
         ):
             change = port.changes[self._read_count]
             self._read_count += 1
-            if change.placement:  # also of jobs that had been stopped: they were waiting, too
+            if change.placement:  # includes jobs that had been stopped, as they were waiting, too
                 self._started_jobs.add(change.job)
                 self.predictor.resolve(change.job, Kind.START, change.time)
             elif not change.placement and change.job not in unfinished_jobs:
@@ -120,7 +120,7 @@ class Watcher:
 def rows(
     policy: str, predictions: Sequence[Prediction], outcomes: Sequence[JobOutcome]
 ) -> list[tuple[object, ...]]:
-    """Rows of :data:`COLUMNS`; ``actual`` None: it never came."""
+    """Return rows of :data:`COLUMNS`; ``actual`` is None if the event never happened."""
     actual_times: Mapping[tuple[JobId, Kind], float | None] = {
         (o.id, kind): time
         for o in outcomes
