@@ -48,7 +48,7 @@ def workload_from(
     if colon and kind == "gavel":
         return read_file(path, lambda text: measured_workload(text, cluster, seed, jobs, rate))
     if jobs is not None or rate is not None:
-        raise InputError("--jobs and --rate need a generated workload: a preset or gavel:FILE")
+        raise InputError("--jobs and --rate go with generated workloads: a preset or gavel:FILE")
     if colon and kind in IMPORTERS:
         return workload_of(read_file(path, IMPORTERS[kind]), cluster)
     return read_file(name, lambda text: read_workload(text, cluster))

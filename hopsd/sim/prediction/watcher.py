@@ -76,7 +76,7 @@ class Watcher:
         self.predictions += [p for p in predictions if p is not None]
 
     def _learn(self, port: VirtualCluster) -> None:
-        """Learn from the changes since the last call, except those of this instant, not yet final."""
+        """Learn from changes since the last call, except those of this instant: not yet final."""
         unfinished_jobs = port.unfinished_jobs
         while (
             self._read_count < len(port.changes) and port.changes[self._read_count].time < port.now
