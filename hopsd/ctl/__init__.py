@@ -1,6 +1,6 @@
 """hopsctl: shows every user what is going on and why.
 
-Exit codes: 0 done, 1 failed, 2 bad input, 3 the comment is not ours, 4 hopsd is not reachable.
+Exit codes: 0 done, 1 failed, 2 bad input, 3 not a comment for hops, 4 hopsd is not reachable.
 """
 
 from __future__ import annotations
@@ -37,26 +37,26 @@ COMMANDS = {
     "pause": ("hopsd.ctl.admin.control:pause", "Leave everything to Slurm."),
     "plan": ("hopsd.ctl.study.plan:plan", "Plan once from a snapshot file."),
     "release": ("hopsd.ctl.admin.control:release", "Give held jobs to plain Slurm."),
-    "report": ("hopsd.ctl.history.report:report", "What became of the GPUs, who waited how long."),
+    "report": ("hopsd.ctl.history.report:report", "How the GPUs were used, who waited how long."),
     "resume": ("hopsd.ctl.admin.control:resume", "Schedule again after a pause."),
-    "sequence": ("hopsd.ctl.study.sequence:sequence", "Whose turn comes when in a lane."),
+    "sequence": ("hopsd.ctl.study.sequence:sequence", "The order of turns in a lane."),
     "setup": ("hopsd.ctl.admin.setup:setup", "Put hops in place on a controller, or take it back."),
     "shadow": (
         "hopsd.ctl.history.shadow:shadow",
-        "What hops would have done beside Slurm.",
+        "What hops would have done instead of Slurm.",
     ),
-    "simulate": ("hopsd.ctl.study.simulate:simulate", "Play a workload through under policies."),
+    "simulate": ("hopsd.ctl.study.simulate:simulate", "Simulate a workload under policies."),
     "status": ("hopsd.ctl.user.status:status", "The cluster, what runs, what waits and why."),
     "top": ("hopsd.ctl.user.top:top", "The cluster on the whole screen."),
     "throughput": ("hopsd.ctl.user.throughput:throughput", "How fast known trainings run, where."),
     "when": ("hopsd.ctl.user.when:when", "When a script would start if it were submitted now."),
     "what-if": ("hopsd.ctl.study.what_if:what_if", "Past weeks under other policies."),
 }
-"""Where each command is, and what the list of commands says of it in half a line."""
+"""Import path of each command, and its description in the list of commands."""
 
 
 class LazyGroup(click.Group):
-    """Imports a command when it is called: `hopsctl comment` need not wait for numpy."""
+    """Imports commands only when called, so that `hopsctl comment` need not wait for numpy."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return sorted(COMMANDS)
@@ -109,9 +109,9 @@ def cli() -> None:
 
 
 def main() -> None:
-    """Entry point: an error of hops or of a file becomes one line on stderr and its exit code."""
+    """Entry point: turns errors of hops or of a file into lines on stderr and an exit code."""
     for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, TextIOWrapper):  # names may have characters that a locale has not
+        if isinstance(stream, TextIOWrapper):  # names may have characters that the locale lacks
             stream.reconfigure(errors="backslashreplace")
     try:
         cli(prog_name="hopsctl")
@@ -127,7 +127,7 @@ def main() -> None:
 
 
 def _advise(error: Exception) -> None:
-    from hopsd.ctl.terminal import advice  # noqa: PLC0415 - where all goes well, none is needed
+    from hopsd.ctl.terminal import advice  # noqa: PLC0415 - only needed for errors
 
     if text := advice(error):
         complain(text)

@@ -1,4 +1,4 @@
-"""Where hopsd is: a local socket on its own host, HOST:PORT and MUNGE on all others."""
+"""Finds hopsd: a local socket on its own host, HOST:PORT and MUNGE on all others."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ _KEYS = ("server", "munge_socket", "account")
 
 
 def default_address() -> Address:
-    """From HOPS_SOCKET, else HOPS_SERVER; else the socket if it is on this host; else the server
-    in /etc/hops/hopsctl.toml.
+    """Return HOPS_SOCKET, else HOPS_SERVER; else the default socket if it exists on this host;
+    else the server in /etc/hops/hopsctl.toml.
 
     Raises:
-        ConfigError: that file is not what is accepted.
-        InputError: a variable is not.
+        ConfigError: if that file is invalid.
+        InputError: if a variable is invalid.
     """
     if path := os.environ.get(SOCKET_VARIABLE):
         return Path(path)
@@ -41,19 +41,19 @@ def default_address() -> Address:
 
 
 def parse_address(text: str) -> Address:
-    """A path, which has a slash or no port; else HOST:PORT.
+    """Parse a path, which has a slash or no port; else HOST:PORT.
 
     Raises:
-        InputError: it is none of these.
+        InputError: if ``text`` is neither.
     """
     return Path(text) if "/" in text or ":" not in text else server(text, "--socket")
 
 
 def server(text: str, setting: str) -> Server:
-    """``text`` is HOST:PORT; ``setting``: where that stands.
+    """Parse HOST:PORT in ``text``; ``setting`` says in errors where it is set.
 
     Raises:
-        InputError: it is not.
+        InputError: if ``text`` is malformed.
     """
     host, _, port = text.rpartition(":")
     if not host or not port.isascii() or not port.isdigit() or not 0 < int(port) < 65536:
@@ -65,10 +65,10 @@ def server(text: str, setting: str) -> Server:
 
 
 def client_settings() -> dict[str, str]:
-    """The keys of /etc/hops/hopsctl.toml; none where there is no such file.
+    """Read the keys of /etc/hops/hopsctl.toml; none if there is no such file.
 
     Raises:
-        ConfigError: it is not what is accepted.
+        ConfigError: if the file is invalid.
     """
     try:
         settings = tomllib.loads(CLIENT_FILE.read_text(encoding="utf-8"))
@@ -86,7 +86,7 @@ def client_settings() -> dict[str, str]:
 
 if TYPE_CHECKING:
     _TypeOfAddress = click.ParamType[Address]
-else:  # click 8.1 has no such types
+else:  # click 8.1's class is not generic
     _TypeOfAddress = click.ParamType
 
 

@@ -1,4 +1,4 @@
-"""The option of commands that read hopsd.toml."""
+"""The --config option of commands that read hopsd.toml."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How hopsctl finds the daemon."""
+"""Sends hopsctl's requests to the daemon."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ socket_option = click.option(
 
 
 def ask_daemon(path: Address, command: str, **arguments: Any) -> Any:
-    """The daemon's answer; ends with exit code 4 where no daemon answers."""
+    """Ask the daemon; the process ends with exit code 4 if no daemon answers."""
     try:
         return ask(path, command, **arguments)
     except UnreachableError as error:
@@ -40,12 +40,12 @@ def ask_daemon(path: Address, command: str, **arguments: Any) -> Any:
 
 
 class AnswerPart(dict[str, Any]):
-    """A part of hopsd's answer. A newer hopsctl may want something that is not in it."""
+    """A part of hopsd's answer; a newer hopsctl may look for a key that it lacks."""
 
     def __missing__(self, key: str) -> Any:
         raise RefusedError(
-            f"hopsd does not tell {key!r}: it is of another release than this hopsctl,"
-            f" {__version__}; restart it"
+            f"hopsd's answer lacks {key!r}: it is of another release than this hopsctl,"
+            f" {__version__}; restart hopsd"
         )
 
 
@@ -53,9 +53,9 @@ def ask(path: Address, command: str, timeout_seconds: float = 30.0, **arguments:
     """Send one request and return its ``data``.
 
     Raises:
-        UnreachableError: nobody listens at ``path``, a socket or a server on another host.
-        InputError, RefusedError: with hopsd's message. RefusedError also later, if a key is read
-            that the answer lacks.
+        UnreachableError: if nobody listens at ``path``, a socket or a server on another host.
+        InputError, RefusedError: with hopsd's message. Reading a key that the answer lacks also
+            raises RefusedError.
     """
     if isinstance(path, Server):
         return ask_server(path, command, arguments, timeout_seconds, AnswerPart)

@@ -1,4 +1,4 @@
-"""Numbers and times on the command line."""
+"""Types of numbers and times on the command line."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class TimeOfDay(click.DateTime):
 
 
 class FiniteRange(click.FloatRange):
-    """Finite numbers in a range: click lets nan pass, since comparisons with it are false."""
+    """Finite numbers in a range; click accepts nan, since comparisons with it are false."""
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None

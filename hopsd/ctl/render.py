@@ -1,4 +1,4 @@
-"""Renders hopsctl's output: every list is a table of the same style."""
+"""Renders hopsctl's output; every list is a table of the same style."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from hopsd.ctl.terminal import printable
 console = Console(highlight=False, width=None if sys.stdout.isatty() else 160)
 
 WIDE = 120
-"""Width of a console that has room for every column of a table."""
+"""Width from which a console has room for every column of a table."""
 
 
 NARROWEST = 8
-"""Of a column that is wrapped."""
+"""Minimum width of a wrapped column."""
 
 MAX_DRAWN_ROWS = 200
-"""Rows of a table that is laid out. A longer one has a line for each row, as wide as it takes: it
-is searched rather than read, and to lay out 15,000 rows takes rich 9 s."""
+"""Maximum rows of a table that rich lays out. Longer tables have one line per row, however wide:
+they are searched rather than read, and rich takes 9 s to lay out 15,000 rows."""
 
 
 def table(
@@ -42,13 +42,13 @@ def table(
     limit: int | None = None,
     total: int | None = None,
 ) -> RenderableType:
-    """A table with numbers aligned right, words left; None is shown as a dash.
+    """Lay out a table with numbers aligned right, words left; None is shown as a dash.
 
     ``wide`` columns are left out on consoles narrower than ``WIDE``. ``long`` columns and the last
-    one are wrapped if there is too little room, and the others where even that is not enough:
-    nothing is ever cut, and no heading breaks within a word where all their words have room. Of
-    more than ``MAX_DRAWN_ROWS`` each is one line. Rows beyond ``limit`` are counted; ``total``:
-    the number of rows if not all are given.
+    one are wrapped if there is too little room, and if that is not enough, the others, too: nothing
+    is ever cut, and no heading breaks within a word if there is room for all words. If there are
+    more than ``MAX_DRAWN_ROWS`` rows, each is one line. Rows beyond ``limit`` are only counted;
+    ``total`` is the number of rows if not all are given.
     """
     rows = list(rows)
     columns_shown = [
@@ -98,7 +98,7 @@ def table(
 
 @dataclass(frozen=True)
 class _Lines:
-    """A table with a line for each row, however long."""
+    """A table with one line for each row, however long."""
 
     title: str
     columns: Sequence[str]
@@ -118,7 +118,7 @@ class _Lines:
 
 
 def _cells_of_column(name: str, column: Sequence[str]) -> list[str]:
-    """Cells of one width, figures to the right; the name comes first."""
+    """Pad a column's cells to one width, figures aligned right; the name comes first."""
     texts = [name, *column]
     widths = [len(text) if text.isascii() else cell_len(text) for text in texts]
     width = max(widths)
@@ -129,7 +129,7 @@ def _cells_of_column(name: str, column: Sequence[str]) -> list[str]:
 
 
 def cell(value: object) -> str:
-    """A value as text for people."""
+    """Format a value for people."""
     if value is None or value in ({}, []):
         return "-"
     if isinstance(value, float):
@@ -146,16 +146,16 @@ def _is_figure(text: str) -> bool:
 
 
 def lines(part: RenderableType) -> int:
-    """How many lines of the console it takes."""
+    """Number of lines that ``part`` takes on the console."""
     return len(console.render_lines(part, pad=False))
 
 
 def fitting_limit(draw: Callable[[int], RenderableType], limit: int, height: int) -> int:
-    """The largest number of rows, up to ``limit``, with which it takes ``height`` lines at most; 0
-    if none does.
+    """Largest number of rows, up to ``limit``, with which a table takes at most ``height`` lines;
+    0 if there is none.
 
-    ``draw``: it, by the number of rows, each of which takes a line at least. More rows take no
-    fewer lines, but for the first beyond ``MAX_DRAWN_ROWS``.
+    ``draw`` makes the table with a number of rows, each of which takes at least one line. More rows
+    never take fewer lines, except for the first row beyond ``MAX_DRAWN_ROWS``.
     """
     limit = min(limit, height)
     for low, high in ((MAX_DRAWN_ROWS, limit), (0, min(MAX_DRAWN_ROWS, limit))):
@@ -171,5 +171,5 @@ def show(*parts: RenderableType) -> None:
 
 
 def show_json(value: Any) -> None:
-    """Machine-readable output: one JSON document on stdout."""
+    """Print one JSON document on stdout, for programs."""
     print(json.dumps(value, indent=2, sort_keys=False))

@@ -1,4 +1,4 @@
-"""Output to a terminal, which names, comments and Slurm's messages must not be able to control."""
+"""Prints to a terminal, which names, comments and Slurm's messages must not be able to control."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hopsd.errors import SlurmUnavailableError, StoreUnavailableError, Unreachab
 
 
 def printable(text: str) -> str:
-    """One line without anything but printable characters; the others as Python writes them."""
+    """Return one line of printable characters only; others are escaped as in Python."""
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
@@ -22,7 +22,7 @@ def say(text: str) -> None:
 
 
 def say_prose(text: str) -> None:
-    """Print a paragraph, broken between words where a terminal shows it."""
+    """Print a paragraph; on a terminal, wrap it between words."""
     text = printable(text)
     if sys.stdout.isatty():
         width = shutil.get_terminal_size().columns
@@ -31,7 +31,7 @@ def say_prose(text: str) -> None:
 
 
 def complain(text: object, program: str = "hopsctl") -> None:
-    """Print an error, of one or more lines, to standard error."""
+    """Print an error of one or more lines to standard error."""
     print(f"{program}: {_lines(str(text))}", file=sys.stderr)
 
 
@@ -57,5 +57,5 @@ ADVICE: tuple[tuple[type[Exception], str], ...] = (
 
 
 def advice(error: Exception) -> str | None:
-    """A hint for the user who sees ``error``; None: its message is enough."""
+    """Return a hint for the user who sees ``error``; None if its message is enough."""
     return next((text for kind, text in ADVICE if isinstance(error, kind)), None)

@@ -134,7 +134,7 @@ def test_estimate_adds_the_update_of_pattern_2_unless_paper_exact() -> None:
 @pytest.mark.parametrize(
     ("gpus", "nodes", "times", "message"),
     [
-        (2, 4, {}, "--gpus 2: 4 nodes give 4 GPUs or more"),
+        (2, 4, {}, "--gpus 2: 4 nodes have at least 4 GPUs"),
         (2, 1, {"pattern": 3}, "pattern: 3, but it must be one of 1, 2"),
         (2, 1, {"b_link": 0}, "b_link: 0, but it must be a finite number, above 0"),
         (2, 1, {"t_f": 0, "t_b": 0}, "t_f: 0, but it must be above 0 where t_b is 0"),

@@ -1,4 +1,4 @@
-"""`hopsctl calibrate`: measure how fast GPUs and the links between them are, live."""
+"""`hopsctl calibrate`: measures how fast GPUs and the links between them are, live."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ SIZES = (1_000_000, 4_000_000, 16_000_000, 64_000_000)
 
 @dataclass(frozen=True, slots=True)
 class TypeFits:
-    """The fits of a GPU type, None if the cluster has no such shape. ``speeds``: samples per second
-    of hops' small networks on one GPU.
+    """The fits of a GPU type; None for shapes that the cluster does not have. ``speeds``: samples
+    per second of hops' small networks on one GPU.
     """
 
     gpu_type: GpuType
@@ -45,7 +45,7 @@ class TypeFits:
     speeds: Mapping[str, float] = field(default_factory=dict)
 
     def records(self, node: NodeName, timestamp: float) -> list[ThroughputRecord]:
-        """The speeds as records of separate workloads, which serve to compare types."""
+        """Return the speeds as records of separate workloads, which serve to compare types."""
         return [
             ThroughputRecord(
                 WorkloadName(f"hops-calibration-{network}"),
@@ -60,7 +60,7 @@ class TypeFits:
         ]
 
     def bandwidth(self, timestamp: float) -> Bandwidth | None:
-        """The bandwidths. A missing one takes the other's value; no placement needs it."""
+        """Return the bandwidths. A missing one gets the other's value; no placement needs it."""
         link, net = self.link or self.net, self.net or self.link
         if link is None or net is None:
             return None
@@ -113,13 +113,13 @@ def calibrate(
     dry_run: bool,
     as_json: bool,
 ) -> None:
-    """Measure how fast each GPU type and the links between its GPUs are, and store that.
+    """Measure how fast each GPU type and the links between its GPUs are, and store the results.
 
     All-reduces of several sizes run as ordinary Slurm jobs of the caller: between GPUs of one
     server (b_link), of two below one leaf switch (b_net) and of two below different ones
-    (b_across), equation 2. Two small networks train for some seconds on one
-    GPU of each type: hops then knows how types compare before it has seen a user's training. The
-    jobs take the GPUs that are idle, and wait for others.
+    (b_across), equation 2. Two small networks train for a few seconds on one
+    GPU of each type, so that hops knows how types compare before it has seen a user's training.
+    The jobs take the GPUs that are idle, and wait for others.
 
     \b
     Examples:
@@ -218,7 +218,7 @@ def _measure(
 
 
 def _speed_table(results: Sequence[TypeFits]) -> Any:
-    """Each network's speed on one GPU of each type, and relative to the slowest type."""
+    """Tabulate each network's speed on one GPU of each type, also relative to the slowest type."""
     rows = []
     for network in sorted({network for result in results for network in result.speeds}):
         slowest = min(result.speeds[network] for result in results if result.speeds)

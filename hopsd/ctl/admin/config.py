@@ -25,7 +25,7 @@ from hopsd.slurm.command import SlurmCommands
 
 INDENT = 14
 WITHOUT_SLURM = " as far as can be said without Slurm"
-"""What was compared with nothing."""
+"""Appended to a verdict that could not be checked against Slurm."""
 
 _file = click.argument(
     "path", metavar="[FILE]", type=click.Path(path_type=Path), default=DEFAULT_PATH
@@ -34,7 +34,7 @@ _file = click.argument(
 
 @click.group()
 def config() -> None:
-    """Check, show or explain hopsd.toml; FILE is /etc/hops/hopsd.toml where it is not given."""
+    """Check, show or explain hopsd.toml; FILE is /etc/hops/hopsd.toml by default."""
 
 
 @config.command()
@@ -57,10 +57,10 @@ def config() -> None:
 def check(path: Path, folder: Path, account: str, *, node: bool) -> None:
     """Report every error in FILE; with --node also what is wrong with this machine's part of hops.
 
-    Its partitions and nodes are looked up in Slurm; where Slurm does not answer, the last line says
-    that they were not.
-    Its site.sh, scripts and folders are compared with FILE, if there is one, with slurm.conf and
-    with this release. Without --node, the rights of hopsd's account in Slurm are checked, too.
+    Partitions and nodes in FILE are looked up in Slurm; if Slurm does not answer, the last line
+    says that they were not. The machine's site.sh, scripts and folders are compared with FILE, if
+    there is one, with slurm.conf and with this release. Without --node, the rights of hopsd's
+    account in Slurm are checked, too.
 
     \b
     Examples:
@@ -89,7 +89,7 @@ def check(path: Path, folder: Path, account: str, *, node: bool) -> None:
 def _check_settings(
     config: Config, path: Path, commands: SlurmCommands, conf: Mapping[str, str] | None
 ) -> None:
-    """``conf``: slurm.conf's keys, None where Slurm does not answer."""
+    """Check FILE's settings; ``conf`` has slurm.conf's keys, None if Slurm does not answer."""
     wrong, has_slurm = list(file_problems(config)), conf is not None
     if conf is not None:
         try:
@@ -138,7 +138,7 @@ def _check_node(folder: Path, config: Config | None, conf: Mapping[str, str] | N
 @_file
 @click.option("--json", "as_json", is_flag=True, help="One JSON object instead of TOML.")
 def show(path: Path, as_json: bool) -> None:
-    """What is in force with FILE, and whether a value is the file's or the default.
+    """Show the settings in force with FILE, and whether each is from the file or the default.
 
     Passwords are hidden.
 
@@ -158,7 +158,7 @@ def show(path: Path, as_json: bool) -> None:
 @config.command()
 @click.argument("setting", shell_complete=complete.settings)
 def explain(setting: str) -> None:
-    """What SETTING does, such as plan.policy, and which values it accepts.
+    """Explain what SETTING, such as plan.policy, does, and which values it accepts.
 
     \b
     Examples:

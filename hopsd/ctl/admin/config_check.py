@@ -1,4 +1,4 @@
-"""Settings that hopsd.toml may have and no site wants: each alone is valid."""
+"""Finds settings in hopsd.toml that are valid one by one, but that no site wants."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from hopsd.store.connection import conninfo
 
 ALL_ADDRESSES = ("0.0.0.0", "::")  # noqa: S104 - compared with, not listened on
 PRIVILEGED_PORTS = 1024
-"""Below it only root may listen (ip(7))."""
+"""Only root may listen on ports below this (ip(7))."""
 
 
 def file_problems(config: Config) -> Iterator[str]:
-    """What is wrong whatever the cluster is, a sentence each."""
+    """Yield a sentence for each problem that does not depend on the cluster."""
     yield from _database(config)
     if config.notify.webhook and _open_to_all(config):
         yield "notify.webhook is a secret, and every user may read the file: chmod o-r it"
@@ -54,11 +54,12 @@ def file_problems(config: Config) -> Iterator[str]:
 def cluster_problems(
     config: Config, commands: SlurmCommands, conf: Mapping[str, str]
 ) -> Iterator[str]:
-    """What does not fit the cluster, a sentence each: partitions, nodes and GPU types that Slurm
-    does not have, and what it does not measure. ``conf``: slurm.conf's keys.
+    """Yield a sentence for each setting that does not fit the cluster: partitions, nodes and GPU
+    types that Slurm does not have, and figures that it does not record. ``conf``: slurm.conf's
+    keys.
 
     Raises:
-        SlurmError: slurmctld does not answer.
+        SlurmError: if slurmctld does not answer.
     """
     if config.slurm.port is PortName.PYSLURM:
         try:
@@ -93,7 +94,7 @@ def cluster_problems(
 
 
 def _gpu_problems(config: Config, gpus: Sequence[tuple[str, int, object]]) -> Iterator[str]:
-    """``gpus``: type, count and more of each node."""
+    """Yield problems of GPU types and counts. ``gpus``: type, count and more of each node."""
     types = sorted({kind for kind, _, _ in gpus if kind})
     types_by_key = {f"bandwidth.{kind}": kind for kind in config.bandwidth} | {
         f"throughput.{workload}.{kind}": kind
@@ -112,7 +113,7 @@ def _gpu_problems(config: Config, gpus: Sequence[tuple[str, int, object]]) -> It
 
 
 def _without_effect(config: Config) -> Iterator[str]:
-    """Settings that others make useless."""
+    """Yield settings that have no effect because of others."""
     web, notify = config.web, config.notify
     if web.user_header and web.listen.path is None:
         yield (
@@ -129,7 +130,7 @@ def _without_effect(config: Config) -> Iterator[str]:
 
 
 def _libraries(config: Config) -> Iterator[str]:
-    """Servers that hopsd would go on without."""
+    """Yield missing libraries of servers: hopsd would run without these servers."""
     servers = {
         "web.listen": (config.web.listen, "flask", "web"),
         "api.listen": (config.api.listen, "flask", "web"),
@@ -144,10 +145,10 @@ def _libraries(config: Config) -> Iterator[str]:
 def _mails(notify: NotifyConfig) -> Iterator[str]:
     program = notify.mail
     if program.startswith("/") and not (Path(program).is_file() and os.access(program, os.X_OK)):
-        yield f"notify.mail: {program} is no program on this machine"
+        yield f"notify.mail: {program} is not a program on this machine"
     for address in notify.admins:
         if not is_address(address):
-            yield f"notify.admins: {address!r} is no mail address"
+            yield f"notify.admins: {address!r} is not a mail address"
 
 
 def _database(config: Config) -> Iterator[str]:
@@ -159,7 +160,7 @@ def _database(config: Config) -> Iterator[str]:
     if hide_password(dsn) != dsn and _open_to_all(config):
         yield (
             "database.dsn has a password, and every user may read the file; use a passfile, or peer"
-            " authentication, or take the right to read from others"
+            " authentication, or make the file unreadable for others"
         )
 
 
@@ -168,7 +169,7 @@ def _open_to_all(config: Config) -> bool:
 
 
 def _addresses(config: Config) -> Iterator[str]:
-    """Two servers cannot listen at the same place, and none where this machine has no address."""
+    """Yield addresses that two servers share, and those at which this machine cannot listen."""
     addresses = {
         "daemon.socket": ListenAddress(str(config.daemon.socket)),
         "metrics.listen": config.metrics.listen,
@@ -177,15 +178,15 @@ def _addresses(config: Config) -> Iterator[str]:
     }
     for (first_key, first), (second_key, second) in combinations(addresses.items(), 2):
         if first and second and _same_place(first, second):
-            yield f"{first_key} and {second_key} are the same place, {second}; each needs its own"
+            yield f"{first_key} and {second_key} are the same address, {second}; each needs its own"
     for key, address in addresses.items():
         if address and address.path is None:
             yield from _unbindable(key, address)
     munge_socket = config.api.munge_socket
     if munge_socket and not Path(munge_socket).is_socket():
-        yield f"api.munge_socket: {munge_socket} is no socket; munged's is meant"
+        yield f"api.munge_socket: {munge_socket} is not a socket; give munged's"
     if not re.fullmatch(r"[A-Za-z0-9-]*", config.web.user_header):
-        yield f"web.user_header: {config.web.user_header!r} is no name of an HTTP header"
+        yield f"web.user_header: {config.web.user_header!r} is not the name of an HTTP header"
 
 
 def _unbindable(key: str, address: ListenAddress) -> Iterator[str]:
@@ -201,7 +202,7 @@ def _unbindable(key: str, address: ListenAddress) -> Iterator[str]:
 
 
 def _slurm_ports(config: Config, conf: Mapping[str, str]) -> Iterator[str]:
-    """``conf``: slurm.conf's keys; a daemon of Slurm's may have a range of ports."""
+    """Yield ports that Slurm uses; in slurm.conf (``conf``) a daemon may have a range of them."""
     for key, address in (("api.listen", config.api.listen), ("web.listen", config.web.listen)):
         for name in ("SlurmctldPort", "SlurmdPort"):
             low, _, high = conf.get(name, "").partition("-")

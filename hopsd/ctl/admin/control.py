@@ -77,7 +77,7 @@ def resume(path: Address, wait: float) -> None:
 @socket_option
 @wait_option
 def release(jobs: tuple[str, ...], path: Address, wait: float) -> None:
-    """Give held JOBS to plain Slurm, each with its smallest GPU count; of an array all that waits.
+    """Give held JOBS to plain Slurm, each with its smallest GPU count; of an array, all that waits.
 
     \b
     Examples:
@@ -99,20 +99,20 @@ def _wait_for_mode(path: Address, mode: str, message: str, seconds: float) -> No
 
     if not _wait_until(seconds, is_in_mode):
         complain(
-            f"asked, and not so after {seconds:g} s: a round is under way; `hopsctl status` shows"
-            f" {mode} when it has ended"
+            f"asked, but not {mode} after {seconds:g} s: a round is under way; `hopsctl status`"
+            f" shows {mode} when it has ended"
         )
         sys.exit(EXIT_NOT_DONE)
     standby = ask_daemon(path, "status", most=0)["mode"] == "standby"
     say(
-        f"asked; this hopsd stands by, the one that leads takes it up: {message}"
+        f"asked; this hopsd is on standby, the leading one will follow: {message}"
         if standby
         else message
     )
 
 
 def _show_outcomes(path: Address, jobs: Sequence[str], start: float, seconds: float) -> None:
-    """One line per job with its outcome."""
+    """Wait for the outcome of each job, and print a line per job."""
     outcomes: dict[str, str | None] = dict.fromkeys(jobs)
 
     def all_known() -> bool:
@@ -138,7 +138,7 @@ def _pending_text(job: str) -> str:
 
 
 def _outcome(path: Address, job: str, row: Document | None, start: float) -> str | None:
-    """The outcome of a release; None while unknown."""
+    """Return the outcome of a release; None while it is unknown."""
     if row is not None and row["released"]:
         return "given to plain Slurm"
     for event in ask_daemon(path, "explain", job=job)["history"]["events"]:

@@ -1,4 +1,4 @@
-"""`hopsctl migrate`: bring the database's schema up to date, or back."""
+"""`hopsctl migrate`: brings the database's schema up to date, or back."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from hopsd.store.migrate import migrate as run
     help="Undo all migrations after this one, such as 0012.reporters, with their data.",
 )
 @click.option(
-    "--check", is_flag=True, help="Only list what is to be applied; exit code 1 if anything is."
+    "--check", is_flag=True, help="Only list what is to be applied; exit code 1 if there is any."
 )
 @click.pass_context
 def migrate(

@@ -23,7 +23,7 @@ from hopsd.formats.source import read_text
 def health(records: str | None, as_json: bool, path: Address) -> None:
     """Name slow nodes, nodes that break jobs, trainings that hang, and GPUs held for nothing.
 
-    Nothing is changed: what to do about them is the site's decision.
+    Nothing is changed: the site decides what to do about them.
 
     \b
     Examples:
@@ -46,7 +46,7 @@ def health(records: str | None, as_json: bool, path: Address) -> None:
 
 
 def _show(document: Mapping[str, Any]) -> None:
-    """The verdicts for people, each with its evidence in numbers."""
+    """Print the verdicts for people, each with its evidence in numbers."""
     slow, lemons = document["slow"], document["lemons"]
     if slow:
         rows = [
@@ -66,7 +66,7 @@ def _show(document: Mapping[str, Any]) -> None:
         ]
         head = ["node", "failed runs", "expected", "probability by chance"]
         show(table("Nodes that break jobs", head, failures))
-    # An older hopsd does not tell.
+    # An older hopsd does not report this.
     if shared_nodes := document.get("shared"):
         losses = [
             (row["node"], f"{1.0 - row['factor']:.1%}", _time(row["since"])) for row in shared_nodes
@@ -84,14 +84,14 @@ def _show(document: Mapping[str, Any]) -> None:
 
 
 def _hung(running: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """The jobs that hang, of those that the status shows; an older hopsd does not tell."""
+    """Return the jobs of the status that hang; an older hopsd does not report them."""
     return [
         {"job": row["id"], "user": row["user"], **row["hung"]} for row in running if row.get("hung")
     ]
 
 
 def _idle(running: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """The jobs that hold GPUs for nothing."""
+    """Return the jobs that hold GPUs for nothing."""
     return [
         {"job": row["id"], "user": row["user"], **row["idle"]} for row in running if row.get("idle")
     ]

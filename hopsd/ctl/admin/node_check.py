@@ -28,9 +28,9 @@ CONTAINERS = ("pyxis",)
 
 @dataclass(frozen=True, slots=True)
 class NodeInstallation:
-    """One machine's part of hops. ``config`` None: no hopsd.toml here. ``slurm``: slurm.conf's
-    keys, None if slurmctld does not answer. ``owner``: uid that should own everything here.
-    ``settings``: of site.sh.
+    """One machine's part of hops. ``config`` is None if there is no hopsd.toml here. ``slurm`` has
+    slurm.conf's keys, None if slurmctld does not answer. ``owner`` is the uid that should own
+    everything here, ``settings`` are those of site.sh.
     """
 
     folder: Path
@@ -44,16 +44,16 @@ class NodeInstallation:
 
 
 def release_plugin_folder() -> Path:
-    """The plugin's files of this release."""
+    """Return the folder with the plugin's files of this release."""
     return shipped_folder("slurm_plugin")
 
 
 def read_site(path: Path, owner: int = 0) -> dict[str, str]:
-    """The settings in the shell file, read as the scripts read it.
+    """Read the settings in the shell file as the scripts read it.
 
     Raises:
-        InputError: it is missing or no shell file, or somebody else than ``owner`` may write it;
-            then it is not run here either.
+        InputError: if the file is missing or not a shell file, or somebody other than ``owner``
+            may write it, in which case it is not run here either.
     """
     if not path.is_file():
         raise InputError(f"{path}: not there; install it from {release_plugin_folder()}")
@@ -119,7 +119,7 @@ def _run_dir(site: NodeInstallation) -> Iterator[str]:
     if folder is None:
         return
     if site.config is not None and folder.resolve() == site.config.daemon.socket.parent.resolve():
-        yield f"HOPS_RUN_DIR={folder}: hopsd's own; choose one of root's, /run/hops-node"
+        yield f"HOPS_RUN_DIR={folder}: belongs to hopsd; choose one of root's, /run/hops-node"
     yield from _check_root_folder(site, folder)
     if not folder.parent.is_dir():
         yield f"HOPS_RUN_DIR={folder}: {folder.parent} is not there, and prolog.sh does not make it"
@@ -159,7 +159,7 @@ def _reports(site: NodeInstallation) -> Iterator[str]:
     daemon = site.config.daemon.socket if site.config else None
     if daemon is not None and daemon.is_socket() and daemon.stat().st_uid not in (0, status.st_uid):
         yield (
-            f"HOPS_REPORT_DIR={folder}: of uid {status.st_uid}, so that hopsd, uid"
+            f"HOPS_REPORT_DIR={folder}: belongs to uid {status.st_uid}, so hopsd, uid"
             f" {daemon.stat().st_uid}, cannot list it; chown it to hopsd's account"
         )
 
@@ -216,13 +216,13 @@ def _slurm_conf(site: NodeInstallation, conf: Mapping[str, str]) -> Iterator[str
         )
         yield f"HOPS_REQUEUE_EXIT_CODE={exit_code}: not in {setting}"
     if "lua" not in conf.get("JobSubmitPlugins", "").split(","):
-        yield "slurm.conf: JobSubmitPlugins without lua; comments are not checked, jobs not held"
+        yield "slurm.conf: JobSubmitPlugins without lua: comments are not checked, jobs not held"
     yield from _task_setup(conf)
     yield from submit_script_problems(conf)
 
 
 def submit_script_problems(conf: Mapping[str, str]) -> Iterator[str]:
-    """Problems of job_submit.lua next to slurm.conf: ours, or a site's that calls ours."""
+    """Yield problems of job_submit.lua next to slurm.conf: ours, or a site's that calls ours."""
     path = Path(conf.get("SLURM_CONF", "/etc/slurm/slurm.conf")).parent / "job_submit.lua"
     if not path.is_file():
         return
@@ -234,7 +234,7 @@ def submit_script_problems(conf: Mapping[str, str]) -> Iterator[str]:
 
 
 def _in_ranges(code: str, ranges: str) -> bool:
-    """Whether an exit code is in Slurm's list, such as ``85,90-95``."""
+    """Whether an exit code is in a list of Slurm's, such as ``85,90-95``."""
     for item in filter(None, ranges.split(",")):
         low, _, high = item.partition("-")
         if low.isdigit() and int(low) <= int(code) <= int(high or low):
@@ -249,21 +249,21 @@ def _task_setup(conf: Mapping[str, str]) -> Iterator[str]:
     prolog = conf.get("TaskProlog")
     if containers and prolog:
         yield (
-            f"slurm.conf: TaskProlog={prolog} beside {', '.join(containers)}: every job in a"
-            " container fails; use hops_spank.so in plugstack.conf in its place"
+            f"slurm.conf: TaskProlog={prolog} with {', '.join(containers)}: every job in a"
+            " container fails; use hops_spank.so in plugstack.conf instead"
         )
     if not plugin_lines and not prolog:
         yield "slurm.conf: no TaskProlog, nor hops_spank.so in plugstack.conf: jobs are not told"
     for line in plugin_lines:
         kind, *words = line.split()
         if kind != "optional":
-            yield f"plugstack.conf: {line}: write optional, or its fault would end every job"
+            yield f"plugstack.conf: {line}: write optional, or a failure of it would end every job"
         if words and words[0].startswith("/") and not Path(words[0]).is_file():
             yield f"plugstack.conf: {words[0]} is not there; it is built from hops_spank.c"
 
 
 def _plugstack(path: Path, depth: int = 0) -> Iterator[str]:
-    """The plugins' lines, including those of included files."""
+    """Yield the plugins' lines, including those of included files."""
     if not path.is_file() or depth > 8:
         return
     for line in path.read_text(errors="replace").splitlines():

@@ -18,7 +18,7 @@ PATIENCE = 600.0
 """Timeout of sacct in seconds: slurmdbd may have to search millions of jobs."""
 
 AT_ONCE = 1000
-"""Records in one transaction."""
+"""Number of records in one transaction."""
 
 
 @click.command("import-runs")
@@ -26,13 +26,13 @@ AT_ONCE = 1000
 @click.option(
     "--days",
     type=click.IntRange(1, 3650),
-    help="How far back; by default as long as jobs are kept.",
+    help="How far back; by default for as long as hops keeps jobs.",
 )
 @click.option("--dry-run", is_flag=True, help="Count, store nothing.")
 def import_runs(path: Path, days: int | None, dry_run: bool) -> None:
     """Learn how long each user's jobs ran, so that the first ones under hops can be predicted.
 
-    Reads sacct: jobs with GPUs that have ended. Those that hops knows are left as they are, so
+    Reads jobs with GPUs that have ended from sacct. Those that hops knows are left as they are, so
     the command may be repeated.
 
     \b

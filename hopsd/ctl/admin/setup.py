@@ -44,9 +44,9 @@ def setup(
     yes: bool,
     undo: bool,
 ) -> None:
-    """Put hops in place on a Slurm controller, or take it back with --undo.
+    """Set up hops on a Slurm controller, or remove it again with --undo.
 
-    Each step looks at what is there, shows every change and asks before it makes any. It may be
+    Each step looks at the present state, shows every change and asks before it makes any. It may be
     run again at any time: what is already done is skipped.
 
     \b
@@ -69,7 +69,7 @@ def setup(
 
 
 def _take(step: SetupStep, machine: Machine, *, undo: bool, dry_run: bool, yes: bool) -> int:
-    """Carry out a step; returns the number of its changes."""
+    """Carry out a step; return the number of its changes."""
     try:
         changes = (step.undo if undo else step.apply)(machine)
         if not changes:

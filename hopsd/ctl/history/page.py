@@ -45,7 +45,7 @@ svg{width:100%;height:auto;font:11px system-ui,sans-serif}
 
 
 def slurm_sentence(jobs: int) -> str:
-    """On the jobs of a time before hops was more than a shadow."""
+    """Say how many jobs Slurm ran while hops was only a shadow."""
     verb = "is" if jobs == 1 else "are"
     return (
         f"{count_of(jobs, 'jobs')} that Slurm ran while hops was a shadow {verb} not in the"
@@ -54,7 +54,7 @@ def slurm_sentence(jobs: int) -> str:
 
 
 def page(document: Document) -> str:
-    """The page as HTML text."""
+    """Render the page as HTML text."""
     title = f"GPUs from {_day(document['since'])} to {_day(document['until'])}"
     user, slurms = document["user"], document["slurm_jobs"]
     body = [
@@ -126,7 +126,7 @@ def _use(document: Document) -> str:
 
 
 def racks_sentence(hours: Document) -> str:
-    """A sentence on idle racks of use to no waiting rack-bound job; "" if there were none."""
+    """Describe idle racks that no waiting rack-bound job could use; "" if there were none."""
     if not hours["rack_fragmented"]:
         return ""
     return (
@@ -136,7 +136,7 @@ def racks_sentence(hours: Document) -> str:
 
 
 def bars(use: Sequence[Document]) -> str:
-    """A bar of GPU hours by use for each hour or day, without CPUs."""
+    """Draw a bar of GPU hours by use for each hour or day, without CPUs."""
     sums: dict[float, dict[str, float]] = {}
     for row in use:
         if is_cpu(GpuType(row["gpu_type"])):

@@ -1,4 +1,4 @@
-"""Periods on the command line: ``--since 30d``, ``--until 2026-03-01``."""
+"""Parses periods on the command line: ``--since 30d``, ``--until 2026-03-01``."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _MAX_SECONDS = 3660 * 86400.0
 
 if TYPE_CHECKING:
     _TypeOfTime = click.ParamType[float]
-else:  # before click 8.2, such as Debian 12's, the class takes no parameter
+else:  # before click 8.2, as in Debian 12, the class is not generic
     _TypeOfTime = click.ParamType
 
 
@@ -59,10 +59,10 @@ until_option = click.option(
 
 
 def period(since: float, until: float | None) -> tuple[float, float]:
-    """The two ends of the period.
+    """Return the two ends of the period.
 
     Raises:
-        InputError: the period is empty.
+        InputError: if the period is empty.
     """
     end = time.time() if until is None else until
     if since >= end:

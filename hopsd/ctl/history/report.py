@@ -48,10 +48,10 @@ _BEFORE = ("jobs", "gpu_hours", "mean_wait", "median_wait", "p90_wait", "mean_sl
 @since_option
 @until_option
 @click.option("--html", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE",
-              help="Write a page that needs nothing else.")  # fmt: skip
-@click.option("--csv", "as_csv", is_flag=True, help="Every figure, a line each.")
+              help="Write a self-contained page.")  # fmt: skip
+@click.option("--csv", "as_csv", is_flag=True, help="One line for each figure.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object.")
-@click.option("--no-accounting", is_flag=True, help="Do not ask sacct how it was before hops.")
+@click.option("--no-accounting", is_flag=True, help="Do not ask sacct for the time before hops.")
 def report(
     path: Address,
     since: float,
@@ -61,10 +61,11 @@ def report(
     as_json: bool,
     no_accounting: bool,
 ) -> None:
-    """Show what became of the GPUs in a period, and who waited how long.
+    """Show how the GPUs were used in a period, and who waited how long.
 
-    GPU hours used, idle, fragmented and lost to restarts; waits by size, user and account; latency
-    ratios; what profile runs cost; and as long a time before hops, where Slurm's accounting has it.
+    This covers GPU hours used, idle, fragmented and lost to restarts; waits by size, user and
+    account; latency ratios; the cost of profile runs; and, if Slurm's accounting has it, an equally
+    long period before hops.
 
     \b
     Examples:
@@ -89,7 +90,7 @@ def report(
 
 
 def sum_up(answer: Document) -> Document:
-    """hopsd's answer plus GPU hours in total and by type; times in seconds, use in GPU hours.
+    """Add GPU hours in total and by type to hopsd's answer; times are in seconds.
 
     CPUs that serve as devices have their own type and do not count in ``all``.
     """
@@ -125,7 +126,7 @@ def sum_up(answer: Document) -> Document:
 
 
 def _figures_before_hops(document: Document) -> Document | str:
-    """sacct's figures of an equally long period before hops' first job, or why there are none."""
+    """Read sacct's figures of an equally long period before hops' first job; or say why not."""
     first = document["first"]
     if first is None:
         return "hops has scheduled no job yet"
@@ -154,7 +155,7 @@ def _ended_within(job: LoggedJob, start: float, end: float) -> bool:
 
 
 def before_figures(jobs: Sequence[LoggedJob]) -> dict[str, float]:
-    """The figures of finished jobs that hopsd reports for its own jobs."""
+    """Compute for finished jobs the figures that hopsd reports for its own jobs."""
     waits, slowdowns = [], []
     for job in jobs:
         run = job.run_seconds
@@ -216,7 +217,7 @@ def _use_rows(hours: Document) -> Iterable[tuple[object, ...]]:
 
 
 def spent_sentence(jobs: Document) -> str:
-    """A sentence on where the jobs' GPU hours went."""
+    """Say in a sentence where the jobs' GPU hours went."""
     return (
         f"Of the jobs' GPU hours {jobs['training_hours']:,.1f} went into training"
         f" ({jobs['restarting_hours']:,.1f} of them into {jobs['restarts']:,} restarts) and"
@@ -248,7 +249,7 @@ def _show_before(document: Document) -> None:
 
 
 def _write_csv(document: Document) -> None:
-    """``table,row,figure,value``: one line for each figure."""
+    """Write one line ``table,row,figure,value`` for each figure."""
     writer = csv.writer(sys.stdout)
     writer.writerow(["table", "row", "figure", "value"])
     for kind, use in (document["gpu_hours"] or {}).items():

@@ -38,12 +38,12 @@ from hopsd.sim.study import PolicyResult, figures
 Document = dict[str, Any]
 
 SECONDS_APART = 60.0
-"""Starts that differ by less count as equal: hopsd reads Slurm only so often."""
+"""Starts that differ by less count as equal, since hopsd reads Slurm only at intervals."""
 
 
 @click.group()
 def shadow() -> None:
-    """What hops would do on a cluster that Slurm schedules (port = "shadow")."""
+    """Show what hops would do on a cluster that Slurm schedules (port = "shadow")."""
 
 
 @shadow.command()
@@ -53,17 +53,17 @@ def shadow() -> None:
 @until_option
 @click.option("--policy", "policies", multiple=True, metavar="NAME",
               shell_complete=complete.policies,
-              help="Besides hopsd's own; `slurm` without this.")  # fmt: skip
+              help="A policy to compare with hopsd's; by default `slurm`.")  # fmt: skip
 @click.option("--jobs", "max_jobs", type=click.IntRange(min=1, max=100_000), default=MAX_JOBS,
-              show_default=True, help="At most so many, the newest ones.")  # fmt: skip
+              show_default=True, help="Maximum number of jobs, the newest ones.")  # fmt: skip
 @click.option("--shown", "max_rows", type=click.IntRange(min=0), default=10, show_default=True,
               help="Jobs in each of the tables of earlier and later starts.")  # fmt: skip
 @click.option("--out", "folder", type=click.Path(file_okay=False, path_type=Path),
               default=Path("shadow"), show_default=True,
               help="The folder for report.html and tables.")  # fmt: skip
-@click.option("--resume", is_flag=True, help="Go on where an interrupted run stopped.")
+@click.option("--resume", is_flag=True, help="Continue an interrupted run.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object instead of tables.")
-@click.option("--csv", "as_csv", is_flag=True, help="A line for each job, with both starts.")
+@click.option("--csv", "as_csv", is_flag=True, help="One line for each job, with both starts.")
 def report(
     path: Address,
     since: float,
@@ -78,8 +78,8 @@ def report(
 ) -> None:
     """Compare what Slurm did with what hops would have done with the same jobs.
 
-    A shadow starts nothing, so what it plans now rests on what Slurm did before. Waits are
-    therefore compared by playing the diary's jobs through from the period's start on.
+    A shadow starts nothing, so its present plans depend on what Slurm did before. Waits are
+    therefore compared by simulating the diary's jobs from the period's start on.
 
     \b
     Examples:
@@ -100,7 +100,7 @@ def report(
     knows = KnowledgeSettings(Knows.MEASURED)
     assumption_texts = [
         *assumptions(log_replay, machine="hopsd saw them in Slurm's queue"),
-        "Jobs that began and ended between two looks of hopsd are missing.",
+        "Jobs that started and ended between two readings of hopsd are missing.",
         f"Policies know: {knows}. A restart costs {answer['restart_seconds']:g} s.",
     ]
     (complain if as_json or as_csv else say)(told_first(log_replay, cluster, assumption_texts))
@@ -126,9 +126,7 @@ def report(
 
 
 def _diary(path: Address, since: float, until: float, max_jobs: int, bar: ProgressBar) -> Document:
-    """hopsd's answer with the diary's newest jobs, requested page by page to bound hopsd's
-    memory.
-    """
+    """Get hopsd's answer with the diary's newest jobs, page by page to bound hopsd's memory."""
     jobs: list[Document] = []
     while True:
         page = min(max_jobs - len(jobs), MAX_DIARY_ROWS)
@@ -149,7 +147,7 @@ def _diary(path: Address, since: float, until: float, max_jobs: int, bar: Progre
 
 @dataclass(frozen=True, slots=True)
 class StartTimes:
-    """When a job started, in epoch seconds: actually and in the simulation (None: never)."""
+    """When a job started, in epoch seconds: really, and in the simulation (None if never)."""
 
     job: LoggedJob
     actual: float
@@ -166,7 +164,7 @@ class StartTimes:
 
 
 def starts(log_replay: Replay, really: PolicyResult, hops_result: PolicyResult) -> list[StartTimes]:
-    """Both start times of each job, in order of arrival."""
+    """Return both start times of each job, in order of arrival."""
     return [
         StartTimes(
             job,
@@ -180,7 +178,7 @@ def starts(log_replay: Replay, really: PolicyResult, hops_result: PolicyResult) 
 
 
 def logged_job(row: Mapping[str, Any]) -> LoggedJob:
-    """A job of the diary. It was eligible from its first start minus the time that it waited."""
+    """Read a job of the diary, eligible since its first start minus its waiting time."""
     runs = tuple(Stretch(start, end, gpus) for start, end, gpus in row["runs"])
     pauses = sum(b.start - a.end for a, b in pairwise(runs) if a.end is not None)
     since = runs[0].start - max(0.0, row["wait"] - pauses) if runs else row["submit"]
@@ -197,7 +195,7 @@ def logged_job(row: Mapping[str, Any]) -> LoggedJob:
 
 
 def at_the_time(jobs: Sequence[Mapping[str, Any]]) -> Document:
-    """How much earlier than Slurm hops' plans at the time would have started jobs."""
+    """Summarise how much earlier than Slurm hops' plans at the time would have started jobs."""
     lead_times = [
         row["runs"][0][0] - row["planned"]
         for row in jobs
@@ -233,7 +231,7 @@ def _show(rows: Sequence[StartTimes], policy: str, max_rows: int) -> None:
         f"Under {policy} {count_of(len(earlier_rows), 'jobs')} would have started earlier,"
         f" {len(later)} later, {unchanged_count} within a minute of when they did.\n"
     )
-    columns = ["job", "user", "GPUs", "came", "Slurm", policy, "by"]
+    columns = ["job", "user", "GPUs", "arrived", "Slurm", policy, "by"]
     for title, table_rows in (("Earlier", earlier_rows[:max_rows]), ("Later", later[:max_rows])):
         if table_rows:
             show(table(title, columns, [

@@ -1,1 +1,1 @@
-"""hopsctl in a shell: what the Tab key offers, and man pages."""
+"""hopsctl in a shell: completion, and man pages."""

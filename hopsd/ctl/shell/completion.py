@@ -1,6 +1,7 @@
-"""What the Tab key offers for an argument or option, and `hopsctl completion`.
+"""Completes arguments and options in the shell, and `hopsctl completion`.
 
-Nobody waits for it: what hopsd has not told within ``PATIENCE`` is not offered. No error is shown.
+Completion never blocks for long: candidates that hopsd does not send within ``PATIENCE`` are not
+offered. No error is shown.
 """
 
 from __future__ import annotations
@@ -20,13 +21,13 @@ from hopsd.ctl.terminal import printable
 from hopsd.errors import HopsError
 
 PATIENCE = 2.0
-"""Seconds."""
+"""Time in seconds to wait for hopsd."""
 
 SHELLS = ("bash", "zsh", "fish")
 VARIABLE = "_HOPSCTL_COMPLETE"
 
 _WORD = re.compile(r"[\w.,:@%+-]+")
-"""What is offered: nothing that a shell would take for more than a word."""
+"""Candidates must match this, so that a shell takes each for a single word."""
 
 Offer = tuple[str, str]
 """A value and its description."""
@@ -50,7 +51,7 @@ def completion(context: click.Context, shell: str) -> None:
 
 
 def offering(find: Callable[[click.Context], Iterable[Offer]]) -> Complete:
-    """For ``shell_complete=`` of a parameter: of what ``find`` finds, what begins as typed."""
+    """Make a ``shell_complete=`` callback that offers what ``find`` returns and begins as typed."""
 
     def complete(
         context: click.Context, _parameter: click.Parameter, incomplete: str
@@ -68,10 +69,10 @@ def offering(find: Callable[[click.Context], Iterable[Offer]]) -> Complete:
 
 
 def _query(context: click.Context, command: str) -> Any:
-    """hopsd's answer.
+    """Ask hopsd.
 
     Raises:
-        LookupError: there is none within ``PATIENCE``, not even the beginning of one.
+        LookupError: if hopsd has not answered within ``PATIENCE``.
     """
     addresses = [p.name for p in context.command.params if isinstance(p.type, AddressType)]
     path = context.params.get(addresses[0] or "") if addresses else None

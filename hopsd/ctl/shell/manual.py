@@ -1,7 +1,7 @@
-"""Man pages, from the commands themselves: ``python -m hopsd.ctl.shell.manual FOLDER``.
+"""Generates man pages from the commands: ``python -m hopsd.ctl.shell.manual FOLDER``.
 
-One page for hopsctl with all its commands, others for hopsd, hopsd.toml, hops-run and hops-lane.
-The language is man(7) of groff.
+There is one page for hopsctl with all its commands, and one each for hopsd, hopsd.toml, hops-run
+and hops-lane, in groff's man(7) language.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from hopsd.config.reference import tables, toml_value
 from hopsd.config.schema import SECTIONS
 
 BLOCK = "\b"
-"""Click's mark before a paragraph that is kept as it is."""
+"""Click's mark before a paragraph that is not rewrapped."""
 Paths = tuple[tuple[str, str], ...]
 
 FILES: Paths = (
@@ -40,7 +40,7 @@ EXIT_CODES: Paths = (
 ENVIRONMENT: Paths = (
     ("HOPS_SOCKET", "The daemon's socket, instead of /run/hops/hopsd.sock."),
     ("NO_COLOR", "If set, nothing is coloured."),
-    ("COLUMNS", "The width of tables, where the terminal does not tell."),
+    ("COLUMNS", "The width of tables, if the terminal does not report it."),
 )
 
 
@@ -50,12 +50,12 @@ class Help:
 
     text: tuple[str, ...]
     examples: tuple[str, ...]
-    """Lines, as they are typed; a line that goes on on the next one ends with a backslash."""
+    """Lines as they are typed; a line that continues on the next one ends with a backslash."""
     exit_codes: str
 
 
 def help_of(command: click.Command) -> Help:
-    """The parts of ``command``'s help."""
+    """Split ``command``'s help into its parts."""
     text: list[str] = []
     examples: tuple[str, ...] = ()
     codes = ""
@@ -71,7 +71,7 @@ def help_of(command: click.Command) -> Help:
 
 
 def commands(group: click.Group, before: str = "") -> Iterator[tuple[str, click.Command]]:
-    """Every command below ``group``, with the words that call it."""
+    """Yield every command below ``group`` with the words that call it."""
     context = click.Context(group)
     for name in group.list_commands(context):
         command = group.get_command(context, name)
@@ -82,16 +82,16 @@ def commands(group: click.Group, before: str = "") -> Iterator[tuple[str, click.
 
 
 def escape(text: str) -> str:
-    """``text`` so that roff prints it as it is."""
+    """Escape ``text`` so that roff prints it verbatim."""
     text = text.replace("\\", "\\e").replace("-", "\\-").replace("'", "\\(aq")
     return "\n".join("\\&" + line if line.startswith(".") else line for line in text.split("\n"))
 
 
 def page(name: str, section: int, summary: str, parts: Iterable[str]) -> str:
-    """A page with its head; ``summary``: it in half a line."""
+    """Assemble a page with its header; ``summary`` describes it in half a line."""
     head = [
         f'.TH "{name.upper()}" "{section}" "" "hops {__version__}" "hops"',
-        ".nh\n.ad l",  # no word divided, no line filled with spaces: options are copied
+        ".nh\n.ad l",  # no hyphenation or justification, so that options can be copied
         heading("NAME"),
         f"{escape(name)} \\- {escape(summary)}",
     ]
@@ -107,9 +107,9 @@ def paragraph(text: str) -> str:
 
 
 def entries(pairs: Iterable[tuple[str, str]]) -> Iterator[str]:
-    """Names in bold, each with its description."""
+    """Format names in bold, each with its description."""
     for name, text in pairs:
-        quoted_name = escape(name).replace('"', "\\(dq")  # a bare one would end the argument
+        quoted_name = escape(name).replace('"', "\\(dq")  # a bare quote would end the argument
         yield f'.TP\n.B "{quoted_name}"\n{escape(text)}'
 
 
@@ -125,7 +125,7 @@ def _options(command: click.Command) -> Iterator[str]:
 
 
 def _command(words: str, command: click.Command) -> Iterator[str]:
-    """A command's part of a page."""
+    """Format a command's section of the page."""
     help_text = help_of(command)
     usage = " ".join(command.collect_usage_pieces(click.Context(command)))
     yield f'.SS "hopsctl {escape(words)} {escape(usage)}"'
@@ -138,7 +138,7 @@ def _command(words: str, command: click.Command) -> Iterator[str]:
 
 
 def hopsctl() -> str:
-    from hopsd.ctl import cli  # noqa: PLC0415 - that module's commands are found by name
+    from hopsd.ctl import cli  # noqa: PLC0415 - hopsd.ctl imports this module's command by name
 
     parts = [
         heading("SYNOPSIS"),
@@ -146,8 +146,8 @@ def hopsctl() -> str:
         heading("DESCRIPTION"),
         *map(paragraph, help_of(cli).text),
         paragraph(
-            "What a command prints for people is made for 80 columns; --json, where there is one,"
-            " is for programs."
+            "Output for people is formatted for 80 columns; --json, where available, is for"
+            " programs."
         ),
         heading("COMMANDS"),
     ]
@@ -170,7 +170,7 @@ def hopsd() -> str:
         heading("OPTIONS"), *_options(command),
         heading("SIGNALS"),
         *entries([
-            ("SIGTERM, SIGINT", "Stop when the tick under way has ended. Jobs run on."),
+            ("SIGTERM, SIGINT", "Stop when the current tick has ended. Jobs keep running."),
             ("SIGHUP", "Read hopsd.toml again; an invalid one is reported, and not used."),
         ]),
         heading("EXIT STATUS"),
@@ -184,8 +184,8 @@ def hopsd_toml() -> str:
     parts = [
         heading("DESCRIPTION"),
         paragraph(
-            "A TOML file, by default /etc/hops/hopsd.toml. Each setting has a default; those of"
-            " the site's own are in the file. `hopsctl config check` reports what is wrong in it,"
+            "A TOML file, by default /etc/hops/hopsd.toml. Each setting has a default; the file"
+            " has those of the site. `hopsctl config check` reports what is wrong in it,"
             " `hopsctl config show` what is in force; `systemctl reload hopsd` loads it."
         ),
         heading("SETTINGS"),
@@ -209,7 +209,7 @@ def hopsd_toml() -> str:
 
 
 def launcher(parser: argparse.ArgumentParser, examples: Sequence[str]) -> str:
-    """The page of a program with an argparse parser."""
+    """Make the page of a program with an argparse parser."""
     usage = parser.format_usage().removeprefix("usage: ").removeprefix(parser.prog)
     actions = [a for a in parser._actions if a.help != argparse.SUPPRESS]
     pairs = []
@@ -229,7 +229,7 @@ def launcher(parser: argparse.ArgumentParser, examples: Sequence[str]) -> str:
 
 
 def pages() -> dict[str, str]:
-    """Every page by its file's name."""
+    """Generate all pages by file name."""
     run = import_module("hops_profiler.launch.options").parser_of({})
     lane = import_module("hops_profiler.lane.settings").parser()
     return {

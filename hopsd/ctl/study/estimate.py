@@ -1,4 +1,4 @@
-"""`hopsctl estimate`: the throughput that eq. 1 to 5 of the paper give."""
+"""`hopsctl estimate`: computes the throughput by eq. 1 to 5 of the paper."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from hopsd.model.site import kind_of_type
     type=click.Choice([choice.value for choice in Communication]),
     default=Communication.PAPER.value,
     show_default=True,
-    help="Between servers: eq. 2, or one that counts GPUs and servers (docs/estimator.md).",
+    help="Model between servers: eq. 2, or one that counts GPUs and servers (docs/estimator.md).",
 )
 @click.option("--json", "as_json", is_flag=True, help="One JSON object instead of a table.")
 def estimate(
@@ -51,7 +51,7 @@ def estimate(
     communication: str,
     as_json: bool,
 ) -> None:
-    """Expected seconds and samples per second of a job on GPUS GPUs of NODES servers.
+    """Estimate seconds and samples per second of a job on GPUS GPUs of NODES servers.
 
     \b
     Example:
@@ -61,7 +61,7 @@ def estimate(
     Exit codes: 0 done, 2 bad input.
     """
     if gpus < nodes:
-        raise InputError(f"--gpus {gpus}: {nodes} nodes give {nodes} GPUs or more")
+        raise InputError(f"--gpus {gpus}: {nodes} nodes have at least {nodes} GPUs")
     times = read_theory(read_text(theory))
     model = IterationModel(exposed_share, paper_exact, Communication(communication))
     rate = theory_per_gpu(times, gpus, nodes, model)

@@ -1,4 +1,4 @@
-"""`hopsctl plan`: what hops would do with a cluster and a queue from a file."""
+"""`hopsctl plan`: shows what hops would do with a cluster and a queue from a file."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def plan(source: str, as_json: bool) -> None:
 
 
 def _show(snapshot: Snapshot, result: Plan) -> None:
-    """The plan for people: what runs where, who waits and why."""
+    """Print the plan for people: what runs where, which jobs wait and why."""
     gpus = sum(allocation.gpus for allocation in result.placements.values())
     jobs = count_of(len(result.placements), "jobs")
     print(

@@ -1,4 +1,4 @@
-"""Progress with the time left, on standard error: a bar, or now and then a line in a log file."""
+"""Shows progress and the time left on standard error: a bar or, in log files, occasional lines."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from hopsd.ctl.terminal import complain, printable
 from hopsd.model.reason import duration
 
 LINE_SECONDS = 600.0
-"""Between two lines where there is no terminal: a run of seconds prints none, one of a night 72."""
+"""Time between two lines without a terminal, so that a run of 12 hours prints 72."""
 
 
 class ProgressBar:
-    """A bar while the ``with`` lasts, which leaves nothing behind.
+    """A context manager that shows a bar, and removes it at the end.
 
-    Where standard error is no terminal, what takes long prints a line every ten minutes.
+    If standard error is not a terminal, it prints a line every ten minutes.
     """
 
     def __init__(self, label: str, unit: str = "") -> None:
-        """``label`` is under way; ``unit``: what is counted, as ``jobs``."""
+        """``label`` names what is under way; ``unit`` what is counted, such as ``jobs``."""
         self._progress = Progress(
             TextColumn("{task.description}"),
             BarColumn(30),
@@ -37,7 +37,7 @@ class ProgressBar:
             console=Console(stderr=True),
             transient=True,
             disable=not sys.stderr.isatty(),
-            redirect_stdout=sys.stdout.isatty(),  # what goes to a file stays out of this
+            redirect_stdout=sys.stdout.isatty(),  # leave output to a file alone
         )
         self._task = self._progress.add_task(Text(printable(label)).markup, total=None)
         self._label, self._unit = label, unit
@@ -56,13 +56,13 @@ class ProgressBar:
         self._progress.stop()
 
     def show(self, position: float, total: float) -> None:
-        """``position`` of ``total`` are done."""
+        """Show that ``position`` of ``total`` are done."""
         self._progress.update(self._task, completed=position, total=total)
         if self._progress.disable and monotonic() - self._line[0] >= LINE_SECONDS:
             self._print(position, total)
 
     def _print(self, position: float, total: float) -> None:
-        """A line, with the time left at the pace since the line before."""
+        """Print a line, with the time left at the pace since the previous line."""
         now, (began, before) = monotonic(), self._line
         self._line = now, position
         remaining_seconds = (

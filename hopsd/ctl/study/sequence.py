@@ -1,4 +1,4 @@
-"""`hopsctl sequence`: the order in which trainings take turns, by Hare."""
+"""`hopsctl sequence`: orders the turns of trainings by Hare."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ MAX_TURNS = 10_000
     "--policy", type=click.Choice(list(SCHEDULERS)), default="hare-dispatch", show_default=True
 )
 def sequence(trainings: tuple[str, ...], gpus: int, policy: str) -> None:
-    """In which order trainings that share equal GPUs take turns, by Hare.
+    """Order the turns of trainings that share equal GPUs, by Hare.
 
-    For each training the turns that it has left, and the seconds of one. Prints a line for each
-    GPU: the trainings by their places in the command, from 1.
+    Give for each training the turns that it has left and the seconds of one. The command prints a
+    line for each GPU with the trainings, numbered from 1 by their places in the command.
 
     \b
     Example:
@@ -34,7 +34,7 @@ def sequence(trainings: tuple[str, ...], gpus: int, policy: str) -> None:
     """
     parsed_trainings = [_parse_training(text) for text in trainings]
     if sum(turns for turns, _ in parsed_trainings) > MAX_TURNS:
-        raise InputError(f"more than {MAX_TURNS} turns; put several of a training into one")
+        raise InputError(f"more than {MAX_TURNS} turns; combine several of a training into one")
     turns, seconds = [t for t, _ in parsed_trainings], [s for _, s in parsed_trainings]
     for line in order(turns, seconds, gpus, SCHEDULERS[policy]):
         say(" ".join(str(training + 1) for training in line))

@@ -1,4 +1,4 @@
-"""`hopsctl simulate`: what policies would do with a workload, in virtual time."""
+"""`hopsctl simulate`: shows what policies would do with a workload, in virtual time."""
 
 from __future__ import annotations
 
@@ -40,17 +40,17 @@ from hopsd.sim.study_page import write_report
 from hopsd.sim.turns import LaneSimulation
 
 MAX_SHOWN = 10
-"""How many left-out jobs are named."""
+"""Maximum number of left-out jobs to name."""
 
 
 _SECONDS = FiniteRange(min=0.0, max=MAX_SPAN)
 
 
 def read_assignments(assignments: Sequence[str]) -> dict[str, Any]:
-    """Checked settings of planning from ``KEY=VALUE``, for `read_settings`.
+    """Read and check planning settings given as ``KEY=VALUE``, for `read_settings`.
 
     Raises:
-        click.BadParameter: one is not accepted.
+        click.BadParameter: if a setting is not accepted.
     """
     values: dict[str, Any] = {}
     for assignment in assignments:
@@ -82,13 +82,13 @@ def read_assignments(assignments: Sequence[str]) -> dict[str, Any]:
 @click.option("--refresh", type=_SECONDS, default=0.0, metavar="SECONDS",
               help="Seconds between plans for idle GPUs; 0: at every event.")  # fmt: skip
 @click.option("--restart-cost", type=_SECONDS, default=30.0, metavar="SECONDS",
-              help="Time a job holds GPUs without training; not at its first start, and not where"
-              " the workload says.")  # fmt: skip
+              help="Time that a job holds GPUs without training, except at its first start; the"
+              " workload takes precedence.")  # fmt: skip
 @click.option("--profiling", type=_SECONDS, default=0.0, metavar="SECONDS",
               help="The same at a job's first start.")  # fmt: skip
 @click.option("--switch-cost", type=_SECONDS, metavar="SECONDS", show_default=False,
-              help="Hare's policies: jobs take turns on GPUs within a round, task by task, and come"
-              " back to a GPU in so long; docs/simulator.md.")  # fmt: skip
+              help="Hare's policies: jobs take turns on GPUs within a round, task by task, and this"
+              " is the time to resume on a GPU; docs/simulator.md.")  # fmt: skip
 @click.option("--count-planning", is_flag=True, help="Planning takes virtual time, too.")
 @click.option(
     "--seed",
@@ -141,7 +141,7 @@ def simulate(
     predict: bool,
     resume: bool,
 ) -> None:
-    """Play a workload through under one or more policies.
+    """Simulate a workload under one or more policies.
 
     A cluster is a file or paper-64, paper-512. A workload is a file, a preset, a log as
     philly:FILE, sacct:FILE or csv:FILE, or gavel:FILE for speeds that Gavel's authors measured.
@@ -214,7 +214,7 @@ def play_all(
     *,
     resumable: bool = True,
 ) -> tuple[list[PolicyResult], dict[str, str]]:
-    """The results of every policy and the files written; Ctrl-C keeps what is done.
+    """Run every policy; return the results and the files written. Ctrl-C keeps what is done.
 
     ``references``: results from elsewhere, listed first; ``resumable``: whether --resume can
     continue.
@@ -240,17 +240,17 @@ def _interrupt(*_: object) -> None:
 
 
 def _leave(results: Sequence[PolicyResult], folder: Path, *, resumable: bool) -> NoReturn:
-    """A second Ctrl-C does not interrupt the handling of the first."""
+    """Write the results so far and exit; a second Ctrl-C does not interrupt this."""
     for name in (signal.SIGINT, signal.SIGTERM):
         signal.signal(name, signal.SIG_IGN)
     write(results, folder)
-    hint = "with --resume goes on from here" if resumable else "plays all of it again"
+    hint = "with --resume continues from here" if resumable else "starts over"
     click.echo(f"\ninterrupted; the same command {hint}", err=True)
     sys.exit(130)
 
 
 def admit(cluster: Cluster, workload: Workload, round_seconds: float) -> Workload:
-    """The workload without the jobs that fit nowhere, which are named on stderr."""
+    """Leave out the jobs that do not fit on an idle cluster, and name them on stderr."""
     playable, rejected_jobs = admit_jobs(cluster, workload, round_seconds)
     for job in rejected_jobs[:MAX_SHOWN]:
         complain(f"job {job} fits nowhere, even on an idle cluster: left out")
@@ -270,7 +270,7 @@ def play_one(
     resume: bool,
     predict: bool = False,
 ) -> PolicyResult:
-    """One policy's run, with its progress on stderr and its plans in ``folder``."""
+    """Run one policy, with its progress on stderr and its plans in ``folder``."""
     settings = replace(settings, plan=replace(settings.plan, policy=name))
     run = fingerprint(__version__, name, cluster, workload, settings, failures)
     path = folder / "journal" / f"{name}.jsonl"
@@ -280,7 +280,7 @@ def play_one(
 
 @contextmanager
 def _progress(name: str) -> Iterator[Progress]:
-    """That of a policy's run, on stderr."""
+    """Show the progress of a policy's run on stderr."""
     with ProgressBar(name, "jobs") as bar:
         yield lambda _now, ended_jobs, jobs: bar.show(ended_jobs, jobs)
 
@@ -294,10 +294,10 @@ def refuse_beside_switches(
     failure_file: str | None,
     predict: bool,
 ) -> None:
-    """Name what does not go with --switch-cost.
+    """Refuse policies and options that cannot be used with --switch-cost.
 
     Raises:
-        InputError: something does not.
+        InputError: names the policy or the option.
     """
     unsupported_policies = sorted(set(policies) - set(SCHEDULERS))
     if unsupported_policies:
@@ -320,7 +320,7 @@ def take_turns(
     settings: SimulationSettings,
     switch_cost: float,
 ) -> PolicyResult:
-    """One of Hare's policies, with jobs that take turns within rounds; progress on stderr."""
+    """Run one of Hare's policies, with jobs that take turns within rounds; progress on stderr."""
     with _progress(name) as progress:
         run = LaneSimulation(
             cluster, workload, SCHEDULERS[name], settings, switch_cost, progress
@@ -329,7 +329,7 @@ def take_turns(
 
 
 def show_results(results: Sequence[PolicyResult], title: str) -> None:
-    """The figures side by side."""
+    """Print the figures side by side."""
     columns = ["policy", "makespan h", "JCT h", "p99 JCT h", "wait h",
                "max wait/run", "mean wait/run", "fragments", "max FTF", "unfair",
                "GPU use", "restarts", "needless", "s"]  # fmt: skip

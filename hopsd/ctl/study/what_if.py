@@ -1,4 +1,4 @@
-"""`hopsctl what-if`: the site's own last weeks under other policies."""
+"""`hopsctl what-if`: replays the site's last weeks under other policies."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ from hopsd.slurm.ask import read_cluster
 from hopsd.slurm.command import SlurmCommands
 
 MAX_JOBS = 5000
-"""Jobs: about as many as hops plays in minutes (docs/history.md)."""
+"""Default maximum of jobs: about as many as hops simulates within minutes (docs/history.md)."""
 
 JOB_SECONDS = 0.04
-"""Of the processor for a job, with 3000 jobs on 128 GPUs under hops, mostly for its plans; policies
-that only keep an order take less (docs/history.md)."""
+"""Processor time per job, measured with 3000 jobs on 128 GPUs under hops, mostly for its plans;
+policies that only keep an order take less (docs/history.md)."""
 TOLD_SECONDS = 10.0
-"""What takes less is not worth a word."""
+"""Shorter times are not announced."""
 
 
 @click.command("what-if", context_settings={"show_default": True})
@@ -61,19 +61,19 @@ TOLD_SECONDS = 10.0
 @click.option("--cluster", "cluster_file", metavar="FILE",
               help="Another cluster than the one that Slurm has today.")  # fmt: skip
 @click.option("--jobs", "most", type=click.IntRange(min=1), default=MAX_JOBS,
-              help="At most so many, the newest ones.")  # fmt: skip
+              help="Maximum number of jobs, the newest ones.")  # fmt: skip
 @click.option("--round", "round_seconds", type=FiniteRange(min=1.0, max=MAX_SPAN), default=1800.0,
-              metavar="SECONDS", help="Running jobs compete again so often.")  # fmt: skip
+              metavar="SECONDS", help="How often running jobs compete again.")  # fmt: skip
 @click.option("--restart-cost", type=FiniteRange(min=0.0, max=MAX_SPAN), default=60.0,
               metavar="SECONDS",
-              help="Of holding GPUs without training, at every start but the first.")  # fmt: skip
+              help="Time holding GPUs without training, at every start but the first.")  # fmt: skip
 @click.option("--knowledge", type=click.Choice([k.value for k in Knows]), default="measured",
               help="What policies know of run times: docs/simulator.md.")  # fmt: skip
 @click.option("--movable", is_flag=True,
-              help="As if all jobs saved their work when asked, and could be moved.")  # fmt: skip
+              help="Assume that jobs save their work when asked, and can be moved.")  # fmt: skip
 @click.option("--out", type=click.Path(file_okay=False, path_type=Path), default=Path("what-if"),
               help="The folder for report.html, jobs.csv and rounds.csv.")  # fmt: skip
-@click.option("--resume", is_flag=True, help="Go on where an interrupted run stopped.")
+@click.option("--resume", is_flag=True, help="Continue an interrupted run.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object instead of a table.")
 @click.option("--csv", "as_csv", is_flag=True, help="The table as comma-separated values.")
 def what_if(
@@ -92,10 +92,10 @@ def what_if(
     as_json: bool,
     as_csv: bool,
 ) -> None:
-    """Play the jobs of Slurm's accounting through again, under one or more policies.
+    """Replay the jobs of Slurm's accounting under one or more policies.
 
-    The first row of the table is what really happened: how near the policy `slurm` comes to it says
-    how far the others can be believed.
+    The first row of the table is what really happened: the closer the policy `slurm` is to it, the
+    more the other rows can be trusted.
 
     \b
     Examples:
@@ -142,7 +142,7 @@ def study(
     restart_seconds: float,
     resume: bool = False,
 ) -> tuple[list[PolicyResult], dict[str, str]]:
-    """What was, then every policy; and the files written."""
+    """Return the results, first what really happened, then each policy; and the files written."""
     settings = SimulationSettings(
         round_seconds,
         plan=PlanSettings(effort=0, time_limit_seconds=MAX_PLAN_SECONDS, gap=0.01),
@@ -160,24 +160,24 @@ def study(
 def _cluster(
     commands: SlurmCommands, file: str | None, partitions: Sequence[str]
 ) -> tuple[Cluster, list[str]]:
-    """The cluster to play on, and what is to be said of it."""
+    """Return the cluster to simulate, and the assumptions about it."""
     if file is not None:
         file_cluster = without_cpus(read_cluster_file(read_text(file)))
         if not file_cluster.servers:
             raise InputError(f"{file} has no server with GPUs")
         return file_cluster, [f"The cluster is that of {file}."]
     cluster, unavailable = read_cluster(commands, partitions)
-    assumption = "All nodes are there all the time, with the GPUs that they have today"
+    assumption = "All nodes are up all the time, with the GPUs that they have today"
     return cluster, [
-        f"{assumption}; {', '.join(unavailable[:5])}{', ...' if len(unavailable) > 5 else ''} too,"
-        " which take no job now."
+        f"{assumption}, including {', '.join(unavailable[:5])}"
+        f"{', ...' if len(unavailable) > 5 else ''}, which take no jobs now."
         if unavailable
         else f"{assumption}."
     ]
 
 
 def told_first(run: Replay, cluster: Cluster, assumption_texts: Sequence[str]) -> str:
-    """What is played, what that assumes, and how long it takes if that is long."""
+    """Describe what is simulated, what that assumes, and how long it takes if that is long."""
     head = (
         f"{clock(run.start)} to {clock(run.end)}, on {cluster.gpus} GPUs of"
         f" {len(cluster.servers)} servers. What this assumes:"
@@ -187,7 +187,7 @@ def told_first(run: Replay, cluster: Cluster, assumption_texts: Sequence[str]) -
     if seconds >= TOLD_SECONDS:
         lines.append(
             f"Under a policy such as hops this takes about {duration(seconds)} of a processor,"
-            " longer where the queue is; under those that only keep an order, less.\n"
+            " more if the queue is long; under policies that only keep an order, less.\n"
         )
     return "\n".join(lines)
 
@@ -211,7 +211,7 @@ def _document(
 
 
 def write_csv(results: Sequence[PolicyResult]) -> None:
-    """A row for each result, on stdout."""
+    """Write one row per result to stdout."""
     writer = csv.writer(sys.stdout)
     rows = [figures(result) for result in results]
     flat = [{k: v for k, v in row.items() if not isinstance(v, dict)} for row in rows]

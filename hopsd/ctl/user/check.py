@@ -1,6 +1,6 @@
-"""`hopsctl check`: what hops would do with a script, before it is submitted.
+"""`hopsctl check`: shows what hops would do with a script before it is submitted.
 
-The messages are the submit plugin's own (``sbatch --test-only`` runs it without making a job); the
+The messages come from the submit plugin (``sbatch --test-only`` runs it without making a job); the
 shapes are what the default policy plans for each count alone.
 """
 
@@ -50,9 +50,9 @@ _DEFAULT = PlanConfig().settings
     "words", nargs=-1, required=True, type=click.UNPROCESSED, metavar="[OPTION]... SCRIPT"
 )
 def check(words: tuple[str, ...]) -> None:
-    """What hops would do with SCRIPT, and where it could run on this cluster now.
+    """Show what hops would do with SCRIPT, and where it could run on this cluster now.
 
-    OPTION: as for sbatch. Nothing is submitted.
+    OPTIONs are those of sbatch. Nothing is submitted.
 
     \b
     Examples:
@@ -93,8 +93,8 @@ def check(words: tuple[str, ...]) -> None:
 
 
 def why_refused(reply: str) -> list[str]:
-    """What sbatch says of a job that is not accepted: by hops, or by Slurm or for another part of a
-    heterogeneous job after hops has accepted it.
+    """Extract from sbatch's reply why a job is not accepted: by hops, or, after hops has accepted
+    it, by Slurm or because of another part of a heterogeneous job.
     """
     lines = reply.splitlines()
     acceptances = [index for index, line in enumerate(lines) if f"{_HOPS_PREFIX}accepted:" in line]
@@ -108,7 +108,7 @@ def why_refused(reply: str) -> list[str]:
 
 
 def shapes(options: Mapping[str, str], reading: Reading) -> list[str]:
-    """One line per count: where it could start now, or why not."""
+    """Return one line per count: where the job could start now, or later, or never."""
     try:
         comment = parse(options.get("comment", ""))
     except CommentError as error:
@@ -169,7 +169,7 @@ def _job(options: Mapping[str, str], now: float) -> JobReading:
 def _plan_alone(
     job: JobReading, comment: Comment, reading: Reading
 ) -> tuple[Allocation | None, str]:
-    """Where the job would go, and what its user should know of it."""
+    """Return where the job would go, and what its user should know about it."""
     record = JobRecord(
         job.id,
         job.user,

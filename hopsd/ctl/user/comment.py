@@ -19,7 +19,7 @@ NOT_OURS = 3
 @click.argument("text")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object instead of lines.")
 def comment(text: str, as_json: bool) -> None:
-    """Check TEXT as `sbatch --comment=TEXT` would be.
+    """Check TEXT as `sbatch --comment=TEXT` would be checked.
 
     \b
     Examples:
@@ -42,7 +42,7 @@ def comment(text: str, as_json: bool) -> None:
 
 
 def json_object(comment: Comment) -> dict[str, object]:
-    """The object of `hopsctl comment --json`."""
+    """Build the object that `hopsctl comment --json` prints."""
     return {
         "reqs": list(comment.reqs),
         "samples": comment.samples,

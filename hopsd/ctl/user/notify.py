@@ -1,4 +1,4 @@
-"""`hopsctl notify`: what a user is told by mail."""
+"""`hopsctl notify`: chooses what a user is told by mail."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ KINDS = {
     "done": "a job completed",
     "failed": "a job failed, reached its time limit or lost its node",
     "fewer": "a job runs on fewer GPUs than before",
-    "stuck": "a job waits for long, for a limit, or can run nowhere",
+    "stuck": "a job has waited long for a limit, or cannot run anywhere",
 }
 WORDS = (*KINDS, "all", "none", "default")
 
@@ -24,9 +24,9 @@ WORDS = (*KINDS, "all", "none", "default")
 @socket_option
 @click.option("--json", "as_json", is_flag=True, help="Print the document for programs.")
 def notify(kinds: tuple[str, ...], path: Address, as_json: bool) -> None:
-    """What hops tells you of your jobs by mail; with KINDs: change it.
+    """Show what hops tells you about your jobs by mail; with KINDs, change it.
 
-    KIND is done, failed, fewer (GPUs than before), stuck, all, none, or default: of each job what
+    KIND is done, failed, fewer (GPUs than before), stuck, all, none, or default: for each job what
     its sbatch asked for by --mail-type. Mails go to the job's --mail-user, or to you.
 
     \b
@@ -58,6 +58,6 @@ def _kinds(words: tuple[str, ...]) -> list[str] | None:
         return alone[words[0]]
     if not set(words) <= set(KINDS):
         raise InputError(
-            f"{', '.join(alone)} stand alone; accepted beside others: {', '.join(KINDS)}"
+            f"{', '.join(alone)} must stand alone; only {', '.join(KINDS)} can be combined"
         )
     return list(words)

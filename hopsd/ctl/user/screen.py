@@ -1,4 +1,4 @@
-"""The application of `hopsctl top`, for those who know htop."""
+"""The application of `hopsctl top`, with the keys of htop."""
 
 from __future__ import annotations
 
@@ -30,27 +30,27 @@ Document = dict[str, Any]
 Row = dict[str, Any]
 
 BAR = 30
-"""Width of a type's bar."""
+"""Width of the bar of a GPU type."""
 TYPES = 6
-"""GPU types with a bar, at most."""
+"""Maximum number of GPU types with a bar."""
 LOW = 20
-"""A screen of fewer lines has no bars."""
+"""A screen with fewer lines has no bars."""
 KEYS = (
     ("arrows, PgUp, PgDn", "scroll; right: more columns; Home, End: first and last job"),
     ("Tab", "to the other table"),
     ("/", "only jobs with this text; Escape: all"),
     ("u", "only your jobs, and back"),
-    ("s, S", "sort by the next column, or the last; or click on a heading"),
+    ("s, S", "sort by the next, previous column; or click on a heading"),
     ("r", "reverse the order"),
     ("Enter", "why the job runs where it runs, or waits"),
-    ("c", "cancel the job (scancel), after a question"),
-    ("q", "end"),
+    ("c", "cancel the job (scancel) after confirmation"),
+    ("q", "quit"),
 )
 
 
 @dataclass(frozen=True, slots=True)
 class ScreenColumn:
-    """A heading, what a job has there, and what it is sorted by."""
+    """A column's heading, its text for a job, and the value that jobs are sorted by."""
 
     title: str
     text: Callable[[Row, float], object]
@@ -138,14 +138,14 @@ def _code(job: Row) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Sorting:
-    """By which column, None: as hopsd does; and whether the largest comes first."""
+    """The column to sort by, None for hopsd's order; and whether the order is reversed."""
 
     column: int | None = None
     reverse: bool = False
 
 
 class Jobs(DataTable[Text]):
-    """A table of jobs that keeps its cursor on a job, and its order, through refreshes."""
+    """A table of jobs that keeps its order, and its cursor on a job, through refreshes."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("home", "scroll_top", show=False),
@@ -163,7 +163,7 @@ class Jobs(DataTable[Text]):
 
     @property
     def job(self) -> Row | None:
-        """Under the cursor."""
+        """The job under the cursor."""
         return self._rows[self.cursor_row] if self._rows else None
 
     def sort_by(self, column: int) -> None:
@@ -171,13 +171,13 @@ class Jobs(DataTable[Text]):
         self.order = Sorting(column, is_current and not self.order.reverse)
 
     def step(self, offset: int) -> None:
-        """Sort by the column that far to the right; the one after the last is hopsd's own order."""
+        """Sort by the column ``offset`` to the right; after the last comes hopsd's order."""
         places = [None, *range(len(self._columns))]
         position = (places.index(self.order.column) + offset) % len(places)
         self.order = Sorting(places[position])
 
     def show(self, doc: Document, selects: Callable[[Row], bool], words: str) -> str:
-        """Fill the table; returns its title."""
+        """Fill the table; return its title."""
         now = doc["time"] or 0.0
         selection = self.job["id"] if self.job else None
         cells = [
@@ -216,7 +216,7 @@ class Jobs(DataTable[Text]):
 
 
 class Page(ModalScreen[None]):
-    """Text over the screen, until a key closes it."""
+    """Shows text over the screen until a key closes it."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape,q,enter,question_mark", "dismiss", "back")
@@ -233,7 +233,7 @@ class Page(ModalScreen[None]):
 
 
 class Confirmation(ModalScreen[bool]):
-    """Answered by y, or not."""
+    """Asks a question; only y means yes."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("y", "dismiss(True)", "yes"),
@@ -250,7 +250,7 @@ class Confirmation(ModalScreen[bool]):
 
 
 class Top(App[int]):
-    """Asks hopsd every some seconds, in a thread; the keys never wait for it."""
+    """Asks hopsd every few seconds in a thread, so that keys never wait for it."""
 
     CSS = """
     Screen { layout: vertical; }
@@ -298,7 +298,7 @@ class Top(App[int]):
         self._tables = Jobs("running", RUNNING), Jobs("waiting", WAITING)
 
     def run_until_asked_to_end(self) -> int:
-        """The exit code: 0, or 128 and the number of the signal that ended it."""
+        """Run, and return the exit code: 0, or 128 plus the number of the signal that ended it."""
         return self.run() or 0
 
     def compose(self) -> ComposeResult:
@@ -323,7 +323,7 @@ class Top(App[int]):
 
     @work(thread=True, exclusive=True)
     def refresh_status(self) -> None:
-        """Ask hopsd; what is shown stays where it does not answer."""
+        """Ask hopsd; if it does not answer, the screen keeps what it shows."""
         try:
             doc, problem = self._status(), ""
         except HopsError as error:
@@ -335,7 +335,7 @@ class Top(App[int]):
         self.draw(problem)
 
     def draw(self, problem: str = "") -> None:
-        """Show what is known."""
+        """Redraw the screen."""
         doc = self._doc
         low = self.size.height < LOW
         bars = [] if low else _bars(totals_of(doc)["types"])
@@ -354,7 +354,7 @@ class Top(App[int]):
         self._share_room()
 
     def _share_room(self) -> None:
-        """A table gets no more lines than it has, and the other one the rest."""
+        """Give each table no more lines than it has rows, and the rest to the other one."""
         needs = [jobs.row_count + 1 for jobs in self._tables]
         for jobs, need, opposite in zip(self._tables, needs, reversed(needs), strict=True):
             jobs.styles.height = "1fr" if need >= opposite else need
@@ -396,7 +396,7 @@ class Top(App[int]):
         find.focus()
 
     def action_all(self) -> None:
-        """Every job again."""
+        """Show all jobs again."""
         find = self.query_one("#find", Input)
         find.value, find.display = "", False
         self._mine = False
@@ -422,7 +422,7 @@ class Top(App[int]):
 
     @work(thread=True)
     def show_explanation(self, job: str) -> None:
-        """Ask why it runs or waits."""
+        """Ask hopsd why the job runs or waits, and show the answer."""
         try:
             content: Any = Group(*explanation(job, self._explain(job)))
         except HopsError as error:
@@ -443,7 +443,7 @@ class Top(App[int]):
 
     @work(thread=True)
     def cancel(self, job: str) -> None:
-        """As its user, or as an operator: Slurm decides."""
+        """Cancel the job; Slurm decides whether this user may."""
         try:
             message = SlurmCommands(30.0).run("scancel", job) or f"job {job} is cancelled"
         except HopsError as error:
@@ -453,7 +453,7 @@ class Top(App[int]):
 
 
 def _bars(types: Sequence[Document]) -> list[Text]:
-    """A bar for each type: how many of its GPUs are in use, of those that may be."""
+    """Draw a bar for each type: how many of its usable GPUs are in use."""
     wide = max((len(kind["gpu_type"]) for kind in types), default=0)
     bars = []
     for kind in types[:TYPES]:

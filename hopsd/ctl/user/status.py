@@ -32,11 +32,11 @@ from hopsd.serve.excerpt import JobSelection, excerpt, totals
 Document = dict[str, Any]
 
 MAX_ROWS = 100
-"""A list with more rows is summed up: totals come first, then its first ``FIRST`` rows."""
+"""A longer list is summarised: totals come first, then its first ``FIRST`` rows."""
 FIRST = 20
 
 OPTIONAL_PARTS = "totals", "steps", "nodes"
-"""What a page leaves out, in this order, if its tables would show fewer than ``MIN_ROWS``."""
+"""Parts that a page leaves out, in this order, if tables would show fewer than ``MIN_ROWS``."""
 MIN_ROWS = 3
 
 
@@ -44,7 +44,7 @@ STATES = (
     *(state.value.lower() for state in SlurmState if not state.finished),
     *(code.value for code in ReasonCode),
 )
-"""Of jobs in the queue, and what waiting ones wait for."""
+"""States of jobs in the queue, and codes of what waiting jobs wait for."""
 
 
 def _known_states(
@@ -90,8 +90,8 @@ def _known_states(
     multiple=True,
     callback=_known_states,
     shell_complete=complete.states,
-    help="Only jobs in this state of Slurm's, such as pending, or that wait for this reason, such"
-    " as lost_to_others.",
+    help="Only jobs in this Slurm state, such as pending, or that wait for this reason, such as"
+    " lost_to_others.",
 )
 def status(
     path: Address,
@@ -103,10 +103,10 @@ def status(
     partition: tuple[str, ...],
     state: tuple[str, ...],
 ) -> None:
-    """Cluster, round, RAQLR, running and waiting jobs with their reasons.
+    """Show the cluster, round, RAQLR, running jobs, and waiting jobs with their reasons.
 
-    Of a large cluster a terminal shows totals first, by GPU type, reason and user; a pipe or a file
-    gets every row.
+    For a large cluster, a terminal shows totals first, by GPU type, reason and user; a pipe or a
+    file gets every row.
 
     \b
     Examples:
@@ -141,9 +141,9 @@ def status(
 
 
 def ask_status(path: Address, ask: Callable[..., Any] = ask_daemon, **choice: Any) -> Document:
-    """An excerpt of the status document; ``choice``: as :meth:`JobSelection.parse` reads it.
+    """Get an excerpt of the status document; ``choice`` is as :meth:`JobSelection.parse` reads it.
 
-    ``ask``: by default the process ends if no daemon answers.
+    With the default ``ask``, the process ends if no daemon answers.
     """
     doc: Document = ask(path, "status", **choice)
     # An older hopsd sends the whole document.
@@ -151,7 +151,7 @@ def ask_status(path: Address, ask: Callable[..., Any] = ask_daemon, **choice: An
 
 
 def page(doc: Document) -> Group:
-    """A page that fits the console, with as many rows of each table as there is room for."""
+    """Make a page that fits the console, with as many rows of each table as there is room for."""
     height = render.console.height
     variants = (OPTIONAL_PARTS[:count] for count in range(len(OPTIONAL_PARTS)))
     fitting_omissions = (
@@ -163,9 +163,9 @@ def page(doc: Document) -> Group:
 
 
 def view(doc: Document, limit: int | None = None, omitted_parts: Collection[str] = ()) -> Group:
-    """The status document as text; ``limit`` rows of each table, None: all that are there.
+    """Render the status document with ``limit`` rows of each table, all of them if None.
 
-    ``omitted_parts``: of ``OPTIONAL_PARTS``, what is left out.
+    ``omitted_parts`` are those of ``OPTIONAL_PARTS`` to leave out.
     """
     parts: list[Any] = [headline(doc)]
     if doc["error"]:
@@ -185,14 +185,14 @@ def view(doc: Document, limit: int | None = None, omitted_parts: Collection[str]
 
 
 def totals_of(doc: Document) -> Document:
-    """The totals of a document or an excerpt."""
+    """Return the totals of a document or an excerpt."""
     return doc["totals"] if "totals" in doc else totals(doc)
 
 
 def _rows(
     doc: Document, kind: str, rows: Sequence[Any], limit: int | None
 ) -> tuple[int | None, int]:
-    """How many of a list's ``rows`` are shown, and how many there are."""
+    """Return how many of a list's ``rows`` to show, and how many there are."""
     total: int = totals_of(doc)[kind]
     if limit is None and total > len(rows):
         limit = FIRST
@@ -200,7 +200,7 @@ def _rows(
 
 
 def _sums(counts: Document, limit: int | None) -> list[Any]:
-    """The tables of totals; CPUs are in the headline."""
+    """Make the tables of totals; CPUs are in the headline."""
     return [
         table(
             "GPUs",
@@ -227,7 +227,7 @@ def _sums(counts: Document, limit: int | None) -> list[Any]:
 
 
 def headline(doc: Document) -> Text:
-    """Versions, mode, GPUs in all and idle, and the last round."""
+    """Summarise versions, mode, all and idle GPUs, and the last round."""
     types = totals_of(doc)["types"]
     devices = _totals([kind for kind in types if not is_cpu(kind["gpu_type"])], "GPUs")
     if cpus := [kind for kind in types if is_cpu(kind["gpu_type"])]:
@@ -253,7 +253,7 @@ def headline(doc: Document) -> Text:
 
 
 def _reading_time(read_at: float | None) -> str:
-    """When Slurm was read for this page, and how long ago: reading may have failed since."""
+    """Say when Slurm was read for this page, and how long ago: reading may have failed since."""
     if read_at is None:
         return "-"
     return f"{clock(read_at)}, {duration(time.time() - read_at)} ago"
@@ -292,7 +292,7 @@ def _holders(node: Document) -> dict[str, int]:
 
 
 def running(doc: Document, limit: int | None) -> Any:
-    """The table of running jobs; ``limit`` rows, None: all."""
+    """Make the table of running jobs with ``limit`` rows, all of them if None."""
     rows = [
         (
             job["id"],
@@ -337,7 +337,7 @@ def _progress(job: Document) -> str:
 
 
 def waiting(doc: Document, limit: int | None) -> Any:
-    """The table of waiting jobs; ``limit`` rows, None: all."""
+    """Make the table of waiting jobs with ``limit`` rows, all of them if None."""
     rows = [
         (
             job["id"],
@@ -376,7 +376,7 @@ def _steps(doc: Document, limit: int | None) -> Any:
 
 
 def _show_terms(context: click.Context, _option: click.Parameter, flag: bool) -> None:
-    """Print the glossary and end, without asking hopsd."""
+    """Print the glossary and exit without asking hopsd."""
     if flag and not context.resilient_parsing:
         show(table("Words", ["word", "meaning"], list(TERMS.items())))
         show(table("A job waits because", ["code", "what you can do"], list(WAITS.items())))
@@ -398,10 +398,10 @@ def _show_terms(context: click.Context, _option: click.Parameter, flag: bool) ->
 @click.option(
     "--at",
     type=TimeOfDay(),
-    help="Where it ran, or why it waited, at that time; without a date, the last such time.",
+    help="Where it ran, or why it waited, at that time; without a date, at its last occurrence.",
 )
 def explain(job: str, path: Address, as_json: bool, at: datetime | None) -> None:
-    """Why JOB runs where it runs, or why it waits.
+    """Explain why JOB runs where it runs, or why it waits.
 
     \b
     Examples:
@@ -428,7 +428,7 @@ def explain(job: str, path: Address, as_json: bool, at: datetime | None) -> None
 
 
 def explanation(job: str, answer: Document) -> Iterator[RenderableType]:
-    """The tables about a job that hopsd knows."""
+    """Yield the tables about a job that hopsd knows."""
     row, history = answer["job"], answer["history"]
     facts = _facts(row) if row is not None else _record_facts(history["record"])
     yield table(f"Job {job}", ["what", "value"], facts)
@@ -443,8 +443,8 @@ def explanation(job: str, answer: Document) -> Iterator[RenderableType]:
 
 
 def _moment(time: datetime, now: datetime) -> float:
-    """Seconds since 1970; a time of day without a date is the last one before ``now``."""
-    if time.year == 1900:  # strptime's, where none was given
+    """Convert to seconds since 1970; a time without a date is the last one before ``now``."""
+    if time.year == 1900:  # strptime's default year
         time = time.replace(year=now.year, month=now.month, day=now.day)
         if time.astimezone() > now:
             time -= timedelta(days=1)
@@ -452,7 +452,7 @@ def _moment(time: datetime, now: datetime) -> float:
 
 
 def explain_moment(job: str, history: Document, time: float) -> str:
-    """What the job did at that time, as recorded. A reason's words are its latest."""
+    """Say what the job did at that time, as recorded; reasons have their latest wording."""
 
     def overlaps(begin: float, end: float | None) -> bool:
         return begin <= time and (end is None or time < end)
@@ -477,7 +477,7 @@ def explain_moment(job: str, history: Document, time: float) -> str:
 
 
 def _throughput(row: Document) -> str | None:
-    """Such as `about 540 samples/s, 400 to 700`."""
+    """Format such as `about 540 samples/s, 400 to 700`."""
     if row["throughput"] is None:
         return None
     if not row.get("between"):
@@ -487,7 +487,7 @@ def _throughput(row: Document) -> str | None:
 
 
 def _expectation(row: Document) -> str:
-    """Such as `about 3h 06m, 1h 12m to 6h 00m, from 14 runs of this workload by ann`."""
+    """Format such as `about 3h 06m, 1h 12m to 6h 00m, from 14 runs of this workload by ann`."""
     expectation = row.get("expected")
     by_samples = row["samples"] is not None
     if not expectation:
@@ -503,7 +503,7 @@ def _expectation(row: Document) -> str:
 
 
 def when(row: Document, now: float | None) -> str:
-    """Such as `12m (4m to 40m)` from ``now`` on; `-`: not known."""
+    """Format such as `12m (4m to 40m)` from ``now`` on; `-` if unknown."""
     prediction = row.get("predicted")
     if not prediction or now is None:
         return "-"
@@ -514,7 +514,7 @@ def when(row: Document, now: float | None) -> str:
 
 
 def _prediction(row: Document) -> list[tuple[str, object]]:
-    """When it starts or ends, and how old that estimate is."""
+    """Say when the job is expected to start or end, and how old that estimate is."""
     prediction = row.get("predicted")
     if not prediction:
         return []
@@ -559,7 +559,7 @@ def _facts(row: Document) -> list[tuple[str, object]]:
 
 
 def _hung(row: Document) -> list[tuple[str, object]]:
-    """What hangs, and where its ranks stand; an older hopsd does not tell."""
+    """Say what hangs, and where its ranks stand; an older hopsd does not report this."""
     hung = row.get("hung")
     if not hung:
         return []
@@ -572,14 +572,14 @@ def _hung(row: Document) -> list[tuple[str, object]]:
 
 
 def standing(rank: Document) -> str:
-    """Where a rank of a training that hangs stands."""
+    """Say where a rank of a hung training stands."""
     call = f" in {rank['waits_in']}" if rank["waits_in"] else ""
     line = f", at {rank['line']}" if rank["line"] else ""
     return f"{rank['state']}{call} on {rank['node']}{line}"
 
 
 def _record_facts(record: Document) -> list[tuple[str, object]]:
-    """What is kept of a job that has left the queue."""
+    """List what is kept about a job that has left the queue."""
     return [
         ("state", record["state"]),
         ("ended", clock(record["end"])),

@@ -8,20 +8,20 @@ TERMS: dict[str, str] = {
     " of the same training, or else from its time limit.",
     "first plan": "The plan that opens a round: running jobs that may move compete again.",
     "fragments": "GPUs that stay idle although a job waits that an idle cluster could run.",
-    "further plan": "A plan within a round: only waiting jobs get GPUs, and nobody moves, but to"
-    " make room for a session.",
+    "further plan": "A plan within a round: only waiting jobs get GPUs, and jobs move only to make"
+    " room for a session.",
     "gain": "How much faster the job runs in its placement than in its slowest possible one.",
     "latency ratio": "Waiting time over expected run time. At 1, a job has waited as long as it"
     " runs. wait/run in tables.",
-    "limit": "A bound that the site's accounts, QOS or partitions set, such as GPUs of a user.",
+    "limit": "A limit set by the site's accounts, QOS or partitions, such as on a user's GPUs.",
     "noticed": "What hops observed about the job and its owner should know.",
     "placement": "The GPUs of a job on each node: n0:2 n1:2 is four GPUs on two nodes.",
-    "plain job": "A job without a hops comment: Slurm's alone.",
+    "plain job": "A job without a hops comment, left to Slurm.",
     "priority": "A job's weight in the plan; under Hops it grows with the latency ratio.",
     "rack fragments": (
         "Whole racks' worth of idle GPUs on racks where no waiting rack-bound job could use them."
     ),
-    "RAQLR": "The mean latency ratio of the jobs that ended lately (metrics.raqlr_hours).",
+    "RAQLR": "The mean latency ratio of jobs that ended recently (metrics.raqlr_hours).",
     "reqs": "The GPU counts that the job accepts.",
     "restarts": "How often the job was stopped and started again, on the same or on other GPUs.",
     "round": "The time between two first plans; only at its end may running jobs be moved.",
@@ -29,12 +29,12 @@ TERMS: dict[str, str] = {
     "server factor": "A server's speed relative to its GPU type: 0.95 is 5 % slow.",
     "session": "A job that somebody waits for (interactive in its comment): it starts before others"
     " and is never moved.",
-    "shape": "How a job's GPUs lie: how many, on how many servers.",
+    "shape": "How many GPUs a job has, and on how many servers.",
     "throughput": "Samples that the job trains on per second.",
     "window": "The jobs at the head of the queue that compete in a plan.",
     "workload": "The training that a job runs. Jobs of one workload share what hops measured.",
 }
-"""Word to meaning, a sentence or two each."""
+"""Maps each word to its meaning, in a sentence or two."""
 
 WAITS: dict[str, str] = {
     "outside_window": "Jobs ahead of it ask for all GPUs. Its priority rises while it waits; fewer"
@@ -50,4 +50,4 @@ WAITS: dict[str, str] = {
     "profiling": "A short run measures its speed; it returns to the queue by itself.",
     "error": "Something is wrong with the job itself, and the reason says what.",
 }
-"""Code of a waiting job to what it means and what its owner can do."""
+"""Maps the code of a waiting job to what it means and what its owner can do."""

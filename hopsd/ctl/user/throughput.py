@@ -1,4 +1,4 @@
-"""`hopsctl throughput`: what is known of a workload's speed."""
+"""`hopsctl throughput`: shows what is known about a workload's speed."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ Document = dict[str, Any]
 @socket_option
 @click.option("--json", "as_json", is_flag=True, help="Print the document for programs.")
 def throughput(workload: str | None, path: Address, as_json: bool) -> None:
-    """How fast WORKLOAD runs by all that is known; without it, the list of known workloads.
+    """Show how fast WORKLOAD runs by all that is known; without it, list the known workloads.
 
-    The beginning of its name is enough where no other begins so.
+    The beginning of a name is enough if it is unique.
 
     \b
     Examples:
@@ -94,7 +94,7 @@ def _shape(shape: Document) -> str:
 
 
 def _measured_text(speed: Document | None, min_records: int) -> str | None:
-    """Such as `98.5 (4)`: speed and number of records; in brackets if there are too few records."""
+    """Format speed and number of records as `98.5 (4)`; in brackets if the records are too few."""
     if speed is None:
         return None
     text = f"{_rate(speed['per_gpu'])} ({speed['records']})"

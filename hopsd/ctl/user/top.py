@@ -1,4 +1,4 @@
-"""`hopsctl top`: what runs and what waits, on the whole screen."""
+"""`hopsctl top`: shows what runs and what waits, on the whole screen."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hopsd.ctl.user.status import ask_status
 from hopsd.errors import InputError
 
 ROWS = 1000
-"""Of each table; a title counts the rest."""
+"""Maximum rows of each table; the title counts the rest."""
 
 
 @click.command()
@@ -27,10 +27,10 @@ ROWS = 1000
     help="Seconds between refreshes.",
 )
 def top(path: Address, every: float) -> None:
-    """The cluster on the whole screen: GPUs by type, what runs, what waits and why.
+    """Show the cluster on the whole screen: GPUs by type, what runs, what waits and why.
 
     Arrow keys scroll, Tab changes the table, / filters, s sorts, Enter explains a job, c cancels
-    it, ? lists all keys, q ends it. It needs a terminal; `hopsctl status` prints the same once.
+    it, ? lists all keys, q quits. This needs a terminal; `hopsctl status` prints the same once.
 
     \b
     Examples:

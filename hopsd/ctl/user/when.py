@@ -1,4 +1,4 @@
-"""`hopsctl when`: when a script would start if it were submitted now, and with other GPU counts."""
+"""`hopsctl when`: predicts when a script would start if submitted now, for each GPU count."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ _READ = {
     "-C": "constraint",
     "--reservation": "reservation",
 }
-"""Options that are read from a script; all but the comment go into Slurm's own estimate."""
+"""Options that are read from a script; all but the comment are used for Slurm's estimate."""
 
 _SLURM_SECONDS = 10.0
-"""Time-out of each of Slurm's estimates."""
+"""Timeout of each of Slurm's estimates."""
 
 _TIME = re.compile(r"(?:(\d{1,3})-)?(\d{1,9})(?::(\d{1,2}))?(?::(\d{1,2}))?")
 
@@ -53,10 +53,10 @@ _TIME = re.compile(r"(?:(\d{1,3})-)?(\d{1,9})(?::(\d{1,2}))?(?::(\d{1,2}))?")
 def when(
     script: str | None, comment: str | None, limit: str | None, path: Address, as_json: bool
 ) -> None:
-    """When SCRIPT would start if it were submitted now, and with which GPU count sooner.
+    """Predict when SCRIPT would start if it were submitted now, and with which GPU count sooner.
 
-    Nothing is submitted. The interval holds the start in 80 % of cases. Beside it is what
-    `sbatch --test-only` tells for a plain job with as many GPUs.
+    Nothing is submitted. The interval contains the start in 80 % of cases. Next to it is what
+    `sbatch --test-only` says for a plain job with as many GPUs.
 
     \b
     Examples:
@@ -69,7 +69,7 @@ def when(
     script_options = options(read_text(script)) if script is not None else {}
     comment = comment if comment is not None else script_options.get("comment")
     if comment is None:
-        raise InputError("needed is a script with '#SBATCH --comment=hops:...', or --comment")
+        raise InputError("give a script with '#SBATCH --comment=hops:...', or --comment")
     limit = limit if limit is not None else script_options.get("time")
     seconds = None if limit is None else limit_seconds(limit)
     answer = ask_daemon(path, "when", comment=comment, time_limit_seconds=seconds)
@@ -86,15 +86,15 @@ def when(
     columns = ["GPUs", "starts in", "80 % interval", "by", "plain Slurm, in"]
     show(table("If it were submitted now", columns, rows))
     rate = answer["arrivals_per_hour"]
-    like = "as usual at this hour" if answer["arrivals_by_hour"] else "as of late"
-    arrivals = f"{rate:.1f} jobs an hour {like}" if rate else "none: too little was seen yet"
-    say(f"estimated from {clock(answer['at'])}; jobs to come: {arrivals}")
+    like = "as usual at this hour" if answer["arrivals_by_hour"] else "as recently"
+    arrivals = f"{rate:.1f} jobs per hour {like}" if rate else "none: too few were seen yet"
+    say(f"estimated from {clock(answer['at'])}; new jobs: {arrivals}")
     if any("plain_slurm" in way for way in answer["ways"]):
-        say("plain Slurm: by the time limits of what runs, ahead of all that wait for hops")
+        say("plain Slurm: by running jobs' time limits, ahead of all jobs that wait for hops")
 
 
 def _add_slurms_own(ways: Sequence[Document], script_options: Mapping[str, str]) -> None:
-    """Add when plain Slurm would start a job with each single GPU count, where it tells."""
+    """Add when plain Slurm would start a job with each single GPU count, if Slurm says."""
     limits = [f"--{key}={value}" for key, value in script_options.items() if key != "comment"]
     commands = SlurmCommands(timeout_seconds=_SLURM_SECONDS)
     for way in ways:
@@ -119,11 +119,11 @@ def _remaining(at: float | None, now: float) -> str:
 
 
 def options(script: str) -> dict[str, str]:
-    """The values of a batch script's #SBATCH lines before its first command, by long name: the
-    comment, the time limit, and where the job may run.
+    """Read the comment, the time limit, and where the job may run from a batch script's #SBATCH
+    lines before its first command, by long name.
 
     Raises:
-        InputError: a line's quotes do not match.
+        InputError: if the quotes in a line do not match.
     """
     values: dict[str, str] = {}
     for line in script.splitlines():
@@ -144,11 +144,11 @@ def options(script: str) -> dict[str, str]:
 
 
 def limit_seconds(text: str) -> float:
-    """Seconds of sbatch's ``--time``: minutes, minutes:seconds, hours:minutes:seconds, and after
-    days- hours, hours:minutes or hours:minutes:seconds (sbatch(1)).
+    """Convert sbatch's ``--time`` to seconds: minutes, minutes:seconds, hours:minutes:seconds, and
+    after "days-" hours, hours:minutes or hours:minutes:seconds (sbatch(1)).
 
     Raises:
-        InputError: it is none of these.
+        InputError: if ``text`` is none of these.
     """
     match = _TIME.fullmatch(text.strip())
     if match is None:

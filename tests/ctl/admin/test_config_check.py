@@ -59,13 +59,13 @@ MISTAKES = {
         "database.dsn has a password, and every user may read the file"
     ),
     '[metrics]\nlisten = "127.0.0.1:7007"\n[web]\nlisten = "127.0.0.1:7007"': (
-        "metrics.listen and web.listen are the same place, 127.0.0.1:7007"
+        "metrics.listen and web.listen are the same address, 127.0.0.1:7007"
     ),
     '[metrics]\nlisten = "127.0.0.1:7007"\n[api]\nlisten = "0.0.0.0:7007"': (
-        "metrics.listen and api.listen are the same place, 0.0.0.0:7007"
+        "metrics.listen and api.listen are the same address, 0.0.0.0:7007"
     ),
     '[daemon]\nsocket = "/run/a"\n[web]\nlisten = "/run/a"': (
-        "daemon.socket and web.listen are the same place, /run/a"
+        "daemon.socket and web.listen are the same address, /run/a"
     ),
     "[slurm]\ncheckpoint_grace_seconds = 400": (
         "slurm.checkpoint_grace_seconds is 400; accepted: at most longest_grace_seconds = 300"
@@ -82,10 +82,10 @@ MISTAKES = {
     '[web]\nnames = ["gpus.site"]': "web.names has no effect: web.listen is empty",
     '[notify]\nadmins = ["hpc@site"]': "notify.admins has no effect: notify.mail is empty",
     '[notify]\nmail = "smtp://mail"\nadmins = ["hpc@site, me@site"]': (
-        "notify.admins: 'hpc@site, me@site' is no mail address"
+        "notify.admins: 'hpc@site, me@site' is not a mail address"
     ),
-    '[notify]\nmail = "/usr/bin/mial"': "notify.mail: /usr/bin/mial is no program on this machine",
-    '[notify]\nmail = "/usr/bin"': "notify.mail: /usr/bin is no program on this machine",
+    '[notify]\nmail = "/usr/bin/mial"': "notify.mail: /usr/bin/mial is not a program on this machine",
+    '[notify]\nmail = "/usr/bin"': "notify.mail: /usr/bin is not a program on this machine",
     '[notify]\nwebhook = "http://chat.site/geheim"\nkinds = []': (
         "notify.webhook has no effect: notify.kinds is empty"
     ),
@@ -105,10 +105,10 @@ MISTAKES = {
         "api.listen is 0.0.0.0:6818: that is slurm.conf's SlurmctldPort; give another port"
     ),
     '[api]\nlisten = "127.0.0.1:6822"\nmunge_socket = "/none"': (
-        "api.munge_socket: /none is no socket; munged's is meant"
+        "api.munge_socket: /none is not a socket; give munged's"
     ),
     '[web]\nlisten = "/run/w"\nuser_header = "X User:"': (
-        "web.user_header: 'X User:' is no name of an HTTP header"
+        "web.user_header: 'X User:' is not the name of an HTTP header"
     ),
     "[interactive]\nreserve = 6": (
         "interactive.reserve is 6 and the cluster has 6 GPUs: no job that was not seen to save"

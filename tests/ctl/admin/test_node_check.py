@@ -118,7 +118,7 @@ SPOILS: dict[str, tuple[Callable[[Machine], object], str]] = {
         lambda m: (m.scripts / "comment.awk").chmod(0o666),
         "it is read as root",
     ),
-    "hopsd's folder": (lambda m: m.set_variable("HOPS_RUN_DIR", m.root / "hops"), "hopsd's own"),
+    "hopsd's folder": (lambda m: m.set_variable("HOPS_RUN_DIR", m.root / "hops"), "to hopsd;"),
     "another's folder": (lambda m: (m.root / "run").chmod(0o777), "prolog.sh writes there as root"),
     "no such run folder": (
         lambda m: m.set_variable("HOPS_RUN_DIR", "/no/such"),

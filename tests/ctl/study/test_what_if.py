@@ -61,7 +61,7 @@ def test_what_it_assumes_comes_first_and_reality_before_policies(site: Path) -> 
     output = run_what_if(site)
     assert output.index("What this assumes") < output.index("as it was") < output.index("fifo")
     assert "3 jobs with GPUs of 1 user" in output
-    assert "n1 too, which take no job now" in output
+    assert "including n1, which take no jobs now" in output
     assert (site / "out" / "report.html").is_file()
 
 

@@ -149,12 +149,12 @@ def test_it_shows_every_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sba
     assert request["time_limit_seconds"] == 5400.0
     assert "0s to 10m00s" in result.output
     assert "not known" in result.output
-    assert "2.0 jobs an hour" in result.output
+    assert "2.0 jobs per hour" in result.output
     assert [line.rsplit(None, 1)[-1] for line in result.output.splitlines() if "0s to" in line] == [
         "-",  # of 1 and 2, which Slurm has no word for
         "2h00m",
     ]
-    assert "by the time limits of what runs" in result.output
+    assert "by running jobs' time limits" in result.output
     assert sbatch.read_text().splitlines() == [
         f"--test-only --gpus={count} --time=1:30:00 --partition=a,b --comment= --wrap=true"
         for count in (1, 2)
