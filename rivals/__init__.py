@@ -1,4 +1,4 @@
 """Schedulers that hops is compared with: entry points of the group ``hops.rivals``.
 
-The simulator plays them (``hopsctl simulate --policy sia``); a site cannot run hopsd with them.
+Only the simulator runs them (``hopsctl simulate --policy sia``); hopsd does not accept them.
 """

@@ -1,6 +1,6 @@
 """AlloX+ and the schedulers AlloX is compared with (EuroSys 2020, sections 2.2, 4.4 and 5.1.1).
 
-All start rigid jobs on one device type each and never preempt.
+All of them run each job, rigid, on one device type and never preempt.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class _Starts:
         self.users = sorted({job.user for job in present})
 
     def give(self, job: int, kind: int) -> bool:
-        """Start the job there if it fits now."""
+        """Start the job on type ``kind`` if it fits now."""
         gpus, seconds = int(self.work.gpus[job]), float(self.work.seconds[job, kind])
         if gpus > self.machines.unclaimed_devices(kind) or not np.isfinite(seconds):
             return False
@@ -50,7 +50,7 @@ class _Starts:
         return True
 
     def shortest(self) -> Iterator[tuple[int, int]]:
-        """(job, type) of waiting jobs, by run time."""
+        """Yield (job, type) of waiting jobs, by run time."""
         seconds = self.work.seconds
         for flat in np.argsort(seconds, axis=None, kind="stable").tolist():
             job, kind = divmod(flat, len(self.kinds))
@@ -62,7 +62,7 @@ class _Starts:
 
 
 def shortest_first(snapshot: Snapshot, settings: PlanSettings) -> Plan:  # noqa: ARG001
-    """SJF+ (section 2.2): the shortest run on any idle device first."""
+    """SJF+ (section 2.2): start the shortest run on any idle device first."""
     starts = _Starts(snapshot)
     for job, kind in starts.shortest():
         starts.give(job, kind)
@@ -70,9 +70,9 @@ def shortest_first(snapshot: Snapshot, settings: PlanSettings) -> Plan:  # noqa:
 
 
 def allox_plus(snapshot: Snapshot, settings: PlanSettings) -> Plan:
-    """AlloX+ (section 4.4): as SJF+, but jobs that have waited beyond its patience come first.
+    """AlloX+ (section 4.4): as SJF+, but jobs that have waited longer than its patience come first.
 
-    Such a job reserves the devices where it would end first, so that no shorter one takes them.
+    Such a job reserves the devices where it would end first, so that no shorter job takes them.
     """
     starts = _Starts(snapshot)
     for job, spec in enumerate(starts.work.jobs):
@@ -86,7 +86,7 @@ def allox_plus(snapshot: Snapshot, settings: PlanSettings) -> Plan:
 def join_shortest_queue(snapshot: Snapshot, settings: PlanSettings) -> Plan:  # noqa: ARG001
     """JSQ+ (section 2.2): in order of arrival, each job joins the queue where it would end first.
 
-    Queues are recomputed each time rather than stored; with accurate run times they are the same.
+    Queues are recomputed for each plan; with accurate run times they are the same as stored ones.
     """
     starts = _Starts(snapshot)
     for job in range(len(starts.work.jobs)):
@@ -95,7 +95,7 @@ def join_shortest_queue(snapshot: Snapshot, settings: PlanSettings) -> Plan:  # 
 
 
 def _soonest(starts: _Starts, job: int) -> None:
-    """Start the job where it would end first, or reserve that."""
+    """Start the job where it would end first, or reserve those devices."""
     gpus, seconds = int(starts.work.gpus[job]), starts.work.seconds[job]
     begins = [starts.machines.earliest(kind, gpus) for kind in starts.kinds]
     ends = np.array([start for start, _ in begins]) + seconds
@@ -107,10 +107,10 @@ def _soonest(starts: _Starts, job: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class EqualShare:
-    """ES: every user gets an equal part of each type, used shortest run first.
+    """ES: every present user gets an equal part of each type, and uses it shortest run first.
 
-    The users are those present. ``in_order``: first come, first served instead, each on the
-    fastest type of what is idle in its user's part, as in the paper's table 1.
+    With ``in_order`` jobs are instead served in order of arrival, each on the fastest type that is
+    idle in its user's part, as in the paper's table 1.
     """
 
     in_order: bool = False
@@ -139,8 +139,8 @@ class EqualShare:
 class DominantShare:
     """Online DRF: the user with the least dominant share is next, on the job's fastest type.
 
-    ``shortest``: within a user the shortest job first (DRFS), else in order of arrival (DRFF).
-    A user whose next job does not fit is passed over.
+    With ``shortest``, a user's shortest job is first (DRFS), else they are in order of arrival
+    (DRFF). A user whose next job does not fit is passed over.
     """
 
     shortest: bool
@@ -189,7 +189,7 @@ def converted_share(snapshot: Snapshot, settings: PlanSettings) -> Plan:  # noqa
 
 
 def _mean_speedups(starts: _Starts) -> Floats:
-    """Mean speed of each type relative to the slowest, over jobs that can run on all: (types,)."""
+    """Mean speed of each type relative to the slowest, over jobs that can run on all, (types,)."""
     all_seconds = [run.seconds for run in starts.situation.running] + list(starts.work.seconds)
     finite_seconds = [seconds for seconds in all_seconds if np.isfinite(seconds).all()]
     if not finite_seconds:

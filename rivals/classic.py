@@ -3,8 +3,8 @@
 Jobs take the median of their requirements, on the fastest servers that are idle when their
 turn comes. FIFO and SJF never preempt; in FIFO no job overtakes another, SJF skips jobs that do not
 fit. SRTF and LAS choose anew at each round's start among waiting and running jobs; a running job
-moves to faster servers that are idle at its turn if it gains more than its restart costs in its
-remaining time. LAS does not know that time and assumes that a job runs as long again as it has.
+moves to faster servers that are idle at its turn if, over its remaining time, it gains more than
+its restart costs. LAS does not know that time and assumes that it is as long as the past run time.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from hopsd.policies.placing import Servers
 
 @dataclass(frozen=True, slots=True)
 class Classic:
-    """A queueing policy. ``preempts``: running jobs compete at a round's start. ``overtakes``: jobs
-    behind one that does not fit may still start.
+    """A queueing policy. With ``preempts``, running jobs compete at a round's start. With
+    ``overtakes``, jobs behind one that does not fit may still start.
     """
 
     settles: ClassVar[bool] = True
@@ -93,7 +93,7 @@ class Classic:
 def _better(
     job: Job, allocation: Allocation | None, remaining_seconds: float, servers: Servers
 ) -> Allocation | None:
-    """``allocation`` if the job ends sooner by moving there; None: it stays.
+    """Return ``allocation`` if the job ends sooner by moving there; None if it should stay.
 
     A job whose speed on its present servers is unknown moves to where it is known.
     """

@@ -1,8 +1,8 @@
 """The schemes that Hare is compared with (section 7.1), in its task model.
 
-Three of them treat a job as a whole: it holds its GPUs from its first task to its last, also
+Three of them treat a job as a whole: it holds its GPUs from its first task to its last, even
 while it synchronises, and is not preempted. They decide when a job arrives or ends, and know
-nothing of jobs to come.
+nothing about future jobs.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class _Site:
         return self.train(job) + sync
 
     def fastest(self, job: int) -> Ints | None:
-        """The idle GPUs on which the job is fastest, as many as its scale; None: too few."""
+        """Idle GPUs on which the job is fastest, as many as its scale; None if too few are idle."""
         seconds = self.whole(job)
         idle = self.idle[np.argsort(seconds[self.idle], kind="stable")]
         usable = idle[np.isfinite(seconds[idle])]
@@ -73,11 +73,11 @@ class _Site:
 
 
 Scheme = Callable[[_Site], None]
-"""A function that starts the jobs that are to start now."""
+"""Starts the jobs that the scheme wants to start now."""
 
 
 def gavel_fifo(site: _Site) -> None:
-    """FIFO: in order of arrival, each on the fastest idle GPUs; no job overtakes a waiting one."""
+    """FIFO: start jobs in order of arrival on the fastest idle GPUs; no job overtakes another."""
     for job in list(site.waiting):
         gpus = site.fastest(job)
         if gpus is None:
@@ -86,7 +86,7 @@ def gavel_fifo(site: _Site) -> None:
 
 
 def sched_homo(site: _Site) -> None:
-    """Weighted shortest job first as if all GPUs were equal; jobs that do not fit are skipped."""
+    """Weighted shortest job first, as if all GPUs were equal; jobs that do not fit are skipped."""
     instance = site.instance
     train = instance.train[:, instance.gpu_type]
     mean = np.where(np.isfinite(train), train, 0.0).sum(axis=1) / np.isfinite(train).sum(axis=1)
@@ -98,8 +98,8 @@ def sched_homo(site: _Site) -> None:
 
 
 def sched_allox(site: _Site) -> None:
-    """AlloX: a job is one unit on one GPU; at each event jobs are matched again and the first ones
-    start.
+    """AlloX: a job is one unit on one GPU; at each event jobs are matched again, and those that
+    come first on an idle GPU start.
     """
     idle = site.idle
     if not len(idle) or not site.waiting:
@@ -120,7 +120,7 @@ def play(instance: Instance, scheme: Scheme, lower_bound: float) -> Schedule:
     """Simulate a scheme that treats jobs as a whole.
 
     Raises:
-        InputError: a job's scale is more than the GPUs that it can run on.
+        InputError: if a job's scale is more than the GPUs that it can run on.
     """
     _check_scales(instance)
     site = _Site(instance, 0.0, [], instance.free_from.copy())
@@ -145,7 +145,7 @@ def srtf(instance: Instance, lower_bound: float) -> Schedule:
     idle reserves the idle ones.
 
     Raises:
-        InputError: a job's scale is more than the GPUs that it can run on.
+        InputError: if a job's scale is more than the GPUs that it can run on.
     """
     _check_scales(instance)
     site = _Site(instance, 0.0, [], instance.free_from.copy())
@@ -180,8 +180,8 @@ def _check_scales(instance: Instance) -> None:
     if (instance.scale > usable_gpus).any():
         job = int((instance.scale - usable_gpus).argmax())
         raise InputError(
-            f"job {job} runs {instance.scale[job]} tasks at once and knows {usable_gpus[job]} GPUs;"
-            " these schemes accept as many or fewer"
+            f"job {job} runs {instance.scale[job]} tasks at once, but can only use"
+            f" {usable_gpus[job]} GPUs; these schemes accept at most as many tasks as GPUs"
         )
 
 
@@ -195,4 +195,4 @@ BASELINES: dict[str, Callable[[Instance, float], Schedule]] = {
     "Sched_Homo": _whole(sched_homo),
     "Sched_Allox": _whole(sched_allox),
 }
-"""By the paper's names: (instance, lower bound) to a schedule that states that bound."""
+"""Maps the paper's names to functions (instance, lower bound) -> schedule with that bound."""

@@ -1,10 +1,10 @@
 """Sia's program: at most one column per job within each GPU type's count, at the least cost.
 
-A multiple-choice knapsack with one capacity per type, by dynamic programming over the jobs. A label
-is a choice for the first jobs; of labels that leave the same of every type, the cheapest is kept. A
-label is dropped if even a bound on what the other jobs add leads to nothing better
-(:mod:`hops_rivals.state_space`). Before the time limit the clock has no influence, so equal
-inputs give equal answers.
+This is a multiple-choice knapsack with one capacity per type, solved by dynamic programming over
+the jobs. A label is a choice for the first jobs; of labels that leave the same capacity of every
+type, the cheapest is kept. A label is dropped if, by a bound on what the other jobs add, it leads
+to nothing better (:mod:`hops_rivals.state_space`). Before the time limit the clock has no
+influence, so equal inputs give equal answers.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _ROUNDING = 1e-9
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """``columns``, sorted, and their cost; ``bound``: a proven lower bound on any choice's cost."""
+    """Sorted ``columns`` and their cost; ``bound`` is a proven lower bound on any choice's cost."""
 
     columns: Ints
     cost: float
@@ -35,10 +35,10 @@ class Selection:
 
 
 def choose(items: Items, gap: float, time_limit_seconds: float) -> Selection:
-    """The least-cost choice, to a relative ``gap`` unless time or labels run out.
+    """Find the least-cost choice, to a relative ``gap`` unless time or labels run out.
 
     Raises:
-        SolverError: a capacity is negative, or the linear relaxation was not solved.
+        SolverError: if a capacity is negative, or the linear relaxation was not solved.
     """
     if not len(items.cost):
         return Selection(np.zeros(0, dtype=np.int64), 0.0, 0.0)
@@ -60,7 +60,7 @@ def choose(items: Items, gap: float, time_limit_seconds: float) -> Selection:
 
 
 def _relaxation(items: Items) -> Optimum:
-    """The linear relaxation; its rows: the jobs, then the types. They imply x <= 1."""
+    """Solve the linear relaxation; its rows are the jobs, then the types. They imply x <= 1."""
     columns = np.arange(len(items.cost))
     one_per_job = Constraints(items.job, columns, np.ones(len(columns)), np.ones(items.jobs))
     capacity = Constraints(
@@ -71,13 +71,13 @@ def _relaxation(items: Items) -> Optimum:
     )
     if optimum is None:
         raise SolverError("a capacity is below 0")
-    # The LP is optimal up to a tolerance: its prices prove this much.
+    # The LP is optimal only up to a tolerance, so correct the bound to what its prices prove.
     shortfall = np.minimum(_reduced_costs(items, optimum), 0.0).sum()
     return replace(optimum, objective=optimum.objective + float(shortfall))
 
 
 def _reduced_costs(items: Items, relaxation: Optimum) -> Floats:
-    """The reduced cost of each column."""
+    """Compute the reduced cost of each column."""
     of_job, of_kind = relaxation.prices[: items.jobs], relaxation.prices[items.jobs :]
     reduced_costs: Floats = items.cost + of_job[items.job] + of_kind[items.kind] * items.size
     return reduced_costs
@@ -95,9 +95,9 @@ class _Labels:
 class _Search:
     """A search for choices that cost less than ``limit``.
 
-    ``columns``: for each job, in the order of the search, those that may be chosen, and -1 if the
-    job may be left out. ``dropped_bound``: lower bound on the cost of choices by labels that were
-    dropped to save space.
+    ``columns``: for each job, in the order of the search, the columns that may be chosen, and -1 if
+    the job may be left out. ``dropped_bound``: lower bound on the cost of choices that extend
+    labels dropped to save space.
     """
 
     items: Items
@@ -110,9 +110,9 @@ class _Search:
     def with_limit(
         cls, limit: float, items: Items, relaxation: Optimum, relaxations: int
     ) -> _Search:
-        """A search without the columns whose reduced cost alone reaches ``limit``.
+        """Make a search without the columns whose reduced cost alone reaches ``limit``.
 
-        Jobs with the fewest columns come first, so that labels stay few for long.
+        Jobs with the fewest columns come first, so that the number of labels grows late.
         """
         of_job, of_kind = relaxation.prices[: items.jobs], relaxation.prices[items.jobs :]
         reduced_costs = _reduced_costs(items, relaxation)
@@ -132,7 +132,7 @@ class _Search:
         return cls(items, limit, columns, bounds(items, columns, of_kind, relaxations))
 
     def run(self, width: int, give_up: float) -> tuple[Ints | None, float]:
-        """The best choice below the limit, if one was found, and a lower bound on any cost."""
+        """Return the best choice below the limit, if any was found, and a lower bound on all."""
         labels = _Labels(self.items.capacity[None, :], np.zeros(1))
         trail: list[tuple[Ints, Ints]] = []
         for step in range(len(self.columns)):
@@ -147,7 +147,7 @@ class _Search:
         return (_trace_back(trail, cheapest) if labels.cost[cheapest] < self.limit else None), bound
 
     def _step(self, labels: _Labels, step: int, width: int) -> tuple[_Labels, Ints, Ints]:
-        """The labels after one more job, the label that each comes from and the column it took."""
+        """Return the labels after one more job, and the parent and the column of each."""
         items, columns = self.items, self.columns[step]
         parents = [
             np.arange(len(labels.cost)) if c < 0
@@ -178,8 +178,8 @@ class _Search:
 
 
 def _cheapest(free: Ints, cost: Floats, capacity: Ints) -> Ints:
-    """The cheapest of the labels that leave the same capacity."""
-    # With many types the key would overflow: labels are compared themselves, equal ones may stay.
+    """Keep the cheapest of the labels that leave the same capacity."""
+    # The key may overflow with many types, so labels are compared; some equal ones may stay.
     key = free @ np.cumprod(np.append(1, capacity[:-1] + 1))
     order = np.lexsort((cost, key))
     is_new = np.any(free[order[1:]] != free[order[:-1]], axis=1)
@@ -188,7 +188,7 @@ def _cheapest(free: Ints, cost: Floats, capacity: Ints) -> Ints:
 
 
 def _trace_back(trail: list[tuple[Ints, Ints]], label: int) -> Ints:
-    """The columns that led to label ``label`` of the last step."""
+    """Collect the columns that led to ``label`` of the last step."""
     columns = []
     for parent, column in reversed(trail):
         columns.append(int(column[label]))

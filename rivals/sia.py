@@ -1,15 +1,16 @@
 """Sia (Jayaram Subramanya et al., SOSP 2023): one integer program over (GPU type, count).
 
 Goodput without batch size tuning is throughput. A job's row is divided by its smallest entry and
-multiplied by the fewest GPUs of the row (N_min); a running job's entries other than today's are
-multiplied by the restart factor ``(T - N S) / (T + S)``: T its age, N its restarts, S the cost of
-one, and no factor while T < S. A job that is still restarting keeps what it has, as in the authors'
-simulator (siasosp23/artifacts, ``preserve_ckpt_allocs``). With p < 0 the program is
+multiplied by the fewest GPUs of the row (N_min); a running job's entries other than the present one
+are multiplied by the restart factor ``(T - N S) / (T + S)`` with its age T, its number of restarts
+N and the cost S of a restart; there is no factor while T < S. A job that is still restarting keeps
+its GPUs, as in the authors' simulator (siasosp23/artifacts, ``preserve_ckpt_allocs``). With p < 0
+the program is
 
     min  sum_ij X_ij (r_ij G_ij)^p + lambda_n (number of jobs without resources)
 
-where GPUs are counted by type. Servers are found afterwards, which may fail: what one server can
-hold is not split over several. A plan is made at a round's start only.
+where GPUs are counted by type. Servers are found afterwards, which may fail, since jobs that one
+server can hold are not split over several. Plans are only made at a round's start.
 """
 
 from __future__ import annotations
@@ -36,12 +37,12 @@ POWER = -0.5
 LAMBDA = 1.1
 GAP = 1e-4
 MIN_FACTOR = 1e-3
-"""The restart factor of a job that spent all its time on restarts; as printed it is <= 0."""
+"""Restart factor of a job that spent all its time on restarts; the paper's would be <= 0."""
 
 
 @dataclass(frozen=True, slots=True)
 class GpuConfiguration:
-    """One column of the program. ``cost``: added when it is chosen, below 0 if useful."""
+    """One column of the program. Choosing it adds ``cost``, which is below 0 if useful."""
 
     job: int
     gpu_type: GpuType
@@ -53,9 +54,9 @@ class GpuConfiguration:
 class Sia:
     """The Sia policy.
 
-    ``own_sizes``: every requirement of a job is a configuration and jobs find their servers in the
-    order of their latency ratio, as the Hops paper ran it (section 4.2). Otherwise as published:
-    powers of two within a server and whole servers, large jobs placed first.
+    With ``own_sizes``, every requirement of a job is a configuration, and jobs are placed in the
+    order of their latency ratio, as the Hops paper ran it (section 4.2). Otherwise it is as
+    published: powers of two within a server and whole servers, large jobs placed first.
     """
 
     only_first: ClassVar[bool] = True
@@ -97,8 +98,8 @@ class Sia:
     def options(
         self, snapshot: Snapshot, servers: Servers, jobs: Sequence[Job]
     ) -> list[GpuConfiguration]:
-        """Every (type, count) that each job may take on an idle cluster: Sia's own counts, or all
-        counts for a job that fits none of those.
+        """List every (type, count) that each job may take on an idle cluster: Sia's counts, or all
+        counts of a job that fits none of those.
         """
         largest: dict[GpuType, int] = {}
         for node in snapshot.nodes:
@@ -116,7 +117,7 @@ class Sia:
         return options
 
     def _sizes(self, job: Job, server: int) -> Sequence[int]:
-        """Those of Sia's own counts that the job accepts, or all of its counts if none."""
+        """Those of Sia's counts that the job accepts; if there are none, all that it accepts."""
         if self.own_sizes:
             return job.reqs
         sizes = [g for g in job.reqs if g % server == 0 or (g < server and g & (g - 1) == 0)]
@@ -131,7 +132,7 @@ def _rates(
 
 
 def restart_factor(now: float, job: Job) -> float:
-    """(T - N S) / (T + S) for a running job; 1 for one with nothing to lose or T < S."""
+    """(T - N S) / (T + S) for a running job; 1 if it has nothing to lose or T < S."""
     age = max(0.0, now - job.submit)
     if not job.running or age < job.restart_seconds or job.restart_seconds <= 0.0:
         return 1.0
@@ -148,9 +149,9 @@ def restarting(now: float, job: Job) -> bool:
 def choose(
     options: Sequence[GpuConfiguration], capacity: dict[GpuType, int], time_limit_seconds: float
 ) -> tuple[list[GpuConfiguration], float, float]:
-    """At most one option per job within every type's GPUs, at the least cost.
+    """Choose at most one option per job within every type's GPUs, at the least cost.
 
-    Also returns by how much that cost is below 0, and a bound on that for any choice.
+    Also returns the goodput, which is the negative cost, and an upper bound on it.
     """
     types = {gpu_type: i for i, gpu_type in enumerate(capacity)}
     _, jobs = np.unique([o.job for o in options], return_inverse=True)
@@ -175,7 +176,7 @@ def _capacity(snapshot: Snapshot, servers: Servers) -> dict[GpuType, int]:
 def _place(
     servers: Servers, jobs: Sequence[Job], selection: Sequence[GpuConfiguration]
 ) -> dict[JobId, Allocation]:
-    """Placements with all jobs kept where they can stay, or anew if that places more GPUs."""
+    """Place jobs, keeping those that can stay, or all anew if that places more GPUs."""
     placements = _place_once(servers.copy(), jobs, selection, keep=True)
     requested_gpus = sum(option.gpus for option in selection)
     if sum(a.gpus for a in placements.values()) == requested_gpus:
@@ -220,7 +221,7 @@ def _reasons(
             text, code = "no GPU type that it can use can hold it", ReasonCode.NO_CONFIGURATION
         elif i in selected_options:
             option = selected_options[i]
-            text = f"{option.gpus} GPUs of {option.gpu_type} were free, but on no fitting servers"
+            text = f"{option.gpus} GPUs of {option.gpu_type} were free, but on unsuitable servers"
             code = ReasonCode.LOST_TO_OTHERS
         else:
             text, code = "other jobs gain more from the GPUs", ReasonCode.LOST_TO_OTHERS

@@ -1,7 +1,7 @@
-"""SRPT as in the AlloX paper (section 5.1.1): a reference with preemption at no cost.
+"""SRPT as in the AlloX paper (section 5.1.1), a reference with preemption at no cost.
 
-At any time the job and device type with the shortest remaining run time come first. With one type
-nothing has a lower mean completion time; with several it is a greedy rule and no bound.
+At any time the job and device type with the shortest remaining run time come first. With one type,
+no schedule has a lower mean completion time; with several, SRPT is a greedy rule and not a bound.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from hopsd.policies.allox.policy import plan_of
 
 @dataclass(frozen=True, slots=True)
 class Srpt:
-    """SRPT. ``every_first``: in simulations every plan is a first one and may preempt."""
+    """SRPT. In simulations every plan is a first one and may preempt (``every_first``)."""
 
     every_first: ClassVar[bool] = True
 
@@ -50,7 +50,7 @@ class Srpt:
 
 
 def _as_waiting(snapshot: Snapshot) -> Snapshot:
-    """The snapshot in which jobs that may be moved hold nothing."""
+    """Return the snapshot in which jobs that may be moved hold nothing."""
     first = snapshot.round.first
     return replace(
         snapshot,
@@ -66,7 +66,7 @@ def _as_waiting(snapshot: Snapshot) -> Snapshot:
 
 
 def _shortest(situation: WorkAndMachines) -> dict[int, int]:
-    """Job to type, by remaining run time, until no devices are left."""
+    """Assign jobs to types by remaining run time until no devices are left."""
     work = situation.work
     unclaimed_gpus = [situation.machines.unclaimed_devices(kind) for kind in range(len(work.types))]
     assignment: dict[int, int] = {}

@@ -1,8 +1,9 @@
 """State space relaxation: lower bounds on the cost of jobs, with GPU types pooled into two sums.
 
-State space relaxation (Christofides, Mingozzi and Toth 1981): types are added up to two capacities,
-and the jobs' columns are chosen by dynamic programming over what is left of both. Prices from the
-linear relaxation tell the types of one sum apart, so no bound is below that relaxation.
+In state space relaxation (Christofides, Mingozzi and Toth 1981), types are added up to two
+capacities, and the jobs' columns are chosen by dynamic programming over what is left of both.
+Prices from the linear relaxation distinguish the types in a sum, so no bound is below that
+relaxation.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import numpy as np
 from hopsd.model.arrays import Floats, Ints
 
 MAX_CELLS = 20_000_000
-"""The most cells of all tables together (160 MB)."""
+"""Maximum number of cells of all tables together (160 MB)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +42,8 @@ class Items:
 class RemainingCost:
     """A table of lower bounds on the cost of the remaining jobs.
 
-    ``table[n][a, b]``: the least cost of the jobs from the n-th on, premiums included, with ``a``
-    and ``b`` left of the two sums. ``first`` (kinds,): which types are in the first sum.
+    ``table[n][a, b]``: the least cost of the jobs from the n-th on, including premiums, if ``a``
+    and ``b`` are left of the two sums. ``first`` (kinds,): 1 for types in the first sum.
     ``premium`` (kinds,): a type's price above the lowest one of its sum.
     """
 
@@ -51,8 +52,8 @@ class RemainingCost:
     table: Sequence[Floats]
 
     def after(self, step: int, free: Ints, cost: Floats) -> Floats:
-        """Lower bounds (labels,) on the total cost of choices with ``free`` free and ``cost`` after
-        ``step``.
+        """Lower bounds (labels,) on the total cost of choices that have ``free`` left and ``cost``
+        after ``step``.
 
         Premiums are charged for what is used and refunded for the whole capacity.
         """
@@ -62,7 +63,7 @@ class RemainingCost:
 
 
 def bounds(items: Items, columns: Sequence[Ints], price: Floats, count: int) -> list[RemainingCost]:
-    """Up to ``count`` bounds, as memory allows; ``columns``: each job's, in order, -1 for none."""
+    """Build up to ``count`` bounds, as memory allows; ``columns``: each job's, -1 for none."""
     tables: list[RemainingCost] = []
     cells = 0
     for first in _divisions(price)[:count]:
@@ -74,8 +75,8 @@ def bounds(items: Items, columns: Sequence[Ints], price: Floats, count: int) -> 
 
 
 def _divisions(price: Floats) -> list[Ints]:
-    """Ways to divide the types into two sums: cheap and expensive ones, the largest step in price
-    first; then each type against the others.
+    """List ways to divide the types into two sums: cheap and expensive ones, the largest step in
+    price first; then each type against the others.
     """
     order = np.argsort(price, kind="stable")
     rank = np.argsort(order, kind="stable")
@@ -98,7 +99,7 @@ def _bound(items: Items, columns: Sequence[Ints], price: Floats, first: Ints) ->
 def _with_one_more(
     table: Floats, columns: Ints, items: Items, first: Ints, charged_cost: Floats
 ) -> Floats:
-    """The table with one more job; of its columns of equal size in a sum the cheapest counts."""
+    """Add a job to the table; of its columns of equal size in a sum, only the cheapest counts."""
     cheapest: dict[tuple[int, int], float] = {}
     for column in columns[columns >= 0].tolist():
         key = int(first[items.kind[column]]), int(items.size[column])

@@ -1,8 +1,8 @@
 """The schedulers that Themis is compared with, as described in its section 6.1.
 
 Like Themis they offer GPUs whose lease has ended; each then assigns them greedily by one measure.
-For schedulers that ignore placement according to the paper, GPUs are taken from servers in the
-cluster's order.
+Schedulers that, according to the paper, ignore placement take GPUs from servers in the cluster's
+order.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from hopsd.policies.themis.leases import without_leases
 
 @dataclass(frozen=True)
 class Round:
-    """A scheduler's input: contending jobs in order of submission, and what is idle."""
+    """A scheduler's input: contending jobs in order of submission, and idle GPUs."""
 
     snapshot: Snapshot
     settings: PlanSettings
@@ -41,7 +41,7 @@ class Round:
         return configuration_throughput(job, allocation, self.types)
 
     def best(self, job: Job, counts: Sequence[int]) -> Allocation | None:
-        """The largest of ``counts`` that fits, where the job runs or else on its fastest GPUs."""
+        """Place the largest of ``counts`` that fits: where the job runs, or on the fastest GPUs."""
         for gpus in sorted(counts, reverse=True):
             if job.running.gpus == gpus and self.servers.holds(job.running):
                 return job.running
@@ -82,7 +82,7 @@ class Rival:
 
 
 def in_order(round_: Round, jobs: Sequence[Job], *, blind: bool) -> dict[JobId, Allocation]:
-    """Each job in turn takes the largest of its counts that is idle."""
+    """Let each job in turn take the largest of its counts that fits on idle GPUs."""
     placements: dict[JobId, Allocation] = {}
     for job in jobs:
         if not round_.servers.left:
@@ -95,7 +95,7 @@ def in_order(round_: Round, jobs: Sequence[Job], *, blind: bool) -> dict[JobId, 
 
 
 def ignoring_placement(round_: Round, job: Job) -> Allocation | None:
-    """The largest count on the first idle GPUs, over as many servers as that takes.
+    """Place the largest count on the first idle GPUs, over as many servers as that takes.
 
     A job stays where it is if it has that count. All GPUs are of one type: jobs cannot mix types.
     """
@@ -116,7 +116,7 @@ def ignoring_placement(round_: Round, job: Job) -> Allocation | None:
 
 
 def _service(round_: Round) -> dict[JobId, float]:
-    """GPU seconds that the app of each job has had."""
+    """GPU seconds that the app of each job has received."""
     return {
         job.id: sum(j.attained_gpu_seconds for j in app.jobs)
         + max(j.app_gpu_seconds for j in app.jobs)
@@ -126,7 +126,7 @@ def _service(round_: Round) -> dict[JobId, float]:
 
 
 def _remaining(round_: Round) -> dict[JobId, float]:
-    """Seconds of one GPU that the app of each job still needs."""
+    """GPU seconds that the app of each job still needs."""
     remaining_share = round_.market.remaining
     return {
         job.id: sum(remaining_share[j.id] for j in app.jobs)
@@ -146,7 +146,7 @@ def _least_remaining_service(round_: Round) -> dict[JobId, Allocation]:
 
 
 def _least_remaining_time(round_: Round) -> dict[JobId, Allocation]:
-    """By the time left on the fastest placement that is idle as the plan begins."""
+    """Order by the time left on the fastest placement that is idle when the plan begins."""
 
     def seconds(job: Job) -> float:
         allocation = round_.best(job, job.reqs)
@@ -158,7 +158,7 @@ def _least_remaining_time(round_: Round) -> dict[JobId, Allocation]:
 
 
 def _best_placement(round_: Round) -> dict[JobId, Allocation]:
-    """Highest placement score first: speed per GPU over the best of the job anywhere."""
+    """Place by highest score: speed per GPU over that of as many GPUs close together."""
     placements: dict[JobId, Allocation] = {}
     waiting = list(round_.jobs)
     while waiting and round_.servers.left:
@@ -196,7 +196,7 @@ def _by_gain(
 ) -> dict[JobId, Allocation]:
     """Repeatedly raise the count of the job with the largest gain per GPU; then place, large first.
 
-    ``gain`` of a job that goes from one speed to another, in samples per second.
+    ``gain`` values a job's change from one speed to another, in samples per second.
     """
     counts = dict.fromkeys((job.id for job in round_.jobs), 0)
     idle_gpus = round_.servers.left
@@ -229,21 +229,21 @@ def _by_gain(
 
 
 def _speed(round_: Round, job: Job, gpus: int) -> float:
-    """On the type where ``gpus`` GPUs are fastest, close together."""
+    """Samples per second on the type where ``gpus`` GPUs, close together, are fastest."""
     return max(round_.servers.rate_on(job, t, gpus) for t in round_.servers.types) if gpus else 0.0
 
 
 def _scaling(round_: Round, job: Job, before: float, after: float) -> float:  # noqa: ARG001
-    """New speed over old; infinite without an old one."""
+    """Return new speed over old; infinite without an old one."""
     return after / before if before > 0 else inf
 
 
 LOSS_STEEPNESS = 10.0
-"""Assumption: the loss after a share p of the training is 1 / (1 + 10 p)."""
+"""Assumption: the loss after a share p of the training is 1 / (1 + LOSS_STEEPNESS p)."""
 
 
 def _loss(round_: Round, job: Job, before: float, after: float) -> float:
-    """By how much more the loss falls within a lease."""
+    """Compute by how much more the loss falls within a lease."""
     seconds = max(round_.settings.lease_seconds, round_.snapshot.round.seconds)
     serial = round_.market.serial[job.id]
     done_share = 1.0 - round_.market.remaining[job.id] / serial

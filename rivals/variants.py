@@ -1,4 +1,4 @@
-"""Variants of hopsd's own policies that their papers or our studies compare."""
+"""Variants of hopsd's policies that their papers or our studies compare."""
 
 from __future__ import annotations
 

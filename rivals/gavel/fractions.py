@@ -1,4 +1,4 @@
-"""Gavel's optimisation programs: the share of time each job should get on each GPU type.
+"""Gavel's optimisation programs: the share of time that each job should get on each GPU type.
 
 Every function takes :class:`Shares` and returns X, shape (jobs, types), with
 ``sum_t X[m, t] <= 1`` and ``sum_m gpus[m] X[m, t] <= capacity[t]``.
@@ -19,22 +19,23 @@ from hopsd.solver.backend.linear import Constraints, minimise
 Flags = npt.NDArray[np.bool_]
 
 TIGHT = 1e-7
-"""A row whose price is above this is tight in every optimum."""
+"""A row with a price above this is tight in every optimum."""
 
 SLACK = 2e-7
-"""How much of a level already reached may be lost again: HiGHS satisfies rows up to 1e-7."""
+"""Relative loss allowed on a level already reached, as HiGHS satisfies rows up to 1e-7."""
 
 TOLERANCE = 1e-7
-"""Relative change of the fairness bound at which its iteration ends."""
+"""Relative change of the fairness bound at which the iteration ends."""
 
 
 @dataclass(frozen=True, slots=True)
 class Shares:
     """The input of Gavel's programs.
 
-    Shapes: rates (jobs, types), samples/s on the type at the job's size, 0: it cannot run; gpus,
-    remaining (samples), elapsed_seconds (since submission), past (seconds that what is done would
-    have taken on 1/n of the cluster, n as it was then): (jobs,); capacity (types,), in GPUs.
+    ``rates`` (jobs, types): samples/s on the type at the job's size, 0 if it cannot run. (jobs,):
+    ``gpus``, ``remaining`` (samples), ``elapsed_seconds`` (since submission), and ``past`` (seconds
+    that the work done would have taken on 1/n of the cluster, with n at that time). ``capacity``
+    (types,): in GPUs.
     """
 
     rates: Floats
@@ -53,7 +54,7 @@ class Shares:
 
     @property
     def alone_seconds(self) -> Floats:
-        """Run time on 1/n of the cluster, n the number of jobs as it was and now is: (jobs,)."""
+        """Run time on 1/n of the cluster, n being the number of jobs then and now: (jobs,)."""
         alone: Floats = self.past + self.remaining / self.isolated_rates(len(self.gpus))
         return alone
 
@@ -67,10 +68,10 @@ class Shares:
 def max_min(shares: Shares) -> Floats:
     """Weighted max-min of normalised throughput, lexicographic (section 4.1, water filling).
 
-    A job's level is ``rate(X) / equal rate * gpus``. The plain program is degenerate: it
-    leaves open what jobs above the minimum get. So levels are raised together, and those
-    that cannot rise any more (rows with a price) are frozen, until none is left. Jobs that
-    are alike are one row with a multiplicity.
+    A job's level is ``rate(X) / equal rate * gpus``. The plain program is degenerate, since it does
+    not determine what jobs above the minimum get. So levels are raised together, and those that
+    cannot rise any more (rows with a price) are frozen, until none is left. Equal jobs are one row
+    with a multiplicity.
     """
     value = shares.rates / shares.equal_rates[:, None] * shares.gpus[:, None]
     kinds, kind_of, count = np.unique(
@@ -96,7 +97,7 @@ def max_min(shares: Shares) -> Floats:
 def _raise_levels(
     value: Floats, gpus: Floats, capacity: Floats, active: Flags, level: Floats
 ) -> tuple[Floats, float, Floats]:
-    """Largest z with value.x >= z for the active rows, >= level for the others.
+    """Find the largest z with value.x >= z for the active rows, and >= level for the others.
 
     Returns X, z, and each row's price.
     """
@@ -108,7 +109,7 @@ def _raise_levels(
 def _largest_z(
     value: Floats, gpus: Floats, capacity: Floats, weight: Floats, floor: Floats
 ) -> tuple[Floats, float, Floats]:
-    """Largest z with ``weight z - value.x <= floor`` in every row, X within its limits."""
+    """Find the largest z with ``weight z - value.x <= floor`` in every row, X within its limits."""
     jobs, types = value.shape
     cost = np.zeros(jobs * types + 1)
     cost[-1] = -1.0
@@ -129,14 +130,14 @@ def _largest_z(
 
 
 def _per_job(value: Floats, limit: Floats) -> Constraints:
-    """One row per job over its own X."""
+    """Build one row per job over its own X."""
     jobs, types = value.shape
     columns = np.arange(jobs * types)
     return Constraints(columns // types, columns, value.ravel(), limit)
 
 
 def _limits(gpus: Floats, capacity: Floats, jobs: int) -> Constraints:
-    """The time of each job, and the GPUs of each type, as limits."""
+    """Limit the time of each job and the GPUs of each type."""
     types = len(capacity)
     columns = np.arange(jobs * types)
     time = _per_job(np.ones((jobs, types)), np.ones(jobs))
@@ -146,7 +147,7 @@ def _limits(gpus: Floats, capacity: Floats, jobs: int) -> Constraints:
 
 
 def _largest_ratio(shares: Shares, demand: Floats) -> Floats:
-    """X with the largest z such that rate(X)[m] >= z * demand[m] for every job that can run."""
+    """Find X with the largest z such that rate(X)[m] >= z * demand[m] for all jobs that can run."""
     runnable = (shares.rates.max(axis=1) > 0) & (demand > 0)
     scale = np.where(runnable, demand, 1.0)
     value = shares.rates / scale[:, None]
@@ -157,7 +158,8 @@ def _largest_ratio(shares: Shares, demand: Floats) -> Floats:
 def makespan(shares: Shares) -> Floats:
     """Minimise the longest remaining run time: rate(X)[m] >= remaining[m] / T (section 4.2).
 
-    That is open about jobs which end before: of the optima, the one of :func:`_largest_sum`.
+    This does not determine the shares of jobs that end earlier; :func:`_largest_sum` chooses among
+    the optima.
     """
     x = _largest_ratio(shares, shares.remaining)
     ratio = (shares.rates * x).sum(axis=1) / shares.remaining
@@ -169,10 +171,10 @@ def finish_time_fairness(shares: Shares) -> Floats:
     """Minimise the largest rho = (elapsed + remaining / rate(X)) / time alone (section 4.2).
 
     For a given rho each job needs the rate ``remaining / (rho * alone - elapsed)``, and a program
-    gives by how much these can be exceeded or are missed. Its root, between the rho of equal rates
-    and that of a job by itself on its fastest type, is the optimum (Brent's method, a handful of
-    programs). Fixed-point iteration takes hundreds if one job has little left to do. Of the optima,
-    the one of :func:`_largest_sum`.
+    finds by how much these rates can be exceeded or are missed. The root of this excess, between
+    the rho of equal rates and that of a job alone on its fastest type, is the optimum (Brent's
+    method, a handful of programs). Fixed-point iteration takes hundreds of programs if one job has
+    little left to do. Among the optima, :func:`_largest_sum` chooses one.
     """
     alone, rates = shares.alone_seconds, shares.rates
     runnable = (rates.max(axis=1) > 0) & (shares.remaining > 0)
@@ -209,7 +211,7 @@ def finish_time_fairness(shares: Shares) -> Floats:
 
 
 def worst_rho(shares: Shares, x: Floats) -> float:
-    """The largest finish-time fairness ratio under X, over the jobs that can run."""
+    """Largest finish-time fairness ratio under X, over the jobs that can run."""
     runnable = shares.rates.max(axis=1) > 0
     rate = (shares.rates * x).sum(axis=1)
     with np.errstate(divide="ignore"):
@@ -223,15 +225,15 @@ def max_sum(shares: Shares) -> Floats:
 
 
 def _largest_sum(shares: Shares, min_share: Floats) -> Floats:
-    """X with the largest sum of relative throughputs among those that have rate(X)[m] >= least[m],
-    (jobs,). Some X is known to.
+    """Find X with the largest sum of relative throughputs among those with rate(X)[m] >=
+    min_share[m], (jobs,). Some X is known to satisfy this.
     """
     jobs, types = shares.rates.shape
     value = shares.rates / shares.equal_rates[:, None]
     upper = (shares.rates > 0).ravel().astype(float)
     rows = _limits(shares.gpus, shares.capacity, jobs)
     if min_share.any():
-        # A row's right side is 1 where it matters: HiGHS satisfies rows up to 1e-7.
+        # Scale rows to a right side of 1 where it matters, as HiGHS satisfies rows up to 1e-7.
         unit = np.maximum(min_share, 1e-3 * shares.equal_rates)
         floor = _per_job(-shares.rates / unit[:, None], -min_share / unit * (1.0 - SLACK))
         rows = Constraints.stack(rows, floor)

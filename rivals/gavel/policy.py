@@ -1,13 +1,13 @@
 """Gavel (Narayanan et al., OSDI 2020): time fractions per GPU type, realised in rounds.
 
 A linear program gives each job the share of time ``X[m, t]`` that it should spend on each GPU
-type; rounds realise it by giving GPUs to the largest ``X / fraction received``. Where the program
-counts what each job has left, ``X`` alone decides: the authors' scheduler forgets what was received
-whenever shares are computed, and a whole life's counted twice makes the makespan 9 % longer
-(docs/policies.md). As in the authors' scheduler (stanford-futuredata/gavel,
-``_schedule_jobs_on_workers_helper``), every type has a queue of its own, and what jobs with a share
-leave idle goes to those with X = 0. Jobs are rigid at the median requirement; plans are made only
-at a round's start.
+type; rounds realise it by giving GPUs to the largest ``X / fraction received``. If the program
+already accounts for each job's remaining work, ``X`` alone decides: the authors' scheduler forgets
+the time received whenever shares are computed, and counting the time of a job's whole life twice
+makes the makespan 9 % longer (docs/policies.md). As in the authors' scheduler
+(stanford-futuredata/gavel, ``_schedule_jobs_on_workers_helper``), every type has its own queue, and
+GPUs that jobs with a share leave idle go to those with X = 0. Jobs are rigid at the median
+requirement; plans are made only at a round's start.
 """
 
 from __future__ import annotations
@@ -38,16 +38,16 @@ from hopsd.policies.placing import Servers
 Program = Callable[[Shares], Floats]
 
 _MIN_SHARE = 1e-9
-"""A smaller share of time is rounding of the linear program."""
+"""Smaller shares of time are rounding errors of the linear program."""
 
 
 @dataclass(frozen=True, slots=True)
 class Gavel:
     """The Gavel policy.
 
-    ``program`` gives the time fractions. ``by_share``: the rounds follow these alone. ``by_queue``:
-    they follow the queue's order instead of Gavel's priorities, as the Hops paper ran it (section
-    4.2).
+    ``program`` computes the time fractions. With ``by_share``, the rounds follow these alone. With
+    ``by_queue``, they follow the queue's order instead of Gavel's priorities, as the Hops paper ran
+    it (section 4.2).
     """
 
     only_first: ClassVar[bool] = True
@@ -93,7 +93,7 @@ class Gavel:
         shares: Shares,
         fractions: Floats,
     ) -> list[tuple[int, int]]:
-        """(job, type) pairs, the one to serve first in front."""
+        """Sort (job, type) pairs, the one to serve first in front."""
         urgency = fractions if self.by_share else _urgency(snapshot, jobs, shares, fractions)
         if not self.by_queue:
             able = [(int(m), int(t)) for m, t in np.argwhere(shares.rates > 0)]
@@ -109,7 +109,7 @@ class Gavel:
 def shares_of(
     snapshot: Snapshot, servers: Servers, jobs: Sequence[Job], gpus: Sequence[int]
 ) -> Shares:
-    """The program's input; each rate assumes the tightest placement that the type allows."""
+    """Build the program's input; rates assume the tightest placement that the type allows."""
     types = list(servers.types)
     of_type = {node.name: types.index(node.gpu_type) for node in snapshot.nodes}
     capacity = np.zeros(len(types))
@@ -146,14 +146,14 @@ def shares_of(
 
 
 def _speed_of_types(shares: Shares) -> Floats:
-    """The jobs' mean speed on each type, each job's relative to equal shares of all: (types,)."""
+    """Mean speed of jobs on each type, relative to that with equal shares of all: (types,)."""
     relative: Floats = (shares.rates / shares.equal_rates[:, None]).mean(axis=0)
     return relative
 
 
 def _urgency(snapshot: Snapshot, jobs: Sequence[Job], shares: Shares, fractions: Floats) -> Floats:
-    """X / fraction of time received, (jobs, types); a share never received is most urgent, and no
-    share least.
+    """Compute X / fraction of time received, (jobs, types); shares of which nothing was received
+    are most urgent, and jobs without a share least.
     """
     types = list(dict.fromkeys(node.gpu_type for node in snapshot.nodes))
     received_seconds = np.array([[j.run_seconds_by_type.get(t, 0.0) for t in types] for j in jobs])
@@ -167,7 +167,7 @@ def _urgency(snapshot: Snapshot, jobs: Sequence[Job], shares: Shares, fractions:
 
 
 def _assign(order: Sequence[tuple[int, int]], shares: Shares) -> dict[int, int]:
-    """Job to type, at most one each, within every type's GPUs."""
+    """Assign each job at most one type, within every type's GPUs."""
     free_gpus = shares.capacity.copy()
     type_of_job: dict[int, int] = {}
     for job, gpu_type in order:
@@ -184,7 +184,7 @@ def _place(
     type_of_job: dict[int, int],
     types: Sequence[GpuType],
 ) -> dict[JobId, Allocation]:
-    """Placements: jobs that keep their type stay where they are, then large jobs before small."""
+    """Place jobs: those that keep their type stay where they are, then large before small."""
     placements: dict[JobId, Allocation] = {}
     moving = []
     for i, t in type_of_job.items():

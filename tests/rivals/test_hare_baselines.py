@@ -79,7 +79,7 @@ def test_allox_matches_jobs_to_the_gpus_that_suit_them() -> None:
 
 @pytest.mark.parametrize("name", ["Gavel_FIFO", "SRTF", "Sched_Homo"])
 def test_a_scale_above_the_gpus_is_refused(name: str) -> None:
-    with pytest.raises(InputError, match="job 1 runs 3 tasks at once and knows 2 GPUs"):
+    with pytest.raises(InputError, match="job 1 runs 3 tasks at once, but can only use 2 GPUs"):
         BASELINES[name](instance([[1.0], [1.0]], scale=[1, 3], gpu_type=[0, 0]), 0.0)
 
 
