@@ -84,7 +84,9 @@ MISTAKES = {
     '[notify]\nmail = "smtp://mail"\nadmins = ["hpc@site, me@site"]': (
         "notify.admins: 'hpc@site, me@site' is not a mail address"
     ),
-    '[notify]\nmail = "/usr/bin/mial"': "notify.mail: /usr/bin/mial is not a program on this machine",
+    '[notify]\nmail = "/usr/bin/mial"': (
+        "notify.mail: /usr/bin/mial is not a program on this machine"
+    ),
     '[notify]\nmail = "/usr/bin"': "notify.mail: /usr/bin is not a program on this machine",
     '[notify]\nwebhook = "http://chat.site/geheim"\nkinds = []': (
         "notify.webhook has no effect: notify.kinds is empty"
