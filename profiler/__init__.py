@@ -1,13 +1,13 @@
-"""The PyTorch timing plugin, installed as ``hops_profiler``. Imports nothing of hopsd.
+"""The PyTorch timing plugin, installed as ``hops_profiler``. It imports nothing from hopsd.
 
-It loads by itself through ``site/sitecustomize.py``; ``python -m hops_profiler train.py``,
-``start()`` and ``with profile() as session:`` load it explicitly. Written for Python 3.8 and later:
-it runs in the user's environment, not in the daemon's.
+It loads automatically through ``site/sitecustomize.py``; ``python -m hops_profiler train.py``,
+``start()`` and ``with profile() as session:`` load it explicitly. It must run on Python 3.8 and
+later, since it runs in the user's environment, not in the daemon's.
 """
 
 from __future__ import annotations
 
-TYPE_CHECKING = False  # not from typing: importing that takes longer than this whole package
+TYPE_CHECKING = False  # not from typing, whose import takes longer than this whole package
 if TYPE_CHECKING:
     from hops_profiler.checkpoint.sharded import ShardedCheckpoint
     from hops_profiler.checkpoint.single_file import Checkpoint
@@ -41,7 +41,7 @@ _LOCATIONS = {
 
 
 def __getattr__(name: str) -> object:
-    """Import on first use: every Python program of a job imports this package."""
+    """Import on first use, since every Python program of a job imports this package."""
     if name not in _LOCATIONS:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     import importlib  # noqa: PLC0415

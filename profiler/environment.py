@@ -1,4 +1,4 @@
-"""Reads the job's environment; nothing else does. The task prolog sets the ``HOPS_`` variables."""
+"""The only reader of the job's environment. The task prolog sets the ``HOPS_`` variables."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class JobEnvironment:
     """The job of this process, and where its report goes.
 
     ``run`` counts Slurm's restarts. ``batch``: the comment's samples per GPU, None if unknown.
-    ``profile``: above 0, measure at most so many iterations, then end the run.
+    ``profile``: if above 0, measure at most this many iterations, then end the run.
     """
 
     id: str
@@ -28,11 +28,11 @@ class JobEnvironment:
 
 
 NO_JOB = JobEnvironment("", 0, "", "", REPORT_SECONDS, None, profile=0)
-"""A process that does not report."""
+"""Used in a process that does not report."""
 
 
 def job(environ: Mapping[str, str] = os.environ) -> JobEnvironment | None:
-    """The job of this process; None outside a hops job or without a report folder."""
+    """Return the job of this process; None outside a hops job or without a report folder."""
     job_id, folder = number(environ), environ.get("HOPS_REPORT_DIR", "")
     if not job_id or not folder:
         return None
@@ -48,47 +48,47 @@ def job(environ: Mapping[str, str] = os.environ) -> JobEnvironment | None:
 
 
 def number(environ: Mapping[str, str] = os.environ) -> str:
-    """The number of this process's hops job; "" outside of one."""
+    """Return the number of this process's hops job; "" outside of one."""
     is_hops_job = environ.get("HOPS_JOB") == "1" and not _is_foreign(environ)
     return environ.get("SLURM_JOB_ID", "") if is_hops_job else ""
 
 
 def _is_foreign(environ: Mapping[str, str]) -> bool:
-    """Whether the ``HOPS_`` variables are those of another job, which has submitted this one:
-    sbatch passes its environment on, and without a task prolog nothing removes them.
+    """Whether the ``HOPS_`` variables belong to another job that submitted this one: sbatch passes
+    on its environment, and without a task prolog nothing removes them.
     """
     return environ.get("HOPS_JOB_ID") not in (None, environ.get("SLURM_JOB_ID"))
 
 
 def restarts(environ: Mapping[str, str] = os.environ) -> int:
-    """How often Slurm has restarted the job."""
+    """Return how often Slurm has restarted the job."""
     count = None if _is_foreign(environ) else environ.get("HOPS_RESTART_COUNT")
     return _whole(count or environ.get("SLURM_RESTART_COUNT")) or 0
 
 
 def step(environ: Mapping[str, str] = os.environ) -> str:
-    """The number of the job's step that this process is in; "" in the batch script itself."""
+    """Return the number of this process's job step; "" in the batch script itself."""
     return environ.get("SLURM_STEP_ID", "")
 
 
 def learning_rate(environ: Mapping[str, str] = os.environ) -> float | None:
-    """The comment's learning rate for the current number of GPUs; None if it has none."""
+    """Return the comment's learning rate for the current number of GPUs; None if it has none."""
     return None if _is_foreign(environ) else _positive(environ.get("HOPS_LR"))
 
 
 def state_dir(environ: Mapping[str, str] = os.environ) -> str:
-    """The folder in this node's memory whose files the epilog writes; "" without one."""
+    """Return the folder in this node's memory whose files the epilog writes; "" without one."""
     return environ.get("HOPS_STATE_DIR", "") if number(environ) else ""
 
 
 def run_key(environ: Mapping[str, str] = os.environ) -> str:
-    """A secret of this user's for this run: for file names in folders where others may write."""
+    """Return this user's secret for the run, for file names in folders where others may write."""
     return environ.get("HOPS_RUN_KEY", "")
 
 
 def saves_for_frameworks(environ: Mapping[str, str] = os.environ) -> bool:
-    """Whether Trainer, Lightning and Accelerate save at hops' signal: if Slurm sends it to the
-    job's steps, unless the user's ``HOPS_FRAMEWORK_SAVES`` says otherwise.
+    """Whether Trainer, Lightning and Accelerate save at hops' signal: they do if Slurm sends it to
+    the job's steps, unless the user's ``HOPS_FRAMEWORK_SAVES`` says otherwise.
     """
     wish = environ.get("HOPS_FRAMEWORK_SAVES") or ""
     asks = "" if _is_foreign(environ) else environ.get("HOPS_ASKS", "")
@@ -106,12 +106,12 @@ _SIZES = (
 
 
 def node_names(environ: Mapping[str, str] = os.environ) -> set[str]:
-    """Names and addresses of this run's nodes."""
+    """Return names and addresses of this run's nodes."""
     return {environ.get(name) or "" for name in _NODES} - {""}
 
 
 def sizes(environ: Mapping[str, str] = os.environ) -> set[str]:
-    """Numbers that depend on the run's size, from hops and Slurm, and the learning rate."""
+    """Return numbers from hops and Slurm that depend on the run's size, and the learning rate."""
     return {environ.get(name) or "" for name in _SIZES} - {""}
 
 
@@ -127,11 +127,11 @@ _OF_A_RUN = {
     "OLDPWD", "SHLVL", "_", "KRB5CCNAME", "TERM", "COLUMNS", "LINES", "TORCHINDUCTOR_CACHE_DIR",
     "TRITON_CACHE_DIR",
 }  # fmt: skip
-"""Variables that say where a process runs, which of several it is, and where its caches are."""
+"""Variables that say where a process runs, which rank it has, and where its caches are."""
 
 
 def of_the_user(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """The variables by which a script can configure a training."""
+    """Return the variables by which a script can configure a training."""
     return {
         name: value
         for name, value in environ.items()
@@ -140,42 +140,42 @@ def of_the_user(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
 
 
 def tasks(environ: Mapping[str, str] = os.environ) -> int | None:
-    """How many tasks Slurm's step has; None outside of one."""
+    """Return how many tasks Slurm's step has; None outside of one."""
     return _whole(environ.get("SLURM_STEP_NUM_TASKS"))
 
 
 def is_first_rank(environ: Mapping[str, str] = os.environ) -> bool:
-    """Whether this process is the first of its training, or the only one."""
+    """Whether this process is the first rank of its training, or the only one."""
     return not _whole(environ.get("RANK") or environ.get("SLURM_PROCID"))
 
 
 def ranks(environ: Mapping[str, str] = os.environ) -> int | None:
-    """How many ranks this training has, according to its launcher; None if unknown."""
+    """Return how many ranks this training has, according to its launcher; None if unknown."""
     return _whole(environ.get("WORLD_SIZE"))
 
 
 def batch(environ: Mapping[str, str] = os.environ) -> int | None:
-    """The comment's samples per GPU; None without one."""
+    """Return the comment's samples per GPU; None if it has none."""
     return _whole(environ.get("HOPS_BATCH")) or None
 
 
 def lightning_seed(environ: Mapping[str, str] = os.environ) -> int:
-    """The seed of `lightning.seed_everything`; 0 without one, as in Lightning's samplers."""
+    """Return the seed of `lightning.seed_everything`; by default 0, as in Lightning's samplers."""
     return _whole(environ.get("PL_GLOBAL_SEED")) or 0
 
 
 def local_ranks(environ: Mapping[str, str] = os.environ) -> int | None:
-    """How many of its ranks run on this node, according to the launcher; None if unknown."""
+    """Return how many ranks run on this node, according to the launcher; None if unknown."""
     return _whole(environ.get("LOCAL_WORLD_SIZE"))
 
 
 def is_trial(environ: Mapping[str, str] = os.environ) -> bool:
-    """Whether this is one of several trainings of its job, in a lane."""
+    """Whether this training is a trial in a lane, one of several in its job."""
     return bool(environ.get("HOPS_TRIAL")) and not _is_foreign(environ)
 
 
 def requeue_code(environ: Mapping[str, str] = os.environ) -> int | None:
-    """The exit code at which hops requeues a job; None outside a hops job."""
+    """Return the exit code at which hops requeues a job; None outside a hops job."""
     return None if _is_foreign(environ) else _whole(environ.get("HOPS_REQUEUE_EXIT_CODE"))
 
 
@@ -183,12 +183,12 @@ TRAINS = "HOPS_TRAINS"
 
 
 def is_below_training(environ: Mapping[str, str] = os.environ) -> bool:
-    """True in a child of a training process: its inference is not the job's work."""
+    """Whether this is a child of a training process, whose inference is not the job's work."""
     return environ.get(TRAINS) == "1" and not _is_foreign(environ)
 
 
 def tell_children(environ: MutableMapping[str, str] = os.environ) -> None:
-    """Say in the environment, for child processes, that this process trains."""
+    """Tell child processes through the environment that this process trains."""
     environ[TRAINS] = "1"
 
 

@@ -1,4 +1,4 @@
-"""The learning rate for the current number of GPUs (section 2.2 of the paper): opt-in, one line.
+"""The learning rate for the current number of GPUs (section 2.2 of the paper), opt-in by one line.
 
 optimizer = torch.optim.SGD(model.parameters(), lr=hops_profiler.learning_rate(0.1))
 """
@@ -11,15 +11,15 @@ from hops_profiler import environment
 
 
 def learning_rate(default: float) -> float:
-    """The comment's learning rate for the current number of GPUs; ``default`` if it gives none."""
+    """Return the comment's learning rate for the current number of GPUs, else ``default``."""
     return environment.learning_rate() or default
 
 
 def scaled(lr: float, gpus: int, reference: int = 1, rule: str = "linear") -> float:
-    """The learning rate for ``gpus``, from ``lr`` for ``reference`` GPUs, by ``rule``.
+    """Scale ``lr`` for ``reference`` GPUs to ``gpus`` by ``rule``.
 
     Raises:
-        ValueError: ``rule`` is none of ``linear``, ``sqrt`` and ``none``, or a count is below 1.
+        ValueError: if ``rule`` is not ``linear``, ``sqrt`` or ``none``, or a count is below 1.
     """
     if gpus < 1 or reference < 1:
         raise ValueError(f"GPU counts must be 1 or more, not {gpus} and {reference}")

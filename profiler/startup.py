@@ -1,6 +1,6 @@
 """Waits for the import of PyTorch and of frameworks that save by themselves.
 
-Runs in every Python program of a job, so it imports only what every Python has imported.
+It runs in every Python program of a job, so it imports only what every Python has imported.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 ENVIRON = dict(os.environ)
-"""The job's environment before libraries change it while they are imported, which differs between
+"""The job's environment before libraries change it during their import, which differs between
 runs: `torch._dynamo`, for example, sets ``TORCHINDUCTOR_CACHE_DIR``.
 """
 
@@ -32,7 +32,7 @@ _is_suspended = False
 
 
 def install() -> None:
-    """Start measuring when ``torch`` is imported, or now if it is already; likewise hook into the
+    """Start measuring when ``torch`` is imported, or now if it has been; likewise hook into the
     frameworks' saves.
     """
     if _is_suspended or any(isinstance(finder, _Trap) for finder in sys.meta_path):
@@ -47,8 +47,8 @@ def install() -> None:
 
 
 def suspend() -> None:
-    """Do not measure this process: a launcher's ranks train, not the launcher."""
-    global _is_suspended  # noqa: PLW0603 - both ways in read it
+    """Stop measuring this process: a launcher's ranks train, not the launcher itself."""
+    global _is_suspended  # noqa: PLW0603 - read on both entry paths
     _is_suspended = True
     sys.meta_path[:] = [f for f in sys.meta_path if not isinstance(f, _Trap)]
 
@@ -61,9 +61,9 @@ def resume() -> None:
 
 
 class _Trap:
-    """An import hook: has the real loader of a module in ``waiting`` call us after it has run it.
+    """An import hook that lets the real loader of a module in ``waiting`` call us after running it.
 
-    Stays until then: code that only asks whether there is a ``torch`` (`importlib.util.find_spec`,
+    It stays until then: code that only asks whether ``torch`` exists (`importlib.util.find_spec`,
     as Transformers does) gets the true answer, however often it asks.
     """
 
@@ -87,14 +87,14 @@ class _Trap:
         return None
 
     def _call_after(self, spec: ModuleSpec) -> None:
-        """Have ``spec.loader`` call us after it has run the module."""
+        """Let ``spec.loader`` call us after it has run the module."""
         loader = spec.loader
         if loader is None or not hasattr(loader, "exec_module"):
             return
         run = loader.exec_module
 
         def exec_module(module: ModuleType) -> None:
-            # The loader loads one module: an instance attribute hides the class's method only
+            # The loader loads one module, so an instance attribute hides the class's method only
             # for it, and code that inspects the loader still sees its real type.
             del loader.exec_module
             run(module)

@@ -1,1 +1,1 @@
-"""Programs that measure the cluster itself."""
+"""Programs that measure the cluster."""

@@ -1,4 +1,4 @@
-"""Times all-reduces of several sizes between the tasks of a Slurm step: for `hopsctl calibrate`.
+"""Times all-reduces of several sizes between the tasks of a Slurm step, for `hopsctl calibrate`.
 
     srun ... python3 -I -c "$(cat all_reduce.py)" ADDRESS PORT PARAMETERS [PARAMETERS ...]
 
@@ -21,7 +21,7 @@ WARM_UP, REPEATS = 3, 9
 
 
 def join(address: str, port: str) -> torch.device:
-    """Join the process group: one GPU per task of a node, or the CPU if there are none."""
+    """Join the process group with one GPU per task of a node, or the CPU if there are none."""
     os.environ["MASTER_ADDR"], os.environ["MASTER_PORT"] = address, port
     gpus = torch.cuda.device_count()
     device = torch.device("cpu")

@@ -1,8 +1,8 @@
-"""Times two small trainings on one GPU: for `hopsctl calibrate`, which compares GPU types by them.
+"""Times two small trainings on one GPU, by which `hopsctl calibrate` compares GPU types.
 
     srun ... python3 -I -c "$(cat training.py)" SECONDS
 
-Prints a JSON object: the device, and the samples per second of each network: a convolution in
+Prints a JSON object: the device, and the samples per second of each network, a convolution in
 float32 and an attention block in half precision, as in most trainings.
 """
 
@@ -20,7 +20,7 @@ WARM_UP, MIN_STEPS = 3, 5
 
 
 def convolution(device: torch.device) -> tuple[nn.Module, Callable[[], torch.Tensor], int]:
-    """A network, a function that makes a batch for it, and the batch's samples."""
+    """Return a network, a function that makes a batch for it, and the batch's samples."""
     batch, side = (64, 64) if device.type == "cuda" else (4, 16)
     network = nn.Sequential(
         nn.Conv2d(3, 64, 3, padding=1),
@@ -36,7 +36,7 @@ def convolution(device: torch.device) -> tuple[nn.Module, Callable[[], torch.Ten
 
 
 def attention(device: torch.device) -> tuple[nn.Module, Callable[[], torch.Tensor], int]:
-    """As :func:`convolution`."""
+    """Return the same as :func:`convolution` for an attention block."""
     batch, tokens, width = (16, 256, 512) if device.type == "cuda" else (2, 16, 64)
     layer = nn.TransformerEncoderLayer(width, 8, 4 * width, dropout=0.0, batch_first=True)
     network = nn.TransformerEncoder(layer, 4, enable_nested_tensor=False).to(device)
@@ -50,7 +50,7 @@ def samples_per_second(
     *,
     half: bool,
 ) -> float:
-    """Train for about so many ``seconds``, after a warm-up, and return the speed."""
+    """Train for about ``seconds`` after a warm-up, and return the speed."""
     network, inputs, samples = training
     optimizer = torch.optim.SGD(network.parameters(), lr=1e-3)
     data = inputs()

@@ -1,4 +1,4 @@
-"""A checkpoint that is a folder, as frameworks write it: first in memory, or beside its place."""
+"""A checkpoint that is a folder, as frameworks write it: made in memory, or next to its place."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from hops_profiler.checkpoint.wishes import broadcast, first, several
 
 
 class Folder:
-    """``final``, with a name that no other checkpoint has had, on a file system of all nodes.
+    """The checkpoint ``final``, whose name no other has had, on a file system that all nodes share.
 
-    Created on all ranks, which also call its methods. ``size``: bytes of this rank at most. All
-    ranks write into ``path``, whose name is that of ``final``. In memory (``in_memory``) only if
-    all ranks are on one node: no epilog would publish a folder with parts in the memory of several.
+    All ranks create one and call its methods. ``size``: this rank's bytes at most. All ranks write
+    into ``path``, whose name is that of ``final``. It is in memory (``in_memory``) only if all
+    ranks are on one node, since no epilog can publish a folder with parts in several nodes' memory.
     """
 
     def __init__(self, final: Path, size: int, *, memory: bool = True) -> None:
@@ -43,7 +43,7 @@ class Folder:
             dist.barrier()
 
     def publish(self) -> None:
-        """Publish the complete folder. Raises OSError, on all ranks."""
+        """Publish the complete folder. Raises OSError on all ranks."""
         if several():
             dist.barrier()
         message = ""
@@ -57,7 +57,7 @@ class Folder:
             raise OSError(message)
 
     def place(self) -> None:
-        """Publish it on the first rank alone, in any thread. May be called more than once."""
+        """Publish it; for the first rank only, in any thread. May be called more than once."""
         with self._lock:
             if not self._is_placed:
                 self._place()
@@ -86,17 +86,17 @@ class Folder:
 
 
 def save(final: Path, size: int, write: Callable[[Path], object]) -> None:
-    """Have ``write`` make the checkpoint ``final`` in the folder of its argument, on all ranks.
+    """Let ``write`` make the checkpoint ``final`` in the folder passed to it, on all ranks.
 
-    In memory only if there is one rank: if memory fills up on one of several, the others would wait
-    for it. Raises what ``write`` raises, and OSError.
+    Memory is used only if there is one rank: if it filled up for one of several, the others would
+    wait for that rank. Raises what ``write`` raises, and OSError.
     """
     folder = Folder(final, size, memory=not several())
     if folder.in_memory:
         try:
             write(folder.path)
             folder.publish()
-        except (OSError, RuntimeError):  # memory has filled up meanwhile
+        except (OSError, RuntimeError):  # memory has filled up since
             folder.discard()
             folder = Folder(final, size, memory=False)
         else:
@@ -105,12 +105,12 @@ def save(final: Path, size: int, write: Callable[[Path], object]) -> None:
         write(folder.path)
         folder.publish()
     except Exception:
-        folder.discard()  # a part of a checkpoint may be as large as a full disk
+        folder.discard()  # an incomplete checkpoint may fill the disk
         raise
 
 
 def complete(folder: Path, last: str) -> dict[int, Path]:
-    """The folders ``checkpoint-N`` in ``folder`` that contain the file ``last``, by number."""
+    """Find the folders ``checkpoint-N`` in ``folder`` that contain the file ``last``, by number."""
     folders = {}
     for path in folder.glob("checkpoint-*"):
         number = re.fullmatch(r"checkpoint-(0|[1-9]\d*)", path.name)
@@ -120,10 +120,10 @@ def complete(folder: Path, last: str) -> dict[int, Path]:
 
 
 def settle(folder: Path, patience: float = PATIENCE_SECONDS) -> None:
-    """Wait for each ``checkpoint-N`` that is on its way to ``folder``, as `Target.settle` does.
+    """Wait for each ``checkpoint-N`` that is being written to ``folder``, as `Target.settle` does.
 
-    Writes now what is in this node's memory and no process is writing. If that fails, it stays in
-    memory until the job's next end.
+    Saves in this node's memory that no process is writing are written now. If that fails, they
+    stay in memory until the job ends next time.
     """
     memory = Memory(Path(environment.state_dir() or "/nonexistent"))
     for incomplete in sorted(folder.glob(".checkpoint-*.coming")):

@@ -1,4 +1,4 @@
-"""How a training ends that has saved: hops starts the job again."""
+"""Ends a training that has saved, so that hops starts the job again."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from hops_profiler.timing.ending import end_run, flush
 
 
 def leave(*, first: bool) -> NoReturn:
-    """End this rank, once all have saved; to be called on all ranks. Does not return.
+    """End this rank once all have saved; call this on all ranks. Does not return.
 
-    ``first``: this rank asks Slurm to requeue the job.
+    With ``first`` this rank asks Slurm to requeue the job.
     """
     if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)  # Slurm's, which ends the job
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)  # sent by Slurm to end the job
     job = environment.number()
-    if job and not environment.is_trial():  # the lane ends when its trials have
+    if job and not environment.is_trial():  # the lane ends when its trials have ended
         end_run(job, first=first)
     sys.exit(environment.requeue_code() or 128 + signal.SIGUSR1)
 

@@ -2,8 +2,8 @@
 
 A save is two files. ``TOKEN.state`` has its bytes, or is a folder like the checkpoint; ``TOKEN.to``
 names the checkpoint, and is written last, when the other is complete. A process that writes the
-save to the file system locks ``TOKEN.to``. ``OWNER.spare`` is a process's space for its next save:
-pages that exist already are filled in half the time. ``mounts`` identifies the file systems of the
+save to the file system locks ``TOKEN.to``. ``OWNER.spare`` is a process's space for its next save,
+since existing pages are filled in half the time. ``mounts`` identifies the mount namespace of the
 node: in a container the same path may lead elsewhere.
 """
 
@@ -25,14 +25,14 @@ from hops_profiler.checkpoint.target import Target
 
 @dataclass(frozen=True)
 class Memory:
-    """``folder``: of one job on one node. ``owner``: identifies this process's files."""
+    """The ``folder`` of one job on one node. ``owner`` identifies this process's files."""
 
     folder: Path
     owner: str = field(default_factory=secrets.token_hex)
 
     @property
     def is_served(self) -> bool:
-        """Whether the node's epilog can write what is left here to its checkpoint."""
+        """Whether the node's epilog can write saves left here to their checkpoints."""
         try:
             mounts = (self.folder / "mounts").read_text().strip()
             return mounts == os.readlink("/proc/self/ns/mnt")  # noqa: PTH115 - Python 3.8
@@ -44,7 +44,7 @@ class Memory:
         return self.folder / f"{self.owner}.spare"
 
     def reserve(self, size: int) -> None:
-        """Allocate ``size`` bytes for a save, if there is room for them."""
+        """Allocate ``size`` bytes for a save if there is room."""
         with contextlib.suppress(OSError):
             if size <= usable(self.folder) + self._spare_bytes():
                 with self.spare.open("ab") as file:
@@ -54,8 +54,8 @@ class Memory:
         """Store a save of about ``size`` bytes for ``target``; False if that fails.
 
         Drops earlier saves for the same checkpoint once this one is complete. If ``fill`` fails, as
-        torch.save does on a full device, frees the space; the caller then writes to the file
-        system, which shows any other error.
+        torch.save does on a full device, this frees the space; the caller then writes to the file
+        system, where any other error shows.
         """
         try:
             if size > usable(self.folder) + self._spare_bytes() or target.shares(self.folder):
@@ -77,8 +77,8 @@ class Memory:
         return True
 
     def base(self, target: Target, size: int) -> Path | None:
-        """Path at which to make a checkpoint that is a folder, of about ``size`` bytes; None if
-        there is no room.
+        """Return the path at which to make a checkpoint that is a folder of about ``size`` bytes;
+        None if there is no room.
         """
         try:
             if size > usable(self.folder) or target.shares(self.folder) or target.path.exists():
@@ -108,14 +108,14 @@ class Memory:
             self.spare.unlink()
 
     def saves(self, target: Target) -> Iterator[Save]:
-        """Complete saves for this checkpoint, the oldest first."""
+        """Yield complete saves for this checkpoint, the oldest first."""
         for path in sorted(self.folder.glob("*.to")):
             with contextlib.suppress(OSError):
                 if path.read_text() == f"{target.path}\n":
                     yield Save(self, path.stem, target)
 
     def _spare_bytes(self) -> int:
-        """Bytes that are allocated for the next save."""
+        """Bytes already allocated for the next save."""
         try:
             return 512 * self.spare.stat().st_blocks
         except OSError:
@@ -136,13 +136,12 @@ class Save:
 
     @property
     def is_wanted(self) -> bool:
-        """True if it is neither published nor withdrawn."""
+        """Whether the save is neither published nor withdrawn."""
         return self.target.coming(self.token).exists()
 
     def write(self, go_on: Callable[[], bool], *, reuse: bool) -> None:
-        """Publish it, unless another process does. ``reuse``: the next save may use its file.
-
-        Raises OSError if it cannot be written; then it stays in memory.
+        """Publish the save, unless another process does. With ``reuse`` the next save may use its
+        file. Raises OSError if it cannot be written; then it stays in memory.
         """
         direction = self.memory.folder / f"{self.token}.to"
         with contextlib.ExitStack() as stack:
@@ -153,7 +152,7 @@ class Save:
             self.target.publish(self.token, self.state, go_on)
             if self.is_wanted:
                 return
-            with contextlib.suppress(OSError):  # the epilog frees what stays
+            with contextlib.suppress(OSError):  # the epilog frees what remains
                 direction.unlink()
                 if reuse:
                     self.state.rename(self.memory.spare)

@@ -1,4 +1,4 @@
-"""How much memory a process may use for files: of the machine, and of its Slurm job."""
+"""How much memory a process may use for files, by the machine's and its Slurm job's limits."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 SHARE = 0.5
-"""Share of the free memory: the training may still need the rest."""
+"""Share of the free memory to use; the training may still need the rest."""
 
 _NO_LIMIT = 2**60
-"""Control groups without a limit have "max", or in their first version a number near 2**63."""
+"""Control groups without a limit have "max", or in cgroup v1 a number near 2**63."""
 
 
 def usable(folder: Path, root: Path = Path("/")) -> int:
-    """Bytes for a file in ``folder``, which is in memory. ``root``: of /proc and /sys."""
+    """Bytes usable for a file in ``folder``, which is in memory. /proc and /sys are in ``root``."""
     free = [shutil.disk_usage(folder).free, *_of_machine(root), *_of_groups(root)]
     return int(SHARE * min(free))
 
@@ -27,7 +27,7 @@ def _of_machine(root: Path) -> Iterator[int]:
 
 
 def _of_groups(root: Path) -> Iterator[int]:
-    """Free memory of each control group around this process (Slurm limits a job's)."""
+    """Yield the free memory of each control group around this process (Slurm limits a job's)."""
     for line in _text(root / "proc/self/cgroup").splitlines():
         _, controllers, path = line.split(":", 2)
         if not controllers:

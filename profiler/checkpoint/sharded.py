@@ -1,8 +1,8 @@
-"""A training's checkpoint whose state is spread over its ranks: FSDP's, DTensors.
+"""The checkpoint of a training whose state is spread over its ranks, as with FSDP or DTensors.
 
-Written by torch.distributed.checkpoint: ``FOLDER/checkpoint-N``, which any number of ranks can
-load. Saves asynchronously while training goes on; at hops' signal, to memory if all ranks are on
-one node.
+torch.distributed.checkpoint writes it to ``FOLDER/checkpoint-N``, which any number of ranks can
+load. Saves run asynchronously while training goes on; at hops' signal, they go to memory if all
+ranks are on one node.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ from torch.distributed.checkpoint.state_dict_loader import load
 from torch.distributed.checkpoint.state_dict_saver import async_save, save
 
 _LAST = ".metadata"
-"""The last file of a checkpoint that torch.distributed.checkpoint writes."""
+"""The file of a checkpoint that torch.distributed.checkpoint writes last."""
 
 
 class ShardedCheckpoint:
     """Checkpoints in ``folder``, on a file system that all nodes share, of what ``state`` returns.
 
-    Every rank has one, created after the process group. ``state``: a dictionary of tensors and
-    plain values, such as `torch.distributed.checkpoint.state_dict.get_state_dict` returns.
-    ``every``: seconds between saves; 0: only at hops' signal, ``signal_number``. Keeps the last two
-    checkpoints.
+    Every rank creates one after the process group. ``state`` returns a dictionary of tensors and
+    plain values, such as that of `torch.distributed.checkpoint.state_dict.get_state_dict`.
+    ``every``: seconds between saves; 0: save only at hops' signal, ``signal_number``. The last two
+    checkpoints are kept.
 
     Raises:
-        ValueError: a negative ``every``.
+        ValueError: if ``every`` is negative.
     """
 
     def __init__(
@@ -52,16 +52,16 @@ class ShardedCheckpoint:
             raise ValueError(f"every={every!r}: give seconds, at least 0")
         self._folder, self._state, self._interval = Path(folder).resolve(), state, every
         self._signal, self._agreement = SignalFlag(signal_number), Agreement()
-        # Saves run beside the training, and must not exchange messages in the training's group.
+        # Saves run in parallel with the training, so they must not use the training's group.
         self._group = dist.new_group(backend="gloo") if several() else None
         self._saved_at = time.monotonic()
         self._save_task: tuple[Any, Folder] | None = None
 
     def load(self, patience: float = PATIENCE_SECONDS) -> dict[str, Any] | None:
-        """The last complete state, read into what ``state`` returns; None if there is none.
+        """Load the last complete state into what ``state`` returns; None if there is none.
 
-        Waits for one that is still on its way from a node's memory, until it makes no progress for
-        ``patience`` seconds.
+        Waits for a save that is still being written from a node's memory, until it makes no
+        progress for ``patience`` seconds.
         """
         latest: Path | None = None
         if first():
@@ -76,8 +76,8 @@ class ShardedCheckpoint:
         return state
 
     def step(self) -> None:
-        """To be called after every iteration, on all ranks. Saves when a save is due. After hops'
-        signal, saves and does not return: the process ends, and hops starts the job again.
+        """Save if a save is due; call this after every iteration, on all ranks. After hops' signal,
+        it saves and does not return: the process ends, and hops starts the job again.
         """
         due = self._interval > 0 and time.monotonic() - self._saved_at >= self._interval
         leaves, saves = self._agreement.reach(self._signal.now, due)
@@ -94,7 +94,7 @@ class ShardedCheckpoint:
         folder = Folder(self._next(), 0, memory=False)
         save_task: Any = async_save(state, checkpoint_id=folder.path, process_group=self._group)
         self._save_task = save_task, folder
-        if first():  # its part ends once all ranks have ended theirs
+        if first():  # its part ends when all ranks have finished theirs
             save_task.add_done_callback(lambda _: None if save_task.exception() else folder.place())
 
     def wait(self) -> None:
@@ -116,7 +116,7 @@ class ShardedCheckpoint:
         except (CheckpointException, OSError):  # on all ranks
             if not folder.in_memory:
                 raise
-            folder.discard()  # memory has filled up meanwhile
+            folder.discard()  # memory has filled up since
             folder = Folder(self._next(), 0, memory=False)
             save(state, checkpoint_id=folder.path, process_group=self._group)
             folder.publish()
@@ -130,5 +130,5 @@ class ShardedCheckpoint:
         return self._folder / f"checkpoint-{number}"
 
     def _numbers(self) -> list[int]:
-        """Numbers of complete checkpoints, in order."""
+        """Return the numbers of complete checkpoints, in order."""
         return list(complete(self._folder, _LAST))

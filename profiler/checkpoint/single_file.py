@@ -1,4 +1,4 @@
-"""A training's checkpoint in one file: what a script uses."""
+"""A training's checkpoint in one file, for use by scripts."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ from hops_profiler.checkpoint.wishes import Agreement, SignalFlag, broadcast, fi
 from hops_profiler.timing.ending import flush
 
 _RESERVE_AT = 3
-"""The step at which memory is reserved: optimizers have their state by then."""
+"""Step at which memory is reserved, since optimizers have their state by then."""
 
 
 class Checkpoint:
     """A checkpoint at ``path``, on a file system that all nodes share, of what ``state`` returns.
 
-    Every rank has one, created after the process group. Saves the first rank's state, in the format
-    of :func:`torch.save`; calls ``state`` on all ranks. ``every``: seconds between saves; 0: only
-    at hops' signal, ``signal_number``.
+    Every rank creates one after the process group. It saves the first rank's state, in the format
+    of :func:`torch.save`; ``state`` is called on all ranks. ``every``: seconds between saves; 0:
+    save only at hops' signal, ``signal_number``.
 
     Raises:
-        ValueError: a path with a line break, or a negative ``every``.
+        ValueError: if the path has a line break, or ``every`` is negative.
     """
 
     def __init__(
@@ -61,14 +61,14 @@ class Checkpoint:
         self._stop_writing = threading.Event()
 
     def load(self, patience: float = PATIENCE_SECONDS, **options: Any) -> Any:
-        """The last complete state, by ``torch.load(..., **options)``; None if there is none.
+        """Load the last complete state by ``torch.load(..., **options)``; None if there is none.
 
-        Reads a save of the last run that is still on its way from this node's memory, or waits for
-        it until it makes no progress for ``patience`` seconds.
+        A save of the last run that is still being written is read from this node's memory, or
+        waited for until it makes no progress for ``patience`` seconds.
         """
         options = {"map_location": "cpu", "weights_only": True, **options}
         source: Path = broadcast(self._source(patience) if first() else None)
-        for path in (source, self._target.path):  # from memory it may just have gone
+        for path in (source, self._target.path):  # a file in memory may just have been moved
             try:
                 with path.open("rb") as file:
                     return torch.load(file, **options)
@@ -77,8 +77,8 @@ class Checkpoint:
         return None
 
     def step(self) -> None:
-        """To be called after every iteration, on all ranks. Saves when a save is due. After hops'
-        signal, saves and does not return: the process ends, and hops starts the job again.
+        """Save if a save is due; call this after every iteration, on all ranks. After hops' signal,
+        it saves and does not return: the process ends, and hops starts the job again.
         """
         self._steps += 1
         if self._steps == _RESERVE_AT:
@@ -91,11 +91,11 @@ class Checkpoint:
             self.save()
 
     def save(self) -> None:
-        """Save now, on all ranks. Writing to the file system goes on in the background; the process
-        ends only after it, with code 1 if it failed.
+        """Save now, on all ranks. Writing to the file system continues in the background; the
+        process ends only when it is done, with code 1 if it failed.
 
         Raises:
-            OSError: this save, or the previous one, cannot be written.
+            OSError: if this save, or the previous one, cannot be written.
         """
         state = self._state()
         self._saved_at = time.monotonic()
@@ -109,7 +109,7 @@ class Checkpoint:
         """Wait until the last save is on the file system.
 
         Raises:
-            OSError: it could not be written; if it is in memory, it stays there.
+            OSError: if it could not be written; if it is in memory, it stays there.
         """
         self._join()
         failure, self._failure = self._failure, None
@@ -121,7 +121,7 @@ class Checkpoint:
             self._save_thread.join()
 
     def _end(self, process: int) -> None:
-        """At the end of this process, but not of its forks."""
+        """Finish writing when this process ends, but not when one of its forks does."""
         if os.getpid() != process or self._memory is None:
             return
         self._join()
@@ -133,7 +133,7 @@ class Checkpoint:
             os._exit(1)  # nothing else changes an exit code this late
 
     def _store(self, state: Any) -> bool:
-        """Store ``state``: True in memory, from where it has to be written, False in the file."""
+        """Store ``state``: True if in memory, so that it has to be written; False if in a file."""
         self._stop_writing.set()
         self._join()
         memory, size = self._memory, size_of(state)
@@ -144,7 +144,7 @@ class Checkpoint:
         return False
 
     def _begin_to_write(self, *, reuse: bool) -> None:
-        """``reuse``: nothing reads the save's file in memory, so that the next save may use it."""
+        """Start to write. With ``reuse``, nobody reads the file in memory, so it may be reused."""
         self._stop_writing = stop = threading.Event()
         self._save_thread = threading.Thread(
             target=self._write, args=(stop,), kwargs={"reuse": reuse}
@@ -165,13 +165,13 @@ class Checkpoint:
             threading.Thread(target=self._memory.reserve, args=(size,), daemon=True).start()
 
     def _source(self, patience: float) -> Path:
-        """The file to load; ranks on other nodes do not see this node's memory."""
+        """Return the file to load; ranks on other nodes do not see this node's memory."""
         if self._memory is not None and not (
             several() and environment.local_ranks() != dist.get_world_size()
         ):
             saves = [save for save in self._memory.saves(self._target) if save.is_wanted]
             if saves:
-                self._begin_to_write(reuse=False)  # the epilog may have failed to
+                self._begin_to_write(reuse=False)  # the epilog may have failed to write it
                 return saves[-1].state
         self._target.settle(patience)
         return self._target.path
@@ -180,7 +180,7 @@ class Checkpoint:
         state = self._state()
         if first():
             self._store(state)
-            self._failure = None  # of the previous save; the epilog writes this one
+            self._failure = None  # a failure of the previous save; the epilog writes this one
         if several():
             dist.barrier()  # a launcher ends all ranks when the first of them ends
         leave(first=first())
@@ -193,7 +193,7 @@ def _dump(state: Any, file: IO[Any]) -> None:
 
 @contextmanager
 def _without_checksums() -> Iterator[None]:
-    """They take a third of the time of a save to memory, and :func:`torch.load` ignores them."""
+    """Skip checksums: they take a third of a save to memory, and `torch.load` ignores them."""
     serialization: Any = torch.serialization
     if not hasattr(serialization, "set_crc32_options"):  # before PyTorch 2.6
         yield

@@ -1,4 +1,4 @@
-"""How many bytes a state has."""
+"""Estimates how many bytes a state has."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 
 
 def size_of(state: Any) -> int:
-    """About as many bytes as a save of ``state`` has; storages that tensors share count once."""
+    """Return about the size of a save of ``state``; storages that tensors share count once."""
     storages: dict[int, int] = {}
     _add(state, storages, set())
     return sum(storages.values()) + 2**20 + 1024 * len(storages)
@@ -19,13 +19,13 @@ def _add(value: Any, storages: dict[int, int], visits: set[int]) -> None:
     if id(value) in visits:
         return
     visits.add(id(value))
-    if hasattr(value, "to_local"):  # a DTensor, of which this rank has a part
+    if hasattr(value, "to_local"):  # a DTensor: count this rank's part
         value = value.to_local()
     if isinstance(value, torch.Tensor):
         try:
             storage = value.untyped_storage()
             storages[storage.data_ptr() or id(value)] = storage.nbytes()
-        except (RuntimeError, AttributeError, NotImplementedError):  # sparse, or of another kind
+        except (RuntimeError, AttributeError, NotImplementedError):  # sparse, or the like
             storages[id(value)] = value.numel() * value.element_size()
     elif isinstance(value, Mapping):
         for part in value.values():

@@ -1,11 +1,11 @@
-"""The checkpoint on the file system, which several runs of a job see: complete, or not at all.
+"""The checkpoint on the file system, which several runs of a job see either complete or not at all.
 
-A save that is announced has an empty file beside the checkpoint, ``.NAME.TOKEN.coming``. Its bytes
-are written there, and one rename publishes them: a run that stops waiting removes that file, and
-with it the permission to publish. A token begins with the save's number; no save is published after
-a later one.
+An announced save has an initially empty file next to the checkpoint, ``.NAME.TOKEN.coming``. Its
+bytes are written there, and one rename publishes them; a run that stops waiting removes that file,
+and with it the permission to publish. A token begins with the save's number; no save is published
+after a later one.
 
-A checkpoint may be a folder, with a name that no other save has had: then the ``.coming`` is a
+A checkpoint may be a folder, with a name that no other save has had. Then the ``.coming`` is a
 folder, too, which save.sh fills, or the next run if it is on the same node.
 """
 
@@ -24,8 +24,8 @@ from typing import IO, Any
 
 PATIENCE_SECONDS = 180.0
 """How long a run waits for an announced save without progress before it loads the last complete
-one. A batch job's end takes up to Slurm's KillWait, 30 s, before its epilog writes; a busy file
-system may need a minute for the last bytes. A run waits so long only if a node has died."""
+one. It may take Slurm's KillWait, 30 s, until a batch job has ended and its epilog writes, and a
+busy file system may need a minute for the last bytes. A run waits this long only if a node died."""
 
 _LOOK_SECONDS = 0.05
 
@@ -41,11 +41,11 @@ class Target:
             raise ValueError(f"{str(self.path)!r}: give a file's path without line breaks")
 
     def coming(self, token: str) -> Path:
-        """The file of the save ``token`` while it is being written."""
+        """Return the path of the save ``token`` while it is being written."""
         return self.path.with_name(f".{self.path.name}.{token}.coming")
 
     def expected(self) -> list[Path]:
-        """The files of all announced saves, the oldest first."""
+        """Return the files of all announced saves, the oldest first."""
         shape = re.compile(re.escape(f".{self.path.name}.") + r"\d{8}-\w+\.coming")
         try:
             names = [path.name for path in self.path.parent.iterdir()]
@@ -54,12 +54,12 @@ class Target:
         return [self.path.with_name(name) for name in sorted(filter(shape.fullmatch, names))]
 
     def shares(self, folder: Path) -> bool:
-        """Whether it is on the file system of ``folder``; save.sh writes none there."""
+        """Whether the checkpoint is on the file system of ``folder``, where save.sh writes none."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
         return self.path.parent.stat().st_dev == folder.stat().st_dev
 
     def announce(self, *, folder: bool = False) -> str:
-        """Announce a save; returns the token that identifies it."""
+        """Announce a save; return the token that identifies it."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
         latest = [int(path.name.split(".")[-2].partition("-")[0]) for path in self.expected()]
         token = f"{max(latest, default=0) + 1:08d}-{secrets.token_hex(4)}"
@@ -68,7 +68,7 @@ class Target:
         return token
 
     def withdraw(self, token: str = "") -> None:
-        """Withdraw the saves that were announced before ``token``: they cannot be published."""
+        """Withdraw the saves announced before ``token``, so that they cannot be published."""
         for path in self.expected():
             if not token or path < self.coming(token):
                 withdraw(path)
@@ -86,7 +86,7 @@ class Target:
                     withdraw(path)
 
     def write(self, fill: Callable[[IO[Any]], None]) -> None:
-        """Write the checkpoint now, by ``fill``; readers see the old or the new one."""
+        """Write the checkpoint now with ``fill``; readers see either the old or the new one."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
         partial = self.path.with_name(f".{self.path.name}.partial")
         with partial.open("wb") as file:
@@ -98,9 +98,10 @@ class Target:
         self._sync()
 
     def publish(self, token: str, source: Path, go_on: Callable[[], bool]) -> bool:
-        """Write ``source`` as the announced save; False if it was withdrawn or is to stop.
+        """Write ``source`` as the announced save; False if it was withdrawn or had to stop.
 
-        Calls ``go_on`` between parts. Raises OSError as the file system does.
+        Stops if ``go_on``, which is called between parts, returns False. Raises the file system's
+        OSError.
         """
         partial = self.coming(token)
         if source.is_dir():
@@ -132,7 +133,7 @@ class Target:
         return True
 
     def _sync(self) -> None:
-        """Write the folder's entry to the disk, too."""
+        """Write the folder's entry to disk, too."""
         _sync(self.path.parent)
 
 
@@ -148,19 +149,19 @@ def _sync(path: Path) -> None:
 
 
 def withdraw(partial: Path) -> None:
-    """Remove the announcement: the process that writes the save cannot publish it any more."""
+    """Remove the announcement, so that the process that writes the save cannot publish it."""
     with contextlib.suppress(FileNotFoundError):
         if partial.is_dir():
             withdrawn_path = partial.with_suffix(".late")
-            partial.rename(withdrawn_path)  # at once: a writer finds nothing there
+            partial.rename(withdrawn_path)  # atomic, so that a writer finds nothing there
             shutil.rmtree(withdrawn_path, ignore_errors=True)
         else:
             partial.unlink()
 
 
 def _look(path: Path) -> tuple[int, int] | None:
-    """Size and time of a file, or of all files in a folder; None if there is none. Opens files,
-    so that NFS asks its server.
+    """Return size and time of a file, or of all files in a folder; None if there is none. Opens
+    files, so that NFS asks its server.
     """
     try:
         if path.is_dir():

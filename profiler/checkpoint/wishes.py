@@ -1,4 +1,4 @@
-"""Agreement among ranks on what some of them wish: to save, or to end."""
+"""Lets ranks agree on what some of them wish: to save, or to end."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ import torch
 import torch.distributed as dist
 
 AGREE_SECONDS = 0.25
-"""About how often ranks agree: each time, they wait for the GPUs."""
+"""About how often ranks agree; each time, they wait for the GPUs."""
 
 _MAX_STEPS = 1000
 
 
 class SignalFlag:
-    """Whether ``number``, hops' signal, has come."""
+    """Records whether ``number``, hops' signal, has arrived."""
 
     def __init__(self, number: int) -> None:
         self.now = False
@@ -25,7 +25,7 @@ class SignalFlag:
         signal.signal(number, self._note)
 
     def listen_no_more(self) -> None:
-        """Restore the signal's default: it ends the process."""
+        """Restore the signal's default action, which ends the process."""
         if signal.getsignal(self._number) == self._note:
             signal.signal(self._number, signal.SIG_DFL)
 
@@ -34,14 +34,14 @@ class SignalFlag:
 
 
 class Agreement:
-    """Asks all ranks at the same steps, in an interval that depends on how long a step takes."""
+    """Asks all ranks at the same steps, at intervals that depend on how long a step takes."""
 
     def __init__(self) -> None:
         self._interval, self._remaining = 1, 1  # steps
         self._begin = time.monotonic()
 
     def reach(self, *wishes: bool) -> tuple[bool, ...]:
-        """For each wish, whether some rank has it; False at steps at which ranks do not agree."""
+        """Return for each wish whether any rank has it; False at steps at which no rank asks."""
         if not several():
             return wishes
         self._remaining -= 1
@@ -67,7 +67,7 @@ def first() -> bool:
 
 
 def broadcast(value: Any) -> Any:
-    """The first rank's ``value``, on all ranks."""
+    """Return the first rank's ``value`` on all ranks."""
     if not several():
         return value
     values = [value]

@@ -1,1 +1,1 @@
-"""The same training on any number of GPUs: an order of samples that the number does not change."""
+"""The same training on any number of GPUs, by an order of samples that does not depend on it."""

@@ -1,4 +1,4 @@
-"""A loader whose training is the same on any number of GPUs, stopped and resumed anywhere."""
+"""A loader with which training is the same on any number of GPUs, stopped and resumed anywhere."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ _STATE_FIELDS = ("seed", "global_batch", "samples", "shuffle")
 class OptimizerStep:
     """One optimizer step: yields ``(batch, weight)`` for each of this rank's micro-batches.
 
-    ``epoch`` and ``number`` (through all epochs) count from 0; ``samples`` are those of all ranks.
-    ``weight`` makes the sum of weighted mean losses, with gradients averaged over ranks, the mean
-    over the step's samples. Its batches can be drawn once.
+    ``epoch`` and ``number`` (over all epochs) count from 0; ``samples`` are those of all ranks.
+    With ``weight``, the sum of weighted mean losses, with gradients averaged over ranks, is the
+    mean over the step's samples. The batches can be drawn only once.
     """
 
     def __init__(
@@ -46,13 +46,13 @@ class OptimizerStep:
             on_drawn()
 
     def __len__(self) -> int:
-        """How many micro-batches this rank has: none where others have all the samples."""
+        """Number of micro-batches of this rank, 0 if other ranks have all the samples."""
         return len(self._sizes)
 
     def __iter__(self) -> Iterator[tuple[Any, float]]:
         while not self.is_drawn:
             weight = self._sizes[self._drawn_batches] * self._ranks / self.samples
-            self._drawn_batches += 1  # also where a sample cannot be read, and the loop goes on
+            self._drawn_batches += 1  # even if a sample cannot be read and the loop goes on
             batch = next(self._batches)
             if self.is_drawn:
                 self._on_drawn()
@@ -64,8 +64,8 @@ class OptimizerStep:
         return self._drawn_batches == len(self._sizes)
 
     def no_sync(self, model: Any) -> AbstractContextManager[Any]:
-        """Around each backward pass: ``model``, a DistributedDataParallel, exchanges gradients
-        once a step, with the last micro-batch. Every rank needs one.
+        """Enter this around each backward pass, so that ``model``, a DistributedDataParallel,
+        exchanges gradients once a step, with the last micro-batch. Every rank needs one.
         """
         if self.is_drawn or not hasattr(model, "no_sync"):
             return contextlib.nullcontext()
@@ -80,20 +80,19 @@ class ElasticLoader:
             for batch, weight in step:
                 (loss(batch).mean() * weight).backward()
 
-    Which samples a step has depends on ``seed``, epoch and step alone; every sample comes once an
+    Which samples a step has depends only on ``seed``, epoch and step; every sample comes once per
     epoch. Ranks share each step's samples and compute at most ``micro_batch`` of them at a time
-    (None: ``batch=`` of the job's comment, else all at once). ``shuffle`` False keeps the data's
-    order. ``sample_seeds`` seeds Python's, NumPy's and PyTorch's random numbers anew before each
-    sample is read, so that its augmentation depends on seed, epoch and sample alone. ``rank`` and
-    ``world_size``: those of torch.distributed unless given. ``options`` are DataLoader's.
-
-    ``dataset`` may be iterable: then its own order counts. It resumes by its ``state_dict``, if it
-    has one, else by reading from the beginning; with ``num_workers`` above 1 by torchdata's
+    (None: ``batch=`` of the job's comment, else all at once). With ``shuffle`` False, samples keep
+    the data's order. ``sample_seeds`` seeds Python's, NumPy's and PyTorch's random numbers anew
+    before each sample is read, so that its augmentation depends only on seed, epoch and sample.
+    ``rank`` and ``world_size`` default to those of torch.distributed. ``options`` are DataLoader's.
+    If ``dataset`` is iterable, its order is kept. It resumes by its ``state_dict`` if it has one,
+    else by reading from the beginning; with ``num_workers`` above 1, by torchdata's
     StatefulDataLoader.
 
     Raises:
-        ValueError: a count below 1, an empty dataset, or an option that the order rules out.
-        ImportError: an iterable dataset with ``num_workers`` above 1, without torchdata.
+        ValueError: if a count is below 1, the dataset is empty, or the order rules out an option.
+        ImportError: if torchdata is missing for an iterable dataset with ``num_workers`` above 1.
     """
 
     def __init__(
@@ -144,33 +143,33 @@ class ElasticLoader:
 
     @property
     def epoch(self) -> int:
-        """Of the step at hand, from 0."""
+        """The epoch of the current step, from 0."""
         return self._current.epoch if self._current else self._position.epoch
 
     @property
     def step(self) -> int:
-        """The step at hand, from 0, counted through all epochs; before the first, the next one."""
+        """The current step, counted from 0 over all epochs; before the first, the next one."""
         return self._current.number if self._current else self._position.step
 
     @property
     def steps_per_epoch(self) -> int | None:
-        """None: the dataset does not know its length."""
+        """Optimizer steps of an epoch; None if the dataset does not know its length."""
         return self._source.steps_per_epoch
 
     @property
     def total_steps(self) -> int | None:
-        """Optimizer steps of all epochs, on any number of ranks: what a schedule needs."""
+        """Optimizer steps of all epochs, on any number of ranks, as a schedule needs them."""
         steps = self._source.steps_per_epoch
         return None if steps is None else steps * self.epochs
 
     @property
     def steps_left(self) -> int | None:
-        """After the step at hand; None: the dataset does not know its length."""
+        """Steps after the current one; None if the dataset does not know its length."""
         return None if self.total_steps is None else max(0, self.total_steps - self.step - 1)
 
     def steps(self) -> Iterator[OptimizerStep]:
-        """The steps that are still to be done, to the end of the last epoch. A step that was not
-        drawn whole comes again when this is called anew.
+        """Yield the remaining steps to the end of the last epoch. A step that was not drawn
+        completely comes again when this is called anew.
         """
         self._iteration += 1
         self._current = None
@@ -191,8 +190,8 @@ class ElasticLoader:
                 self._current = OptimizerStep(epoch, self._position.step, batches, ranks, on_move)
                 yield self._current
                 if self._iteration != iteration:
-                    raise RuntimeError("the loader has moved meanwhile: go on with its new steps()")
-                for _ in self._current:  # what the loop did not want
+                    raise RuntimeError("the loader has moved since: continue with its new steps()")
+                for _ in self._current:  # draw what the loop did not
                     pass
                 on_move()
             self._position = self._position.after_epoch()
@@ -203,8 +202,8 @@ class ElasticLoader:
             self._position = position
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the training is: after the step at hand once its micro-batches were drawn, else
-        before it. Plain values, the same on all ranks; saved by the first.
+        """Return where the training is: after the current step if its micro-batches were drawn,
+        else before it. The values are plain, and the same on all ranks; the first rank saves them.
         """
         return {
             "seed": self.seed,
@@ -215,10 +214,10 @@ class ElasticLoader:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on where ``state`` was, with any number of ranks; call `steps` afterwards.
+        """Continue where ``state`` was, with any number of ranks; call `steps` afterwards.
 
         Raises:
-            ValueError: it is of another seed, global batch, order or number of samples.
+            ValueError: if ``state`` has another seed, global batch, order or number of samples.
         """
         now = self.state_dict()
         for name in _STATE_FIELDS:
@@ -258,7 +257,7 @@ class ElasticLoader:
                     f"hops: a step of {size} samples gives some of the {ranks} ranks {largest}"
                     f" micro-batches and others {fewest}: average gradients by"
                     " hops_profiler.average_gradients(model), since DistributedDataParallel would"
-                    " wait for ever\n"
+                    " wait forever\n"
                 )
                 return
 
@@ -267,12 +266,12 @@ _in_use: list[weakref.ref[ElasticLoader]] = []
 
 
 def loader_in_use() -> ElasticLoader | None:
-    """The loader whose steps the process is in, for the timing plugin."""
+    """Return the loader that the process is iterating over, for the timing plugin."""
     return _in_use[0]() if _in_use else None
 
 
 def _is_stream(dataset: Any) -> bool:
-    """Whether samples come one after another, without a number to ask for one by."""
+    """Whether samples can only be iterated over, and not be read by number."""
     if isinstance(dataset, torch.utils.data.IterableDataset):
         return True
     if hasattr(dataset, "__getitem__") and hasattr(dataset, "__len__"):

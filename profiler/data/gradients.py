@@ -1,4 +1,4 @@
-"""Gradients averaged over ranks by hand: also where some of them had no sample."""
+"""Averages gradients over ranks explicitly, even if some of them had no sample."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import torch.distributed as dist
 
 
 def average_gradients(model: torch.nn.Module) -> None:
-    """Replace each parameter's gradient by its mean over all ranks, in one exchange per type of
-    number and device; called on all ranks, once a step. A missing gradient counts as zero, and
-    stays missing where no rank has one. For a plain model, or a DistributedDataParallel one whose
+    """Replace each parameter's gradient by its mean over all ranks, in one exchange per data type
+    and device; call this on all ranks, once per step. A missing gradient counts as zero, and stays
+    missing if no rank has one. ``model`` is a plain model, or a DistributedDataParallel one whose
     backward passes were all within ``no_sync()``.
     """
     if not (dist.is_available() and dist.is_initialized()) or dist.get_world_size() == 1:

@@ -1,6 +1,6 @@
-"""Whether this process's training has the same samples a step on any number of ranks.
+"""Records whether this process's training has the same samples per step on any number of ranks.
 
-Apart from what keeps them, since the timing plugin asks in every process.
+This is separate from the loaders that ensure it, since the timing plugin asks in every process.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ _kept_names: set[str] = set()
 
 
 def keeps_steps(name: str) -> None:
-    """Note that ``name``, a loader, keeps them."""
+    """Note that the loader ``name`` keeps each step's samples."""
     _kept_names.add(name)
 
 

@@ -1,10 +1,10 @@
-"""Which samples a step has: arithmetic on (seed, epoch, step), without a rank and without a list.
+"""Computes which samples a step has from (seed, epoch, step), without a rank and without a list.
 
 The shuffle is a permutation that is computed place by place (a Feistel network over a rectangle of
 at least as many cells, walked until it is inside: Black and Rogaway, "Ciphers with arbitrary finite
-domains", 2002). So it needs neither memory nor time for the samples before: a training goes on in
-the middle of an epoch of any length at once. It depends on no random generator of PyTorch's, whose
-numbers differ between releases and devices.
+domains", 2002). So it needs neither memory nor time for earlier samples, and a training resumes
+immediately in the middle of an epoch of any length. It does not use PyTorch's random generators,
+whose numbers differ between releases and devices.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ _MASK = 2**64 - 1
 
 @dataclass(frozen=True)
 class Order:
-    """The steps of epochs of ``samples`` samples each, ``global_batch`` a step; the last step of an
-    epoch has the rest, or is none with ``drop_last``. ``shuffle`` False: samples come in their own
-    order, in each epoch.
+    """The steps of epochs of ``samples`` samples each, ``global_batch`` per step; the last step of
+    an epoch has the rest, or is dropped with ``drop_last``. With ``shuffle`` False, samples come in
+    their own order in each epoch.
     """
 
     samples: int
@@ -39,18 +39,18 @@ class Order:
         return (self.samples + allowance) // self.global_batch
 
     def size(self, step: int) -> int:
-        """How many samples ``step`` of an epoch has, counted from 0."""
+        """Number of samples in ``step`` (from 0) of an epoch."""
         return min(self.global_batch, self.samples - step * self.global_batch)
 
     def sample_ids(self, epoch: int, places: torch.Tensor) -> torch.Tensor:
-        """The samples at ``places`` (int64, from 0) of an epoch."""
+        """Return the samples at ``places`` (int64, from 0) of an epoch."""
         if not self.shuffle:
             return places
         return permute(places, self.samples, f"{self.seed}/{epoch}")
 
 
 def permute(places: torch.Tensor, length: int, key: str) -> torch.Tensor:
-    """Where a permutation of 0 to ``length`` - 1, one for each ``key``, takes ``places``: int64."""
+    """Apply the permutation of 0 to ``length`` - 1 given by ``key`` to ``places`` (int64)."""
     rows = math.isqrt(max(0, length - 1)) + 1
     columns = -(-length // rows)
     digest = hashlib.blake2b(f"{length}/{key}".encode(), digest_size=8 * _ROUNDS).digest()
@@ -64,8 +64,8 @@ def permute(places: torch.Tensor, length: int, key: str) -> torch.Tensor:
 
 
 def _encrypt(cells: torch.Tensor, rows: int, columns: int, keys: tuple[int, ...]) -> torch.Tensor:
-    """A permutation of ``rows`` times ``columns`` cells: each round moves a cell in its row or
-    column, by a distance that the other coordinate gives.
+    """Permute ``rows`` times ``columns`` cells: each round moves a cell within its row or column,
+    by a distance that depends on the other coordinate.
     """
     row, column = cells // columns, cells % columns
     for number, key in enumerate(keys):
@@ -77,7 +77,7 @@ def _encrypt(cells: torch.Tensor, rows: int, columns: int, keys: tuple[int, ...]
 
 
 def _move_places(places: torch.Tensor, keys: torch.Tensor, length: int) -> torch.Tensor:
-    """``places`` on a ring of ``length``, which is at most 2^31, on by what ``keys`` hashes to."""
+    """Advance ``places`` on a ring of ``length`` (at most 2^31) by hashes of ``keys``."""
     distance = (
         (_hash_values(keys) >> 32) * length
     ) >> 31  # remainders would take five times as long
@@ -98,20 +98,20 @@ def _hash_values(values: torch.Tensor) -> torch.Tensor:
 
 
 def _shift_right(values: torch.Tensor, bits: int) -> torch.Tensor:
-    """To the right, as unsigned numbers."""
+    """Shift right as unsigned numbers."""
     return (values >> bits) & (_MASK >> bits)
 
 
 def sample_seed(seed: int, epoch: int, sample: int) -> int:
-    """The seed of one sample's augmentation, below 2^32: NumPy takes no larger one."""
+    """Return the seed of one sample's augmentation, below 2^32 as NumPy requires."""
     digest = hashlib.blake2b(f"{seed}/{epoch}/{sample}".encode(), digest_size=4).digest()
     return int.from_bytes(digest, "little")
 
 
 def even_ranges(count: int, parts: int) -> list[range]:
-    """0 to ``count`` - 1 cut into ``parts`` ranges, which differ by at most one; the longer first.
+    """Cut 0 to ``count`` - 1 into ``parts`` ranges whose lengths differ by at most 1, longer first.
 
-    >>> shared(5, 3)
+    >>> even_ranges(5, 3)
     [range(0, 2), range(2, 4), range(4, 5)]
     """
     size, longer = divmod(count, parts)
@@ -121,8 +121,8 @@ def even_ranges(count: int, parts: int) -> list[range]:
 
 @dataclass(frozen=True)
 class Share:
-    """What ``rank`` of ``ranks`` computes of each step: at most ``micro_batch`` samples at a time;
-    None: all of its part at once.
+    """What ``rank`` of ``ranks`` computes of each step: at most ``micro_batch`` samples at a time,
+    or all of its part at once if that is None.
     """
 
     rank: int
@@ -130,10 +130,10 @@ class Share:
     micro_batch: int | None
 
     def parts(self, size: int) -> list[range]:
-        """Of a step of ``size`` samples, the places of this rank's micro-batches.
+        """Return the places of this rank's micro-batches in a step of ``size`` samples.
 
-        Ranks that have a sample have the same number of parts, so that all of them exchange
-        gradients as often, wherever their shares allow: always for a ``micro_batch`` above 1.
+        Ranks that have a sample have the same number of parts if their shares allow, so that all of
+        them exchange gradients equally often: always for a ``micro_batch`` above 1.
         """
         share = even_ranges(size, self.ranks)[self.rank]
         if not share:

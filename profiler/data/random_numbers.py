@@ -1,4 +1,4 @@
-"""Random numbers that reading data may draw, apart from the training's."""
+"""Separates the random numbers that reading data draws from those of the training."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from torch.utils.data import get_worker_info
 
 @contextlib.contextmanager
 def seed_random_numbers(seed: int) -> Iterator[None]:
-    """While this lasts Python's, NumPy's and PyTorch's (on the CPU) begin at ``seed``, from 0 and
-    below 2^32; afterwards they go on as if nothing had been drawn.
+    """Seed Python's, NumPy's and PyTorch's (CPU) random numbers with ``seed``, from 0 and below
+    2^32, inside this context; afterwards they continue as if none had been drawn.
     """
     if get_worker_info() is not None:  # no other random numbers are drawn in this process
         _seed_all(seed)

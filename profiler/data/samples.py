@@ -1,4 +1,4 @@
-"""Samples that have numbers: a map-style dataset."""
+"""Reads samples that have numbers: a map-style dataset."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hops_profiler.data.source import Batches, Position, Source
 from torch.utils.data import DataLoader, Dataset
 
 _PLACES_AHEAD = 8192
-"""About how many samples' numbers are computed at a time: a call takes as long for one."""
+"""About how many samples' numbers are computed at a time, as a call takes as long for one."""
 
 
 class Samples(Source):
@@ -39,7 +39,7 @@ class Samples(Source):
         self._loader: DataLoader[Any] = DataLoader(
             _SeededDataset(dataset, seed) if sample_seeds else dataset,
             batch_sampler=self._sampler,
-            # Of its own: a run that starts later draws nothing more from the training's numbers.
+            # A separate generator, so that later runs draw no more of the training's numbers.
             **{"generator": self._generator, **options},
         )
 
@@ -54,7 +54,7 @@ class Samples(Source):
 
 
 class RankSampler:
-    """Yields the samples' numbers of one rank's micro-batches, from a step of an epoch on."""
+    """Yields the sample numbers of one rank's micro-batches, starting at a step of an epoch."""
 
     def __init__(self, order: Order, *, with_epoch: bool) -> None:
         self._order, self._with_epoch = order, with_epoch
@@ -64,11 +64,11 @@ class RankSampler:
         self._position, self._share = position, share
 
     def parts(self, step: int) -> list[range]:
-        """The places, within a step of an epoch, of the rank's micro-batches."""
+        """Return the places of the rank's micro-batches within a step of an epoch."""
         return self._share.parts(self._order.size(step))
 
     def __len__(self) -> int:
-        """Micro-batches until the end of the epoch."""
+        """Number of micro-batches until the end of the epoch."""
         steps = self._order.steps_per_epoch - self._position.offset
         if steps <= 0:
             return 0
@@ -93,7 +93,7 @@ class RankSampler:
 
 
 class _SeededDataset(Dataset[Any]):
-    """Reads each sample with random numbers of its own."""
+    """Reads each sample with its own random numbers."""
 
     def __init__(self, dataset: Any, seed: int) -> None:
         self._dataset, self._seed = dataset, seed

@@ -1,4 +1,4 @@
-"""Where a loader's samples come from, and how far a training has come in them."""
+"""The sources of a loader's samples, and a training's position in them."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from hops_profiler.data.order import Share
 
 @dataclass(frozen=True)
 class Position:
-    """``step`` steps are done in all, ``offset`` of them in the epoch ``epoch``. ``stream``: the
-    state of data that is iterated, after them; None: unknown.
+    """After ``step`` steps in total, ``offset`` of them in epoch ``epoch``. ``stream`` is the state
+    of iterable data after them, None if unknown.
     """
 
     epoch: int = 0
@@ -36,7 +36,7 @@ class Position:
 
     @classmethod
     def from_dict(cls, state: Mapping[str, Any]) -> Position:
-        """Raises ValueError where a count is missing or is none."""
+        """Read what `as_dict` made. Raises ValueError if a count is missing or invalid."""
         counts = []
         for name in ("epoch", "offset", "step"):
             value = state.get(name)
@@ -49,9 +49,9 @@ class Position:
 
 @dataclass(frozen=True)
 class Batches:
-    """One rank's part of a step of ``size`` samples: ``sizes`` of its micro-batches, which
-    ``iterator`` yields next. ``state``: that of iterated data after the step. ``fingerprint``: of
-    the whole step's samples, the same on ranks that read the same; "": it was not taken.
+    """One rank's part of a step of ``size`` samples: the ``sizes`` of its micro-batches, which
+    ``iterator`` yields next. ``state`` is that of iterable data after the step. ``fingerprint`` of
+    the step's samples is the same on ranks that read the same; "" if it was not taken.
     """
 
     size: int
@@ -62,14 +62,14 @@ class Batches:
 
 
 class Source:
-    """What a loader reads. ``samples`` of an epoch and ``steps_per_epoch``: None if unknown."""
+    """What a loader reads. ``samples`` and ``steps_per_epoch`` of an epoch are None if unknown."""
 
     samples: int | None = None
     shuffle = False
     steps_per_epoch: int | None = None
 
     def read(self, position: Position, share: Share) -> Iterator[Batches]:
-        """The steps of the epoch of ``position`` that follow it. Each step's batches are drawn
-        before the next step is asked for.
+        """Yield the steps that follow ``position`` in its epoch. The caller draws each step's
+        batches before it asks for the next step.
         """
         raise NotImplementedError

@@ -1,8 +1,8 @@
-"""Samples that come one after another: an iterable dataset, as of a web dataset or packed text.
+"""Reads samples that come one after another: an iterable dataset, as of WebDataset, packed text.
 
-Every rank goes through the whole stream, and collates only its own part of each step. So what takes
-long, such as decoding, belongs in ``collate_fn``. Each step is read with random numbers of its own:
-a shuffle that draws from those of the process is the same on all ranks, and when it is read again.
+Every rank goes through the whole stream, but collates only its own part of each step. So slow work
+such as decoding belongs in ``collate_fn``. Each step is read with its own random numbers, so that a
+shuffle that uses those of the process is the same on all ranks, and when the step is read again.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Stream(Source):
         self._seed, self._generator = seed, torch.Generator()
         self._workers = options.get("num_workers", 0)
         kind: Any = DataLoader
-        if self._workers > 1:  # each has a part of the stream, and so a position of its own
+        if self._workers > 1:  # each worker has a part of the stream, and so its own position
             kind = _stateful_loader()
         options = {"generator": self._generator, **options}
         self._make: Callable[[], Any] = functools.partial(
@@ -52,7 +52,7 @@ class Stream(Source):
 
 
 class _Part(IterableDataset[Any]):
-    """One rank's part of each step of a stream, read where the loader reads: in its workers."""
+    """One rank's part of each step of a stream, read in the loader's workers if it has any."""
 
     def __init__(self, dataset: Any, global_batch: int, seed: int, collate: Any) -> None:
         self._dataset, self._global_batch, self._collate = dataset, global_batch, collate
@@ -62,11 +62,11 @@ class _Part(IterableDataset[Any]):
         self._epochs_begun = 0
         self._start_state: Any = None
         self._is_within = False
-        """Whether a pass was begun and not read to its end."""
+        """Whether a pass has begun and was not read to its end."""
         self.begin(Position(), Share(0, 1, None), own_state=True)
 
     def begin(self, position: Position, share: Share, *, own_state: bool) -> None:
-        """``own_state``: each step comes with the state of the dataset after it."""
+        """Set the position; with ``own_state``, steps come with the dataset's state after them."""
         self._position, self._share, self._own_state = position, share, own_state
         self._sample_count, self._skip, self._has_ended = 0, 0, False
 
@@ -89,7 +89,7 @@ class _Part(IterableDataset[Any]):
         while not self._has_ended:
             samples = self._read(self._sample_count // self._global_batch)
             self._sample_count += len(samples)
-            # At its end a dataset's state may be that of its beginning.
+            # At its end, a dataset may report the state of its beginning.
             self._has_ended = len(samples) < self._global_batch
             self._is_within = not self._has_ended
             if samples:
@@ -101,7 +101,7 @@ class _Part(IterableDataset[Any]):
                 is_first = False
 
     def _read(self, step: int) -> list[Any]:
-        """The samples of a step of the epoch, or of this worker's part of the epoch."""
+        """Read the samples of a step of the epoch, or of this worker's part of the epoch."""
         worker = get_worker_info()
         number = step * worker.num_workers + worker.id if worker else step
         with seed_random_numbers(sample_seed(self._seed, self._position.epoch, number)):
@@ -110,7 +110,7 @@ class _Part(IterableDataset[Any]):
             return list(itertools.islice(self._iterator, self._global_batch))
 
     def _enter_epoch(self) -> None:
-        """Some shuffles count how often they were begun, as webdataset's `detshuffle`."""
+        """Tell the dataset its epoch: some shuffles count passes, as webdataset's `detshuffle`."""
         if hasattr(self._dataset, "set_epoch"):
             self._dataset.set_epoch(self._position.epoch)
         elif not self._has_state:
@@ -120,8 +120,8 @@ class _Part(IterableDataset[Any]):
                 self._epochs_begun += 1
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the stream is, which is the same on all ranks. torchdata's loader asks for it, too,
-        of each worker's copy.
+        """Return where the stream is, which is the same on all ranks. torchdata's loader also asks
+        each worker's copy.
         """
         data = None
         if not self._has_ended and self._has_state:
@@ -138,8 +138,9 @@ class _Part(IterableDataset[Any]):
 
 
 def _reads_ahead(dataset: Any) -> bool:
-    """Whether its state leaves out the samples in a shuffle's buffer, which would be lost, as of
-    Hugging Face's ``datasets`` (5.2: ``iterable_dataset.py``, ``BufferShuffledExamplesIterable``).
+    """Whether the dataset's state omits the samples in a shuffle's buffer, which would be lost, as
+    in Hugging Face's ``datasets`` (5.2: ``iterable_dataset.py``,
+    ``BufferShuffledExamplesIterable``).
     """
     part = getattr(dataset, "_ex_iterable", None)
     while part is not None:
@@ -150,16 +151,18 @@ def _reads_ahead(dataset: Any) -> bool:
 
 
 def copy_state(state: Any) -> Any:
-    """As the data may go on changing it. None: it cannot be saved, and the data is read again."""
+    """Copy ``state``, which the data may change; None if it cannot be pickled, so that the data is
+    read again.
+    """
     try:
-        return pickle.loads(pickle.dumps(state))  # noqa: S301 - of this process
-    except Exception:  # of any object in it
+        return pickle.loads(pickle.dumps(state))  # noqa: S301 - pickled by this process
+    except Exception:  # raised by any object in it
         return None
 
 
 def _fingerprint(samples: list[Any]) -> str:
-    """Of the values in the first and the last of a step's samples; objects of other classes than
-    those that data is made of count by their class alone.
+    """Hash the values in the first and the last of a step's samples; objects of classes other than
+    those below count by their class alone.
     """
     digest = hashlib.blake2b(digest_size=16)
 
@@ -179,7 +182,7 @@ def _fingerprint(samples: list[Any]) -> str:
             digest.update(value)
         elif hasattr(value, "tolist"):  # a tensor, or NumPy's
             digest.update(repr(value.tolist()).encode())
-        elif hasattr(value, "tobytes"):  # a picture of Pillow's
+        elif hasattr(value, "tobytes"):  # a Pillow image
             digest.update(value.tobytes())
 
     add([len(samples), samples[0], samples[-1]])

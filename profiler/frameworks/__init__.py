@@ -1,7 +1,8 @@
-"""Hugging Face Trainer, Lightning and Accelerate save on hops' signal, without a line in a script.
+"""Lets Hugging Face Trainer, Lightning and Accelerate save on hops' signal, without script changes.
 
-By their own checkpoints, at the end of an optimizer's step. The next run of the job goes on from
-there. On where Slurm sends the job's steps the signal, unless the user turns it off.
+They write their own checkpoints, at the end of an optimizer step, and the next run of the job
+resumes from there. This is on if Slurm sends the signal to the job's steps, unless the user turns
+it off.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ _ATTACH = {
 
 
 def attach(name: str) -> None:
-    """Look after the module ``name``, which has just been imported, if this is a hops job."""
+    """Patch the module ``name``, which has just been imported, if this is a hops job."""
     is_active = environment.saves_for_frameworks() and not environment.is_trial()
     if environment.number() and is_active and name in _ATTACH:
         room, function = _ATTACH[name]

@@ -1,9 +1,9 @@
-"""Accelerate: a plain loop goes on at its place; another leaves after its own ``save_state``.
+"""Accelerate: a plain loop resumes at its place; others leave after their own ``save_state``.
 
-`accelerate_order` says which loops are plain. A script that goes on by itself from its own states
-leaves at the next backward pass after one: scripts note beside a state which step it is of, and the
-last save is of a training that ends. Looked at:
-accelerate 1.15 (``accelerator.py``, ``checkpointing.py``).
+`accelerate_order` says which loops are plain. A script that resumes by itself from its own states
+leaves at the next backward pass after a save: scripts write the step of a state after the state,
+and the last save belongs to a training that ends. Written for accelerate 1.15
+(``accelerator.py``, ``checkpointing.py``).
 """
 
 from __future__ import annotations
@@ -23,18 +23,19 @@ from hops_profiler.frameworks.loader_order import is_plain, shuffles
 from torch.nn.utils import clip_grad_norm_
 
 _PATIENCE = timedelta(seconds=20)
-"""For the other ranks. One may have saved before its signal came: then all leave with the next."""
+"""How long to wait for the other ranks. One may have saved before its signal arrived; then all
+leave after the next save."""
 
 
 def attach(module: ModuleType) -> None:
-    """Have ``module.Accelerator`` save on request and go on, or leave after the script's saves."""
+    """Let ``module.Accelerator`` save on request and resume, or leave after the script's saves."""
     _attach_saves(module)
     owners = [
         (getattr(module, kind, None), name)
         for kind, names in _PRIVATE_NAMES.items()
         for name in names
     ]
-    if all(hasattr(kind, name) for kind, name in owners):  # another release may lack some
+    if all(hasattr(kind, name) for kind, name in owners):  # other releases may lack some
         _attach_training(module)
 
 
@@ -48,14 +49,14 @@ def _attach_saves(module: ModuleType) -> None:
         nonlocal saves, leaves
         training = getattr(self, _TRAINING, None)
         if training is not None and training.is_catching_up and not training.saves:
-            return None  # it was done before
+            return None  # an earlier run has done this
         if training is not None and not training.reason:
             return save(self, *args, **kwargs)
         saves += 1
         if not signal_flags and request.possible(self.num_processes):
             signal_flags.append(
                 SignalFlag(signal.SIGUSR1)
-            )  # from here on: now it is known that it saves
+            )  # only now is it known that the script saves
         result = save(self, *args, **kwargs)
         leaves = leaves or bool(signal_flags and signal_flags[0].now and _all_have(saves))
         return result
@@ -82,7 +83,7 @@ _TRAINING = "_hops_training"
 
 
 def _attach_training(module: ModuleType) -> None:
-    """The parts of a training that goes on: its loader, losses, steps, schedule and end."""
+    """Patch what a training needs to resume: its loader, losses, steps, schedule and end."""
     kind = module.Accelerator
     prepare, backward, ends = kind.prepare_data_loader, kind.backward, kind.end_training
     clip, clip_values, log = kind.clip_grad_norm_, kind.clip_grad_value_, kind.log
@@ -114,7 +115,7 @@ def _attach_training(module: ModuleType) -> None:
 
     @functools.wraps(clip)
     def clip_norm(self: Any, parameters: Any, max_norm: Any, *args: Any, **kwargs: Any) -> Any:
-        if _is_partial(self):  # a scaler would divide those of float16 by its scale once more
+        if _is_partial(self):  # a scaler would unscale float16 gradients twice
             return clip_grad_norm_(parameters, float("inf"), *args, **kwargs)
         return clip(self, parameters, max_norm, *args, **kwargs)
 
@@ -171,17 +172,17 @@ def _attach_training(module: ModuleType) -> None:
 
 
 def _is_partial(accelerator: Any) -> bool:
-    """Whether gradients are those of a part of a step."""
+    """Whether gradients are those of only a part of a step."""
     return getattr(accelerator, _TRAINING, None) is not None and not accelerator.sync_gradients
 
 
 _current: list[Training] = []
-"""The process's training, of which there is one at most."""
+"""The process's training; there is at most one."""
 
 
 def _all_have(saves: int) -> bool:
-    """Whether all ranks get here after this save. No collective call: a script that saves on its
-    first rank alone, which works, would hang.
+    """Whether all ranks get here after this save. This avoids collective calls, with which a script
+    that saves only on its first rank, as is allowed, would hang.
     """
     if not several():
         return True
@@ -193,6 +194,6 @@ def _all_have(saves: int) -> bool:
         store.wait(keys, _PATIENCE)
     except RuntimeError:
         verdict = b"stay"
-    # The first to know decides: one that comes later may see what another has given up on.
+    # The first rank to know decides, since a later one may see what another has given up on.
     answer: bytes = store.compare_set(f"hops/{saves}", "", verdict.decode())
     return answer == b"leave"

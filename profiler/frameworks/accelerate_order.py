@@ -1,11 +1,11 @@
-"""Accelerate: a training that goes on at its place in the data, on any number of ranks.
+"""Accelerate: a training that resumes at its place in the data, on any number of ranks.
 
-Accelerate has no loop. But all that a loop does with its training loader goes through what
-`Accelerator.prepare` has returned: the loader, the optimizer, the schedule. So the loader has hops'
-order of samples and the training's own samples a step, and in a later run the passes that are over
-have no batches in them. A script whose loops are not repeated so, or that goes on by itself, is
-left as it is. Looked at: accelerate 1.15 (``accelerator.py``, ``data_loader.py``, ``state.py``,
-``scheduler.py``, ``checkpointing.py``).
+Accelerate has no loop, but all that a loop does with its training loader goes through what
+`Accelerator.prepare` has returned: the loader, the optimizer, the schedule. So the loader uses
+hops' order of samples and the first run's number of samples per step, and in a later run, completed
+passes have no batches. A script whose loops cannot be repeated like this, or that resumes by
+itself, is left alone. Written for accelerate 1.15 (``accelerator.py``, ``data_loader.py``,
+``state.py``, ``scheduler.py``, ``checkpointing.py``).
 """
 
 from __future__ import annotations
@@ -49,15 +49,15 @@ from hops_profiler.frameworks.script_loops import why_not_repeated
 _PLACE = "place.json"
 
 _RESUMES = ("load_state(", "skip_first_batches(")
-"""What a script calls that goes on by itself."""
+"""Calls of a script that resumes by itself."""
 
 _LOADS = frozenset({"load_state", "load_accelerator_state", "load_state_dict", "load_model"})
 
 
 @dataclass(frozen=True)
 class TrainingPosition:
-    """Where a training is, after ``offset`` steps of pass ``epoch``, and what its first run was:
-    ``ranks``, the samples a step and the seed of their order.
+    """Where a training is, after ``offset`` steps of pass ``epoch``, and what its first run used:
+    ``ranks``, ``micro_batch``, samples per step and the seed of their order.
     """
 
     global_batch: int
@@ -69,7 +69,7 @@ class TrainingPosition:
 
     @classmethod
     def from_dict(cls, content: Any) -> TrainingPosition | None:
-        """Of what `asdict` made; None: of something else."""
+        """Read what `asdict` made; None for anything else."""
         try:
             place = cls(**content)
         except TypeError:
@@ -85,7 +85,7 @@ class TrainingPosition:
 
 
 class Training:
-    """The one training of ``accelerator`` and its script; see `begin_training`."""
+    """The only training of ``accelerator`` and its script; see `begin_training`."""
 
     def __init__(
         self, accelerator: Any, dataloader: Any, own_checkpoints: OwnCheckpoints, turn: request.Turn
@@ -103,7 +103,7 @@ class Training:
         accelerator.gradient_accumulation_steps = len(weighted_parts(self._order, self.share, 0))
         self.loader = _loader(accelerator, dataloader, self)
         self.reason = ""
-        """Why it cannot leave and go on."""
+        """Why the training cannot leave and resume; "" if it can."""
         self._signal_flag = SignalFlag(signal.SIGUSR1)
         self._request = request.LeaveRequest(self._signal_flag)
         self._epoch = -1
@@ -124,35 +124,35 @@ class Training:
         return None, replace(first_place or now, epoch=0, offset=0)
 
     def steps_done(self, epoch: int) -> int:
-        """How many steps of a pass are done."""
+        """Return how many steps of a pass are done."""
         place = self._first
         if epoch != place.epoch:
             return self._order.steps_per_epoch if epoch < place.epoch else 0
         return place.offset
 
     def batches(self) -> Iterator[list[int]]:
-        """The samples' numbers of the present pass."""
+        """Yield the sample numbers of each batch of the current pass."""
         sampler = EvenSampler(self._order)
         sampler.begin(Position(self._epoch, self.steps_done(self._epoch)), self.share)
         return iter(sampler)
 
     @property
     def skipped_batches(self) -> int:
-        """Batches of the present pass, on the present ranks, that previous runs have done."""
+        """Batches of the current pass that previous runs have done, in terms of this run's."""
         return self.steps_done(self._epoch) * int(self._accelerator.gradient_accumulation_steps)
 
     @property
     def batches_per_pass(self) -> int:
-        """On the present ranks."""
+        """Batches of a pass on this run's ranks."""
         return batches_per_epoch(self._order, self.share)
 
     def __len__(self) -> int:
-        """Batches of a pass in the first run: what a script computes its schedule from."""
+        """Batches of a pass in the first run, from which a script computes its schedule."""
         share = Share(0, self._first.ranks, self._first.micro_batch)
         return batches_per_epoch(self._order, share)
 
     def pass_over(self, batches: Iterator[Any]) -> Iterator[Any]:
-        """What the script's loop gets of a pass, ``batches`` being its batches."""
+        """Yield what the script's loop gets from a pass with ``batches``."""
         self._epoch += 1
         epoch = self._epoch
         if not epoch:
@@ -167,11 +167,11 @@ class Training:
                 yield batch
                 self._after()
             self._step_done(epoch, step + 1)
-        for _ in batches:  # has none: the loader's own end
+        for _ in batches:  # none are left: lets the loader end its pass
             pass
 
     def _begin(self) -> None:
-        """The first pass: all is prepared by now."""
+        """Begin the first pass, when all has been prepared."""
         accelerator = self._accelerator
         if len(accelerator._optimizers) != 1:
             self.keep_out("it has not one optimizer")
@@ -190,7 +190,7 @@ class Training:
             if request.failed_in(_LOADS, failure):
                 request.unusable(self._own_checkpoints, failure, first=first())
             raise
-        accelerator.wait_for_everyone()  # a first rank with no step left removes the checkpoint
+        accelerator.wait_for_everyone()  # the first rank removes the checkpoint if no step is left
         accelerator.step = 0
 
     def _before(self, weight: float, *, is_last: bool) -> None:
@@ -202,9 +202,9 @@ class Training:
 
     @contextlib.contextmanager
     def adding_up(self) -> Iterator[None]:
-        """Around a backward pass. What a script that does not accumulate does with its gradients
-        (clip them by PyTorch, log, zero those of the model) is done once a step: until then the
-        parts are not there.
+        """Enter this around a backward pass. A script that does not accumulate must handle its
+        gradients (clip them with PyTorch, log them, zero those of the model) once per step, so
+        partial gradients are hidden until then.
         """
         for parameter, part in self._parts:
             parameter.grad = part
@@ -258,7 +258,7 @@ class Training:
 
     @contextlib.contextmanager
     def _as_one_rank(self) -> Iterator[None]:
-        """While this lasts, states have the names of one rank, and go where they are told to."""
+        """Let states have the names of one rank, and be saved to the folder given."""
         accelerator, self.saves = self._accelerator, True
         project, models = accelerator.project_configuration, accelerator._models
         automatic, iteration = project.automatic_checkpoint_naming, project.iteration
@@ -271,7 +271,7 @@ class Training:
             project.automatic_checkpoint_naming, project.iteration = automatic, iteration
 
     def keep_out(self, reason: str) -> None:
-        """It leaves as without this, by the script's own saves. Later runs are as without hops,
+        """Let the training leave only after the script's own saves. Later runs are as without hops,
         since what does not fit may count batches.
         """
         if not self.reason:
@@ -280,16 +280,16 @@ class Training:
             if first():
                 self._own_checkpoints.decline()
                 sys.stderr.write(
-                    f"hops: this training is not saved on request: {reason}. Where it saves by"
-                    " itself, it leaves after that\n"
+                    f"hops: this training is not saved on request: {reason}. If it saves by itself,"
+                    " it leaves after that\n"
                 )
 
     def schedule_steps(self) -> int:
-        """How often a schedule steps with the optimizer: as in the first run."""
+        """How often a schedule steps with the optimizer, as in the first run."""
         return self._first.ranks
 
     def end(self, process: int | None = None) -> None:
-        """The training has ended; at the process's end, if not by an error."""
+        """Clean up when the training has ended, or the process ends without an error."""
         by_error = hasattr(sys, "last_type") or process not in (None, os.getpid())
         if not by_error and not self.reason and first():
             self._own_checkpoints.remove()
@@ -299,7 +299,7 @@ class Training:
 
 
 def _loader(accelerator: Any, dataloader: Any, training: Training) -> Any:
-    """Accelerate's own loader, of hops' batches."""
+    """Make Accelerate's own loader with hops' batches."""
     module = importlib.import_module("accelerate.data_loader")
 
     class KeptLoader(module.DataLoaderShard):  # type: ignore[misc,name-defined]
@@ -323,8 +323,8 @@ def _loader(accelerator: Any, dataloader: Any, training: Training) -> Any:
 
 
 class _Batches:
-    """Those of this rank in the present pass. Their length is a whole pass's in this run: the
-    timing plugin tells by it how long the training will be.
+    """This rank's batches of the current pass. The length is that of a whole pass in this run, from
+    which the timing plugin derives the length of the training.
     """
 
     def __init__(self, training: Training) -> None:
@@ -338,13 +338,13 @@ class _Batches:
 
     @property
     def skipped_batches(self) -> int:
-        """Of the present pass, by previous runs."""
+        """Batches of the current pass that previous runs have done."""
         return self._training.skipped_batches
 
 
 def begin_training(accelerator: Any, dataloader: Any) -> Training | None:
-    """The training that ``dataloader`` is prepared for, in hops' order; None: it is another, or one
-    that hops' order does not fit. On all ranks.
+    """Begin the training that ``dataloader`` is prepared for, in hops' order; None if it is not a
+    training loader, or hops' order does not fit. Called on all ranks.
     """
     if not _fits(accelerator, dataloader):
         return None
@@ -356,14 +356,14 @@ def begin_training(accelerator: Any, dataloader: Any) -> Training | None:
 
 
 def _is_scheduled(optimizer: Any) -> bool:
-    """Whether a schedule of PyTorch's has been made for it, before or after it was prepared."""
+    """Whether the optimizer has a PyTorch schedule, made before or after it was prepared."""
     steps = [optimizer.step, optimizer.optimizer.step]
-    marks = ("_wrapped_by_lr_sched", "_with_counter")  # since PyTorch 2.4; before
+    marks = ("_wrapped_by_lr_sched", "_with_counter")  # since PyTorch 2.4; earlier
     return any(hasattr(step, mark) for step in steps for mark in marks)
 
 
 def _global_batch(accelerator: Any, dataloader: Any) -> int:
-    """As the script has it, on the present ranks."""
+    """Samples per step as the script has it, on the present ranks."""
     batch_per_rank: int = dataloader.batch_size * accelerator.gradient_accumulation_steps
     return batch_per_rank * int(accelerator.num_processes)
 
@@ -372,21 +372,21 @@ def _fits(accelerator: Any, dataloader: Any) -> bool:
     kind = getattr(accelerator.distributed_type, "value", "")
     return bool(
         is_plain(dataloader)
-        and shuffles(dataloader)  # those that evaluate do not
+        and shuffles(dataloader)  # loaders for evaluation do not
         and order_of(dataloader, _global_batch(accelerator, dataloader), 0).steps_per_epoch
         and kind in ("NO", "MULTI_GPU", "MULTI_CPU")
         and not accelerator.split_batches
         and not accelerator.dispatch_batches
         and not accelerator.use_stateful_dataloader
         and accelerator.gradient_state.sync_with_dataloader
-        and environment.learning_rate() is None  # or the script's batch follows the GPUs
+        and environment.learning_rate() is None  # else the script's batch may follow the GPUs
         and not _resumes_by_itself()
         and request.possible(accelerator.num_processes)
     )
 
 
 def _resumes_by_itself() -> bool:
-    """Whether the caller is another framework, or a script that goes on by its own states."""
+    """Whether the caller is another framework, or a script that resumes from its own states."""
     frame = inspect.currentframe()
     while frame is not None:
         package = str(frame.f_globals.get("__name__", "")).partition(".")[0]

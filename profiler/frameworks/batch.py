@@ -1,4 +1,4 @@
-"""The samples of a step, kept on another number of GPUs: by gradient accumulation."""
+"""Keeps the samples of a step on another number of GPUs, by gradient accumulation."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _NOTE = "hops.json"
 
 @dataclass(frozen=True)
 class Split:
-    """``micro_batch`` samples at a time on each of ``ranks``, ``accumulation`` times a step."""
+    """``micro_batch`` samples at a time on each of ``ranks``, ``accumulation`` times per step."""
 
     micro_batch: int
     accumulation: int
@@ -27,8 +27,8 @@ class Split:
         return self.micro_batch * self.accumulation * self.ranks
 
     def keeping(self, global_batch: int) -> Split | None:
-        """The same ranks with ``global_batch`` samples a step, as many at a time as may be and no
-        more than now; None: the ranks cannot share them evenly.
+        """Split ``global_batch`` samples per step over the same ranks, as many at a time as
+        possible but no more than now; None if the ranks cannot share them evenly.
         """
         share, remainder = divmod(global_batch, self.ranks)
         if remainder or not share:
@@ -41,8 +41,8 @@ class Split:
 
 @dataclass(frozen=True)
 class Note:
-    """What a checkpoint does not say itself: its run's samples a step, the comment's learning rate
-    there, which a script may follow, and how many micro-batches a rank had in a step, of how many
+    """What a checkpoint itself does not say: its run's samples per step, the comment's learning
+    rate, which a script may follow, the number of micro-batches of a rank in a step, and that of
     ranks.
     """
 
@@ -57,7 +57,7 @@ class Note:
 
     @classmethod
     def read(cls, checkpoint: Path | None) -> Note | None:
-        """None: the checkpoint has none."""
+        """Read a checkpoint's note; None if it has none."""
         try:
             text = (checkpoint / _NOTE).read_text() if checkpoint else "null"
             return cls.from_dict(json.loads(text))
@@ -66,7 +66,7 @@ class Note:
 
     @classmethod
     def from_dict(cls, content: Any) -> Note | None:
-        """Of what `asdict` has made, after a file or a checkpoint; None: of something else."""
+        """Read what `asdict` made from a file or a checkpoint; None for anything else."""
         try:
             batch, rate = content["global_batch"], content["learning_rate"]
             counts = (batch, content["accumulation"], content.get("ranks", 1))
@@ -76,14 +76,14 @@ class Note:
         return cls(batch, rate, *counts[1:]) if usable else None
 
     def write(self, checkpoint: Path) -> None:
-        """Beside the framework's own files. A checkpoint without it is one, too."""
+        """Write the note next to the framework's files. A checkpoint is valid without it."""
         with contextlib.suppress(OSError):
             (checkpoint / _NOTE).write_text(json.dumps(asdict(self)))
 
 
 def keep_samples(split: Split, note: Note | None) -> Split:
-    """How to go on with ``split`` from a checkpoint with ``note``: with its samples a step, if the
-    ranks can share them evenly and the learning rate does not follow the number of GPUs.
+    """Adapt ``split`` to a checkpoint with ``note``: keep its samples per step, if the ranks can
+    share them evenly and the learning rate does not follow the number of GPUs.
     """
     global_batch = kept_batch(split, note)
     same_batch = split if global_batch == split.global_batch else split.keeping(global_batch)
@@ -93,7 +93,7 @@ def keep_samples(split: Split, note: Note | None) -> Split:
 
 
 def kept_batch(split: Split, note: Note | None) -> int:
-    """How many samples a step has that follows a checkpoint with ``note``."""
+    """Return how many samples a step has after a checkpoint with ``note``."""
     if note is None or note.global_batch == split.global_batch:
         return split.global_batch
     if note.learning_rate != environment.learning_rate():

@@ -1,6 +1,6 @@
-"""Hugging Face Trainer: its own checkpoint of a step, in a folder of this training's own.
+"""Hugging Face Trainer: saves its own checkpoint of a step in a folder of this training.
 
-Looked at: transformers 5.24 (``trainer.py``, ``trainer_callback.py``, ``trainer_utils.py``).
+Written for transformers 5.24 (``trainer.py``, ``trainer_callback.py``, ``trainer_utils.py``).
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ from hops_profiler.frameworks.own import OwnCheckpoints
 from hops_profiler.timing import loads
 
 _LAST = "trainer_state.json"
-"""The last file of a checkpoint that Trainer writes."""
+"""The file of a checkpoint that Trainer writes last."""
 
 _POSITION = "hops-data.pt"
-"""Where iterated data was."""
+"""File with the position in iterable data."""
 
 _LOADS = frozenset(
     {
@@ -42,16 +42,16 @@ _LOADS = frozenset(
         "_load_callback_state", "load_from_json", "deepspeed_load_checkpoint",
     }
 )  # fmt: skip
-"""Where Trainer reads a checkpoint."""
+"""Functions in which Trainer reads a checkpoint."""
 
 _PRIVATE_NAMES = ("_maybe_log_save_evaluate", "_save_checkpoint", "_get_output_dir")
-"""What is used of Trainer that it does not promise."""
+"""Private methods of Trainer that are used here."""
 
 
 def attach_search(module: ModuleType) -> None:
-    """Have ``module.get_last_checkpoint`` find the job's own where there is no other.
+    """Let ``module.get_last_checkpoint`` find the job's own checkpoint if there is no other.
 
-    Scripts look before they train, and stop at a folder that has files but no checkpoint.
+    Scripts look before they train, and stop if a folder has files but no checkpoint.
     """
     search = vars(module)["get_last_checkpoint"]
 
@@ -60,7 +60,7 @@ def attach_search(module: ModuleType) -> None:
         path = search(folder, *args, **kwargs)
         base = Path(folder).resolve()
         if path is not None and not (Path(path) / _LAST).exists():
-            path = _last_whole(base)  # the run was killed while it saved
+            path = _last_whole(base)  # the run was killed during a save
         if path is None and environment.restarts() and base not in _begun_folders:
             latest = _own_checkpoints(base).latest()
             path = str(latest) if latest else None
@@ -70,17 +70,17 @@ def attach_search(module: ModuleType) -> None:
 
 
 def attach(module: ModuleType) -> None:
-    """Have ``module.Trainer`` save on request, and resume."""
+    """Let ``module.Trainer`` save on request, and resume."""
     train = module.Trainer.train
 
     @functools.wraps(train)
     def train_from_latest(
         self: Any, resume_from_checkpoint: Any = None, *args: Any, **kwargs: Any
     ) -> Any:
-        trial = args[0] if args else kwargs.get("trial")  # one of a search's many trainings
+        trial = args[0] if args else kwargs.get("trial")  # one of many trainings of a search
         base = Path(self.args.output_dir or ".").resolve()
         turn, own_checkpoints = request.Turn(base), _own_checkpoints(base)
-        # A script may handle the signal on its first rank alone: all ranks have to agree.
+        # A script may handle the signal on its first rank only, so all ranks have to agree.
         able = request.can_agree() and _all(trial is None and _can_leave(self))
         _begun_folders.add(base)
         if (
@@ -89,7 +89,7 @@ def attach(module: ModuleType) -> None:
             and first()
             and _is_in(own_checkpoints, resume_from_checkpoint)
         ):
-            own_checkpoints.take()  # found by the script; all ranks have looked
+            own_checkpoints.take()  # the script has found it; all ranks have looked
         if not able or not broadcast(
             turn.take() and own_checkpoints.is_usable() if first() else None
         ):
@@ -126,8 +126,8 @@ def attach(module: ModuleType) -> None:
 
 
 def _own_checkpoints(base: Path) -> OwnCheckpoints:
-    """Scripts stop where their folder has files but no checkpoint: what is noted before the first
-    is beside it.
+    """Return the training's own checkpoints. Scripts stop if their folder has files but no
+    checkpoint, so what is noted before the first checkpoint is next to the folder.
     """
     folder = request.folder_in(base)
     return OwnCheckpoints(folder, _LAST, base.with_name(f".{base.name}{folder.name}.json"))
@@ -150,11 +150,11 @@ def _note_save(
     *args: Any,
     **kwargs: Any,
 ) -> None:
-    """A save on the training's own schedule: one that follows ours counts when it goes on."""
+    """Note a save on the training's own schedule, from which the next run may resume."""
     trial = args[1] if len(args) > 1 else kwargs.get("trial")
     folder = Path(trainer._get_output_dir(trial)).resolve()
     checkpoint = folder / f"checkpoint-{trainer.state.global_step}"
-    if first():  # before Trainer's last file: what is whole has it
+    if first():  # before Trainer's last file, so that complete checkpoints have it
         _write_position(steps, checkpoint)
     save(*args, **kwargs)
     if first():
@@ -163,7 +163,7 @@ def _note_save(
 
 
 def _write_position(steps: KeptSteps, checkpoint: Path) -> None:
-    """Of iterated data, if Trainer has some."""
+    """Write the position in iterable data, if Trainer has such data."""
     position = steps.position()
     if position is not None:
         with contextlib.suppress(OSError):
@@ -172,22 +172,21 @@ def _write_position(steps: KeptSteps, checkpoint: Path) -> None:
 
 
 def _read_position(checkpoint: Path | None) -> Position:
-    """Of iterated data; that of Trainer's count of steps where the checkpoint has none."""
+    """Read the position in iterable data; by default that of Trainer's count of steps."""
     steps = _steps(checkpoint)
     try:
         if checkpoint is None:
             return Position()
         return Position.from_dict(torch.load(checkpoint / _POSITION, weights_only=False))
-    except Exception:  # of a file that is broken, anything
+    except Exception:  # a damaged file may raise anything
         return Position(0, steps, steps)
 
 
 def _kept_steps(
     trainer: Any, own_checkpoints: OwnCheckpoints, checkpoint: Path | None
 ) -> KeptSteps:
-    """Steps of as many samples as those that led to ``checkpoint``: Trainer counts its own steps,
-    and takes those that are done for steps of its present size. Without its note: as those of the
-    first run. On all ranks.
+    """Keep the samples per step of ``checkpoint``, since Trainer counts steps and assumes that past
+    steps had the present size. If it has no note, keep those of the first run. Called on all ranks.
     """
     note = now = Note.now(split(trainer))
     if first():
@@ -206,8 +205,8 @@ def _can_leave(trainer: Any) -> bool:
 
 
 class _Step:
-    """What Trainer does after each step, and again after an epoch's last: it logs, evaluates and
-    saves what is due. After that the training can leave, with nothing still to be done.
+    """Replaces what Trainer does after each step, and again after an epoch's last: log, evaluate
+    and save what is due. After that the training can leave, since nothing remains to be done.
     """
 
     def __init__(
@@ -236,7 +235,7 @@ class _Step:
         if (
             self._stop_request.is_due()
             and (is_repeat or not ends)
-            and not control.should_training_stop  # it is at its end
+            and not control.should_training_stop  # the training is at its end
         ):
             final = self._own_checkpoints.at(state.global_step)
             request.try_to_save(self._own_checkpoints, final, self._save, self._stop_request)
@@ -253,7 +252,7 @@ class _Step:
         save(final, 0 if several() else size_of(tensors), self._write)
 
     def _write(self, folder: Path) -> None:
-        """By Trainer, which takes this folder for that of its best checkpoint."""
+        """Let Trainer write; it would take this folder for that of its best checkpoint."""
         trainer = self._trainer
         best = trainer.state.best_model_checkpoint
         with replace_methods(trainer, _get_output_dir=lambda trial: str(folder.parent)):  # noqa: ARG005
@@ -268,14 +267,14 @@ class _Step:
 
 
 def _choose_checkpoint(own_checkpoints: OwnCheckpoints, script: Any, folder: str) -> str | None:
-    """What to go on from: the job's own checkpoint, or a later one of the training's schedule;
-    None: the script's choice, which has more steps.
+    """Choose what to resume from: the job's own checkpoint, or a later one of the training's
+    schedule; None for the script's choice, if that has more steps.
 
-    The first rank looks: on a network's file system others may still see what was.
+    Only the first rank looks, as others may see an outdated state of a network file system.
     """
     path = None
     if first():
-        with contextlib.suppress(OSError):  # as if there were none
+        with contextlib.suppress(OSError):  # treat errors as if there were none
             ours = own_checkpoints.latest()
             ours = ours if own_checkpoints.take() else None
             candidates = [
@@ -293,7 +292,7 @@ def _choose_checkpoint(own_checkpoints: OwnCheckpoints, script: Any, folder: str
 
 
 def _all(wish: bool) -> bool:
-    """Whether all ranks have it."""
+    """Whether all ranks have this wish."""
     wishes = [wish]
     if several():
         wishes *= dist.get_world_size()
@@ -302,7 +301,7 @@ def _all(wish: bool) -> bool:
 
 
 def _script_checkpoint(script: Any, folder: str) -> Path | None:
-    """The checkpoint that ``train(script)`` takes; True is the last in ``folder``."""
+    """Return the checkpoint that ``train(script)`` uses; True is the last in ``folder``."""
     if script is True:
         script = importlib.import_module("transformers.trainer_utils").get_last_checkpoint(folder)
     return Path(script) if isinstance(script, (str, os.PathLike)) else None

@@ -1,11 +1,11 @@
-"""Hugging Face Trainer: the samples of a step, kept on another number of ranks.
+"""Hugging Face Trainer: keeps the samples of a step on another number of ranks.
 
-Trainer's sampler gives an epoch's order, which depends on its seed alone. Accelerate gives each
-rank whole batches of it; where they do not come out even, it fills up the last ones with samples
-from the epoch's beginning. Here the ranks share each step's samples instead, and each sample counts
-as much as the others. Trainer keeps counting its own steps: the number of its micro-batches changes
-with the ranks, that of its steps does not. Looked at: transformers 5.24 (``trainer.py``,
-``trainer_pt_utils.py``), accelerate 1.15 (``data_loader.py``).
+Trainer's sampler gives an epoch's order, which depends only on its seed. Accelerate gives each rank
+whole batches of it; if they do not divide evenly, it fills up the last ones with samples from the
+epoch's beginning. Here the ranks share each step's samples instead, and all samples count equally.
+Trainer keeps counting its own steps: the number of its micro-batches changes with the ranks, that
+of its steps does not. Written for transformers 5.24 (``trainer.py``, ``trainer_pt_utils.py``) and
+accelerate 1.15 (``data_loader.py``).
 """
 
 from __future__ import annotations
@@ -48,31 +48,31 @@ _PRIVATE_NAMES = (
 )  # fmt: skip
 
 _SAMPLERS = ("SeedableRandomSampler", "SequentialSampler", "LengthGroupedSampler")
-"""Those whose order another number of ranks does not change, or can be kept from changing it."""
+"""Samplers whose order does not depend on the number of ranks, or can be made independent of it."""
 
 _DISTRIBUTED_TYPES = ("NO", "MULTI_GPU", "MULTI_CPU", "FSDP")
 
 _NO_LABEL = -100
-"""Of an item that Trainer does not count."""
+"""Label of items that Trainer does not count."""
 
 
 _SKIP = "skip_first_batches"
-"""What Trainer calls to go on within a pass over its loader."""
+"""The function that Trainer calls to resume within a pass over its loader."""
 
 
 def split(trainer: Any) -> Split:
-    """How Trainer divides a step now."""
+    """Return how Trainer divides a step now."""
     options, ranks = trainer.args, trainer.args.world_size
     batch = trainer._train_batch_size
-    if getattr(getattr(trainer, "accelerator", None), "split_batches", False):  # that of all ranks
+    if getattr(getattr(trainer, "accelerator", None), "split_batches", False):  # of all ranks
         batch = max(1, batch // ranks)
     return Split(batch, options.gradient_accumulation_steps, ranks)
 
 
 class KeptSteps:
-    """While :meth:`in_use` lasts, ``trainer`` computes the samples a step of ``note``: that of the
-    checkpoint from which it goes on, or of its first run. ``position``: of iterated data, there;
-    one in the first epoch may be beyond its end. On all ranks.
+    """While :meth:`in_use` lasts, ``trainer`` uses the samples per step of ``note``, which is that
+    of the checkpoint from which it resumes, or of its first run. ``position`` is that of iterable
+    data in the checkpoint; one in the first epoch may be beyond its end. Used on all ranks.
     """
 
     def __init__(self, trainer: Any, note: Note, position: Position | None = None) -> None:
@@ -81,11 +81,11 @@ class KeptSteps:
         self._batches: _Batches | StreamLoader | None = None
         self._first_note = note
         self._counts: bool | None = None
-        """Whether losses are divided by what Trainer counts; None: that was not seen yet."""
+        """Whether losses are divided by what Trainer counts; None if not yet known."""
         self._forget()
 
     def _forget(self) -> None:
-        """Which step Trainer is at."""
+        """Reset the state of the current pass and step."""
         self._pass: Any = None
         self._next_step = self._micro_batches = 0
         self._weights: list[float] = []
@@ -97,7 +97,7 @@ class KeptSteps:
         skip = getattr(module, _SKIP, None)
         if skip is None or not all(
             hasattr(trainer, name) for name in _PRIVATE_NAMES
-        ):  # another release
+        ):  # another release of transformers
             self._keep_evenly()
             yield
             return
@@ -120,7 +120,7 @@ class KeptSteps:
             yield
 
     def note(self) -> Note:
-        """Of a checkpoint that is written now."""
+        """Return the note of a checkpoint that is written now."""
         now = split(self._trainer)
         batch = self._batches.global_batch if self._batches is not None else now.global_batch
         return replace(
@@ -128,11 +128,11 @@ class KeptSteps:
         )
 
     def position(self) -> Position | None:
-        """Of iterated data, likewise; None: Trainer has none."""
+        """Return the position in iterable data, likewise; None if Trainer has no such data."""
         return self._pass.position if isinstance(self._pass, StreamPass) else None
 
     def _loader(self) -> Any:
-        """Called anew where Trainer looks for a batch size that memory holds."""
+        """Make the loader; called again if Trainer searches for a batch size that memory holds."""
         trainer = self._trainer
         trainer.args.gradient_accumulation_steps = self._accumulation
         self._forget()
@@ -160,8 +160,8 @@ class KeptSteps:
         return loader
 
     def _load_unshared(self) -> Any:
-        """The script's loader; of iterated data as it is before Accelerate has the ranks share it,
-        which `_whole_loader` then is.
+        """Return the script's loader; for iterable data, as it is before Accelerate lets the ranks
+        share it, also stored as `_whole_loader`.
         """
         trainer, prepare = self._trainer, self._trainer.accelerator.prepare
         self._whole_loader: Any = None
@@ -179,8 +179,8 @@ class KeptSteps:
         return loader
 
     def _begins(self, loader: Any, global_batch: int) -> Position:
-        """Where Trainer begins with iterated data: it takes its steps for those of epochs of the
-        length that the data tells, or of one.
+        """Return where Trainer begins in iterable data: it assumes that its steps are those of
+        epochs of the length that the data reports, or of a single epoch.
         """
         position, options = self._position, self._trainer.args
         steps = steps_of(loader.dataset, global_batch, loader.drop_last)
@@ -195,24 +195,24 @@ class KeptSteps:
         return position if goes_on else position.after_epoch()
 
     def _keep_evenly(self) -> bool:
-        """In batches of Accelerate's; whether they differ from the present ones."""
+        """Keep samples with Accelerate's batches; return whether these differ from the present."""
         trainer, now = self._trainer, split(self._trainer)
         keeps = keep_samples(now, self._note)
         if keeps != now:
-            devices = max(1, trainer.args.n_gpu)  # of this process, without distribution
+            devices = max(1, trainer.args.n_gpu)  # of this process with DataParallel
             trainer.args.per_device_train_batch_size = max(1, keeps.micro_batch // devices)
             trainer.args.gradient_accumulation_steps = keeps.accumulation
             trainer._train_batch_size = keeps.micro_batch
         return keeps != now
 
     def _next_batches(self, batches: Any, *args: Any, **kwargs: Any) -> Any:
-        """The micro-batches of the next step."""
+        """Fetch the micro-batches of the next step."""
         if self._batches is None:
             return self._fetch(batches, *args, **kwargs)
         if isinstance(batches, StreamPass):
             self._pass, self._weights, self._micro_batches = batches, batches.begin_step(), 0
             return self._fetch_counting(batches, *args, **kwargs)
-        if isinstance(self._batches, StreamLoader):  # read in another way
+        if isinstance(self._batches, StreamLoader):  # not read through this loader
             return self._fetch(batches, *args, **kwargs)
         if batches is not self._pass:
             skips = self._pass is None and not self._trainer.args.ignore_data_skip
@@ -231,7 +231,7 @@ class KeptSteps:
             self._counts_items = False
 
     def _item_count(self, batches: list[Any], *args: Any, **kwargs: Any) -> Any:
-        """The step's items by which Trainer divides its losses: of what has a weight."""
+        """Count the step's items, by which Trainer divides losses, only where weights are not 0."""
         if self._counts_items:
             batches = [
                 batch if weight else _without_labels(batch)
@@ -240,10 +240,10 @@ class KeptSteps:
         return self._count(batches, *args, **kwargs)
 
     def _train_micro_batch(self, model: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
-        """A micro-batch's forward and backward pass."""
+        """Run a micro-batch's forward and backward pass with its weight."""
         items = args[0] if args else kwargs.get("num_items_in_batch")
         backward = self._trainer.accelerator.backward
-        factor = functools.lru_cache(maxsize=1)(lambda: self._factor(items))  # as its loss is there
+        factor = functools.lru_cache(maxsize=1)(lambda: self._factor(items))  # at its loss
 
         def backward_weighted(loss: Any, **options: Any) -> None:
             backward(loss if factor() == 1.0 else loss * factor(), **options)
@@ -253,7 +253,7 @@ class KeptSteps:
         return loss if factor() == 1.0 else loss * factor()
 
     def _compute_loss(self, *args: Any, **kwargs: Any) -> Any:
-        """A micro-batch's loss: the first one shows whether it uses the step's items."""
+        """Compute a micro-batch's loss; the first one shows whether it uses the step's items."""
         items, options = kwargs.get("num_items_in_batch"), self._trainer.args
         is_compiled = options.torch_compile or hasattr(self._trainer.model, "_orig_mod")
         if (
@@ -269,9 +269,9 @@ class KeptSteps:
         return loss
 
     def _factor(self, items: Any) -> float:
-        """Of the next micro-batch's loss, as Trainer computes it: a mean, divided by the number of
-        micro-batches; a sum over what it counts, divided by the step's ``items``; or a mean that
-        Trainer takes for such a sum.
+        """Return the factor for the next micro-batch's loss as Trainer computes it: a mean divided
+        by the number of micro-batches; a sum over what it counts divided by the step's ``items``;
+        or a mean that Trainer takes for such a sum.
         """
         trainer, weight = self._trainer, None
         if self._micro_batches < len(self._weights):
@@ -292,14 +292,14 @@ class KeptSteps:
             factor = weight * len(self._weights)
         elif trainer.args.average_tokens_across_devices or trainer.args.world_size == 1:
             factor = 1.0
-        else:  # the items are the rank's
+        else:  # the items are those of this rank
             factor = sum(self._weights)
         return 1.0 if math.isclose(factor, 1.0, rel_tol=1e-9) else factor
 
     def _scale_of_means(self) -> float:
-        """What Trainer makes of mean losses that it takes for sums, as of an own ``compute_loss``
-        without `num_items_in_batch`: it adds up those of a step's micro-batches, and its own
-        `compute_loss` those of the ranks, too. So it was in the first run.
+        """Return how Trainer scales mean losses that it takes for sums, as with a custom
+        ``compute_loss`` without `num_items_in_batch`: it adds up those of a step's micro-batches,
+        and its own `compute_loss` also those of the ranks. The scale of the first run is kept.
         """
         trainer, scale = self._trainer, float(self._first_note.accumulation)
         compute = inspect.unwrap(type(trainer).compute_loss)
@@ -311,7 +311,7 @@ class KeptSteps:
 
 
 class _Uses(TorchFunctionMode):
-    """Sees whether an operation uses ``tensor``, and does not only hand it on."""
+    """Detects whether an operation uses ``tensor`` other than passing it on."""
 
     def __init__(self, tensor: torch.Tensor) -> None:
         super().__init__()
@@ -327,7 +327,7 @@ class _Uses(TorchFunctionMode):
             if name == "to":
                 self._copies.append(result)
             else:
-                self.has_uses = self.has_uses or name != "__get__"  # of an attribute
+                self.has_uses = self.has_uses or name != "__get__"  # reading an attribute
         return result
 
 
@@ -339,7 +339,7 @@ def _without_labels(batch: Any) -> Any:
 
 
 def _is_stream(trainer: Any, loader: Any) -> bool:
-    """Whether ``loader``, of iterated data, can be read in hops' way."""
+    """Whether ``loader`` has iterable data that hops can read in its way."""
     accelerator = trainer.accelerator
     return (
         is_plain_stream(loader)
@@ -351,17 +351,17 @@ def _is_stream(trainer: Any, loader: Any) -> bool:
 
 
 def _sampler(trainer: Any, loader: Any) -> Any:
-    """The epochs' order of a loader that Accelerate has prepared; None: that is not known."""
+    """Return the sampler of a loader that Accelerate has prepared; None if it is not known."""
     accelerator = trainer.accelerator
     kind = getattr(accelerator.distributed_type, "value", "")
     batches = getattr(loader, "batch_sampler", None)
     splits_batches = getattr(batches, "split_batches", False)
-    batches = getattr(batches, "batch_sampler", batches)  # on several ranks
+    batches = getattr(batches, "batch_sampler", batches)  # nested if there are several ranks
     sampler: Any = getattr(batches, "sampler", None)
     fits = (
         type(batches) is BatchSampler
-        and batches.batch_size == trainer._train_batch_size  # or the script has its own loader
-        and hasattr(loader, "synchronized_generator")  # Accelerate's
+        and batches.batch_size == trainer._train_batch_size  # else the script has its own loader
+        and hasattr(loader, "synchronized_generator")  # else it is not Accelerate's
         and not splits_batches
         and kind in _DISTRIBUTED_TYPES
         and getattr(accelerator, "parallelism_config", None) is None
@@ -377,7 +377,7 @@ def _sampler(trainer: Any, loader: Any) -> Any:
 def _batches(
     sampler: Any, global_batch: int, share: Share, seed: int, drop_last: bool
 ) -> _Batches | None:
-    """None: an epoch has no step."""
+    """Make a rank's batches; None if an epoch has no step."""
     samples = len(sampler) - (len(sampler) % global_batch if drop_last else 0)
     if not samples:
         return None
@@ -393,12 +393,12 @@ class _Batches:
     def __init__(self, sampler: Any, order: Order, share: Share) -> None:
         self.sampler, self.order, self._share = sampler, order, share
         self.global_batch = order.global_batch
-        self.batch_size, self.drop_last = share.micro_batch, False  # where libraries look for them
+        self.batch_size, self.drop_last = share.micro_batch, False  # libraries read these
         self.num_processes = share.ranks
         self.accumulation = len(self.weights(0))
 
     def weights(self, step: int) -> list[float]:
-        """Of each micro-batch of a step of an epoch; 0: it is there for the other ranks' sake."""
+        """Return the weights of a step's micro-batches; 0 if one only exists for other ranks."""
         return [weight for _, weight in weighted_parts(self.order, self._share, step)]
 
     def __len__(self) -> int:
@@ -413,7 +413,7 @@ class _Batches:
 
 
 class _SeededSampler:
-    """``sampler`` with an order that depends on the epoch alone."""
+    """``sampler`` with an order that depends only on the epoch."""
 
     def __init__(self, sampler: Any, seed: int) -> None:
         self._sampler, self._seed, self._epoch = sampler, seed, 0
@@ -430,7 +430,7 @@ class _SeededSampler:
 
 
 def _of_batches(loader: Any, batches: _Batches) -> Any:
-    """Accelerate's loader, of ``batches``."""
+    """Make Accelerate's loader with ``batches``."""
     module = importlib.import_module("accelerate.data_loader")
     return module.DataLoaderShard(
         loader.dataset,

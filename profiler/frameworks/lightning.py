@@ -1,7 +1,7 @@
-"""Lightning: ``Trainer.save_checkpoint`` into a folder of this training's own.
+"""Lightning: calls ``Trainer.save_checkpoint`` with a folder of this training.
 
-Lightning's own handler of the signal saves wherever Python happens to be, only where srun starts
-the ranks, and without agreement among them; where ours is there first, it stays out. Looked at:
+Lightning's own signal handler saves wherever Python happens to be, only if srun starts the ranks,
+and without agreement among them; it is not installed if ours is there first. Written for
 lightning 2.6 (``signal_connector.py``, ``checkpoint_connector.py``, ``training_epoch_loop.py``,
 ``multiprocessing.py``, ``async_plugin.py``).
 """
@@ -33,14 +33,14 @@ _NOTE = "hops"
 """The key of a checkpoint's `Note`."""
 
 _DATA = "hops_data"
-"""The key of where iterated data was."""
+"""The key of the position in iterable data."""
 
 _LOADS = frozenset({"resume_start", "_restore_modules_and_callbacks", "restore_training_state"})
-"""Where Lightning reads a checkpoint."""
+"""Functions in which Lightning reads a checkpoint."""
 
 
 def attach(module: ModuleType) -> None:
-    """Have ``module.Trainer`` save on request, and resume."""
+    """Let ``module.Trainer`` save on request, and resume."""
     fit = module.Trainer.fit
     callback = _callback(module.Callback)
 
@@ -90,28 +90,28 @@ _begun_folders: set[Path] = set()
 
 
 def _can_leave(trainer: Any) -> bool:
-    """Each rank looks for the checkpoint by itself, before there is a process group: on several
-    nodes they might see different ones.
+    """Whether this training can leave. Each rank looks for the checkpoint by itself before there is
+    a process group, and on several nodes they might see different ones.
     """
     launcher = type(trainer.strategy.launcher).__mro__
     spawns = any(
         launcher_class.__name__ == "_MultiProcessingLauncher" for launcher_class in launcher
-    )  # not the ranks
+    )  # trains in child processes, not here
     local = trainer.num_nodes == 1 and "://" not in str(trainer.default_root_dir)
     same_words = (
         trainer.world_size == 1 or "hydra" not in sys.modules
-    )  # ranks get words of their own
+    )  # else each rank gets its own words
     fits = local and not spawns and same_words and not _searches(trainer)
     return fits and request.is_alone(trainer.world_size)
 
 
 def _searches(trainer: Any) -> bool:
-    """Whether this looks for a learning rate or a batch size, and the training comes after it."""
+    """Whether this only searches for a learning rate or a batch size before the real training."""
     return any(getattr(callback, "_early_exit", False) for callback in trainer.callbacks)
 
 
 _POSITION = 4
-"""Of ``ckpt_path`` among fit()'s arguments: model, training and validation data, data module."""
+"""Index of ``ckpt_path`` in fit()'s arguments, after model, loaders and data module."""
 
 
 def _with_path(args: Any, kwargs: Any, path: str) -> tuple[Any, Any]:
@@ -121,7 +121,7 @@ def _with_path(args: Any, kwargs: Any, path: str) -> tuple[Any, Any]:
 
 
 def _script_checkpoint(trainer: Any, script: Any) -> Path | None:
-    """The checkpoint that ``fit(ckpt_path=script)`` takes, on a local file system."""
+    """Return the checkpoint that ``fit(ckpt_path=script)`` uses, on a local file system."""
     if script == "last":
         finds = [
             getattr(callback, "_find_last_checkpoints", None) for callback in trainer.callbacks
@@ -132,7 +132,7 @@ def _script_checkpoint(trainer: Any, script: Any) -> Path | None:
 
 
 def _time(path: Path) -> float:
-    """When it was written, 0: it is not there."""
+    """Return when the file was written; 0 if it does not exist."""
     try:
         return path.stat().st_mtime
     except OSError:
@@ -141,7 +141,7 @@ def _time(path: Path) -> float:
 
 def _callback(base: type) -> Any:
     class LeaveOnRequest(base):  # type: ignore[misc]
-        """Saves when hops asks, after a batch with which the optimizer has stepped; then leaves."""
+        """Saves and leaves when hops asks, after a batch at which the optimizer has stepped."""
 
         def __init__(
             self,
@@ -162,8 +162,8 @@ def _callback(base: type) -> Any:
             self.leads = self._has_waited = False
 
         def on_fit_start(self, trainer: Any, *_: Any) -> None:
-            """All ranks have looked for the checkpoint by now. A script may handle the signal on
-            its first rank alone: all ranks have to agree.
+            """Let ranks agree; all have looked for the checkpoint by now. A script may handle the
+            signal on its first rank only, so all ranks have to agree.
             """
             first = trainer.is_global_zero
             able = trainer.strategy.reduce_boolean_decision(self._stop_request is not None)
@@ -179,7 +179,7 @@ def _callback(base: type) -> Any:
             self._order.resumed_data = checkpoint.get(_DATA)
 
         def on_save_checkpoint(self, _trainer: Any, _module: Any, checkpoint: Any) -> None:
-            """Also where Lightning saves on its own schedule."""
+            """Add our notes to every checkpoint, including those of Lightning's own schedule."""
             if self._order.note is not None:
                 checkpoint[_NOTE] = asdict(self._order.note)
             if (position := self._order.position()) is not None:
@@ -189,8 +189,8 @@ def _callback(base: type) -> Any:
             self._step = trainer.global_step
 
         def on_train_batch_start(self, trainer: Any, *_: Any) -> None:
-            """Lightning does not count an epoch as begun that it begins with after a checkpoint of
-            the last batch of the one before. A checkpoint of that epoch would begin it anew.
+            """Count the epoch as begun. Lightning does not if it resumed from a checkpoint of the
+            previous epoch's last batch; then a checkpoint of this epoch would begin it anew.
             """
             if self._order.note is not None:
                 progress = trainer.fit_loop.epoch_progress
@@ -200,7 +200,7 @@ def _callback(base: type) -> Any:
         def on_train_batch_end(self, trainer: Any, *_: Any, **__: Any) -> None:
             has_step, self._step = trainer.global_step != self._step, trainer.global_step
             able = has_step and self.leads and not trainer.is_last_batch
-            # After an epoch's last batch Lightning would begin that epoch again.
+            # After an epoch's last batch, Lightning would begin that epoch again.
             waits = able and not self._has_waited and self._order.validates()
             self._has_waited = waits
             if (
@@ -232,7 +232,7 @@ def _callback(base: type) -> Any:
 def _save(trainer: Any, final: Path) -> None:
     def write(folder: Path) -> None:
         trainer.save_checkpoint(folder / _STATE)
-        trainer.strategy.checkpoint_io.teardown()  # an asynchronous one's threads have written
+        trainer.strategy.checkpoint_io.teardown()  # waits for an asynchronous one's threads
 
     model, states = trainer.lightning_module, [optimizer.state for optimizer in trainer.optimizers]
     tensors = [list(model.parameters()), list(model.buffers()), states]

@@ -1,11 +1,11 @@
-"""Lightning: the order of samples and the samples of a step, kept on another number of ranks.
+"""Lightning: keeps the order of samples and the samples of a step on another number of ranks.
 
 Lightning resumes within an epoch by a count of batches, reads the epoch's data from its beginning,
-and shuffles otherwise on one rank than on several. Here its training loader gets hops' order
-(`hops_profiler.data.order`), from the step on at which the checkpoint is, and its count of batches
-becomes one of this run's. Iterated data is read as `hops_profiler.frameworks.stream_order` has it.
-Looked at: lightning 2.6 (``data_connector.py``, ``fit_loop.py``,
-``training_epoch_loop.py``, ``progress.py``).
+and shuffles differently on one rank than on several. Here its training loader gets hops' order
+(`hops_profiler.data.order`), starting at the checkpoint's step, and its count of batches is
+converted to batches of this run. Iterable data is read by `hops_profiler.frameworks.stream_order`.
+Written for lightning 2.6 (``data_connector.py``, ``fit_loop.py``, ``training_epoch_loop.py``,
+``progress.py``).
 """
 
 from __future__ import annotations
@@ -41,11 +41,12 @@ _DEEPSPEED_NAME = "DeepSpeed"
 
 
 class KeptOrder:
-    """While it is entered, ``trainer`` reads its training data in hops' order.
+    """A context in which ``trainer`` reads its training data in hops' order.
 
-    ``resumed_note``: the note of the checkpoint that it goes on from; None: it begins.
-    ``resumed_data``: where iterated data was; None: the checkpoint does not tell, or the data has
-    numbers. ``note``: of a checkpoint that is written now; None: the order is the script's.
+    ``resumed_note`` is the note of the checkpoint that the training resumes from, None if the run
+    starts from scratch. ``resumed_data`` is the position in iterable data, None if the checkpoint
+    does not have it or the data has numbers. ``note`` is for checkpoints that are written now, None
+    if the order is the script's.
     """
 
     def __init__(self, trainer: Any, own_checkpoints: OwnCheckpoints) -> None:
@@ -55,7 +56,7 @@ class KeptOrder:
         self.resumed_data: Any = None
         self.note: Note | None = None
         self._requested_data: Any = None
-        """What the script has for training: a loader, or several."""
+        """What the script returns as training data: a loader, or several."""
         self._sampler: _EpochSampler | None = None
         self._stream: StreamLoader | None = None
         self._is_restored = self._is_reported = self._has_begun = False
@@ -64,7 +65,7 @@ class KeptOrder:
         connector = getattr(self._trainer, "_data_connector", None)
         prepare = getattr(connector, "_prepare_dataloader", None)
         loop: Any = getattr(self._trainer, "fit_loop", None)
-        if prepare is None or not hasattr(loop, "_data_source"):  # another release's
+        if prepare is None or not hasattr(loop, "_data_source"):  # another release of Lightning
             return self
         request, run = loop.setup_data, loop.run
 
@@ -88,8 +89,8 @@ class KeptOrder:
                 request()
 
         def run_from_place() -> None:
-            """A checkpoint is loaded by now. A script that asks for `estimated_stepping_batches`
-            has had the data set up before.
+            """Run from the checkpoint's place, which has been loaded by now. The data may have been
+            set up before, if a script asks for `estimated_stepping_batches`.
             """
             self._is_restored = True
             if self._place():
@@ -106,8 +107,8 @@ class KeptOrder:
         self._stack.close()
 
     def _fits(self, dataloader: Any) -> bool:
-        """Whether the loader is the only one, plain, and what comes of it does not depend on
-        more.
+        """Whether the loader is the only one and plain, and nothing else determines what comes from
+        it.
         """
         trainer = self._trainer
         return (
@@ -125,13 +126,13 @@ class KeptOrder:
         return (
             is_plain_stream(dataloader)
             and _DEEPSPEED_NAME not in type(trainer.strategy).__name__
-            # Otherwise it validates by batches of all epochs, whose number is not known.
+            # Otherwise it validates by batches of all epochs, whose number is unknown.
             and trainer.check_val_every_n_epoch is not None
         )
 
     def _order_loader(self, dataloader: Any) -> Any:
-        """``dataloader`` in hops' order; None: an epoch has no step, or its samples no weights, or
-        ranks read different ones.
+        """Return ``dataloader`` in hops' order; None if an epoch has no step, samples cannot be
+        weighted, or ranks read different samples.
         """
         trainer = self._trainer
         now = Split(dataloader.batch_size, trainer.accumulate_grad_batches, trainer.world_size)
@@ -156,7 +157,7 @@ class KeptOrder:
             factors = _Factors(order, share)
             factor, is_weighed = factors.factor_of, not factors.are_one
             if is_weighed and _DEEPSPEED_NAME in type(trainer.strategy).__name__:
-                return None  # which weighs losses by itself
+                return None  # DeepSpeed weights losses by itself
             accumulation = factors.accumulation
             self._sampler = _EpochSampler(order, share, accumulation)
             options = {name: getattr(dataloader, name) for name in PASSED_ON}
@@ -175,7 +176,7 @@ class KeptOrder:
         return loader
 
     def _batches_beside(self, first: Note, accumulation: int) -> _Batches:
-        """Those of the training's first run, of which ``first`` is, beside those of this run."""
+        """Relate the batches of the training's first run, with note ``first``, to this run's."""
         if self._sampler is not None:
             micro_batch = max(1, first.global_batch // (first.accumulation * first.ranks))
             share = Share(0, first.ranks, micro_batch)
@@ -188,7 +189,7 @@ class KeptOrder:
         return _Batches(totals[0], first.accumulation, totals[1], accumulation)
 
     def _report(self) -> None:
-        """That the order is the script's, once."""
+        """Report once that the order is the script's."""
         if self._trainer.is_global_zero and not self._is_reported:
             self._is_reported = True
             sys.stderr.write(
@@ -198,17 +199,17 @@ class KeptOrder:
             )
 
     def validates(self) -> bool:
-        """Whether Lightning validates after the present batch. After a checkpoint of that moment it
-        would not.
+        """Whether Lightning validates after the current batch, which it would skip after resuming
+        from a checkpoint of that moment.
         """
         if self.note is None or type(self._trainer.val_check_batch) is not int:
-            return False  # by time the ranks may differ
+            return False  # if it validates by time, ranks may differ
         loop = self._trainer.fit_loop
         return bool(loop.epoch_loop._should_check_val_fx(loop._data_fetcher))
 
     def _schedule(self, batches: _Batches) -> None:
-        """Lightning counts batches, and not steps, where it validates or changes the learning rate
-        every so many: have it count those of the first run.
+        """Make Lightning count batches of the first run where it validates or changes the learning
+        rate after a number of batches, which it does not count in steps.
         """
         trainer, loop = self._trainer, self._trainer.fit_loop.epoch_loop
         check, update = loop._should_check_val_fx, loop.update_lr_schedulers
@@ -258,15 +259,16 @@ class KeptOrder:
         self._stack.enter_context(replace_methods(module, backward=backward_weighted))
 
     def position(self) -> Position | None:
-        """Of iterated data, for a checkpoint that is written now."""
+        """Return the position in iterable data, for a checkpoint that is written now."""
         if self._stream is None:
             return None
         progress = self._trainer.fit_loop.epoch_loop.batch_progress
         return self._stream.current.after(progress.current.ready // self._stream.accumulation)
 
     def _place(self) -> bool:
-        """Have the data begin where Lightning's checkpoint is; whether it began elsewhere before.
-        Lightning's counts of batches are changed to this run's.
+        """Move the data to where Lightning's checkpoint is; return whether that is another place.
+
+        Lightning's counts of batches are converted to this run's.
         """
         if self._stream is not None:
             position = self._stream_position()
@@ -279,12 +281,12 @@ class KeptOrder:
         return True
 
     def _steps_done(self, note: Note) -> int:
-        """Steps of the epoch that the checkpoint is in; of a broken step nothing is saved."""
+        """Return the steps done of the checkpoint's epoch; incomplete steps are never saved."""
         progress = self._trainer.fit_loop.epoch_loop.batch_progress
         return int(progress.current.ready // note.accumulation)
 
     def _position(self, sampler: _EpochSampler) -> Position:
-        """Where the checkpoint is, in data with numbers."""
+        """Return where the checkpoint is in data with numbers."""
         epoch = self._trainer.current_epoch
         if self.resumed_note is None:
             return Position(epoch)
@@ -292,11 +294,11 @@ class KeptOrder:
         progress = self._trainer.fit_loop.epoch_loop.batch_progress
         at_end = progress.is_last_batch or steps_done >= order.steps_per_epoch
         self._count(len(sampler) if at_end else steps_done * sampler.accumulation)
-        # Lightning counts the epoch once it has begun to read.
+        # Lightning counts the epoch only when it has begun to read.
         return Position(epoch + 1) if at_end else Position(epoch, steps_done)
 
     def _stream_position(self) -> Position:
-        """Where it is in iterated data. Before it is loaded: as far as its note tells."""
+        """Return where the checkpoint is in iterable data; before it is loaded, by its note."""
         epoch = self._trainer.current_epoch
         if self.resumed_note is None:
             return Position(epoch)
@@ -305,9 +307,9 @@ class KeptOrder:
         return Position.from_dict(self.resumed_data)
 
     def set_epoch(self, epoch: int) -> None:
-        """Lightning begins an epoch of iterated data: the pass of that number. It reads anew for
-        it, but not in a run's first one, which may follow one that was at its end in the
-        checkpoint. Then it would also go on counting the batches of data of unknown length.
+        """Begin the pass of an epoch of iterable data. Lightning starts reading for it, except in a
+        run's first epoch, which may follow one that was at its end in the checkpoint. Then it would
+        also go on counting the batches of data of unknown length.
         """
         stream, fit = self._stream, self._trainer.fit_loop
         if stream is None:
@@ -319,13 +321,13 @@ class KeptOrder:
                 loop.scheduler_progress.reset_on_run()
                 loop.automatic_optimization.optim_progress.reset_on_run()
                 loop.val_loop.batch_progress.total.reset()
-                # Which Lightning counts up before the first batch.
+                # Lightning increments this before the first batch.
                 loop.batch_progress.current.completed -= loop.restarted_on_train_batch_end
             iter(fit._data_fetcher)
         self._has_begun = True
 
     def _count(self, batches: int) -> None:
-        """Have Lightning count so many of the epoch as done."""
+        """Make Lightning count ``batches`` of the epoch as done."""
         progress = self._trainer.fit_loop.epoch_loop.batch_progress
         shift = batches - progress.current.ready
         for count in (progress.current, progress.total):
@@ -334,7 +336,7 @@ class KeptOrder:
 
 
 class _Factors:
-    """Of a rank's losses, which Lightning divides by the micro-batches of a whole step."""
+    """Factors for a rank's losses, which Lightning divides by the micro-batches of a full step."""
 
     def __init__(self, order: Order, share: Share) -> None:
         self._order, self._share = order, share
@@ -346,7 +348,7 @@ class _Factors:
 
     @property
     def are_one(self) -> bool:
-        """On all ranks."""
+        """Whether all factors are 1, on all ranks."""
         return all(
             math.isclose(weight * self.accumulation, 1.0, rel_tol=1e-9)
             for rank in range(self._share.ranks)
@@ -357,15 +359,15 @@ class _Factors:
         )
 
     def factor_of(self, batch: int) -> float:
-        """For the micro-batch of that number in an epoch."""
+        """Return the factor for the micro-batch with number ``batch`` in an epoch."""
         step, part = divmod(batch, self.accumulation)
         last = step == self._order.steps_per_epoch - 1
         return (self._last if last else self._whole)[part] * self.accumulation
 
 
 class _Batches:
-    """The batches of an epoch in the training's first run, ``first_total`` of them in all, beside
-    those of this run, ``total``: of each step ``first_accumulation`` and ``accumulation``.
+    """Converts batches of an epoch between this run, which has ``total`` of them and
+    ``accumulation`` per step, and the first run (``first_total``, ``first_accumulation``).
     """
 
     def __init__(
@@ -375,27 +377,27 @@ class _Batches:
         self._total, self.accumulation = total, accumulation
 
     def first_run_batches(self, batches: int) -> int:
-        """How many batches of the first run the whole steps of this run's first ``batches`` are."""
+        """Return the first run's batches in the complete steps of this run's first ``batches``."""
         if batches >= self._total:  # the last step may have fewer
             return self.first_total
         return batches // self.accumulation * self.first_accumulation
 
 
 class _EpochSampler:
-    """Yields the batches of one rank from ``position`` on, and of each later epoch all."""
+    """Yields the batches of one rank from ``position`` on, and all batches of later epochs."""
 
     def __init__(self, order: Order, share: Share, accumulation: int) -> None:
         self.order, self.share, self.accumulation = order, share, accumulation
         self.position = Position()
         self.sampler = self
-        """Where Lightning looks for `set_epoch`."""
+        """Lightning calls `set_epoch` of this."""
 
     def set_epoch(self, epoch: int) -> None:
         if epoch != self.position.epoch:
             self.position = Position(epoch)
 
     def __len__(self) -> int:
-        """Of a whole epoch: Lightning counts from where it is."""
+        """Return the batches of a whole epoch, as Lightning counts from its place in it."""
         return batches_per_epoch(self.order, self.share)
 
     def __iter__(self) -> Iterator[list[int]]:

@@ -1,4 +1,4 @@
-"""A framework's training loader, read so that each step has its samples on any number of ranks."""
+"""Reads a framework's training loader so that steps have the same samples on any ranks."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ PASSED_ON = (
     "num_workers", "collate_fn", "pin_memory", "timeout", "worker_init_fn",
     "multiprocessing_context", "generator", "prefetch_factor", "persistent_workers",
 )  # fmt: skip
-"""What a loader of hops' order has of the script's."""
+"""Options that a loader in hops' order takes over from the script's loader."""
 
 
 @contextlib.contextmanager
 def replace_methods(owner: Any, **methods: Any) -> Iterator[None]:
-    """While this lasts ``owner`` has these in place of its own."""
+    """Replace attributes of ``owner`` by ``methods`` inside this context."""
     before = {name: vars(owner)[name] for name in methods if name in vars(owner)}
     vars(owner).update(methods)
     try:
@@ -38,7 +38,7 @@ def replace_methods(owner: Any, **methods: Any) -> Iterator[None]:
 
 
 def is_plain(dataloader: Any) -> bool:
-    """Whether its batches follow from its dataset, its batch size and whether it shuffles."""
+    """Whether the batches depend only on dataset, batch size and whether the loader shuffles."""
     return (
         type(dataloader) is DataLoader
         and not isinstance(dataloader.dataset, IterableDataset)
@@ -51,7 +51,7 @@ def is_plain(dataloader: Any) -> bool:
 
 
 def order_of(dataloader: Any, global_batch: int, seed: int) -> Order:
-    """Of a plain one's samples. With `drop_last` each step has ``global_batch`` of them."""
+    """Return a plain loader's order; with `drop_last` all steps have ``global_batch`` samples."""
     samples, drops = len(dataloader.dataset), dataloader.drop_last
     return Order(samples, global_batch, seed, shuffles(dataloader), drops)
 
@@ -61,18 +61,18 @@ def shuffles(dataloader: Any) -> bool:
 
 
 def weighted_parts(order: Order, share: Share, step: int) -> list[tuple[range, float]]:
-    """Of a step of an epoch, a rank's micro-batches: their samples' places within the step, and
-    the weights that make the ranks' averaged mean losses that of the step's samples.
+    """Return a rank's micro-batches of a step: their samples' places within the step, and weights
+    with which the average of the ranks' mean losses is the mean over the step's samples.
 
-    Ranks exchange gradients with each last micro-batch, so all have as many. One that would have
-    fewer computes a sample once more, with no weight.
+    Ranks exchange gradients with the last micro-batch, so all have equally many. A rank that would
+    have fewer computes a sample once more, with weight 0.
     """
     size = order.size(step)
     return weights_of_parts(share, size, len(Share(0, share.ranks, share.micro_batch).parts(size)))
 
 
 def weights_of_parts(share: Share, size: int, count: int) -> list[tuple[range, float]]:
-    """`weighted_parts` of a step of ``size`` samples, in ``count`` micro-batches on each rank."""
+    """Like `weighted_parts`, for a step of ``size`` samples in ``count`` micro-batches per rank."""
     part = even_ranges(size, share.ranks)[share.rank]
     places = even_ranges(len(part), min(len(part), count)) if part else []
     parts = [(part[place.start : place.stop], len(place) * share.ranks / size) for place in places]
@@ -80,7 +80,7 @@ def weights_of_parts(share: Share, size: int, count: int) -> list[tuple[range, f
 
 
 class EvenSampler(RankSampler):
-    """As many micro-batches on each rank, with their weights."""
+    """A sampler that gives all ranks equally many micro-batches."""
 
     def __init__(self, order: Order) -> None:
         super().__init__(order, with_epoch=False)
@@ -90,7 +90,7 @@ class EvenSampler(RankSampler):
 
 
 def batches_per_epoch(order: Order, share: Share) -> int:
-    """Micro-batches of each rank."""
+    """Return the number of micro-batches of each rank."""
     sampler = EvenSampler(order)
     sampler.begin(Position(), share)
     return len(sampler)

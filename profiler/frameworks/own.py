@@ -1,8 +1,8 @@
 """A training's checkpoints on request: ``_hops-JOB/checkpoint-STEP``.
 
-In a folder of their own: no other training takes them for its own, and no schedule counts or
-removes them. Trainer uploads nothing that begins with an underscore. The folder goes when the
-training has ended.
+They have their own folder, so that no other training takes them for its own, and no schedule counts
+or removes them. Trainer does not upload names that begin with an underscore. The folder is removed
+when the training has ended.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ _TAKEN_FILE = "taken"
 _UNUSED_FILE = "unused"
 _FIRST_NOTE_FILE = "beginning.json"
 _SCRIPT = script()
-"""As it is when the framework is imported: people edit scripts while they run."""
+"""Read when the framework is imported, since people edit scripts while they run."""
 
 _VARIABLES = environment.of_the_user(startup.ENVIRON)
 
 
 @dataclass(frozen=True)
 class OwnCheckpoints:
-    """The checkpoints in ``folder``, each complete once it has the file ``last``. ``beginning``:
-    the file of what the training's first run notes of itself; None: in ``folder``.
+    """The checkpoints in ``folder``, each complete once it has the file ``last``. ``beginning`` is
+    the file in which the training's first run describes itself, None if that is in ``folder``.
     """
 
     folder: Path
@@ -45,8 +45,8 @@ class OwnCheckpoints:
         return self.folder / f"checkpoint-{step}"
 
     def first_note(self, now: Any) -> Any:
-        """What the first run of this training has noted of itself, also where it has saved nothing
-        since: ``now`` where this is the first. Plain values; on any rank.
+        """Return what the first run of this training noted about itself, even if it saved nothing
+        later; ``now`` if this is the first run. The values are plain. Any rank may call this.
         """
         path = self._first_note_path()
         stored_note = _read(path) if environment.restarts() else None
@@ -67,8 +67,9 @@ class OwnCheckpoints:
         return self.beginning or self.folder / _FIRST_NOTE_FILE
 
     def latest(self) -> Path | None:
-        """That with the most steps, waited for if it is on its way; None: there is none, or another
-        command line has made it, or another training of this run has gone on from it.
+        """Return the checkpoint with the most steps, after waiting for one that is being written;
+        None if there is none, another command line has made it, or another training of this run has
+        resumed from it.
         """
         is_taken = _read(self.folder / _TAKEN_FILE) == environment.restarts()
         if is_taken or self._is_useless() or not self._is_ours():
@@ -78,17 +79,17 @@ class OwnCheckpoints:
         return checkpoints[max(checkpoints)] if checkpoints else None
 
     def sign(self, partial: Path) -> None:
-        """Note who makes ``partial``. What another command has made is set aside; one of the same
-        step, from which the training did not go on, is removed. Raises OSError.
+        """Note who makes ``partial``. Checkpoints of another command are set aside; one of the same
+        step, from which the training did not resume, is removed. Raises OSError.
         """
         if not self._is_ours() and self.folder.exists() and not self.set_aside("other"):
-            raise OSError(f"{self.folder} is another command's, and stays")
+            raise OSError(f"{self.folder} belongs to another command, and cannot be set aside")
         self.folder.mkdir(parents=True, exist_ok=True)
         (self.folder / _START_FILE).write_text(json.dumps(_identity().as_json()))
         shutil.rmtree(partial, ignore_errors=True)
 
     def take(self) -> bool:
-        """A training has begun: no other one of this run goes on from it. False: not noted."""
+        """Note that a training has resumed, so that no other of this run does; False on failure."""
         try:
             (self.folder / _TAKEN_FILE).write_text(str(environment.restarts()))
         except OSError:
@@ -96,8 +97,8 @@ class OwnCheckpoints:
         return True
 
     def last_scheduled(self) -> Path | None:
-        """The last checkpoint that the training has made since on its own schedule, unless another
-        training has replaced it.
+        """Return the last checkpoint that the training has made later on its own schedule, unless
+        another training has replaced it.
         """
         stored_note = _read(self.folder / _SCHEDULE_FILE)
         with contextlib.suppress(OSError, TypeError, KeyError):
@@ -107,7 +108,7 @@ class OwnCheckpoints:
         return None
 
     def note_scheduled(self, path: Path) -> None:
-        """``path`` follows those of this folder, if there are any."""
+        """Note that ``path`` is later than the checkpoints in this folder, if there are any."""
         if self._is_ours():
             partial = self.folder / f".{_SCHEDULE_FILE}"
             with contextlib.suppress(OSError):
@@ -116,25 +117,25 @@ class OwnCheckpoints:
                 partial.replace(self.folder / _SCHEDULE_FILE)
 
     def clear(self, but: Path) -> None:
-        """Remove all before ``but``, from which the training goes on, and what was never whole."""
+        """Remove all but ``but``, from which the training resumes, including incomplete ones."""
         for shape in ("checkpoint-*", ".checkpoint-*.partial"):
             for path in self.folder.glob(shape):
                 if path != but:
                     shutil.rmtree(path, ignore_errors=True)
 
     def remove(self) -> None:
-        """The training has ended."""
+        """Remove the folder when the training has ended."""
         self.has_saved()
         with contextlib.suppress(OSError):
             self._first_note_path().unlink()
         if self._is_ours():
             shutil.rmtree(self.folder, ignore_errors=True)
-        with contextlib.suppress(OSError):  # that of another command is not empty
+        with contextlib.suppress(OSError):  # another command's is not empty
             self.folder.rmdir()
 
     def is_usable(self) -> bool:
-        """Whether a save could be used. Not where one before could not: hops would move the job in
-        vain. Asked by the first training of a run.
+        """Whether a save could be used. It could not if an earlier one could not, and hops would
+        move the job in vain. The first training of a run asks.
         """
         if self._is_useless():
             return False
@@ -143,26 +144,26 @@ class OwnCheckpoints:
             return True
         sys.stderr.write(
             f"hops: {self.folder}: not used, since another command has made it ({self._change()}"
-            " differs); this job saves no more on request\n"
+            " differs); this job no longer saves on request\n"
         )
         self.decline()
         return False
 
     def decline(self) -> None:
-        """No later run of the job saves on request."""
+        """Let no later run of the job save on request."""
         with contextlib.suppress(OSError):
             (self.folder / _UNUSED_FILE).touch()
 
     def fails_anew(self) -> bool:
-        """A save has failed: whether the run before could save, and this failure can be noted."""
+        """Note that a save failed; return whether that worked, and the run before could save."""
         note, run = self._path_aside("unsaved"), environment.restarts()
         if not note.exists():
             with contextlib.suppress(OSError):
                 note.write_text(str(run))
-        return bool(_read(note) == run)  # of several ranks the first has noted it
+        return bool(_read(note) == run)  # the first of several ranks has noted it
 
     def has_saved(self) -> None:
-        """This rank's part: a failure in an earlier run no longer counts."""
+        """Note that this rank has saved, so that a failure in an earlier run no longer counts."""
         note = self._path_aside("unsaved")
         if _read(note) != environment.restarts():
             with contextlib.suppress(OSError):
@@ -172,7 +173,7 @@ class OwnCheckpoints:
         return self._path_aside("failed").exists() or (self.folder / _UNUSED_FILE).exists()
 
     def set_aside(self, reason: str = "failed") -> bool:
-        """Keep it, but do not try it again; False if that cannot be done, as where one is kept."""
+        """Keep the folder, but do not use it again; False if it cannot be renamed."""
         try:
             self.folder.rename(self._path_aside(reason))
         except OSError:

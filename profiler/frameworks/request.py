@@ -1,4 +1,4 @@
-"""hops' request to leave, as it reaches a framework's loop."""
+"""Passes hops' request to leave to a framework's loop."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ from hops_profiler.frameworks.own import OwnCheckpoints
 
 
 class LeaveRequest:
-    """Whether all ranks are to leave: asked once after each step, on all ranks."""
+    """Whether all ranks should leave; all of them ask once after each step."""
 
     def __init__(self, signal_flag: SignalFlag) -> None:
         self._signal_flag, self._agreement = signal_flag, Agreement()
         self._agreement_met = False
 
     def is_due(self) -> bool:
-        """True from the step on at which the ranks agree."""
+        """Return True from the step on at which the ranks agree."""
         if not self._agreement_met:
             (self._agreement_met,) = self._agreement.reach(self._signal_flag.now)
         return self._agreement_met
 
     def decline(self) -> None:
-        """From now on the signal ends the process, as without us."""
+        """Let the signal end the process from now on, as without hops."""
         self._signal_flag.listen_no_more()
 
 
@@ -46,19 +46,19 @@ def possible(ranks: int) -> bool:
 
 
 def can_agree() -> bool:
-    """Whether the ranks' backend is one whose collectives were tried."""
+    """Whether the ranks' backend is one with which collectives were tested."""
     name = dist.get_backend() if several() else "gloo"
     return any(backend in name for backend in ("gloo", "nccl", "undefined"))
 
 
 def is_free() -> bool:
-    """False where a script handles the signal itself: it knows how it saves. Ranks may differ."""
+    """Whether the script has no handler for the signal, which would save. Ranks may differ."""
     main = threading.current_thread() is threading.main_thread()
     return main and signal.getsignal(signal.SIGUSR1) == signal.SIG_DFL and not _is_caught()
 
 
 def _is_caught() -> bool:
-    """Whether the process has a handler, also one that Python does not know, such as that of
+    """Whether the process has a handler, even one unknown to Python, such as that of
     :func:`faulthandler.register`.
     """
     try:
@@ -72,33 +72,33 @@ def _is_caught() -> bool:
 
 
 def is_alone(ranks: int) -> bool:
-    """Of several trainings in a step, the first to leave would end the others."""
+    """Whether the step has only this training; else the first to leave would end the others."""
     return (environment.tasks() or 1) <= ranks
 
 
 def folder_in(base: Path) -> Path:
-    """Where a training saves on request: the same folder in each of the job's runs."""
+    """Return the folder in which a training saves on request, the same in all of the job's runs."""
     return base / f"_hops-{environment.number()}"
 
 
 class Turn:
-    """Of the trainings in ``base`` in this run of the job, one saves on request: the first.
+    """Only the first of the trainings in ``base`` in a run of the job saves on request.
 
-    It is the first in the next run, too, since it has not ended. Which others follow a script may
-    decide by what has ended, and a later one would go on from the wrong checkpoint. While another
-    runs beside it, it is not known which is the first. Asked on the first rank. Notes are kept on
-    this node; epilog.sh removes them.
+    It is also the first in the next run, since it has not ended. A script may decide by what has
+    ended which trainings follow, so a later one could resume from the wrong checkpoint. If another
+    training runs at the same time, it is unknown which is the first. Only the first rank asks.
+    Notes are kept on this node; epilog.sh removes them.
     """
 
     def __init__(self, base: Path) -> None:
-        secret = environment.run_key().encode()  # or another user could take the turn
+        secret = environment.run_key().encode()  # else another user could take the turn
         name = hashlib.sha256(secret + os.fsencode(base)).hexdigest()[:16]
         run = f"{environment.number()}.{environment.restarts()}"
         self._first = Path(tempfile.gettempdir()) / f"hops-training.{run}.{name}"
         self._other_file = self._first.with_name(f"{self._first.name}.others")
 
     def take(self) -> bool:
-        """Whether it is this training's."""
+        """Take the turn; return whether it is this training's."""
         if _make_file(self._first):
             return True
         _make_file(self._other_file)
@@ -109,7 +109,7 @@ class Turn:
         return os.path.lexists(self._first)
 
     def is_shared(self) -> bool:
-        """Whether another training has asked since."""
+        """Whether another training has asked since then."""
         return os.path.lexists(self._other_file)
 
 
@@ -123,7 +123,7 @@ def _make_file(path: Path) -> bool:
 
 @contextlib.contextmanager
 def listen_for_signal() -> Iterator[LeaveRequest]:
-    """While this lasts hops' signal does not end the process, but is a request."""
+    """Make hops' signal a request, instead of the end of the process, inside this context."""
     signal_flag = SignalFlag(signal.SIGUSR1)
     try:
         yield LeaveRequest(signal_flag)
@@ -133,8 +133,8 @@ def listen_for_signal() -> Iterator[LeaveRequest]:
 
 
 def ignore() -> None:
-    """A training has ended and its process exits: the signal would end it before, and the job
-    would train once more from the beginning.
+    """Ignore the signal when a training has ended and its process exits: otherwise it would end the
+    process, and the job would train again from the beginning.
     """
     if signal.getsignal(signal.SIGUSR1) == signal.SIG_DFL:
         signal.signal(signal.SIGUSR1, signal.SIG_IGN)
@@ -146,13 +146,13 @@ def try_to_save(
     save: Callable[[Path], None],
     stop_request: LeaveRequest,
 ) -> None:
-    """Have ``save`` write ``final``. If it cannot, the job starts again from what there is: hops
-    may be moving it. If the run before could not, either, the signal ends the process as without
-    us: where Slurm has sent it before the time limit, the job would begin again and again.
+    """Let ``save`` write ``final``. If that fails, the job starts again from earlier saves, since
+    hops may be moving it. If the previous run failed, too, the signal ends the process as without
+    hops; otherwise, if Slurm has sent it before the time limit, the job would start again forever.
     """
     try:
         save(final)
-    except Exception as failure:  # of any framework, logger or file system
+    except Exception as failure:  # from any framework, logger or file system
         sys.stderr.write(f"hops: {final}: not saved: {failure}\n")
         if own_checkpoints.fails_anew():
             leave(first=True)  # others may be waiting for this rank
@@ -162,8 +162,8 @@ def try_to_save(
 
 
 def failed_in(names: Collection[str], failure: Exception) -> bool:
-    """Whether one of the functions ``names`` raised it, for another reason than memory or files,
-    which may have what it takes in the next run.
+    """Whether one of the functions ``names`` raised ``failure`` for a reason other than memory or
+    files, which may suffice in the next run.
     """
     if isinstance(failure, (OSError, MemoryError, torch.cuda.OutOfMemoryError)):
         return False
@@ -172,12 +172,13 @@ def failed_in(names: Collection[str], failure: Exception) -> bool:
 
 
 def unusable(own_checkpoints: OwnCheckpoints, failure: Exception, *, first: bool) -> None:
-    """The training could not load ``own_checkpoints``: the next run begins as without it.
-    Returns only where it would try ``own_checkpoints`` again.
+    """Handle that the training could not load ``own_checkpoints``: the next run starts without.
+
+    Returns only if the next run would try ``own_checkpoints`` again.
     """
     if first and not own_checkpoints.set_aside():
         return
     sys.stderr.write(
-        f"hops: cannot go on from {own_checkpoints.folder}, kept as .failed: {failure!r}\n"
+        f"hops: cannot resume from {own_checkpoints.folder}, kept as .failed: {failure!r}\n"
     )
     leave(first=first)

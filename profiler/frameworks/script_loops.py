@@ -1,4 +1,4 @@
-"""The loops of a script around a pass over its data, as its source tells."""
+"""Examines the source of a script's loops around a pass over its data."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
 
 
 def why_not_repeated() -> str:
-    """Why the loops that the caller is in do not run the same number of times where passes have
-    nothing in them: since the script counts itself; "": they do.
+    """Return why the loops around the caller may not run the same number of times if passes are
+    empty, since the script itself counts; "" if they do.
     """
     for frame in frames():
         package = str(frame.f_globals.get("__name__", "")).partition(".")[0]
@@ -29,7 +29,7 @@ def _reason(path: str, line: int) -> str:
     try:
         tree = ast.parse("".join(linecache.getlines(path)))
     except (SyntaxError, ValueError):
-        return ""  # of Python's own, or of no file: it has no loop of the script's
+        return ""  # not a source file, so it has no loop of the script
     for loop in _enclosing_loops(tree, line):
         if isinstance(loop, ast.While):
             return f"the `while` in line {loop.lineno} decides how long it trains"
@@ -39,7 +39,7 @@ def _reason(path: str, line: int) -> str:
 
 
 def _enclosing_loops(tree: ast.AST, line: int) -> Iterator[ast.For | ast.While]:
-    """Of the function that ``line`` is in, or of the module outside of functions."""
+    """Yield the loops around ``line``."""
     for node in ast.iter_child_nodes(tree):
         first, last = getattr(node, "lineno", line), getattr(node, "end_lineno", line)
         if not first <= line <= last:
@@ -50,7 +50,9 @@ def _enclosing_loops(tree: ast.AST, line: int) -> Iterator[ast.For | ast.While]:
 
 
 def _ends(body: list[ast.stmt], *, of_loop: bool) -> Iterator[tuple[str, int]]:
-    """What leaves a loop; ``of_loop`` False: within another loop, whose `break` it is."""
+    """Yield what leaves a loop; with ``of_loop`` False, ``body`` is in an inner loop, which any
+    `break` belongs to.
+    """
     for node in body:
         if isinstance(node, ast.Return) or (of_loop and isinstance(node, ast.Break)):
             yield type(node).__name__.lower(), node.lineno

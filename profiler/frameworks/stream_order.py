@@ -1,9 +1,9 @@
-"""A framework's training loader over iterated data, read so that each step has its samples on any
+"""Reads a framework's training loader over iterable data so that steps have the same samples on any
 number of ranks.
 
-Frameworks give each rank whole batches of a stream, or leave it to the data, and go on in a pass by
-reading it from its beginning, or not at all. Here each rank reads the stream and collates its own
-samples of each step (`hops_profiler.data.stream`), and goes on by the data's own state.
+Frameworks give each rank whole batches of a stream, or leave that to the data, and resume within a
+pass by reading it from its beginning, or not at all. Here each rank reads the stream and collates
+its own samples of each step (`hops_profiler.data.stream`), and resumes by the data's state.
 """
 
 from __future__ import annotations
@@ -28,15 +28,16 @@ _SHARES_OUT = (
     "get_rank", "get_world_size", "RANK", "WORLD_SIZE", "process_index", "num_processes",
     "split_by_node", "split_dataset_by_node",
 )  # fmt: skip
-"""Names in a dataset's code that gives each rank a part of the data."""
+"""Names that show that a dataset's code gives each rank a part of the data."""
 
 _LIBRARIES = ("datasets", "torch", "torchdata", "webdataset")
-"""Those with code for this that a script may leave unused."""
+"""Libraries whose code has these names even if a script does not use them."""
 
 
 def is_plain_stream(dataloader: Any) -> bool:
-    """Whether its batches follow from its iterated dataset and its batch size, and the dataset is
-    not seen to give each rank a part of the data: on several ranks see `StreamLoader.agrees`.
+    """Whether the batches depend only on the iterable dataset and the batch size, and the dataset
+    does not seem to give each rank a part of the data; for several ranks see
+    `StreamLoader.agrees`.
     """
     fits = (
         type(dataloader) is DataLoader
@@ -46,13 +47,13 @@ def is_plain_stream(dataloader: Any) -> bool:
     )
     if not fits or dataloader.num_workers <= 1:
         return fits
-    # Workers end with a smaller step each: more steps than its length tells.
+    # Each worker ends with a smaller step, so there are more steps than by the length.
     has_position = importlib.util.find_spec("torchdata") is not None
     return has_position and steps_of(dataloader.dataset, 1, drops=False) is None
 
 
 def steps_of(dataset: Any, global_batch: int, drops: bool) -> int | None:
-    """Of a pass; None: the data does not know how long it is."""
+    """Return the steps of a pass; None if the data does not know its length."""
     try:
         samples = len(dataset)
     except TypeError:
@@ -61,10 +62,10 @@ def steps_of(dataset: Any, global_batch: int, drops: bool) -> int | None:
 
 
 def _shares_out(dataset: Any) -> bool:
-    if getattr(dataset, "_distributed", None) is not None:  # of Hugging Face's `datasets`
+    if getattr(dataset, "_distributed", None) is not None:  # Hugging Face's `datasets`
         return True
     texts = []
-    for part in [dataset, *getattr(dataset, "pipeline", [])]:  # webdataset's has stages
+    for part in [dataset, *getattr(dataset, "pipeline", [])]:  # webdataset has stages
         code = part if inspect.isroutine(part) else type(part)
         if code.__module__.partition(".")[0] not in _LIBRARIES:
             with contextlib.suppress(OSError, TypeError):
@@ -75,7 +76,7 @@ def _shares_out(dataset: Any) -> bool:
 
 @dataclass(frozen=True)
 class _Even(Share):
-    """``count`` parts of each step, whatever its size: `weighted` says what they count."""
+    """``count`` parts of each step, whatever its size; `weights_of_parts` has their weights."""
 
     count: int = 1
 
@@ -84,7 +85,7 @@ class _Even(Share):
 
 
 class StreamLoader:
-    """``dataloader``'s micro-batches of one rank: `accumulation` of them each step, which has
+    """One rank's micro-batches of ``dataloader``: `accumulation` of them in each step of
     ``global_batch`` samples on all ranks. The first pass begins at ``position``.
     """
 
@@ -95,22 +96,22 @@ class StreamLoader:
         self.global_batch, self._drops = global_batch, dataloader.drop_last
         self.accumulation = len(Share(0, share.ranks, share.micro_batch).parts(global_batch))
         self.sampler: Any = None
-        """Where Lightning looks for `set_epoch`."""
+        """Lightning calls `set_epoch` of this."""
         self._share = share
         names = [name for name in PASSED_ON if name != "generator"]
         options = {name: getattr(dataloader, name) for name in names}
         self._stream = Stream(self.dataset, global_batch, seed, options)
         self.steps = steps_of(self.dataset, global_batch, self._drops)
-        """Of a pass."""
+        """Steps of a pass; None if unknown."""
         self._position = position
         self._epoch: int | None = None
         self._next_pass: StreamPass | None = None
         self.current = StreamPass(self, iter(()), position)
-        """The pass that is read."""
+        """The pass that is being read."""
 
     def agrees(self) -> bool:
-        """Whether the ranks read the same samples, as the first step shows, which is read ahead.
-        On all ranks.
+        """Whether the ranks read the same samples, judged by the first step, which is read ahead.
+        Called on all ranks.
         """
         if not several():
             return True
@@ -121,30 +122,30 @@ class StreamLoader:
         return len(set(fingerprints)) == 1
 
     def __len__(self) -> int:
-        """Micro-batches of a pass; TypeError where the data does not know."""
+        """Return the micro-batches of a pass; raises TypeError if the data does not know them."""
         if self.steps is None:
             raise TypeError(f"{type(self.dataset).__name__} has no length")
         return self.steps * self.accumulation
 
     def __iter__(self) -> StreamPass:
-        """The pass of the epoch that was set last, from its beginning in this run."""
+        """Begin the pass of the epoch that was set last, from where it begins in this run."""
         self.current, self._next_pass = self._next_pass or self._begin(), None
         return self.current
 
     def set_epoch(self, epoch: int) -> None:
-        """By the framework, which may count its epochs anew: another one is the data's next."""
+        """Note the framework's epoch, which it may count anew; another one is the data's next."""
         if self._epoch not in (None, epoch):
             self.begin_at(self._position.after_epoch())
         self._epoch = epoch
 
     def begin_pass(self, number: int) -> bool:
-        """Have the next pass be that one, from 0; whether it would have been another."""
+        """Make pass ``number`` (from 0) the next; return whether it would have been another."""
         if number == self._position.epoch:
             return False
         return self.begin_at(Position(number, 0, self._position.step))
 
     def begin_at(self, position: Position) -> bool:
-        """Have the next pass begin there; whether it would have begun elsewhere."""
+        """Let the next pass begin there; return whether it would have begun elsewhere."""
         if position == self._position:
             return False
         self._position, self._next_pass = position, None
@@ -156,19 +157,19 @@ class StreamLoader:
         return StreamPass(self, self._stream.read(self._position, even), self._position)
 
     def factor(self, batch: int) -> float:
-        """Of the loss of a pass's micro-batch ``batch``, where a step's losses are averaged."""
+        """Return the factor for the loss of micro-batch ``batch``, as a step's are averaged."""
         step, part = divmod(batch, self.accumulation)
         return self.current.weights_of(step)[part] * self.accumulation
 
     def weights(self, size: int) -> list[float]:
-        """Of a rank's micro-batches of a step of ``size`` samples; none where that is left out."""
+        """Return a rank's weights in a step of ``size`` samples; empty if that step is dropped."""
         if self._drops and size < self.global_batch:
             return []
         return [weight for _, weight in weights_of_parts(self._share, size, self.accumulation)]
 
 
 class StreamPass:
-    """Yields the micro-batches of a pass, from ``position`` on."""
+    """Yields the micro-batches of a pass, starting at ``position``."""
 
     def __init__(self, loader: StreamLoader, steps: Iterator[Batches], position: Position) -> None:
         self._loader, self._steps = loader, steps
@@ -181,11 +182,11 @@ class StreamPass:
         return self._next_pass[0].fingerprint if self._next_pass else ""
 
     def read_ahead(self) -> None:
-        """Read the first step, which comes later."""
+        """Read the first step now; it is yielded later."""
         self._next_pass = [batches for batches in [next(self._steps, None)] if batches]
 
     def begin_step(self) -> list[float]:
-        """Begin the next step: the weights of its micro-batches; []: the pass is over."""
+        """Begin the next step; return the weights of its micro-batches, [] if the pass is over."""
         batches = self._next_pass.pop() if self._next_pass else next(self._steps, None)
         weights = self._loader.weights(batches.size) if batches else []
         if batches is None or not weights:
@@ -197,15 +198,15 @@ class StreamPass:
 
     @property
     def position(self) -> Position:
-        """After the steps that were begun."""
+        """The position after the steps that were begun."""
         return self._positions[-1][0]
 
     def after(self, steps: int) -> Position | None:
-        """Where the data is after ``steps`` steps of the pass, one of the last that were begun."""
+        """Return the position after ``steps`` steps of the pass, one of the last ones begun."""
         return next((position for position, _ in self._positions if position.offset == steps), None)
 
     def weights_of(self, step: int) -> list[float]:
-        """Of a step of the pass, from 0, one of the last that were begun."""
+        """Return the weights of a step (from 0) of the pass, one of the last ones begun."""
         return next(
             (weights for position, weights in self._positions if position.offset == step + 1), []
         )

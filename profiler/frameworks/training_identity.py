@@ -1,4 +1,4 @@
-"""What a training was started with, and whether another run was started with the same."""
+"""Identifies a training by what it was started with, to recognise it in another run."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ _SIZE_WORDS = re.compile(
     r"|(\b|_)lr\b)",
     re.IGNORECASE,
 )
-"""Options whose value may be one of the job's sizes. That of ``--fold 2`` on two GPUs is none."""
+"""Options whose value may be one of the job's sizes, unlike that of ``--fold 2`` on two GPUs."""
 
 
 Digests = Tuple[str, str]  # noqa: UP006
-"""Of a word or a value: one that does not depend on the names of the job's nodes, and one that does
-not depend on its sizes, either. Digests, since words may be secret."""
+"""Two digests of a word or a value: one that does not depend on the names of the job's nodes, and
+one that does not depend on its sizes, either. Words may be secret, so only digests are kept."""
 
 
 def words(nodes: Collection[str], sizes: Collection[str]) -> list[tuple[str, Digests]]:
-    """This program's command line: each word's name, which is its option or its position."""
+    """Digest this program's command line; a word's name is its option or its position."""
     digests: list[tuple[str, Digests]] = []
     before = ""
     for position, word in enumerate(sys.argv):
@@ -43,7 +43,7 @@ def words(nodes: Collection[str], sizes: Collection[str]) -> list[tuple[str, Dig
 def variables(
     environ: Mapping[str, str], nodes: Collection[str], sizes: Collection[str]
 ) -> dict[str, Digests]:
-    """Of each variable of the user's, by its name."""
+    """Digest each of the user's variables, by name."""
     return {
         name: (
             _digest(_mask_names(value, nodes)),
@@ -55,7 +55,7 @@ def variables(
 
 @dataclass(frozen=True)
 class TrainingIdentity:
-    """Which training this is: two that were started with the same have the same."""
+    """Identifies a training: those started with the same script, words and variables are equal."""
 
     script: str
     words: list[tuple[str, Digests]]
@@ -66,7 +66,7 @@ class TrainingIdentity:
         return {"script": self.script, "words": digests, "variables": self.variables}
 
     def change_since(self, before: Any) -> str:
-        """What differs from the `as_json` of an earlier run, read from a file; "": nothing."""
+        """Name what differs from the `as_json` of an earlier run, read from a file; "" if none."""
         if not isinstance(before, dict):
             return "its note"
         if before.get("script") != self.script:
@@ -85,12 +85,12 @@ class TrainingIdentity:
 
 
 def _match(before: Any, now: Digests | None) -> bool:
-    """Whether two digests are of the same word, or of the same but for a size."""
+    """Whether two digests are of the same word, or of words that differ only in a size."""
     return isinstance(before, (list, tuple)) and now is not None and any(map(eq, before, now))
 
 
 def script() -> str:
-    """A digest of the text of this program's script; "" where that is not a file."""
+    """Digest the text of this program's script; "" if it is not a file."""
     try:
         return hashlib.sha256(Path(sys.argv[0]).read_bytes()).hexdigest()
     except (OSError, IndexError, ValueError):
@@ -100,7 +100,7 @@ def script() -> str:
 def _without_size(
     word: str, name: str, value: str, nodes: Collection[str], sizes: Collection[str]
 ) -> str:
-    """``word`` without the ``value`` that it ends with, if that is a size by its ``name``."""
+    """Replace the ``value`` at the end of ``word`` if it is a size, judging by its ``name``."""
     if value in sizes and _SIZE_WORDS.match(name):
         return f"{word[: -len(value)]}\0a size"
     return _mask_names(word, nodes)

@@ -14,7 +14,7 @@ from hops_profiler.launch.streams import open_closed
 
 
 def main() -> None:
-    """Run the trials that have not ended; exits with 0 once all have succeeded."""
+    """Run the trials that have not ended; exit with 0 once all have succeeded."""
     open_closed()
     settings = parse()
     startup.suspend()  # the trials train, not the lane

@@ -1,4 +1,4 @@
-"""An executor: gives the trials of one GPU their turns, and decides whose state is on it."""
+"""An executor gives the trials of one GPU their turns, and decides whose state is on it."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from hops_profiler.launch.ranks import exit_code, fork
 
 @dataclass(eq=False)
 class Worker:
-    """A process. ``trial``: None while it stands by. ``size``: bytes of its state, None before its
-    first gate. ``peak``: most bytes on the device while it ran; ``idle_bytes``: since its last
-    turn, if its state stayed. ``place`` of the state: "device", "leaving" or "host". ``has_copy``:
-    the host has room for the state. ``alone``: why it needs all memory. ``stays``: its state cannot
-    be moved. ``pace``: seconds an iteration; ``iterations`` so far, of ``total``, None if unknown.
-    ``has_begun``: its trial. ``ready``: it has ``free`` bytes on the device. ``is_gone``: it has
-    closed its link.
+    """A process. ``trial`` is None while it stands by. ``size``: bytes of its state, None before
+    its first gate. ``peak``: maximum bytes on the device while it ran; ``idle_bytes``: those since
+    its last turn, if its state stayed. ``place`` of the state: "device", "leaving" or "host".
+    ``has_copy``: the host has room for the state. ``alone``: why it needs all memory. ``stays``:
+    its state cannot be moved. ``pace``: seconds per iteration; ``iterations`` so far, of ``total``,
+    which is None if unknown. ``has_begun``: its trial has begun. ``ready``: it has reported
+    ``free`` bytes on the device. ``is_gone``: it has closed its link.
     """
 
     pid: int
@@ -51,7 +51,7 @@ class Worker:
 
 
 class Executor:
-    """``name``: of the GPU, "" for the CPU. ``lane``: the link to the process with the trials."""
+    """``name`` is that of the GPU, "" for the CPU; ``lane`` is the link to the lane's process."""
 
     def __init__(self, settings: Settings, name: str, lane: Link) -> None:
         self._settings = settings
@@ -84,12 +84,12 @@ class Executor:
     # Workers
 
     def _stand_by(self) -> None:
-        """Fork workers until as many wait as the settings say."""
+        """Fork workers until as many stand by as the settings say."""
         while len(self._standby) < self._settings.standby and not self._no_more:
             self._standby.append(self._fork())
 
     def _fork(self, *, leads: bool = False) -> Worker:
-        """A new process that stands by; ``leads``: for a trial of several ranks."""
+        """Fork a process that stands by; with ``leads``, one for a trial of several ranks."""
         parent, child = pair()
         pid = fork()
         if not pid:
@@ -98,8 +98,8 @@ class Executor:
         return Worker(pid, parent)
 
     def _find_capacity(self) -> int:
-        """Bytes for states: nine tenths of what is free on the GPU beside the workers' contexts;
-        without a GPU, the host's memory for states.
+        """Return the bytes for states: nine tenths of what is free on the GPU after the workers'
+        contexts; without a GPU, the host's memory for states.
         """
         while not all(worker.ready for worker in self._standby):
             self._hear()
@@ -121,11 +121,11 @@ class Executor:
         return [*self._active, *self._standby]
 
     def _kill(self, worker: Worker) -> None:
-        os.kill(worker.pid, signal.SIGKILL)  # it may not have got to a session of its own
+        os.kill(worker.pid, signal.SIGKILL)  # it may not have its own session yet
         self._reap(worker, os.waitpid(worker.pid, 0)[1])
 
     def _reap(self, worker: Worker, status: int) -> None:
-        """A worker has ended: report its trial's end, and kill whatever the trial has started."""
+        """Report the trial of a worker that has ended, and kill all processes of the trial."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(worker.pid, signal.SIGKILL)
         worker.link.close()
@@ -183,14 +183,14 @@ class Executor:
         return Trial(**{**trial, "arguments": tuple(trial["arguments"])})
 
     def _choose(self) -> Worker:
-        """The next worker that there can be room for; one that cannot be moved runs to its end."""
+        """Choose the next worker that can get room; one that cannot be moved runs to its end."""
         for worker in self._active:
             if worker.stays:
                 return worker
         return next((w for w in self._active if self._can_have_room(w)), self._active[0])
 
     def _can_have_room(self, worker: Worker) -> bool:
-        """True if the host can hold what would have to leave."""
+        """Whether the host can hold what would have to leave."""
         excess = self._bytes_in_use(but=worker) + self._need(worker) - self._capacity
         excess -= sum(w.size or 0 for w in self._active if w.place == "leaving")
         room = self._settings.host_memory - sum(w.size or 0 for w in self._active if w.has_copy)
@@ -205,12 +205,12 @@ class Executor:
         return True
 
     def _turn(self, worker: Worker) -> None:
-        """Run a trial for one turn, and meanwhile prepare the next turns."""
+        """Run a trial for one turn, and prepare the next turns meanwhile."""
         self._active.remove(worker)
         self._active.insert(0, worker)
         self._make_room(worker)
         while worker.is_gone and worker in self._active:
-            self._hear()  # it has closed its link, and not ended yet
+            self._hear()  # it has closed its link but not ended yet
         if worker.is_gone or self._signal:
             return
         was_there = worker.place == "device"
@@ -220,15 +220,15 @@ class Executor:
             self._prepare()
             self._hear()
         if self._running is None and worker in self._active:
-            self._active.remove(worker)  # to the end of the circle
+            self._active.remove(worker)  # move it to the end of the circle
             self._active.append(worker)
             self._active = arrange(
                 self._settings.order, self._active, {w: self._remaining(w) for w in self._active}
             )
 
     def _go(self, worker: Worker, iterations: int, number: int = 0) -> None:
-        """Let ``worker`` run for some iterations, after it has loaded its state; ``number``: a
-        signal that it gets first.
+        """Let ``worker`` load its state and run for some iterations; ``number`` is a signal that it
+        gets first.
         """
         trial = worker.trial
         assert trial is not None  # noqa: S101
@@ -248,7 +248,7 @@ class Executor:
             )  # fmt: skip
 
     def _log_turn(self, worker: Worker, *, was_there: bool) -> None:
-        """Write a line on the turn, beside the journal: what was on the device when it began."""
+        """Log the turn, next to the journal, with what was on the device when it began."""
         numbers = [w.trial.number for w in self._active if w.trial and w.place != "host"]
         entry = {
             "trial": worker.trial and worker.trial.number, "kept": was_there, "on_device": numbers,
@@ -258,7 +258,7 @@ class Executor:
         self._turns.flush()
 
     def _turn_length(self, worker: Worker) -> int:
-        """Iterations of a turn; the first one ends at the first gate, which shows the size."""
+        """Return a turn's iterations; the first ends at the first gate, which shows the size."""
         if worker.stays:
             return WHOLE_TRIAL
         if worker.size is None:
@@ -266,9 +266,9 @@ class Executor:
         return self._settings.iterations or max(1, int(self._settings.turn / worker.pace))
 
     def _remaining(self, worker: Worker) -> float | None:
-        """Seconds until the end of its training; None if unknown, or if it is a turn overdue.
+        """Return the seconds until the end of its training; None if unknown or overdue by a turn.
 
-        0 until its second gate: the time to the first one is mostly its start, not an iteration.
+        This is 0 until its second gate, as the time to the first one is mostly startup.
         """
         if worker.iterations <= 1 and not worker.stays:
             return 0.0
@@ -280,17 +280,17 @@ class Executor:
     # Whose state is where
 
     def _need(self, worker: Worker) -> int:
-        """Bytes on the device for its turn."""
+        """Return the bytes on the device that its turn needs."""
         if worker.size is None or worker.alone:
             return self._capacity
         return max(worker.size, worker.peak)
 
     def _tight(self) -> bool:
-        """True if there is no room for what all trials have on the device while they run."""
+        """Whether the device has no room for the needs of all trials at once."""
         return sum(self._need(w) for w in self._active) > self._capacity
 
     def _bytes_in_use(self, but: Worker | None = None) -> int:
-        """Bytes on the device, of all workers ``but`` one."""
+        """Return the bytes on the device of all workers ``but`` one."""
         return sum(
             self._need(w) if w is self._running else max(w.size or 0, w.idle_bytes)
             for w in self._active
@@ -298,7 +298,7 @@ class Executor:
         )
 
     def _evictable_for(self, worker: Worker) -> list[Worker]:
-        """Workers whose state may leave for that of ``worker``, the last in turn first."""
+        """Return workers whose state may make room for ``worker``, the last in turn first."""
         return [
             w
             for w in reversed(self._active)
@@ -310,7 +310,7 @@ class Executor:
             if not any(w.place == "leaving" for w in self._active):
                 candidates = self._evictable_for(worker)
                 if not candidates:
-                    return  # the states that remain there cannot be moved
+                    return  # the remaining states cannot be moved
                 self._evict(candidates[0])
             self._hear()
             if worker not in self._active or self._signal:
@@ -321,7 +321,7 @@ class Executor:
         worker.link.send(do="evict")
 
     def _prepare(self) -> None:
-        """While a trial runs, load the states of the next ones, and evict others for them."""
+        """While a trial runs, load the states of the next trials, and evict others for them."""
         if self._settings.load != "ahead":
             return
         if self._running is None or any(w.place == "leaving" for w in self._active):
@@ -347,7 +347,7 @@ class Executor:
     # Messages
 
     def _hear(self, seconds: float = 1.0) -> None:
-        """Wait until something happens, at most so many ``seconds``, and note it."""
+        """Wait until something happens, at most for ``seconds``, and handle it."""
         poll = select.poll()
         links: dict[int, tuple[Link, Worker | None]] = {self._lane.fileno(): (self._lane, None)}
         for worker in self._all_workers():
@@ -406,8 +406,8 @@ class Executor:
     def _refuse(self, worker: Worker) -> None:
         assert worker.trial is not None  # noqa: S101
         sys.stderr.write(
-            f"hops-lane: trial {worker.trial.number} is ended: its state has {worker.size} bytes,"
-            f" of {self._capacity} for all states\n"
+            f"hops-lane: trial {worker.trial.number} is killed: its state has {worker.size} bytes,"
+            f" but there are only {self._capacity} for all states\n"
         )
         self._kill(worker)
 
@@ -435,7 +435,7 @@ class Executor:
                 self._kill(worker)
 
     def _bring_back(self, worker: Worker) -> None:
-        """Make room for its state, whatever the host's limit: the others have saved, or will."""
+        """Make room for its state despite the host's limit: the others have saved, or will."""
         while self._bytes_in_use(but=worker) + self._need(worker) > self._capacity:
             if not any(w.place == "leaving" for w in self._active):
                 candidates = self._evictable_for(worker)

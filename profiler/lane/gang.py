@@ -1,9 +1,9 @@
-"""A trial of several ranks on one GPU: to its executor, its leader is a worker like any other.
+"""A trial of several ranks on one GPU, whose leader is a worker like any other to the executor.
 
 The leader forks the ranks, forwards the executor's messages, and answers once all ranks have: they
 pause after the same iteration, and their states move together. In between they compute one after
-the other (`turnstile.py`). When one fails, the others get the signal and the grace that hops-run's
-ranks get. The process group that the script makes sums their gradients, as on several GPUs.
+the other (`turnstile.py`). If one fails, the others get the same signal and grace as hops-run's
+ranks. The process group that the script makes sums their gradients, as on several GPUs.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def serve(link: Link) -> None:
-    """Be the leader of the trial that the executor names next. Does not return."""
+    """Lead the trial that the executor names next. Does not return."""
     message = link.receive()
     if message is None:
         sys.exit(1)
@@ -34,7 +34,7 @@ def serve(link: Link) -> None:
 
 
 class Gang:
-    """``count`` ranks, the children of this process."""
+    """The leader of ``count`` ranks, the children of this process."""
 
     def __init__(self, link: Link, count: int) -> None:
         self._executor = link
@@ -52,7 +52,7 @@ class Gang:
             signal.signal(number, self._pass_on)
 
     def run(self, start: dict[str, Any]) -> None:
-        """Send the ranks ``start`` and wait for them; exits with the code of the first failure."""
+        """Send ``start`` to the ranks and wait for them; exit with the first failure's code."""
         self._send(start)
         while self._ranks:
             poll = select.poll()
@@ -79,7 +79,7 @@ class Gang:
             return
         for link in (parent, self._executor, *self._ranks.values()):
             link.close()
-        # All see the one GPU, as number 0.
+        # All ranks see the only GPU as number 0.
         os.environ.update(
             RANK=str(rank), WORLD_SIZE=str(count), LOCAL_RANK="0", LOCAL_WORLD_SIZE="1",
             MASTER_ADDR="127.0.0.1", MASTER_PORT=port,
@@ -110,16 +110,16 @@ class Gang:
             self._executor.send(**merge(answers))
 
     def _fail(self, code: int) -> None:
-        """A rank has failed: end the others. In their turn, they may be about to save."""
+        """End the other ranks after one has failed. In their turn, they may be about to save."""
         self._code = code
         if not self._has_turn:
-            os._exit(code)  # they wait, and die with this process
+            os._exit(code)  # they are waiting, and die with this process
         if ends_others(code):
             self._pass_on(signal.SIGTERM)
         signal.setitimer(signal.ITIMER_REAL, GRACE_SECONDS)
 
     def _let_end(self) -> None:
-        """Let the ranks at their gate go on to their end: it is still their turn, and the last."""
+        """Let the ranks at their gate run to their end: it is still their turn, and the last."""
         for pid in self._answers:
             self._ranks[pid].send(
                 do="run", iterations=WHOLE_TRIAL, signal=0, pipelined=False, trim=False
@@ -133,7 +133,7 @@ class Gang:
 
 
 def merge(answers: list[dict[str, Any]]) -> dict[str, Any]:
-    """One answer for those of all ranks: bytes add up, the slowest counts."""
+    """Merge the answers of all ranks: bytes add up, the slowest counts."""
     refusal = next((answer for answer in answers if "refused" in answer), None)
     if refusal is not None:
         return refusal

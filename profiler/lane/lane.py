@@ -26,12 +26,12 @@ from hops_profiler.timing.ending import end_run
 _PR_SET_CHILD_SUBREAPER = 36
 _KILL_CODE = 137
 _MAX_FAILURES = 3
-"""Executors that may fail in a row before one takes a trial."""
+"""Maximum number of executors that fail in a row before one takes a trial."""
 
 
 @dataclass(eq=False)
 class _Gpu:
-    """A GPU's executor, and the trials it has."""
+    """A GPU's executor and its trials."""
 
     name: str
     pid: int
@@ -40,7 +40,7 @@ class _Gpu:
 
 
 class Lane:
-    """``gpus``: how many this process may use; 0 for the CPU, whose memory stands for a GPU's."""
+    """``gpus`` is the number that this process may use; 0 for the CPU with its memory instead."""
 
     def __init__(
         self, settings: Settings, trials: Sequence[Trial], journal: Journal, gpus: int
@@ -57,10 +57,10 @@ class Lane:
         self._failures = 0
 
     def run(self) -> int:
-        """Run until all trials have ended, or a signal asks to end; returns the exit code."""
+        """Run until all trials have ended, or a signal asks to end; return the exit code."""
         become_reaper()
         gc.collect()
-        gc.freeze()  # so that the collector sees only a worker's own objects
+        gc.freeze()  # so that the collector only sees objects made by workers
         waker, wakeups = socket.socketpair()
         for end in (waker, wakeups):
             end.setblocking(False)
@@ -77,7 +77,7 @@ class Lane:
         return self._code()
 
     def _code(self) -> int:
-        """The lane's exit code. After a signal, have Slurm requeue the job first."""
+        """Return the lane's exit code. After a signal, first let Slurm requeue the job."""
         codes = [self._journal.codes.get(trial.text) for trial in self._trials]
         if None in codes:
             if not self._signal:
@@ -106,7 +106,7 @@ class Lane:
         if name:
             os.environ["CUDA_VISIBLE_DEVICES"] = name
         for number in SIGNALS:
-            signal.signal(number, signal.SIG_IGN)  # the lane sends a message
+            signal.signal(number, signal.SIG_IGN)  # the lane sends a message instead
         Executor(self._settings, name, child).run()
         os._exit(0)
 
@@ -142,7 +142,7 @@ class Lane:
         gpu.link.send(trial=asdict(trial))
 
     def _record(self, trial: Trial, code: int) -> None:
-        """Record a trial's end. After a signal it has only saved, and goes on in the next run."""
+        """Record a trial's end. After a signal it has only saved, and continues in the next run."""
         if self._signal:
             say(f"trial {trial.number} was asked to save, and ended with code {code}")
             return
@@ -154,7 +154,7 @@ class Lane:
             gpu.link.send(stop=self._signal)
 
     def _remove(self, gpu: _Gpu) -> None:
-        """An executor has ended: if it failed, its trials are lost."""
+        """Remove an executor that has ended; if it failed, its trials are lost."""
         self._gpus.remove(gpu)
         gpu.link.close()
         code = exit_code(os.waitpid(gpu.pid, 0)[1])
@@ -164,19 +164,19 @@ class Lane:
         say(f"an executor ended with code {code}")
         for trial in gpu.trials.values():
             self._record(trial, _KILL_CODE)
-        self._failures += code < 128  # not killed: there is something wrong with its GPU
+        self._failures += code < 128  # not killed, so something is wrong with its GPU
         if self._queue and not self._signal and self._failures < _MAX_FAILURES:
             self._start(gpu.name)
 
 
 def become_reaper() -> None:
-    """Have processes that an executor leaves behind become our children (prctl(2))."""
+    """Become the parent of processes that executors leave behind (prctl(2))."""
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
 def end_orphans(*executors: int) -> None:
-    """Kill and reap all children of this process but ``executors``."""
+    """Kill and reap all children of this process except ``executors``."""
     while True:
         orphans = [pid for pid in _children() if pid not in executors]
         if not orphans:
@@ -189,7 +189,7 @@ def end_orphans(*executors: int) -> None:
 
 
 def _children() -> list[int]:
-    """From /proc/PID/stat: after the name in brackets, state and parent."""
+    """Find children by /proc/PID/stat, where state and parent follow the name in brackets."""
     children = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():

@@ -1,4 +1,4 @@
-"""Messages between a lane's processes: a pair of sockets that no other process can reach."""
+"""Messages between a lane's processes, over pairs of sockets that no other process can reach."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _MAX_BYTES = 1 << 17
 
 
 class Link:
-    """One end. A message is one packet, a JSON object."""
+    """One end of a link. A message is one packet, a JSON object."""
 
     def __init__(self, end: socket.socket) -> None:
         self._end = end
@@ -23,7 +23,7 @@ class Link:
         return self._end.fileno()
 
     def send(self, **message: Any) -> None:
-        """Send a message. Does nothing if the other process has ended, which its parent notices."""
+        """Send a message; does nothing if the other process has ended, which its parent notices."""
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
             self._end.sendall(json.dumps(message).encode())
 
@@ -43,6 +43,6 @@ class Link:
 
 
 def pair() -> tuple[Link, Link]:
-    """Both ends of a link, for a process and the child that it forks next."""
+    """Return both ends of a link, for a process and the child that it forks next."""
     parent, child = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     return Link(parent), Link(child)

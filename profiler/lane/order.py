@@ -1,8 +1,8 @@
-"""Whose turn is next: the shortest remaining training first, once all are known; else round robin.
+"""Orders turns: the shortest remaining training first once all are known, else round robin.
 
-On one GPU tasks follow one another without waiting, so this has the earliest mean completion (Smith
-1956), which Hare's policies aim at: the names of all three policies mean it. A test compares it
-with the sequences of ``hopsctl sequence``; a lane need not start a process for it.
+On one GPU tasks follow one another without waiting, so this minimises the mean completion time
+(Smith 1956), the objective of Hare's policies, so all three policy names mean it. A test compares
+it with the sequences of ``hopsctl sequence``; a lane need not start a process for it.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ POLICIES = (HARE, "hare-eft", "hare-dispatch")
 
 
 def arrange(order: str, circle: Sequence[T], remaining: Mapping[T, float | None]) -> list[T]:
-    """The trials of ``circle``, in the order of their next turns.
+    """Sort the trials of ``circle`` in the order of their next turns.
 
-    ``remaining``: seconds until each has trained, None if unknown.
+    ``remaining``: seconds until each has finished training, None if unknown.
     """
     if order == ROUND_ROBIN or any(remaining[trial] is None for trial in circle):
         return list(circle)

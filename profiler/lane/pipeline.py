@@ -1,9 +1,9 @@
-"""Loads a trial's state layer by layer, in the background, while the trial already runs.
+"""Loads a trial's state layer by layer in the background while the trial already runs.
 
 A thread copies storage after storage, in the order in which the training used them after the last
 load. The training waits for those that it is about to use: before each module's forward pass for
-the module's parameters and buffers, and before each function of PyTorch for its arguments, so that
-a weight that is saved or used outside its module is there as well.
+the module's parameters and buffers, and before each PyTorch function for its arguments, so that a
+weight that is saved or used outside its module is there as well.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from torch.nn.modules.module import register_module_forward_pre_hook
 from torch.overrides import TorchFunctionMode
 
 _METADATA = ("__get__", "__set__", "__delete__")
-"""Attributes such as ``.grad`` and ``.shape`` read no element."""
+"""Attributes such as ``.grad`` and ``.shape`` do not read elements."""
 
 
 class HostCopy:
     """The host's copy of a ``storage`` that has left the device. ``use``: see
     :class:`state.Inventory`. ``has_loader``: a thread is loading it; ``is_there``: it is loaded;
-    ``is_in_order``: the training has used it since the load began. ``event``: of a GPU, at the end
-    of the load.
+    ``is_in_order``: the training has used it since the load began. ``event``: the GPU's event at
+    the end of the load.
     """
 
     __slots__ = ("copy", "event", "has_loader", "is_in_order", "is_there", "size", "storage", "use")
@@ -37,7 +37,7 @@ class HostCopy:
         self.event: Any = None
 
     def load(self) -> None:
-        """Allocate the storage and copy it back, unless the script has dropped it meanwhile."""
+        """Allocate the storage and copy it back, unless the script has dropped it since."""
         if _users(self.storage) == 1:
             return
         self.storage.resize_(self.size)
@@ -45,10 +45,10 @@ class HostCopy:
 
 
 class Pipeline(TorchFunctionMode):
-    """One load of ``items``, by the identity of their storages, to be ended by :meth:`end`.
+    """One load of ``items``, keyed by the identity of their storages, until :meth:`end` is called.
 
-    ``order``: the storages in the order in which they were used after the last load; updated.
-    ``signals``: opened by the thread that loads once everything is there.
+    ``order``: the order in which storages were used after the last load, which this updates.
+    ``signals`` are opened by the loading thread once everything is there.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class Pipeline(TorchFunctionMode):
         return function(*args, **(kwargs or {}))
 
     def before_backward(self) -> None:
-        """Load parameters and gradients: a backward pass may also repeat forward passes."""
+        """Load parameters and gradients, as a backward pass may also repeat forward passes."""
         with torch._C.DisableTorchFunction():
             for item in self._items.values():
                 if item.use < 2:
@@ -93,7 +93,7 @@ class Pipeline(TorchFunctionMode):
         self._layers.remove()
         self._items = {}
         if torch.overrides._get_current_function_mode() is self:  # type: ignore[no-untyped-call]
-            self.__exit__(None, None, None)  # else the script has entered another mode: stay, idle
+            self.__exit__(None, None, None)  # else the script has entered another mode: stay idle
 
     def _before_layer(self, module: Any, _: Any) -> None:
         with torch._C.DisableTorchFunction():
@@ -110,7 +110,7 @@ class Pipeline(TorchFunctionMode):
                 self._need(key, item)
 
     def _need(self, key: int | None, item: HostCopy) -> None:
-        """Have ``item`` loaded before this thread goes on."""
+        """Wait until ``item`` is loaded."""
         if key is not None and not item.is_in_order:
             item.is_in_order = True
             self._order[key] = len(self._order)
@@ -134,7 +134,7 @@ class Pipeline(TorchFunctionMode):
                 try:
                     self._bring(item)
                 except (MemoryError, RuntimeError):
-                    return  # the training meets the same error when it needs this one
+                    return  # the training gets the same error when it needs this item
         with self._condition:
             self._condition.wait_for(lambda: all(item.is_there for item in queue))
         if self._stream is not None:
@@ -163,19 +163,19 @@ class Pipeline(TorchFunctionMode):
 
 
 def can_pipeline() -> bool:
-    """False if code may use tensors that no hook sees: compiled, or under another mode."""
+    """Whether hooks see all uses of tensors; not if code is compiled or runs under another mode."""
     if torch._C._len_torch_function_stack():
         return False
     return not torch._dynamo.utils.counters["frames"]
 
 
 def elements(storage: Any) -> torch.Tensor:
-    """The bytes of a storage as a tensor, (nbytes,)."""
+    """Return the bytes of a storage as a tensor, (nbytes,)."""
     return torch.empty(0, dtype=torch.uint8, device=storage.device).set_(storage)
 
 
 def _users(storage: Any) -> int:
-    """How many objects refer to it; 1: only ours. PyTorch before 2.1 does not say: 2."""
+    """Return how many objects refer to ``storage``, 1 if only ours; 2 before PyTorch 2.1."""
     count = getattr(torch._C, "_storage_Use_Count", None)
     return count(storage._cdata) if count else 2
 

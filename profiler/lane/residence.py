@@ -1,4 +1,4 @@
-"""Whose state stays in device memory: Hare's speculative memory management (section 4)."""
+"""Decides whose state stays in device memory: Hare's speculative memory management (section 4)."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ T = TypeVar("T", bound=Hashable)
 def resident(
     queue: Sequence[T], latest: Sequence[T], sizes: Mapping[T, int], capacity: int
 ) -> list[T]:
-    """Trials to have in device memory of ``capacity`` bytes while the first of ``queue`` runs.
+    """Choose the trials in device memory of ``capacity`` bytes while the first of ``queue`` runs.
 
-    First the next trials, in the order of the queue; then the ``latest`` to have run, the last one
-    first; each if it fits. ``sizes``: bytes by trial.
+    First come the next trials, in the order of the queue, then the ``latest`` to have run, the last
+    one first; each is chosen if it fits. ``sizes``: bytes by trial.
     """
     residents: list[T] = []
     free = capacity

@@ -13,10 +13,10 @@ from pathlib import Path
 from hops_profiler.lane.order import HARE, POLICIES, ROUND_ROBIN
 
 OUT_OF_MEMORY = 79
-"""The exit code of a trial that ran out of memory: it runs again, alone on the GPU."""
+"""Exit code of a trial that ran out of memory, which then runs again, alone on the GPU."""
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
-"""Signals at which a lane has its trials save, and ends."""
+"""Signals at which a lane lets its trials save, and ends."""
 
 LOADS = ("ahead", "pipelined", "plain")
 
@@ -28,8 +28,8 @@ class Settings:
     """``width``: trials that take turns on a GPU. ``standby``: workers forked in advance. A turn
     lasts ``turn`` seconds, or ``iterations`` if those are above 0. ``memory``, ``host_memory``:
     bytes for the trials' states on a GPU (0: what is free) and on its host. ``grace``: seconds to
-    save. ``load``: a state before its turn ("ahead"), layer by layer in it ("pipelined"), or whole
-    at its beginning ("plain"). ``order`` of turns: see :mod:`order`.
+    save. ``load`` says when a state is loaded: before its turn ("ahead"), layer by layer during it
+    ("pipelined"), or completely at its beginning ("plain"). ``order`` of turns: see :mod:`order`.
     """
 
     trials: Path
@@ -46,7 +46,7 @@ class Settings:
 
 
 def parse(arguments: Sequence[str] | None = None) -> Settings:
-    """Read the command line; exits with code 2 and a message if it is wrong."""
+    """Read the command line; exit with code 2 and a message if it is wrong."""
     values = parser().parse_args(arguments)
     half = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
     return Settings(
@@ -65,20 +65,20 @@ def parse(arguments: Sequence[str] | None = None) -> Settings:
 
 
 def parser() -> argparse.ArgumentParser:
-    """The parser of hops-lane's command line."""
+    """Make the parser of hops-lane's command line."""
     result = argparse.ArgumentParser(
         prog="hops-lane",
         description="Run many trainings on the GPUs of one job, in turns.",
         epilog="A lane that starts again leaves out the trials that have ended.",
     )
     add = result.add_argument
-    add("trials", type=Path, metavar="FILE", help="one command a line: train.py --lr 0.1")
+    add("trials", type=Path, metavar="FILE", help="one command per line: train.py --lr 0.1")
     add("--output", type=Path, metavar="DIR", help="logs and journal; default: FILE.lane")
     add("--width", type=_count, default=3, metavar="N", help="trials that take turns; default 3")
     add("--standby", type=_count, default=3, metavar="N", help="workers in advance; default 3")
     add("--turn", type=_seconds, default=1.0, metavar="SECONDS", help="length of a turn; default 1")
     add("--iterations", type=_count, default=0, metavar="N", help="length of a turn, instead")
-    add("--memory", type=size, default=0, metavar="BYTES", help="of a GPU, for states; as 20G")
+    add("--memory", type=size, default=0, metavar="BYTES", help="GPU memory for states, as 20G")
     add(
         "--host-memory", type=size, default=0, metavar="BYTES", help="default: half of what is free"
     )
@@ -92,7 +92,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def size(text: str) -> int:
-    """Bytes: ``1000``, ``512M``, ``20G``, in powers of 1024."""
+    """Parse bytes: ``1000``, ``512M``, ``20G``, in powers of 1024."""
     match = re.fullmatch(r"(\d{1,15})([KMGT]?)(i?B)?", text.strip(), re.IGNORECASE)
     if not match or not int(match.group(1)):
         raise argparse.ArgumentTypeError(f"{text!r}: write bytes such as 512M or 20G")

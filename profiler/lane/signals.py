@@ -1,4 +1,4 @@
-"""Delays signals while a trial's state is not all there: the script's handlers may save it."""
+"""Delays signals while a trial's state is incomplete, since the script's handlers may save it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from hops_profiler.lane.settings import SIGNALS
 class DelayedSignals:
     """Keeps the script's handlers from running; created and released in the main thread.
 
-    ``pending``: signals that came, in order.
+    ``pending`` are signals that have arrived, in order.
     """
 
     def __init__(self) -> None:
@@ -37,7 +37,7 @@ class DelayedSignals:
                 self._handlers[signal_number](signal_number, frame)
 
     def open(self) -> None:
-        """Let handlers run in the main thread from now on. May be called in any thread."""
+        """Let handlers run in the main thread from now on; may be called in any thread."""
         self._open = True
         for number in self._take_pending():
             signal.pthread_kill(self._main, number)
@@ -45,7 +45,7 @@ class DelayedSignals:
     def release(self, number: int | None = None) -> None:
         """Restore the script's handlers, and raise the pending signals and signal ``number``."""
         for signal_number, handler in self._handlers.items():
-            # The script may have set another since.
+            # The script may have set another handler since.
             if signal.getsignal(signal_number) == self._note:
                 signal.signal(signal_number, handler)
         for pending in dict.fromkeys([*self._take_pending(), *([number] if number else [])]):

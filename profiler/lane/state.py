@@ -1,8 +1,8 @@
 """A trial's state on the device: parameters, buffers, gradients, optimizer state.
 
-It leaves and comes back storage by storage: a storage's bytes are copied to the host, erased and
+It leaves and returns storage by storage: a storage's bytes are copied to the host, erased and
 freed (``resize_(0)``), and later allocated and copied back. Tensors and views keep their identity,
-and still share their storages. On the CPU, its memory stands for a GPU's.
+and still share their storages. On a CPU, its memory is used like a GPU's.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 from torch.utils._pytree import tree_flatten
 
 _FSDP = {"FullyShardedDataParallel", "FSDPModule"}
-"""Classes of modules in torch.distributed.fsdp, of its first and its second version."""
+"""Module classes of torch.distributed.fsdp, versions 1 and 2."""
 
 
 @dataclass
 class Inventory:
-    """A training's ``storages`` by identity, and their use: 0 in forward passes, 1 gradients, 2 in
-    the optimizer. ``obstacle``: why they cannot be moved, "" if they can. ``plain``: load them at
-    once.
+    """A training's ``storages`` by identity, with their use: 0 in forward passes, 1 gradients, 2 in
+    the optimizer. ``obstacle`` says why they cannot be moved, "" if they can. With ``plain`` they
+    must be loaded at once.
     """
 
     storages: dict[int, tuple[Any, int]] = field(default_factory=dict)
@@ -40,23 +40,23 @@ class Inventory:
         return sum(storage.nbytes() for storage, _ in self.storages.values())
 
     def add(self, tensors: Iterable[Any], use: int, device: torch.device) -> None:
-        """Add the tensors' storages on this device, except those that are not PyTorch's alone."""
+        """Add the tensors' storages on this device, except those not owned by PyTorch alone."""
         for tensor in tensors:
             if not isinstance(tensor, torch.Tensor) or tensor.device.type != device.type:
                 continue
             if tensor.layout is not torch.strided:
                 continue
             storage = tensor.untyped_storage()
-            # All storages on GPUs are shared, according to PyTorch.
+            # PyTorch reports all storages on GPUs as shared.
             is_shared = device.type == "cpu" and storage.is_shared()
             if storage.nbytes() and storage.resizable() and not is_shared:
                 self.storages.setdefault(storage._cdata, (storage, use))
 
 
 class State:
-    """The state of this process's training on ``device``; to be used by its main thread.
+    """The state of this process's training on ``device``; only its main thread may use this.
 
-    ``has_peers``: it is a rank of a trial whose ranks all pause at once; then it may have a process
+    With ``has_peers`` it is a rank of a trial whose ranks all pause at once, and may have a process
     group.
     """
 
@@ -71,7 +71,7 @@ class State:
         self._has_hooks = False
 
     def look(self) -> Inventory:
-        """Find the state among all objects that the script has made; takes milliseconds."""
+        """Find the state among all objects that the script has made, which takes milliseconds."""
         inventory = Inventory()
         modules, optimizers, graphs = _live(
             torch.nn.Module, torch.optim.Optimizer, torch.cuda.CUDAGraph
@@ -88,7 +88,7 @@ class State:
         leaves = [leaf for o in optimizers for leaf in tree_flatten(dict(o.state))[0]]
         inventory.add(leaves, 2, self.device)
         inventory.obstacle = _find_obstacle(modules, tensors, graphs, has_peers=self._has_peers)
-        # No mode sees when DistributedDataParallel sends buffers to the other ranks.
+        # No mode notices when DistributedDataParallel sends buffers to the other ranks.
         inventory.plain = inventory.plain or self._has_peers
         return inventory
 
@@ -108,16 +108,16 @@ class State:
             torch.cuda.empty_cache()
 
     def load(self) -> None:
-        """Bring everything back."""
+        """Load everything."""
         self.settle()
         for item in self._copies.values():
             item.load()
         self._finish_load()
 
     def load_behind(self, signals: DelayedSignals | None = None) -> None:
-        """Bring everything back while the training goes on; see :mod:`pipeline`.
+        """Load everything while the training goes on; see :mod:`pipeline`.
 
-        ``signals``: released once everything is there.
+        ``signals`` are released once everything is there.
         """
         signals = signals or DelayedSignals()
         if self._plain or not self._copies or not can_pipeline():
@@ -129,7 +129,7 @@ class State:
         self._pipeline = Pipeline(self._copies, self._order, signals)
 
     def settle(self) -> None:
-        """Wait until what :meth:`load_behind` began has ended."""
+        """Wait until a load begun by :meth:`load_behind` has ended."""
         if self._pipeline is not None:
             self._pipeline.end()
             signals, self._pipeline = self._pipeline.signals, None
@@ -137,7 +137,7 @@ class State:
             signals.release()
 
     def _hook(self) -> None:
-        """Load everything before an optimizer's step, and gradients before a backward pass."""
+        """Load everything before an optimizer step, and gradients before a backward pass."""
         self._has_hooks = True
         register_optimizer_step_pre_hook(lambda *_: self.settle())
         original = torch.autograd.backward
@@ -157,7 +157,7 @@ class State:
         self._copies = {}
 
     def _host(self, size: int) -> torch.Tensor:
-        """Host memory of ``size`` bytes, from the previous eviction if that had such a piece."""
+        """Get host memory of ``size`` bytes, reused from the previous eviction if possible."""
         spare = self._spare.get(size)
         if spare:
             return spare.pop()
@@ -171,7 +171,7 @@ class State:
 def _find_obstacle(
     modules: list[Any], tensors: Iterable[torch.Tensor], graphs: list[Any], *, has_peers: bool
 ) -> str:
-    """Why a training cannot be moved, "" if it can."""
+    """Say why a training cannot be moved; "" if it can."""
     names = {kind.__name__ for module in modules for kind in type(module).__mro__}
     if names & _FSDP:
         return "it is sharded by FSDP"
@@ -185,7 +185,7 @@ def _find_obstacle(
 
 
 def _live(*kinds: Any) -> list[list[Any]]:
-    """The objects of each kind that this trial has made: older ones are frozen (`gc.freeze`)."""
+    """Return the objects of each kind made by this trial; older ones are frozen (`gc.freeze`)."""
     instances: list[list[Any]] = [[] for _ in kinds]
     for thing in gc.get_objects():
         for kind, group in zip(kinds, instances):  # noqa: B905 - Python 3.8
@@ -195,14 +195,14 @@ def _live(*kinds: Any) -> list[list[Any]]:
 
 
 def peak(device: torch.device) -> int:
-    """The most bytes that the process has had on a GPU; 0 on a CPU, which does not count them."""
+    """Return the maximum bytes that the process has had on a GPU; 0 on a CPU, where none count."""
     return int(torch.cuda.max_memory_reserved()) if device.type == "cuda" else 0
 
 
 def idle_bytes(device: torch.device, size: int, *, trim: bool) -> int:
-    """Bytes on the device of a trial that waits, with its state of ``size`` bytes there.
+    """Return the device bytes of a trial that waits with its state of ``size`` bytes there.
 
-    On a GPU PyTorch keeps the memory of intermediates; ``trim``: free it first, for other trials.
+    On a GPU PyTorch keeps the memory of intermediates; with ``trim`` it is freed for other trials.
     """
     if device.type != "cuda":
         return size

@@ -19,15 +19,15 @@ _KEY = re.compile(r"([A-Za-z_]\w*)=(.*)")
 
 
 class TrialsError(Exception):
-    """A line that is not the command of a trial."""
+    """The file of trials cannot be read, or a line is not the command of a trial."""
 
 
 @dataclass(frozen=True)
 class Trial:
-    """One command: a script, or the name of a ``module``, with its arguments. ``text``: its line,
-    with a number if the file has it more than once. ``number``: its place in the file, from 1.
-    ``iterations``: its length, 0 if the line does not say. ``ranks``: processes that train
-    together.
+    """One command: a script, or with ``module`` the name of a module, and its arguments. ``text``
+    is its line, with a number if the file has it more than once; ``number`` its place in the file,
+    from 1; ``iterations`` its length, 0 if the line does not say; ``ranks`` the number of processes
+    that train together.
     """
 
     number: int
@@ -39,10 +39,10 @@ class Trial:
 
 
 def read_trials(path: Path) -> list[Trial]:
-    """The trials of a file, one a line, without blank lines and comments after a ``#``.
+    """Read the trials of a file, one per line; blank lines and comments after ``#`` are skipped.
 
     Raises:
-        TrialsError: the file cannot be read, or a line is not a Python command; says which.
+        TrialsError: if the file cannot be read, or a line is not a Python command; it says which.
     """
     try:
         lines = path.read_text().splitlines()
@@ -70,7 +70,7 @@ def read_trials(path: Path) -> list[Trial]:
 
 
 def _keys(words: list[str], position: str) -> tuple[dict[str, int], list[str]]:
-    """Settings before the command, and the command."""
+    """Split words into the settings before the command, and the command."""
     keys: dict[str, int] = {}
     while words and (match := _KEY.fullmatch(words[0])):
         name, value = match.groups()
@@ -97,7 +97,7 @@ def _command(words: list[str], position: str) -> tuple[tuple[str, ...], bool]:
 
 
 class Journal:
-    """Trials that have ended, by their commands: a lane that starts again skips them."""
+    """Trials that have ended, by their commands; a lane that starts again skips them."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -111,7 +111,7 @@ class Journal:
                 entry = json.loads(line)
                 self.codes[str(entry["command"])] = int(entry["code"])
             except (ValueError, KeyError, TypeError):
-                continue  # cut off by a crash while it was written
+                continue  # truncated by a crash
 
     def record(self, trial: Trial, code: int) -> None:
         """Record durably that ``trial`` has ended with ``code``."""

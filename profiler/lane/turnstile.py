@@ -1,12 +1,12 @@
-"""Has ranks on one GPU compute one after the other: only one has intermediates at a time.
+"""Lets ranks on one GPU compute one after the other, so that only one has intermediates at a time.
 
-As Hare runs the tasks of a round. A rank's turn lasts from the first layer of its forward pass
-until its backward pass has computed all gradients; it waits for their sum outside of its turn. On a
-GPU, the gradients are there and, if memory is short, the intermediates' memory is free before the
-next turn begins. Results do not depend on turns, so no rank waits for ever: if a rank waits for the
-others within its turn, as for SyncBatchNorm, those give up after a while and compute side by side:
-in that pass, which may be one that compiles, and from the second time on always, unless many turns
-came in between.
+This is how Hare runs the tasks of a round. A rank's turn lasts from the first layer of its forward
+pass until its backward pass has computed all gradients; it waits for their sum outside of its turn.
+On a GPU, the next turn begins only when the gradients are there and, if memory is short, the
+intermediates' memory is free. Results do not depend on turns, so no rank waits forever: if a rank
+waits for the others within its turn, as for SyncBatchNorm, those give up after a while and compute
+side by side, the first time only in that pass, which may be one that compiles, and from the second
+time on always, unless many turns came in between.
 """
 
 from __future__ import annotations
@@ -31,23 +31,23 @@ PATIENCE_SECONDS = 20.0
 turn."""
 
 MAX_TIMEOUTS = 2
-"""Passes in which a rank waits too long before it waits no more."""
+"""Number of passes in which a rank waits too long before it stops waiting."""
 
 TURNS_TO_FORGET = 100
 """Turns in a row after which timeouts are forgotten. If ranks wait for each other in each pass,
-only one has its turn, and the others reach their second timeout long before."""
+only one has turns, and the others reach their second timeout long before."""
 
 _LOOK_SECONDS = 0.001
 
 _OUTSIDE = -1
-"""PyTorch's number of the current backward pass, outside of any. A backward pass within another, as
-of a checkpoint's segment, is part of its turn."""
+"""PyTorch's number of the current backward pass if there is none. A backward pass within another,
+as of a checkpointed segment, is part of its turn."""
 
 
 class Turnstile:
     """Created before the ranks are forked. If one dies, the kernel ends its turn (fcntl(2)).
 
-    ``tight``: at the end of its turn, a rank frees the GPU's memory that its state does not need.
+    With ``tight``, a rank frees the GPU memory that its state does not need at the end of its turn.
     """
 
     def __init__(self) -> None:
@@ -59,7 +59,7 @@ class Turnstile:
         self._longest, self._begin = 0.0, 0.0
 
     def attach(self) -> None:
-        """Have this rank take turns for its forward and backward passes."""
+        """Let this rank take turns for its forward and backward passes."""
         register_module_forward_pre_hook(self._before_layer)
         register_optimizer_step_post_hook(self._after_step)
         original = torch.autograd.backward
@@ -67,7 +67,7 @@ class Turnstile:
         @functools.wraps(original)
         def backward(tensors: Any, *args: Any, **kwargs: Any) -> Any:
             if isinstance(tensors, Iterator):
-                tensors = tuple(tensors)  # its first one is read here
+                tensors = tuple(tensors)  # the first one is read here
             root = tensors[0] if isinstance(tensors, (list, tuple)) and tensors else tensors
             if torch._C._current_graph_task_id() != _OUTSIDE:
                 return original(tensors, *args, **kwargs)
@@ -84,13 +84,13 @@ class Turnstile:
         torch.autograd.backward = backward
 
     def leave(self) -> None:
-        """Let the next rank in."""
+        """End the turn, so that the next rank may enter."""
         self._side_by_side = False
         if not self._inside:
             return
         try:
-            if usable():  # not while a graph is captured
-                torch.cuda.synchronize()  # what it computes is only queued so far
+            if usable():  # not while a CUDA graph is captured
+                torch.cuda.synchronize()  # its computations are only queued so far
                 if self.tight:
                     torch.cuda.empty_cache()
         finally:
@@ -100,7 +100,7 @@ class Turnstile:
             fcntl.lockf(self._file, fcntl.LOCK_UN)
 
     def _before_layer(self, module: Any, _: Any) -> None:
-        """DistributedDataParallel sends its buffers before it calls the first layer."""
+        """Enter at the first layer, before which DistributedDataParallel sends its buffers."""
         if self._inside or self._side_by_side or self._timeouts >= MAX_TIMEOUTS:
             return
         if not module.training or not torch.is_grad_enabled():
@@ -109,7 +109,7 @@ class Turnstile:
             self._enter()
 
     def _after_step(self, *_: Any) -> None:
-        """End a turn after whose forward pass no backward pass came."""
+        """End a turn in which no backward pass followed the forward pass."""
         if not is_compiling() and torch._C._current_graph_task_id() == _OUTSIDE:
             self.leave()
 
@@ -117,7 +117,7 @@ class Turnstile:
         patience = max(PATIENCE_SECONDS, 4 * self._longest)
         deadline, turn = time.monotonic() + patience, os.pread(self._file, 8, 0)
         while not self._is_free():
-            if turn != (turn := os.pread(self._file, 8, 0)):  # another turn has ended meanwhile
+            if turn != (turn := os.pread(self._file, 8, 0)):  # another turn has ended since
                 deadline = time.monotonic() + patience
             if time.monotonic() > deadline:
                 self._side_by_side, self._timeouts, self._turns = True, self._timeouts + 1, 0
@@ -131,7 +131,7 @@ class Turnstile:
             self._timeouts = 0
 
     def _is_free(self) -> bool:
-        """True if no rank has its turn: then this one has."""
+        """Take the turn if no rank has it; return whether this rank has it now."""
         try:
             fcntl.lockf(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -139,5 +139,5 @@ class Turnstile:
         return True
 
     def _end_turn_with_pass(self, _: torch.Tensor) -> None:
-        """Leave in the backward pass's first callback: DDP waits for sums in a later one."""
+        """Leave in the backward pass's first callback, as DDP waits for sums in a later one."""
         Variable._execution_engine.queue_callback(self.leave)

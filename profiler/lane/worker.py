@@ -1,4 +1,4 @@
-"""A worker: waits with PyTorch imported, becomes one trial, and waits again at its gate."""
+"""A worker waits with PyTorch imported, becomes one trial, and waits again at its gate."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from hops_profiler.timing import session
 
 
 def serve(link: Link, turnstile: Turnstile | None = None) -> None:
-    """Be a worker until its trial has ended: on the GPU, or on the CPU without one.
+    """Be a worker until its trial has ended, on the GPU, or on the CPU if there is none.
 
-    ``turnstile``: of a trial of several ranks.
+    ``turnstile`` is that of a trial of several ranks.
     """
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     free = 0
     if device.type == "cuda":
-        torch.empty(1, device=device)  # the context; draws no random number
+        torch.empty(1, device=device)  # creates the context, and draws no random number
         free = torch.cuda.mem_get_info()[0]
     link.send(ready=free)
     start = link.receive()
@@ -53,7 +53,7 @@ def serve(link: Link, turnstile: Turnstile | None = None) -> None:
 
 
 def _sum_on_one_gpu() -> None:
-    """Have Gloo sum the gradients: NCCL refuses two ranks on one GPU."""
+    """Let Gloo sum the gradients, since NCCL refuses two ranks on one GPU."""
     original = torch.distributed.init_process_group
 
     @functools.wraps(original)
@@ -71,7 +71,7 @@ def _is_out_of_memory(error: Exception) -> bool:
 
 
 def _write_to(log: str) -> None:
-    """Redirect standard output and error to a file, and the input to nothing."""
+    """Redirect standard output and error to a file, and the input to the null device."""
     file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     empty = os.open(os.devnull, os.O_RDONLY)
     os.dup2(empty, 0)
@@ -83,7 +83,7 @@ def _write_to(log: str) -> None:
 
 
 class Gate:
-    """Called after iterations: lets ``iterations`` pass, then waits for its next turn."""
+    """Called after iterations; lets ``iterations`` pass, then waits for the next turn."""
 
     def __init__(
         self, link: Link, state: State, iterations: int, turnstile: Turnstile | None = None
@@ -99,7 +99,7 @@ class Gate:
         self._began = time.monotonic()
 
     def __call__(self, count: int) -> int:
-        """``count``: iterations since the last call. Returns how many remain of the turn."""
+        """Count ``count`` iterations since the last call; return how many remain of the turn."""
         self._remaining -= count
         if self._remaining <= 0:
             self._pause()
@@ -133,14 +133,14 @@ class Gate:
         if has_pipeline:
             self._state.load_behind(signals)
         else:
-            signals.release(turn["signal"])  # a handler may raise, and the script go on
+            signals.release(turn["signal"])  # a handler may raise, and the script continue
 
     def _wait(self) -> dict[str, Any]:
         """Do what the executor says until it is this trial's turn."""
         while True:
             message = self._link.receive()
             if message is None:
-                os._exit(1)  # without its executor
+                os._exit(1)  # its executor has ended
             if message["do"] == "evict":
                 self._evict()
             elif message["do"] == "load":

@@ -21,11 +21,11 @@ from hops_profiler.launch.script import run
 from hops_profiler.launch.streams import open_closed
 
 MEET_SECONDS = 600.0
-"""How long nodes wait for one another: torchrun's own limit."""
+"""How long nodes wait for one another, the same limit as torchrun's."""
 
 
 def main() -> None:
-    """Start the ranks and wait for them; exits with the code of the first that failed."""
+    """Start the ranks and wait for them; exit with the code of the first that failed."""
     open_closed()
     options = parse(sys.argv[1:])
     place = find_place()
@@ -42,15 +42,15 @@ def main() -> None:
     except NobodyCameError as error:
         _say(str(error))
         sys.exit(1)
-    # Only the launcher comes place. Python would spend a second on PyTorch's objects, and the job
-    # would keep its GPUs meanwhile.
+    # Only the launcher gets here. Otherwise Python would spend a second on freeing PyTorch's
+    # objects while the job keeps its GPUs.
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)
 
 
 def _on_every_node(place: LaunchPlace) -> int:
-    """Run the same command once on every node of the job; returns srun's exit code."""
+    """Run the same command once on every node of the job; return srun's exit code."""
     step = ["srun", f"--nodes={place.nodes}", f"--ntasks={place.nodes}", "--ntasks-per-node=1"]
     step += ["--kill-on-bad-exit=1", "--cpu-bind=none"]
     ranks = Ranks()
@@ -64,11 +64,11 @@ def _on_every_node(place: LaunchPlace) -> int:
 
 
 def _become_rank(options: Options, place: LaunchPlace) -> None:
-    """Replace this process by the script, as srun started one for each rank. Does not return."""
+    """Replace this process by the script, if srun started one for each rank. Does not return."""
     world = rendezvous.meet(
         place.key, place.first, place.task, place.tasks, 1, options.port, MEET_SECONDS
     )
-    alone = place.gpus == 1 and place.local_tasks > 1  # it sees only its GPU, as number 0
+    alone = place.gpus == 1 and place.local_tasks > 1  # it only sees its own GPU, as number 0
     local = (0, 1) if alone else (place.local_task, place.local_tasks)
     environ = {**os.environ, **_environment(world, place, options, *local, rank=place.task)}
     line = command(options.arguments, module=options.module, python=options.python)
@@ -76,13 +76,13 @@ def _become_rank(options: Options, place: LaunchPlace) -> None:
 
 
 def _start(options: Options, place: LaunchPlace) -> int:
-    """Start the ranks of this node and wait for them; returns their exit code."""
+    """Start the ranks of this node and wait for them; return their exit code."""
     count = options.per_node or place.gpus or 1
     if options.node_rank is not None:
         place = replace(place, node=options.node_rank)
     nodes = options.nodes or (place.nodes if place.in_step else 1)
     if count > 1:
-        # As torchrun does; PyTorch reads it when it is imported.
+        # As torchrun does; PyTorch reads this when it is imported.
         os.environ.setdefault("OMP_NUM_THREADS", "1")
     world = _world(options, place, nodes, count)
     restarts = options.restarts if nodes == 1 else 0
@@ -91,7 +91,7 @@ def _start(options: Options, place: LaunchPlace) -> int:
     if reason:
         _say(f"every rank starts as a separate process: {reason}")
     if alone:
-        # Nothing to supervise: a fork would copy each page that the rank touches, at its end all.
+        # Nothing to supervise, and a fork would copy each page that the rank touches (all at exit).
         os.environ.update(_environment(world, place, options, 0, count, world.offset))
         _train(options, has_torch=not reason)
     for attempt in range(restarts + 1):
@@ -111,7 +111,7 @@ def _start(options: Options, place: LaunchPlace) -> int:
 
 
 def _train(options: Options, *, has_torch: bool) -> NoReturn:
-    """Run the script in a rank. ``has_torch``: this process has imported PyTorch."""
+    """Run the script in a rank. ``has_torch`` says whether this process has imported PyTorch."""
     if has_torch:
         run(options.arguments, module=options.module)
         sys.exit(0)
@@ -120,7 +120,7 @@ def _train(options: Options, *, has_torch: bool) -> NoReturn:
 
 
 def _world(options: Options, place: LaunchPlace, nodes: int, count: int) -> World:
-    """Find all ranks: nodes exchange how many they start, which need not be the same."""
+    """Find all ranks: nodes exchange how many they start, which may differ."""
     key = f"{place.key}.{options.run_id}.{options.port or ''}"
     address = options.address or place.first
     return rendezvous.meet(key, address, place.node, nodes, count, options.port, MEET_SECONDS)
@@ -129,7 +129,7 @@ def _world(options: Options, place: LaunchPlace, nodes: int, count: int) -> Worl
 def _environment(
     world: World, place: LaunchPlace, options: Options, local: int, count: int, rank: int
 ) -> dict[str, str]:
-    """The environment variables that torchrun sets."""
+    """Return the environment variables that torchrun sets."""
     return {
         "RANK": str(rank),
         "WORLD_SIZE": str(world.ranks),

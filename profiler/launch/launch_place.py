@@ -1,4 +1,4 @@
-"""Where this process runs: its node within the job, and its GPUs."""
+"""Finds where this process runs: its node within the job, and its GPUs."""
 
 from __future__ import annotations
 
@@ -10,16 +10,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 _BATCH_STEP = ("", "-5", "4294967291")
-"""SLURM_STEP_ID in the batch script: unset on Slurm 22.05, -5 later."""
+"""SLURM_STEP_ID in the batch script: unset on Slurm 22.05, later -5."""
 
 
 @dataclass(frozen=True)
 class LaunchPlace:
-    """``node`` of ``nodes``, from 0. ``in_step``: started by srun, once for a node or for a rank.
-
-    ``task`` of ``tasks``: this process among all of the step, ``local_task`` of ``local_tasks``
-    among those of its node. ``first``: name of the first node. ``key``: equal in all processes of a
-    launch, and different for other launches on this machine.
+    """``node`` of ``nodes``, from 0. ``in_step``: srun started this process, once per node or rank.
+    ``task`` of ``tasks`` is this process among all of the step, ``local_task`` of ``local_tasks``
+    among those of its node. ``first`` is the name of the first node. ``key`` is the same in all
+    processes of a launch, and different for other launches on this machine.
     """
 
     node: int
@@ -35,12 +34,12 @@ class LaunchPlace:
 
     @property
     def one_task_a_rank(self) -> bool:
-        """True if srun started a process for each rank (``--ntasks-per-node=4``), this one too."""
+        """Whether srun started a process for each rank (``--ntasks-per-node=4``), like this one."""
         return self.in_step and self.tasks > self.nodes
 
 
 def find_place(environ: Mapping[str, str] = os.environ) -> LaunchPlace:
-    """Read the place from Slurm's variables; outside of a job, this machine alone."""
+    """Read the place from Slurm's variables; outside of a job, it is this machine alone."""
     step = environ.get("SLURM_STEP_ID", "")
     in_step = "SLURM_JOB_ID" in environ and step not in _BATCH_STEP
     if in_step:
@@ -69,7 +68,7 @@ def find_place(environ: Mapping[str, str] = os.environ) -> LaunchPlace:
 
 
 def visible_gpus(environ: Mapping[str, str] = os.environ, devices: Path = Path("/dev")) -> int:
-    """How many GPUs this process may use. Asks no CUDA: its context would not survive a fork."""
+    """Count the GPUs that this process may use, without CUDA, whose context survives no fork."""
     for name in ("CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES"):
         if name in environ:
             return len([gpu for gpu in environ[name].split(",") if gpu.strip() not in ("", "-1")])
@@ -79,13 +78,13 @@ def visible_gpus(environ: Mapping[str, str] = os.environ, devices: Path = Path("
 
 
 def first_host(names: str) -> str:
-    """The first of Slurm's host list: ``gpu[03-07,9],login`` is ``gpu03``."""
+    """Return the first of Slurm's host list: ``gpu03`` for ``gpu[03-07,9],login``."""
     head = re.match(r"([^,\[]*)(?:\[([^,\]-]*)[^\]]*\])?([^,\[]*)", names)
     return "".join(part or "" for part in head.groups()) if head else ""
 
 
 def _on_node(counts: str, node: int) -> int:
-    """The entry of ``node`` in Slurm's list of tasks by node, such as ``2(x3),1``."""
+    """Return the entry of ``node`` in Slurm's list of tasks by node, such as ``2(x3),1``."""
     for part in counts.split(","):
         match = re.fullmatch(r"(\d+)(?:\(x(\d+)\))?", part.strip())
         if match is None:
@@ -98,7 +97,7 @@ def _on_node(counts: str, node: int) -> int:
 
 
 def _address(name: str, environ: Mapping[str, str]) -> str:
-    """The first node's name; if it cannot be resolved, srun's own address."""
+    """Return the first node's name; if it cannot be resolved, srun's address."""
     try:
         socket.getaddrinfo(name or "localhost", None)
     except OSError:

@@ -1,4 +1,4 @@
-"""The command line: those of torchrun's options that trainings use."""
+"""Parses the command line: the torchrun options that trainings use."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ _WITHOUT_EFFECT = {
     "virtual_local_rank": "0",
     "signals_to_handle": "1",
 }
-"""torchrun's options that have no effect here, with how many values each takes. Ranks write to the
+"""torchrun's options that have no effect here, and how many values each takes. Ranks write to the
 launcher's output."""
 
 
 @dataclass(frozen=True)
 class Options:
-    """The command line. ``per_node``, ``nodes``: None for as many as the allocation has.
-
-    ``arguments``: script and its arguments. ``module``: the script is the name of a module;
-    ``python`` False: it is an executable. ``without_effect``: names of torchrun's other options.
+    """The command line. ``per_node`` and ``nodes`` are None for as many as the allocation has.
+    ``arguments`` are the script and its arguments. With ``module`` the script is the name of a
+    module; with ``python`` False it is an executable. ``without_effect`` names other options of
+    torchrun that were given.
     """
 
     per_node: int | None
@@ -49,7 +49,7 @@ class Options:
 
 
 def parse(arguments: Sequence[str], environ: Mapping[str, str] = os.environ) -> Options:
-    """Read ``arguments``, without the program's name; ``PET_*`` variables are the defaults.
+    """Parse ``arguments``, without the program's name; ``PET_*`` variables are the defaults.
 
     Exits with code 2 and a message if they are wrong.
     """
@@ -78,12 +78,12 @@ def parse(arguments: Sequence[str], environ: Mapping[str, str] = os.environ) -> 
 
 
 def parser_of(environ: Mapping[str, str]) -> argparse.ArgumentParser:
-    """The parser of hops-run's command line; defaults from ``PET_*``."""
+    """Make the parser of hops-run's command line, with defaults from ``PET_*``."""
     parser = argparse.ArgumentParser(
         prog="hops-run",
         allow_abbrev=False,
         description="Run a training script, one process for each GPU of the allocation.",
-        epilog="Takes torchrun's options. Without any, in a job: all its GPUs on all its nodes.",
+        epilog="Takes torchrun's options. By default, a job uses all its GPUs on all its nodes.",
     )
 
     def add(name: str, **options: Any) -> None:
@@ -126,7 +126,7 @@ def _per_node(parser: argparse.ArgumentParser, text: str | None) -> int | None:
 
 
 def _nodes(parser: argparse.ArgumentParser, text: str | None) -> int | None:
-    """``2``, or torchrun's ``1:4``, a range: None for as many as there are."""
+    """Parse ``2``, or torchrun's range ``1:4``; None for as many as there are."""
     if text is None:
         return None
     first, _, last = text.partition(":")

@@ -10,16 +10,16 @@ from pathlib import Path
 
 
 def preload(*, alone: bool = False) -> str:
-    """Import PyTorch; returns why ranks must be separate processes, "" if they may be forked.
+    """Import PyTorch; return why ranks must be separate processes, "" if they may be forked.
 
-    ``alone``: this process becomes the only rank. Otherwise ``torch._dynamo``, which the first
-    optimizer would import, is imported for all: 0.9 s of processor time.
+    With ``alone`` this process becomes the only rank. Otherwise ``torch._dynamo``, which the first
+    optimizer would import, is imported for all, which takes 0.9 s of processor time.
 
     A fork keeps only the calling thread. numpy's OpenBLAS stops its threads before a fork; other
     pools and CUDA contexts do not survive one.
 
-    The garbage collector would visit hundreds of thousands of objects again and again, during the
-    imports and at each rank's end; it ignores them (gc.freeze).
+    The garbage collector would visit hundreds of thousands of objects repeatedly, during the
+    imports and at each rank's end, so it is made to ignore them (gc.freeze).
     """
     collects = gc.isenabled()
     gc.disable()
@@ -48,7 +48,7 @@ def _preload(alone: bool) -> str:
 def _choose_store() -> None:
     """Use a rendezvous store without libuv if PyTorch is built without it, as Debian's is.
 
-    PyTorch (2.6) uses libuv by default even then, and does not say whether it is there.
+    PyTorch (2.6) uses libuv by default even then, and does not say whether it is available.
     """
     dist = sys.modules["torch"].distributed
     if "USE_LIBUV" in os.environ or not dist.is_available():
@@ -63,7 +63,7 @@ def _choose_store() -> None:
 def _import(name: str) -> str:
     try:
         importlib.import_module(name)
-    except Exception as error:  # the training may not need it, or gives the user a better error
+    except Exception as error:  # the training may not need it, or give a better error
         return f"{name} cannot be imported ({error})"
     return ""
 

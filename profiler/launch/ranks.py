@@ -1,4 +1,4 @@
-"""The ranks of one node: started together, signalled together, ended together."""
+"""Starts, signals and ends the ranks of one node together."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from types import FrameType
 from hops_profiler import environment
 
 GRACE_SECONDS = 30.0
-"""Until SIGKILL for the other ranks when one has failed: Slurm's KillWait."""
+"""Time until SIGKILL for the other ranks after one has failed, the same as Slurm's KillWait."""
 
 _FORWARD = ("SIGTERM", "SIGINT", "SIGHUP", "SIGUSR1", "SIGUSR2", "SIGQUIT", "SIGCONT")
 _PR_SET_PDEATHSIG = 1
@@ -22,13 +22,13 @@ _PR_SET_PDEATHSIG = 1
 
 @dataclass
 class Ranks:
-    """``pids`` by local rank. ``code``: exit code of the first failed rank, 0 while none has."""
+    """``pids`` by local rank. ``code`` is that of the first failed rank, 0 while none has."""
 
     pids: dict[int, int] = field(default_factory=dict)
     code: int = 0
 
     def start(self, local_rank: int, enter: Callable[[], None]) -> bool:
-        """Fork a rank. True in the rank itself, in which ``enter`` was called."""
+        """Fork a rank; return True in the rank itself, after calling ``enter`` there."""
         pid = fork()
         if pid:
             self.pids[local_rank] = pid
@@ -37,7 +37,7 @@ class Ranks:
         return True
 
     def wait(self) -> int:
-        """Wait until all ranks have ended; returns the exit code of the first that failed, 128 + n
+        """Wait until all ranks have ended; return the exit code of the first that failed, 128 + n
         after signal n.
         """
         while self.pids:
@@ -56,14 +56,14 @@ class Ranks:
         return self.code
 
     def send(self, number: int) -> None:
-        """Send signal ``number`` to every rank that still runs."""
+        """Send signal ``number`` to every rank that is still running."""
         for pid in list(self.pids.values()):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, number)
 
     @contextlib.contextmanager
     def forward_signals(self) -> Iterator[None]:
-        """Context manager: signals to the launcher go to the ranks."""
+        """Forward signals for the launcher to the ranks inside this context."""
 
         def pass_on(number: int, _: FrameType | None) -> None:
             self.send(signal.SIGKILL if number == signal.SIGALRM else number)
@@ -78,14 +78,14 @@ class Ranks:
 
 
 def ends_others(code: int) -> bool:
-    """Whether the other ranks get SIGTERM when one ended with ``code``: not if it ended to be
-    requeued, as SIGTERM would cut short the saves of the others.
+    """Whether the other ranks get SIGTERM after one ended with ``code``; not if it ended to be
+    requeued, as SIGTERM would interrupt the saves of the others.
     """
     return code != environment.requeue_code()
 
 
 def fork() -> int:
-    """Like :func:`os.fork`; the child has its own session and no handlers, and dies with us."""
+    """Like :func:`os.fork`, but the child has its own session, no handlers, and dies with us."""
     parent = os.getpid()
     sys.stdout.flush()
     sys.stderr.flush()
@@ -100,12 +100,12 @@ def fork() -> int:
 
 
 def exit_code(status: int) -> int:
-    """The exit code in ``status`` of :func:`os.wait`: 128 + n after signal n."""
+    """Return the exit code in ``status`` of :func:`os.wait`; 128 + n after signal n."""
     return 128 + os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
 
 
 def _die_with(parent: int) -> None:
-    """End with the launcher, even if that is killed (prctl(2), PR_SET_PDEATHSIG)."""
+    """Let this process end with the launcher, even if that is killed (prctl(2))."""
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != parent:
@@ -113,7 +113,7 @@ def _die_with(parent: int) -> None:
 
 
 def command(arguments: Sequence[str], *, module: bool, python: bool) -> list[str]:
-    """The command line of a rank that is a separate process."""
+    """Return the command line of a rank that is a separate process."""
     if not python:
         return list(arguments)
     flags = [f"-{'O' * sys.flags.optimize}"] if sys.flags.optimize else []

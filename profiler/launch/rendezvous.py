@@ -1,7 +1,7 @@
-"""Rendezvous of a launch's nodes: how many ranks each starts, and where rank 0 listens.
+"""Rendezvous of a launch's nodes, which agree on how many ranks each starts, and rank 0's port.
 
-The first node listens on one of a few ports that all of them derive from the job's number; it
-answers once every node has reported how many ranks it starts. Counts may differ between nodes.
+The first node listens on one of a few ports that all nodes derive from the job's number; it answers
+once every node has reported how many ranks it starts. Counts may differ between nodes.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from typing import Any
 _MAX_BYTES = 4096
 _CANDIDATES = 16
 _PORTS = range(20_000, 32_000)
-"""Below Linux's range of ephemeral ports: an outgoing connection could take one of those before
-rank 0 listens on it, seconds later."""
+"""Below Linux's range of ephemeral ports, since an outgoing connection could take one of those
+before rank 0 listens on it, seconds later."""
 
 
 @dataclass(frozen=True)
 class World:
-    """``offset``: the number of this node's first rank. ``port``: where rank 0 will listen."""
+    """``offset`` is the number of this node's first rank, ``port`` where rank 0 will listen."""
 
     offset: int
     ranks: int
@@ -37,8 +37,8 @@ class NobodyCameError(Exception):
 
 
 def free_port() -> int:
-    """A port that is free now, and reserved among the launches on this machine until this process
-    and its children have ended.
+    """Return a free port, reserved among the launches on this machine until this process and its
+    children have ended.
 
     Rank 0 listens on it only seconds later. Names of abstract sockets belong to a network
     namespace, as ports do, and vanish with the last process that holds them (unix(7)).
@@ -52,7 +52,7 @@ def free_port() -> int:
         spare = spare or port
     if spare is None:
         raise OSError("no free port between 20000 and 32000")
-    return spare  # any user may reserve all names: that must not stop a launch
+    return spare  # any user could reserve all names, which must not stop a launch
 
 
 def _is_free(port: int) -> bool:
@@ -79,12 +79,12 @@ def _reserve(port: int) -> bool:
 def meet(
     key: str, address: str, node: int, nodes: int, ranks: int, port: int | None, seconds: float
 ) -> World:
-    """Announce that ``node`` starts ``ranks``; returns the world of all nodes together.
+    """Announce that ``node`` starts ``ranks``; return the world of all nodes together.
 
     ``port``: where rank 0 will listen; None for a free one.
 
     Raises:
-        NobodyCameError: not all nodes came within ``seconds``.
+        NobodyCameError: if not all nodes came within ``seconds``.
     """
     if nodes == 1:
         return World(0, ranks, 1, port or free_port())
@@ -150,7 +150,7 @@ def _listen(key: str) -> socket.socket:
 
 
 def _port_order(seed: object) -> list[int]:
-    """The ports, in an order that is the same on every node for a ``seed``."""
+    """Return the ports in an order that is the same on every node for a ``seed``."""
     return random.Random(None if seed is None else str(seed)).sample(_PORTS, len(_PORTS))  # noqa: S311
 
 
@@ -159,7 +159,7 @@ def _say(peer: socket.socket, message: dict[str, object]) -> None:
 
 
 def _hear(peer: socket.socket) -> dict[str, Any]:
-    """Receive one line; {} if none comes, as any process may connect."""
+    """Receive one line; {} if it is not valid, as any process may connect."""
     text = b""
     try:
         if peer.gettimeout() is None:

@@ -18,7 +18,7 @@ from hops_profiler import environment, startup
 
 
 def run(arguments: Sequence[str], *, module: bool) -> None:
-    """Become the script: its argv, path, seeds and, in a hops job, its timing."""
+    """Become the script, with its argv, path, seeds and, in a hops job, timing."""
     _seed()
     _keep_groups_longer_than_reducers()
     sys.argv = list(arguments)
@@ -26,7 +26,7 @@ def run(arguments: Sequence[str], *, module: bool) -> None:
         _run_module(arguments[0])
     elif Path(arguments[0]).is_file():
         _run_file(Path(arguments[0]))
-    else:  # a folder or an archive with a __main__; else Python's own error
+    else:  # a folder or an archive with a __main__; else Python reports the error
         _time()
         runpy.run_path(arguments[0], run_name="__main__")
 
@@ -35,12 +35,12 @@ def _keep_groups_longer_than_reducers() -> None:
     """Free a model's process group only after its reducer (PyTorch 2.13, gloo).
 
     A group's destructor waits for the group's threads. If a reducer has the last reference, it does
-    so with the interpreter's lock, and waits for ever if a thread needs that lock to free an
-    all-reduce: ranks whose model is local to a function often never ended on a busy machine.
-    Python's objects for groups release the lock.
+    so while holding the GIL, and waits forever if a thread needs the GIL to free an all-reduce: on
+    a busy machine, ranks whose model is local to a function often never ended. Python's objects for
+    groups release the GIL.
     """
     parallel = sys.modules.get("torch.nn.parallel")
-    if parallel is None:  # ranks are separate processes then
+    if parallel is None:  # then ranks are separate processes
         return
     original = parallel.DistributedDataParallel.__init__
     if hasattr(original, "hops_wraps"):
@@ -49,7 +49,7 @@ def _keep_groups_longer_than_reducers() -> None:
     @functools.wraps(original)
     def init(model: Any, *args: Any, **kwargs: Any) -> None:
         original(model, *args, **kwargs)
-        with suppress(Exception):  # not the user's constructor's
+        with suppress(Exception):  # errors are not the user's
             for name in ("reducer", "logger"):  # each holds the reducer; some models have neither
                 part = getattr(model, name, None)
                 if part is not None:
@@ -60,13 +60,13 @@ def _keep_groups_longer_than_reducers() -> None:
 
 
 def _free(_group: object) -> None:
-    """The reducer has been freed."""
+    """Do nothing; called with the group after the reducer has been freed."""
 
 
 def _run_file(path: Path) -> None:
-    """Run it in a ``__main__`` that lives as long as the process. :func:`runpy.run_path` destroys
-    its module at the script's end, and a process group freed then waits for ever for its threads
-    (PyTorch 2.13, gloo).
+    """Run the script in a ``__main__`` that lives as long as the process. :func:`runpy.run_path`
+    destroys its module at the script's end, and a process group freed then waits forever for its
+    threads (PyTorch 2.13, gloo).
     """
     sys.path[0] = str(path.resolve().parent)
     code = compile(path.read_bytes(), str(path), "exec", dont_inherit=True)
@@ -83,18 +83,18 @@ def _run_module(name: str) -> None:
     spec = find_spec(name)
     sys.modules["__main__"].__file__ = getattr(spec, "origin", None)
     _time()
-    # What ``python -m`` itself calls; run_module() has a temporary ``__main__``, see above.
+    # ``python -m`` itself calls this; run_module() has a temporary ``__main__``, see above.
     runpy._run_module_as_main(name, alter_argv=False)  # type: ignore[attr-defined]
 
 
 def _time() -> None:
-    """Start the timing plugin, which looks at ``__main__``; in a hops job only."""
+    """Start the timing plugin, which looks at ``__main__``, if this is a hops job."""
     if environment.number():
         startup.resume()
 
 
 def _seed() -> None:
-    """Seed anew: ranks that start separately draw different numbers. PyTorch's seed is fixed."""
+    """Seed anew, since ranks started separately draw different numbers; PyTorch's seed is fixed."""
     random.seed()
     numpy = sys.modules.get("numpy")
     if numpy is not None:

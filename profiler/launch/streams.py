@@ -1,4 +1,4 @@
-"""The standard streams of a launcher."""
+"""Opens the standard streams of a launcher."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 def open_closed() -> None:
     """Open the null device for streams that were closed (``>&-``).
 
-    Python has None in their place, and the next file or socket would get their number.
+    Python has None in their place, and the next file or socket would get their descriptor.
     """
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:

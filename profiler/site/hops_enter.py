@@ -1,10 +1,10 @@
-"""Loads the plugin in two ways: ``sitecustomize``, and PyTorch's own search for extensions.
+"""Loads the plugin in two ways: through ``sitecustomize``, and PyTorch's search for extensions.
 
-Another ``sitecustomize`` earlier on the path hides ours. PyTorch 2.5 and newer loads the entry
-points ``torch.backends`` of distributions on the path: the folder ``hops_profiler-1.dist-info``
-beside this file has ``enter``.
+Another ``sitecustomize`` earlier on the path hides ours. PyTorch 2.5 and newer load the entry
+points ``torch.backends`` of distributions on the path; the folder ``hops_profiler-1.dist-info``
+next to this file declares ``enter``.
 """
-# A job's Python may be as old as 2.7, which has to read this file.
+# A job's Python may be as old as 2.7, and must be able to parse this file.
 # Every program of the job waits for this file, and importing pathlib alone takes 5 ms.
 # ruff: noqa: PLC0415, PTH100, PTH118, PTH120
 
@@ -13,11 +13,11 @@ import sys
 
 
 def enter():
-    """Measure this process's training; only in a hops job. Never raises."""
+    """Measure this process's training if it is in a hops job. Never raises."""
     if sys.version_info < (3, 8) or os.environ.get("HOPS_JOB") != "1":
         return
     if os.environ.get("HOPS_JOB_ID") not in (None, os.environ.get("SLURM_JOB_ID")):
-        return  # the variables are another job's, which submitted this one
+        return  # the variables belong to another job, which submitted this one
     try:
         if "hops_profiler" not in sys.modules:
             _load()
@@ -29,7 +29,7 @@ def enter():
 
 
 def _load():
-    """Import ``hops_profiler`` from the folder above: the job's Python need not have it."""
+    """Import ``hops_profiler`` from the folder above, as the job's Python may not have it."""
     from importlib.util import module_from_spec, spec_from_file_location
 
     folder = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))

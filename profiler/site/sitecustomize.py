@@ -1,10 +1,10 @@
 """Runs at the start of every Python in a job whose task prolog put this folder on PYTHONPATH.
 
-Sets a trap for ``import torch``, in a hops job only; then runs the ``sitecustomize`` of the site or
-of the environment, which this one hides.
+In a hops job, it sets a trap for ``import torch``; then it runs the ``sitecustomize`` of the site
+or of the environment, which this one hides.
 
-A job's Python may be as old as 2.7, which has to read this file. Versions older than the plugin's
-run only the hidden ``sitecustomize``.
+A job's Python may be as old as 2.7, and must be able to parse this file. Versions that the plugin
+does not support run only the hidden ``sitecustomize``.
 """
 # Every program of the job waits for this file, and importing pathlib alone takes 5 ms.
 # ruff: noqa: PLC0415, PTH100, PTH120, UP036
@@ -16,7 +16,7 @@ _FOLDER = os.path.dirname(os.path.abspath(__file__))
 
 
 def _later_folders():
-    """The part of the path after this folder: Python has searched what comes before."""
+    """Return the part of the path after this folder; Python has searched the part before it."""
     folders = [os.path.abspath(path) for path in sys.path]
     return sys.path[folders.index(_FOLDER) + 1 :] if _FOLDER in folders else []
 

@@ -1,1 +1,1 @@
-"""Detects a stalled training and writes its stacks. Needs no ptrace."""
+"""Detects a stalled training and writes its stacks, without ptrace."""

@@ -1,6 +1,6 @@
-"""Activity of this process and its children: CPU time, bytes, waits for disk.
+"""Measures the activity of this process and its children: CPU time, bytes, waits for disk.
 
-Read from /proc; a missing entry counts as no activity.
+It is read from /proc; a missing entry counts as no activity.
 """
 
 from __future__ import annotations
@@ -17,22 +17,23 @@ _STDIN_READS = ("0 0x0 ", "63 0x0 ")
 
 
 def processor_seconds() -> float:
-    """CPU seconds of all threads of this process and its descendants, plus the time that their main
-    threads were runnable: a process starved on a busy machine is not stalled.
+    """Return the CPU seconds of all threads of this process and its descendants, plus the time that
+    their main threads were runnable, since a process starved on a busy machine is not stalled.
 
-    Not of other threads: library threads that poll a hundred times a second, as Gloo's, wait often.
+    Other threads' runnable time does not count: library threads that poll a hundred times per
+    second, such as Gloo's, wait often.
     """
     return sum(map(_scheduled_seconds, _family()))
 
 
 def bytes_moved() -> int:
-    """Bytes that this process and its descendants have read and written."""
+    """Return the bytes that this process and its descendants have read and written."""
     return sum(map(_bytes, _family()))
 
 
 def used_gpus() -> list[int]:
-    """GPUs, by number, on which this process holds memory. Do not query others: that would create
-    a context there.
+    """Return the numbers of GPUs on which this process holds memory. Other GPUs are not queried,
+    which would create a context there.
     """
     torch: Any = sys.modules.get("torch")
     if torch is None or not torch.cuda.is_initialized():
@@ -41,7 +42,7 @@ def used_gpus() -> list[int]:
 
 
 def gpus_in_use() -> int | None:
-    """Number of GPUs that this process uses; None if none."""
+    """Return the number of GPUs that this process uses; None if it uses none."""
     return len(used_gpus()) or None
 
 
@@ -60,7 +61,7 @@ def reads_terminal(thread: int) -> bool:
 
 
 def _family() -> list[str]:
-    """This process and its descendants."""
+    """List this process and its descendants."""
     family = [str(os.getpid())]
     for member in family:
         if len(family) >= _MAX_PROCESSES:

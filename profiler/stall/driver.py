@@ -1,4 +1,4 @@
-"""Which GPUs any process is on, by their driver (NVML): of this job's other programs, too."""
+"""Asks the driver (NVML) on which GPUs any process is, including other programs of this job."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from typing import Any
 
 _LIBRARY = "libnvidia-ml.so.1"
 _SUCCESS, _INSUFFICIENT_SIZE = 0, 7
-"""nvmlReturn_t (nvml.h): a list without room is too small once there is anything to list."""
+"""nvmlReturn_t (nvml.h). An empty list is of insufficient size as soon as a process is there."""
 
 _state: dict[str, Any] = {}
 
 
 def visible_and_taken() -> tuple[int | None, int | None]:
-    """How many GPUs this process could use, and on how many of them any process is.
+    """Return how many GPUs this process could use, and on how many of them any process is.
 
-    None where that is unknown: before this process computes on a GPU itself, without the driver's
+    They are None if unknown: before this process computes on a GPU itself, without the driver's
     library, or on parts of GPUs (MIG).
     """
     torch: Any = sys.modules.get("torch")
@@ -30,7 +30,7 @@ def visible_and_taken() -> tuple[int | None, int | None]:
 
 
 def _handles(torch: Any) -> list[ctypes.c_void_p]:
-    """NVML's names of the GPUs that are visible to this process."""
+    """Return NVML's handles of the GPUs that are visible to this process."""
     if "handles" not in _state:
         _state["handles"] = ()
         library = ctypes.CDLL(_LIBRARY)

@@ -1,4 +1,4 @@
-"""A thread's place according to its Python stack, and all stacks as text for the user."""
+"""Finds a thread's place by its Python stack, and writes all stacks as text for the user."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from types import FrameType
 from typing import Any, NamedTuple
 
 MAX_BYTES = 1 << 20
-"""Append nothing to a longer file of stacks."""
+"""Files of stacks that are longer are not appended to."""
 
 _DEBUGGERS = {
     "IPython", "bdb", "cmd", "code", "debugpy", "ipdb", "ipykernel", "pdb", "pudb", "pydevd",
@@ -44,11 +44,11 @@ _DATA_PARALLEL = f"torch{os.sep}nn{os.sep}parallel{os.sep}distributed.py"
 
 
 class StackPosition(NamedTuple):
-    """``signature``: of its frames; equal as long as the thread does not move.
+    """``signature`` is that of the frames, and the same as long as the thread does not move.
 
-    ``line``: the innermost line of the user's own code. ``waits_in``: the call in which it waits
-    for other ranks, "" if in none. ``side_work``: it evaluates, saves, compiles or prepares data,
-    by its functions' names.
+    ``line``: the innermost line of the user's code. ``waits_in``: the call in which the thread
+    waits for other ranks, "" if it does not. ``side_work``: by its functions' names, it evaluates,
+    saves, compiles or prepares data.
     """
 
     signature: Any
@@ -59,7 +59,7 @@ class StackPosition(NamedTuple):
 
 
 def place(frame: FrameType | None, *, several_ranks: bool) -> StackPosition:
-    """The place of the thread that executes ``frame``."""
+    """Return the place of the thread that executes ``frame``."""
     frames: list[FrameType] = []
     while frame is not None:
         frames.append(frame)
@@ -85,7 +85,7 @@ def _is_users(file: str) -> bool:
 
 
 def _waits_in(frames: list[FrameType]) -> str:
-    """The PyTorch call in which the thread waits for other ranks; "" if none."""
+    """Return the PyTorch call in which the thread waits for other ranks; "" if there is none."""
     for frame in reversed(frames):
         file = frame.f_code.co_filename
         if (
@@ -109,7 +109,7 @@ def _waits_in(frames: list[FrameType]) -> str:
 def write(folder: str, name: str, title: str) -> str | None:
     """Append the stacks of all threads to a file and return its path; None if that fails.
 
-    `faulthandler` writes them: at most 100 threads, of at most 100 frames.
+    `faulthandler` writes them, at most 100 threads with at most 100 frames each.
     """
     path = Path(folder, name)
     flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -119,7 +119,7 @@ def write(folder: str, name: str, title: str) -> str | None:
         try:
             status = os.fstat(descriptor)
             if status.st_uid != os.geteuid() or status.st_nlink != 1:
-                return None  # of another account, which made the folder in /tmp before
+                return None  # belongs to another account, which made the folder in /tmp first
             if status.st_size <= MAX_BYTES:
                 now = time.strftime("%Y-%m-%d %H:%M:%S %Z")
                 command = " ".join(sys.argv)[:500]
@@ -134,7 +134,7 @@ def write(folder: str, name: str, title: str) -> str | None:
 
 
 def remove(path: str) -> None:
-    """Remove a file of stacks, and its folder with the last of them."""
+    """Remove a file of stacks, and its folder if that was the last one."""
     with suppress(OSError):
         Path(path).unlink()
         Path(path).parent.rmdir()

@@ -3,7 +3,7 @@
 Signs of life are steps, a changing Python stack, CPU time of the process or its children, and bytes
 read or written. An evaluation, a save, a compilation or data preparation always shows some of them;
 a training that waits for a dead rank shows none. The watchdog learns the longest pause that is
-usual.
+normal.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ MIN_SECONDS = 20.0
 """Minimum time without signs of life before a training counts as stalled."""
 
 MIN_SIDE_SECONDS = 1800.0
-"""The same while it evaluates, saves, compiles, prepares data or waits for a disk."""
+"""The same while the training evaluates, saves, compiles, prepares data or waits for a disk."""
 
 TIMES = 3.0
 """A training is stalled after this multiple of the longest pause from which it recovered."""
@@ -38,8 +38,8 @@ PLACE_SECONDS = 10.0
 """Time at one place after which a thread that uses its CPU may wait for a GPU: CUDA spins."""
 
 FORGET_STEPS = 10
-"""Half-life, in steps, of the longest wait for other ranks: a wait while one of them evaluates says
-nothing about communication."""
+"""Half-life, in steps, of the longest wait for other ranks, since a wait while one of them
+evaluates says nothing about communication."""
 
 BUSY_SHARE = 0.03
 """Share of one CPU below which only background threads, such as loggers, work."""
@@ -49,9 +49,9 @@ BUSY_BYTES = 1 << 20
 
 
 class Watchdog:
-    """``steps``: number of iterations so far; ``thread``: the training thread; ``evaluates``:
-    whether a model was put into evaluation mode since the last step; ``say`` writes a report, which
-    includes :meth:`word`.
+    """``steps`` returns the number of iterations so far, ``thread`` the training thread, and
+    ``evaluates`` whether a model was put into evaluation mode since the last step; ``say`` writes a
+    report, which includes :meth:`word`.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class Watchdog:
         self._works = False
 
     def start(self) -> None:
-        """Start to look; ends with the process."""
+        """Start the watching thread, which ends with the process."""
         if not self._works:
             self._works = True
             try:
@@ -79,7 +79,7 @@ class Watchdog:
                 self._works = False
 
     def word(self) -> dict[str, Any] | None:
-        """The stall entry of the report; None while the training makes steps."""
+        """Return the stall entry of the report; None while the training makes steps."""
         return self._word
 
     def _work(self) -> None:
@@ -105,7 +105,7 @@ class Watchdog:
                 return
 
     def _look(self, now: float, quiet: float) -> bool:
-        """Look once; True if the training has stalled since the last look."""
+        """Look once; return True if the training has stalled since the last look."""
         judgement = self._judgement
         sample = self._sample(look_at_gpu=judgement.same_place(now) >= PLACE_SECONDS)
         newly = judgement.look(now, sample)
@@ -129,7 +129,7 @@ class Watchdog:
         return newly
 
     def _forget(self) -> None:
-        """Discard the entry and the stacks: the training makes progress."""
+        """Discard the entry and the stacks, since the training makes progress."""
         path = (self._word or {}).get("stacks")
         self._word = None
         if path:
@@ -173,15 +173,15 @@ class Sample:
 
     @property
     def waits_in(self) -> str:
-        """The call in which it waits for other ranks or for the GPU; "" if in none."""
+        """The call in which the thread waits for other ranks or the GPU; "" if there is none."""
         return self.place.waits_in or ("GPU" if self.gpu_unfinished else "")
 
 
 class Judgement:
-    """Judges a series of samples and learns usual pauses. Times are seconds of one clock.
+    """Judges a series of samples and learns normal pauses. Times are seconds of one clock.
 
-    ``state``: "busy", "interactive" (somebody debugs, or types), "waiting" for other ranks or
-    "stopped" elsewhere. ``stalled``: it has been one of the last two for longer than ``limit``.
+    ``state`` is "busy", "interactive" (somebody debugs, or types), "waiting" for other ranks or
+    "stopped" elsewhere. ``is_stalled``: it has been one of the last two for longer than ``limit``.
     """
 
     def __init__(self) -> None:
@@ -211,7 +211,7 @@ class Judgement:
         self._last = self._same_place = None
 
     def look(self, now: float, sample: Sample) -> bool:
-        """Judge a look at ``now``; True if the training has stalled since the last look."""
+        """Judge ``sample`` at ``now``; return True if the training has stalled since the last."""
         last, self._last = self._last, sample
         previous_time, self._look_time = self._look_time, now
         if last is None or last.place.signature != sample.place.signature:
@@ -233,7 +233,7 @@ class Judgement:
         return newly
 
     def _record_life(self, now: float) -> None:
-        """Record a sign of life: the pause that it ends is usual."""
+        """Record a sign of life; the pause that it ends is normal."""
         pause = self.still_seconds(now)
         if self.state == "waiting":
             self._longest_wait = max(self._longest_wait, pause)

@@ -242,7 +242,7 @@ def test_one_that_runs_out_of_memory_is_tried_again_alone(tmp_path: Path) -> Non
     _, errors = running.communicate(timeout=100)
     assert running.returncode == 1
     assert codes(tmp_path) == {1: 0, 2: 79, 3: 0, 4: 137, 5: 0}
-    assert "trial 4 is ended: its state has" in errors
+    assert "trial 4 is killed: its state has" in errors
     report = turns(tmp_path)
     assert all(turn["bytes"] <= 250_000 for turn in report)  # type: ignore[operator]
     # It cannot be moved: after its first gate it keeps its turn until it has ended.
