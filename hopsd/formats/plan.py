@@ -1,4 +1,4 @@
-"""What `hopsctl plan --json` prints."""
+"""Renders what `hopsctl plan --json` prints."""
 
 from __future__ import annotations
 

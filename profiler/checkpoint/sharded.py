@@ -98,7 +98,7 @@ class ShardedCheckpoint:
             save_task.add_done_callback(lambda _: None if save_task.exception() else folder.place())
 
     def wait(self) -> None:
-        """Wait until the last save is a checkpoint. Raises what the save raised."""
+        """Wait until the last save is published as a checkpoint. Raises what the save raised."""
         save_task, self._save_task = self._save_task, None
         if save_task is not None:
             save_task[0].result()

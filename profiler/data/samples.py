@@ -17,7 +17,7 @@ _PLACES_AHEAD = 8192
 
 
 class Samples(Source):
-    """``dataset`` has ``__getitem__`` and ``__len__``; see `ElasticLoader`. Raises ValueError."""
+    """A ``dataset`` with ``__getitem__``, ``__len__``, as in `ElasticLoader`. Raises ValueError."""
 
     def __init__(
         self,

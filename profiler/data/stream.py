@@ -23,7 +23,7 @@ from torch.utils.data import DataLoader, IterableDataset, default_collate, get_w
 
 
 class Stream(Source):
-    """``dataset`` has ``__iter__``; see `ElasticLoader`. Raises ImportError."""
+    """A ``dataset`` with ``__iter__``, as in `ElasticLoader`. Raises ImportError."""
 
     def __init__(self, dataset: Any, global_batch: int, seed: int, options: dict[str, Any]) -> None:
         options = dict(options)

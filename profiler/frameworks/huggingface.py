@@ -252,7 +252,7 @@ class _Step:
         save(final, 0 if several() else size_of(tensors), self._write)
 
     def _write(self, folder: Path) -> None:
-        """Let Trainer write; it would take this folder for that of its best checkpoint."""
+        """Let Trainer write the checkpoint, but not take it for its best one."""
         trainer = self._trainer
         best = trainer.state.best_model_checkpoint
         with replace_methods(trainer, _get_output_dir=lambda trial: str(folder.parent)):  # noqa: ARG005

@@ -243,7 +243,8 @@ class KeptSteps:
         """Run a micro-batch's forward and backward pass with its weight."""
         items = args[0] if args else kwargs.get("num_items_in_batch")
         backward = self._trainer.accelerator.backward
-        factor = functools.lru_cache(maxsize=1)(lambda: self._factor(items))  # at its loss
+        # Lazy, since the loss must be computed first.
+        factor = functools.lru_cache(maxsize=1)(lambda: self._factor(items))
 
         def backward_weighted(loss: Any, **options: Any) -> None:
             backward(loss if factor() == 1.0 else loss * factor(), **options)

@@ -1,4 +1,4 @@
-"""Reads a framework's training loader so that steps have the same samples on any ranks."""
+"""Reads a framework's training loader with the same samples per step on any number of ranks."""
 
 from __future__ import annotations
 

@@ -157,7 +157,7 @@ class StreamLoader:
         return StreamPass(self, self._stream.read(self._position, even), self._position)
 
     def factor(self, batch: int) -> float:
-        """Return the factor for the loss of micro-batch ``batch``, as a step's are averaged."""
+        """Return the loss factor of micro-batch ``batch``, if a step's losses are averaged."""
         step, part = divmod(batch, self.accumulation)
         return self.current.weights_of(step)[part] * self.accumulation
 

@@ -60,7 +60,7 @@ def pause(path: Address, release_held: bool, wait: float) -> None:
 @socket_option
 @wait_option
 def resume(path: Address, wait: float) -> None:
-    """Schedule again. Jobs given to plain Slurm stay there to their end.
+    """Schedule again. Jobs given to plain Slurm stay there until they end.
 
     \b
     Example:

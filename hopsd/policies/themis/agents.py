@@ -80,7 +80,7 @@ class AppScheduler(Protocol):
 class Market:
     """Data shared by all agents of an auction.
 
-    ``serial`` and ``remaining``: seconds of one mean GPU by job, in all and still to go; ``rate``:
+    ``serial`` and ``remaining``: total and remaining seconds of each job on one mean GPU; ``rate``:
     samples per second of that GPU.
     """
 
