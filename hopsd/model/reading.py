@@ -214,8 +214,7 @@ class JobReading:
     begin: float = 0.0
     requeued_held: bool = False
     launch_failed: bool = False
-    """Slurm could not launch the last run, for example because a prolog failed, and holds the job.
-    """
+    """Slurm could not launch the last run (for example, a prolog failed), and holds the job."""
     start: float = 0.0
     end: float = 0.0
     time_limit_seconds: float | None = None
