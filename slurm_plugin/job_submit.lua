@@ -1631,7 +1631,7 @@ local function warn_of_moves(script, o, values, job)
     return "the script submits a job when it is stopped (trap), so hops does not move it: leave sbatch out of the trap, and "
       .. "hops starts the job again by itself"
   elseif has(o.repeats, "refuses") then
-    return "the script fails where a file or folder of an earlier start is there, so hops does not move it: have it go on "
+    return "the script fails if a file or folder of an earlier start exists, so hops does not move it: make it continue from "
       .. "there, and hops may"
   end
   return is_check(job) and explain_moves(script, o, values, job) or summarize_moves(script, o, values, job)
