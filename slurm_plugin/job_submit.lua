@@ -538,7 +538,7 @@ end
 local function too_many_nodes(text)
   if not text then return nil end
   local nodes = named_nodes(text)
-  if not nodes then return "--nodelist=" .. shown(text) .. " is no list of nodes: write one such as n[1-3],login" end
+  if not nodes then return "--nodelist=" .. shown(text) .. " is not a list of nodes: write one such as n[1-3],login" end
   if not within(nodes, NAMED_NODES) then
     return string.format("--nodelist names %.0f nodes: name %s", nodes, NAMED_NODES[3])
   end

@@ -130,7 +130,7 @@ def observe(
 def _limit_requirements(
     comments: Mapping[JobId, Comment], records: Mapping[JobId, JobRecord]
 ) -> dict[JobId, Comment]:
-    """Remove the GPU counts from ``comments`` with which jobs left GPUs unused."""
+    """Remove from ``comments`` the GPU counts with which jobs left GPUs unused."""
     return {
         job: comment.up_to(records[job].gpus_most) if job in records else comment
         for job, comment in comments.items()

@@ -76,8 +76,8 @@ def _requeue_killed(port: Port, record: PlanRecord) -> None:
 def _surviving_plan(plan: Plan, observation: Observation) -> tuple[Plan, frozenset[JobId]]:
     """Drop placements on nodes lost meanwhile, and those with a GPU count the job does not accept.
 
-    Returns the remaining plan, and the jobs whose placements were dropped. A job may not accept its
-    count since a slurmctld that lost its state gives the same number to another job.
+    Returns the remaining plan, and the jobs whose placements were dropped. A job may not accept the
+    count because a slurmctld that lost its state gave the same number to another job.
     """
     usable = {node.name for node in observation.reading.nodes if node.usable}
     lost_jobs = frozenset(

@@ -51,7 +51,7 @@ class RoundWindow:
         return self.start <= now < self.end
 
     def after(self, plan: Plan, snapshot: Snapshot) -> RoundWindow:
-        """Return the window with ``plan`` considered in ``idle``."""
+        """Return the window with ``idle`` updated by ``plan``."""
         return replace(self, idle=min(self.idle, idle_beside(plan, snapshot)[0]))
 
     def rest(self, now: float) -> RoundWindow:

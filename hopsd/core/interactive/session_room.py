@@ -198,7 +198,7 @@ class Room:
                     self._idle[node] += concession.gpus_freed_on(node)
 
     def _ledger_with(self, concessions: Mapping[JobId, Concession]) -> Ledger:
-        """Return what is left beside all running jobs and the sessions placed so far.
+        """Return what all running jobs and the sessions placed so far leave.
 
         Jobs with concessions count on their targets.
         """

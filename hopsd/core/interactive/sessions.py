@@ -56,7 +56,7 @@ class SessionPlan:
     notes: Mapping[JobId, str] = field(default_factory=dict)
 
     def compatible_with(self, plan: Plan) -> SessionPlan:
-        """Drop sessions for which the policy made no room, such as one that never preempts."""
+        """Drop sessions for which the policy made no room; one that never preempts makes none."""
         free = Counter(
             dict(zip((n.name for n in self.snapshot.nodes), idle_gpus(self.snapshot), strict=True))
         )

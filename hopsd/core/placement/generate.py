@@ -435,18 +435,18 @@ class _ColumnBuilder:
         self._shape, self._throughput = np.empty(columns, dtype=np.int32), np.empty(columns)
 
     def add(self, first: Ints, block: _Block, shape: int, size: int, factors: Factors) -> None:
-        """The columns of a block's jobs, from ``first`` (jobs,) on."""
+        """Add the columns of a block's jobs, from ``first`` (jobs,) on."""
         columns = first[:, None] + np.arange(len(block.shapes))
         self._shape[columns] = shape + np.arange(len(block.shapes))
         slowest = factors.of_shapes(block.jobs, block.shapes.servers, size)
         self._throughput[columns] = block.per_gpu[:, None] * slowest * size
 
     def add_one(self, column: int, present: _Present, shape: int) -> None:
-        """The column ``column`` of a job that can only stay there."""
+        """Add the column ``column``, where a job can only stay."""
         self._shape[column], self._throughput[column] = shape, present.throughput
 
     def configurations(self, remaining: Configurations) -> Configurations:
-        """The configurations, beside what does not depend on how columns are kept."""
+        """Add the columns to ``remaining``, the part that does not depend on how they are kept."""
         return replace(remaining, shape=self._shape, throughput=self._throughput)
 
 
@@ -459,7 +459,7 @@ class _Segments:
         self._at = 1
 
     def add(self, first: Ints, block: _Block, shape: int, size: int, factors: Factors) -> None:
-        """The columns of a block's jobs, from ``first`` (jobs,) on."""
+        """Add the columns of a block's jobs, from ``first`` (jobs,) on."""
         slowest, row = factors.by_kind(block.jobs, block.shapes.servers, size)
         count, ones_per_row = len(block.shapes), np.ones(len(first), dtype=np.int64)
         columns, sizes = self._at + count * row, np.full(len(first), float(size))
@@ -468,14 +468,14 @@ class _Segments:
         self._at += slowest.size
 
     def add_one(self, column: int, present: _Present, shape: int) -> None:
-        """The column ``column`` of a job that can only stay there."""
+        """Add the column ``column``, where a job can only stay."""
         unit = np.ones(1, dtype=np.int64)
         throughput = np.array([present.throughput])
         row = column * unit, present.job * unit, shape * unit, throughput, 0 * unit, np.ones(1)
         self._parts.append(row)
 
     def configurations(self, remaining: Configurations) -> Configurations:
-        """The configurations, beside what does not depend on how columns are kept."""
+        """Add the columns to ``remaining``, the part that does not depend on how they are kept."""
         first, job, item, per_gpu, position, size = (
             np.concatenate(arrays) for arrays in zip(*self._parts, strict=True)
         )

@@ -133,7 +133,7 @@ class Ledger:
 def grant_in_order(
     ledger: Ledger, requests: Iterable[tuple[Job, Allocation]]
 ) -> dict[JobId, Allocation]:
-    """Grant each requested placement that is allowed beside the ones granted before it."""
+    """Grant each requested placement that is allowed given the ones granted before it."""
     grants: dict[JobId, Allocation] = {}
     for job, allocation in requests:
         if job.id not in grants and allocation and ledger.may(job, allocation):

@@ -30,7 +30,7 @@ _MANY_SETS = 1e30
 
 @dataclass(frozen=True, slots=True)
 class RackRule:
-    """Servers on each leaf come in groups of ``segment``; ``max_switches``: the maximum of leaves.
+    """Servers come in groups of ``segment`` per leaf; ``max_switches``: maximum number of leaves.
 
     ``spread``: each group is on a leaf of its own; ``consolidate``: all groups are below one switch
     of the lowest level that could hold them (:class:`Levels`).

@@ -29,7 +29,7 @@ class RemainingLimit:
         return None if self.limit.count is None else max(0, self.limit.count - len(self.kept_jobs))
 
     def leaves(self, gpus: int, count: int) -> bool:
-        """Whether ``count`` jobs may take ``gpus`` together beside the kept jobs."""
+        """Whether ``count`` jobs may take ``gpus`` together in addition to the kept jobs."""
         return (self.gpus is None or gpus <= self.gpus) and (
             self.count is None or count <= self.count
         )

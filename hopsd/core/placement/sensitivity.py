@@ -16,7 +16,7 @@ Answer = TypeVar("Answer")
 
 
 class JobCache:
-    """Caches answers that depend on a job's throughput tables and what all users have in common.
+    """Caches answers that depend on a job's throughput tables and on data common to all callers.
 
     Jobs with the same tables share them. The operator's tables are the same in every plan, but
     estimates from measurements are new objects each time, since the weights of measurements

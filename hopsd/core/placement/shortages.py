@@ -12,7 +12,7 @@ from hopsd.model.job import Job
 from hopsd.model.knowledge import Shortage
 
 KNOWN_SECONDS = 7 * 86_400.0
-"""How long a shortage counts: afterwards, the training may have been changed without a trace."""
+"""How long a shortage counts; by then, the training may have changed in ways hops cannot see."""
 
 
 class Shortages:

@@ -153,7 +153,7 @@ def _continues(old: JobRecord, job: JobReading) -> bool:
     """Whether the run that holds GPUs is the record's, regardless of the start that Slurm reports.
 
     If nodes are powered up for a job, Slurm moves the job's start to when they were ready
-    (`job_config_fini`). The GPUs were the job's since the first start, in a single run.
+    (`job_config_fini`). The GPUs have been the job's since the first start, in a single run.
     """
     is_same = job.allocation == old.allocation and job.restarts == old.restarts
     return is_same and old.allocation_since is not None

@@ -141,7 +141,7 @@ class Profiling:
         return frozenset(step.job for step in self.steps)
 
     def compatible_with(self, plan: Plan) -> Profiling:
-        """Drop the runs that do not fit beside ``plan``.
+        """Drop the runs that do not fit alongside ``plan``.
 
         A policy that never preempts does not free the GPUs that such a run would need.
         """
@@ -275,7 +275,7 @@ def _follow_runs(
 def _quota(
     snapshot: Snapshot, view: ClusterView, busy: Iterable[ProfileRun], settings: ProfilingSettings
 ) -> RunQuota:
-    """Return what new runs may take beside the ``busy`` ones."""
+    """Return what new runs may take in addition to the ``busy`` ones."""
     types = {node.name: node.gpu_type for node in view.reading.nodes}
     quota = RunQuota(settings, snapshot.nodes, types)
     for run in busy:

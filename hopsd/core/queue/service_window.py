@@ -37,14 +37,14 @@ def runnable(jobs: Sequence[Job], nodes: Sequence[Node], sigma: float = DEFAULT_
 
 @dataclass(frozen=True, slots=True)
 class BlockingLimit:
-    """A limit without room for a job beside the kept jobs and its ``jobs_ahead`` in the window."""
+    """A limit with no room for a job after the kept jobs and its ``jobs_ahead`` in the window."""
 
     remaining_limit: RemainingLimit
     jobs_ahead: tuple[Job, ...]
 
 
 class LimitBudget:
-    """Tracks what limits leave beside the kept jobs, while further jobs are reserved.
+    """Tracks what the kept jobs leave of limits, while further jobs are reserved.
 
     Jobs are reserved one after the other, at their smallest requirements.
     """

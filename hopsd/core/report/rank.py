@@ -13,7 +13,7 @@ class RankState(StrEnum):
 
     ``TRAINING``: it makes steps. ``BUSY``: it makes no steps, but its process works.
     ``INTERACTIVE``: somebody is debugging it. ``WAITING``: it waits for other ranks, without a sign
-    of life; ``STOPPED``: it is still elsewhere. ``SILENT``: its process does not answer.
+    of life; ``STOPPED``: it stands still elsewhere. ``SILENT``: its process does not answer.
     ``ENDED``: it has ended.
     """
 

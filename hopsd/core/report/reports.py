@@ -192,7 +192,7 @@ def _check_sense(report: Report, file_name: str) -> None:
     stated_name = f"{report.job}.{report.run}.{report.node}.{report.rank}.{report.pid}"
     name = FILE_NAME.fullmatch(file_name)
     if name is None or stated_name != ".".join(name.groups()):
-        raise FormatError(f"the file's name says otherwise than its content, {stated_name[:300]!r}")
+        raise FormatError(f"the file's name does not match its content, {stated_name[:300]!r}")
     if report.rank >= report.world:
         raise FormatError(f"rank: give one below world, {report.world}")
     if report.timed_iterations > report.iterations or report.timed_samples > report.samples:

@@ -50,7 +50,7 @@ def seen_saving(reports: Iterable[Report]) -> dict[JobId, bool]:
 def communication_timed(reports: Iterable[Report]) -> dict[JobId, bool]:
     """Return whether each job that trains on several ranks reports communication times.
 
-    The newest run that tells decides; jobs without such a run are omitted.
+    The newest run that reports it decides; jobs without such a run are omitted.
     """
     return _by_newest_run(
         (
@@ -65,7 +65,7 @@ def communication_timed(reports: Iterable[Report]) -> dict[JobId, bool]:
 def keeps_steps(reports: Iterable[Report]) -> dict[JobId, bool]:
     """Return whether each training's steps have the same number of samples on any number of GPUs.
 
-    The newest run that tells decides; jobs without such a run are omitted.
+    The newest run that reports it decides; jobs without such a run are omitted.
     """
     return _by_newest_run(
         (
@@ -80,7 +80,7 @@ def keeps_steps(reports: Iterable[Report]) -> dict[JobId, bool]:
 def time_known(reports: Iterable[Report]) -> dict[JobId, bool]:
     """Return whether all processes of each job show how long an iteration takes.
 
-    The newest run that tells decides; jobs without such a run are omitted.
+    The newest run that reports it decides; jobs without such a run are omitted.
     """
     return _by_newest_run(((report, report.time_known) for report in reports), all)
 

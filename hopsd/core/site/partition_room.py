@@ -17,7 +17,7 @@ from hopsd.model.site import ResourceKind
 
 
 class PartitionSelector:
-    """Selects partitions whose limits fit a job beside all running jobs except ``may_leave``."""
+    """Selects partitions whose limits fit a job and all running jobs except ``may_leave``."""
 
     def __init__(self, reading: Reading, may_leave: Collection[JobId] = ()) -> None:
         self._reading, self._may_leave = reading, may_leave

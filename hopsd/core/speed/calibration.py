@@ -55,5 +55,5 @@ def fit(transfers: Iterable[Transfer]) -> BandwidthFit:
     measurements: Sequence[Transfer] = tuple(transfers)
     products = sum(t.share * t.seconds for t in measurements)
     if products <= 0.0:
-        raise InputError("no all-reduce with a time above 0; give one at least")
+        raise InputError("no all-reduce with a time above 0; give at least one")
     return BandwidthFit(sum(t.share**2 for t in measurements) / products, tuple(measurements))

@@ -126,7 +126,7 @@ class ClampedSpeeds:
         """Say where the estimate comes from."""
         source = self._speeds.source(gpus, nodes)
         is_unchanged = self.per_gpu(gpus, nodes) == self._speeds.per_gpu(gpus, nodes)
-        return source if is_unchanged else f"{source}, held to what is plausible"
+        return source if is_unchanged else f"{source}, limited to plausible values"
 
     def clamp(self, rate: float, nodes: int) -> float:
         """Clamp ``rate`` to the bounds."""

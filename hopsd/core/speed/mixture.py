@@ -12,7 +12,8 @@ from hopsd.model.arrays import Floats
 
 BINS_PER_DECADE = 24
 SMALLEST_SECONDS = 1e-6
-"""The bins of reported times: bin ``i`` begins at ``SMALLEST * 10 ** (i / BINS_PER_DECADE)``."""
+"""Where the bins of reported times begin: bin ``i`` begins at this times
+``10 ** (i / BINS_PER_DECADE)``."""
 
 BIN_WIDTH = 10.0 ** (1 / BINS_PER_DECADE)
 """Ratio of a bin's end to its beginning."""

@@ -138,6 +138,6 @@ def _clamped_sources(
     sources: Mapping[int, str], raw: Mapping[int, float], clamped_speeds: Mapping[int, float]
 ) -> dict[int, str]:
     return {
-        n: source if clamped_speeds[n] == raw[n] else f"{source}, held to what is plausible"
+        n: source if clamped_speeds[n] == raw[n] else f"{source}, limited to plausible values"
         for n, source in sources.items()
     }

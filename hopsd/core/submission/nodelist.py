@@ -39,7 +39,7 @@ def node_names(text: str, limit: int = int(bounds.NODES.maximum)) -> tuple[NodeN
             inside = token["inside"]
             parts.append(_numbers(inside, limit) if inside else (token[0],))
     if position != len(text):
-        raise ValueError(f"{text[:80]!r} is no list of nodes")
+        raise ValueError(f"{text[:80]!r} is not a list of nodes")
     _add(names, parts, limit)
     return tuple(map(NodeName, names))
 
@@ -58,7 +58,7 @@ def _numbers(inside: str, limit: int) -> tuple[str, ...]:
     for part in inside.split(","):
         match = _RANGE.fullmatch(part)
         if match is None:
-            raise ValueError(f"[{inside[:80]}] is no list of numbers")
+            raise ValueError(f"[{inside[:80]}] is not a list of numbers")
         low, high = int(match[1]), int(match[2] or match[1])
         if len(numbers) + high - low >= limit:
             raise ValueError(f"a list of more than {limit} nodes")
