@@ -65,8 +65,8 @@ def doubtful_batch(records: Iterable[ThroughputRecord]) -> str:
         shape = record.user, record.gpu_type, record.gpus, record.nodes
         before = latest.get(shape)
         if before is not None and whole_factor(record.batch / before.batch):
-            took, takes = before.batch / before.per_gpu, record.batch / record.per_gpu
-            if abs(takes - took) <= SAME_TIME * max(takes, took):
+            old_seconds, new_seconds = before.batch / before.per_gpu, record.batch / record.per_gpu
+            if abs(new_seconds - old_seconds) <= SAME_TIME * max(new_seconds, old_seconds):
                 note = (
                     f"samples of an iteration went from {before.batch:g} to {record.batch:g} per"
                     f" GPU while it takes as long: if the batch size is the same, {REMEDY}"
