@@ -43,7 +43,7 @@ class PlanSettings:
     For Themis and its rivals, ``filter_share`` is f, the share of apps left out of an auction, and
     GPUs are offered again after ``lease_seconds``.
 
-    ``effort``: how many rounds of proof and wider search may follow a first solution that misses
+    ``effort``: how many passes of proof and wider search may follow a first solution that misses
     the gap, each with four times the work of the previous one; None for as many as it takes to meet
     the gap or run out of time. With a number, and enough time, a plan does not depend on the clock.
     ``alpha``: share of the users, those with the least progress, whose jobs AlloX considers.
