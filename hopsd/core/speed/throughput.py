@@ -83,7 +83,7 @@ class Pattern(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class DataTime:
-    """Seconds to load one batch: from memory with ``p_cache``, else from storage (eq. 4)."""
+    """Seconds to load one batch: from memory with ``p_cache``, else from storage (eq. 3)."""
 
     p_cache: float
     mu_cache: float
