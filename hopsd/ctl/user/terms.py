@@ -8,8 +8,8 @@ TERMS: dict[str, str] = {
     " of the same training, or else from its time limit.",
     "first plan": "The plan that opens a round: running jobs that may move compete again.",
     "fragments": "GPUs that stay idle while a job waits that an empty cluster could run.",
-    "further plan": "A plan within a round: only waiting jobs get GPUs, and no job moves, except"
-    " to make room for a session.",
+    "further plan": "A plan within a round: only waiting jobs get GPUs, and jobs move only to make"
+    " room for a session.",
     "gain": "How much faster the job runs in its placement than in its slowest possible one.",
     "grace period": "The time that a job has to save between hops' signal and its requeue.",
     "latency ratio": "Waiting time over expected run time. At 1, a job has waited as long as it"
@@ -39,7 +39,7 @@ TERMS: dict[str, str] = {
     "window": "The jobs at the head of the queue that compete in a plan.",
     "workload": "The training that a job runs. Jobs of one workload share measurements.",
 }
-"""Word to meaning, a sentence or two each."""
+"""Maps each word to its meaning, in a sentence or two."""
 
 WAITS: dict[str, str] = {
     "outside_window": "Jobs ahead of it ask for all GPUs. Its priority rises while it waits;"
@@ -55,4 +55,4 @@ WAITS: dict[str, str] = {
     "profiling": "A measuring run takes its speed; then it returns to the queue by itself.",
     "error": "Something is wrong with the job itself, and the reason says what.",
 }
-"""Code of a waiting job to what it means and what its owner can do."""
+"""Maps the code of a waiting job to what it means and what its owner can do."""
