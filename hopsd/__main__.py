@@ -24,7 +24,7 @@ def hopsd(path: Path) -> None:
 
 
 def main() -> None:
-    """Exit codes: 0 stopped by a signal, 1 cannot run, 2 bad configuration."""
+    """Run hopsd. Exit codes: 0 stopped by a signal, 1 cannot run, 2 bad configuration."""
     try:
         hopsd(prog_name="hopsd")
     except HopsError as error:

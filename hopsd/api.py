@@ -7,8 +7,8 @@
     results = [api.simulate(cluster, workload, name) for name in ("hops", "srtf")]
     print(api.summaries(*results)["avg_jct_h"])
 
-What is in ``__all__`` stays as it is within a major release. Errors are ``HopsError``;
-of these, ``InputError`` says what is wrong with a file, a name or a workload.
+The names in ``__all__`` are stable within a major release. Errors derive from ``HopsError``; an
+``InputError`` says what is wrong with a file, a name or a workload.
 """
 
 from __future__ import annotations
@@ -85,19 +85,19 @@ __all__ = [
 ]
 
 Column = NDArray[Any]
-"""One value for each row of a table. A table is a dict of them: pandas.DataFrame accepts it."""
+"""A column: one value per row. A table is a dict of columns, which pandas.DataFrame accepts."""
 
 
 def policies() -> list[str]:
-    """The names of all policies, those of installed packages last."""
+    """Return the names of all policies, those of installed packages last."""
     return names()
 
 
 def read_snapshot(path: str) -> tuple[Snapshot, PlanSettings]:
-    """The snapshot in a file and the settings in it (docs/formats.md); ``-``: standard input.
+    """Read a snapshot and its settings from a file (docs/formats.md), or from stdin if ``-``.
 
     Raises:
-        InputError, OSError: it cannot be read, or is no snapshot.
+        InputError, OSError: the file cannot be read or is not a snapshot.
     """
     return read_file(path, parse_snapshot)
 
@@ -107,9 +107,9 @@ def plan(
     settings: PlanSettings | None = None,
     policy: str | Policy | None = None,
 ) -> Plan:
-    """One plan; nothing is changed anywhere.
+    """Compute one plan; nothing is changed anywhere.
 
-    ``policy``: a name or a function of one's own; None: the one of ``settings``.
+    ``policy`` is a policy's name or your own function; None selects the one in ``settings``.
 
     Raises:
         InputError: there is no such policy, or a number is out of bounds.
@@ -130,15 +130,15 @@ def simulate(
     failures: Sequence[Failure] = (),
     progress: Progress | None = None,
 ) -> PolicyResult:
-    """Play a workload through under one policy, as ``hopsctl simulate`` does.
+    """Simulate a workload under one policy, as ``hopsctl simulate`` does.
 
-    ``policy``: a name or a function of one's own. ``name``: what the result is called, by default
-    the policy's or the function's. ``progress`` is called at each round with the virtual time in
-    seconds, the number of ended jobs and of all jobs.
+    ``policy`` is a policy's name or your own function. ``name`` labels the result; the default is
+    the name of the policy or function. ``progress`` is called in each round with the virtual time
+    in seconds, the number of jobs that have ended and the number of all jobs.
 
     Raises:
-        InputError: no such policy, a number is out of bounds, or a job fits nowhere even on the
-            idle cluster.
+        InputError: there is no such policy, a number is out of bounds, or a job does not fit even
+            on the idle cluster.
         BrokenPlanError: the policy's plan cannot be carried out.
     """
     settings = settings or SimulationSettings()
@@ -159,7 +159,7 @@ def simulate(
 
 
 def summaries(*results: PolicyResult) -> dict[str, Column]:
-    """A row for each result: the figures that ``hopsctl simulate --json`` prints."""
+    """Return a row for each result: the figures that ``hopsctl simulate --json`` prints."""
     rows = []
     for result in results:
         row: dict[str, Any] = {"policy": result.policy}
@@ -173,10 +173,11 @@ def summaries(*results: PolicyResult) -> dict[str, Column]:
 
 
 def jobs(*results: PolicyResult) -> dict[str, Column]:
-    """A row for each job of each result. Times in seconds; nan: it never started or ended.
+    """Return a row for each job of each result.
 
-    ``wait``: all waiting; ``age``: the expected run time without any; ``ftf``: finish-time
-    fairness; ``gpu_seconds_held``: GPUs times seconds.
+    Times are in seconds, and nan if the job never started or ended. ``wait``: the total waiting
+    time; ``age``: the expected run time without waiting; ``ftf``: finish-time fairness;
+    ``gpu_seconds_held``: GPUs times seconds.
     """
     rows = (
         {"policy": result.policy, **asdict(outcome), "jct": outcome.jct}
@@ -187,9 +188,11 @@ def jobs(*results: PolicyResult) -> dict[str, Column]:
 
 
 def rounds(*results: PolicyResult) -> dict[str, Column]:
-    """A row for each round of each result, as it began: queued and running jobs, idle GPUs,
-    fragments (idle GPUs where a job waits), samples per second of all jobs, and of its first plan
-    the seconds that it took and its proven gap.
+    """Return a row for each round of each result, with the state at the start of the round.
+
+    The state is the queued and running jobs, the idle GPUs, the fragments (idle GPUs while a job
+    waits) and the samples per second of all jobs. ``solve_seconds`` and ``gap`` are the time that
+    the round's first plan took and its proven gap.
     """
     rows = (
         {
@@ -205,9 +208,9 @@ def rounds(*results: PolicyResult) -> dict[str, Column]:
 
 
 def timeline(*results: PolicyResult) -> dict[str, Column]:
-    """A row for each change and node: from ``time`` on, ``job`` holds ``gpus`` GPUs of ``node``.
+    """Return a row for each change and node: from ``time`` on, ``job`` holds ``gpus`` of ``node``.
 
-    A job that holds nothing any more has one row, with node "" and 0 GPUs.
+    A change that leaves a job without GPUs is a single row, with node "" and 0 GPUs.
     """
     rows = (
         {"policy": r.policy, "time": change.time, "job": change.job, "node": node, "gpus": gpus}
@@ -227,7 +230,7 @@ def _name_of(policy: Policy) -> str:
 
 
 def _types(kind: type) -> dict[str, type]:
-    """Of a dataclass' fields: a text, a whole number, or else a number, nan where it is None."""
+    """Map the fields of a dataclass to column types: str, int, or else float (nan for None)."""
     hints = get_type_hints(kind)
     return {field.name: _type(hints[field.name]) for field in fields(kind)}
 
@@ -238,7 +241,7 @@ def _type(hint: Any) -> type:
 
 
 def _table(rows: Iterable[Mapping[str, Any]], types: Mapping[str, type]) -> dict[str, Column]:
-    """Rows as columns of these types, also where there is no row; None becomes nan."""
+    """Turn rows into columns of the given types, even if there are no rows; None becomes nan."""
     table_rows = list(rows)
     return {
         key: np.array([np.nan if row[key] is None else row[key] for row in table_rows], kind)

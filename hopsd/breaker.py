@@ -1,5 +1,7 @@
-"""Keeps a tick from waiting for what hangs: a breaker for each server, tried again later, and
-questions in threads, whose answers a later tick uses.
+"""Keeps a tick from waiting for a server or a call that hangs.
+
+A :class:`Breaker` refuses requests to a silent server for a while. :class:`LastAnswers` makes calls
+in a thread, and a later tick uses the answer.
 """
 
 from __future__ import annotations
@@ -21,15 +23,16 @@ log = structlog.get_logger()
 
 
 def call_in_background(call: Callable[[], T], name: str) -> Future[T]:
-    """The result of ``call``, or its error, once a thread of that name has made it. The thread
-    does not keep the process alive: what it waits for may never answer.
+    """Make ``call`` in a thread called ``name`` and return a future for its result or error.
+
+    The thread is a daemon, which does not keep the process alive, since the call may never return.
     """
     future: Future[T] = Future()
 
     def work() -> None:
         try:
             future.set_result(call())
-        except Exception as error:  # raised where the result is asked for
+        except Exception as error:  # Future.result() raises it again
             future.set_exception(error)
 
     threading.Thread(target=work, name=name, daemon=True).start()
@@ -37,11 +40,11 @@ def call_in_background(call: Callable[[], T], name: str) -> Future[T]:
 
 
 class Breaker:
-    """Says whether a server may be asked now; thread-safe.
+    """Says whether a request may be sent to a server now; thread-safe.
 
-    After a silence the server is left alone for ``first_pause`` seconds, twice as long after each
-    further one, up to ``longest_pause``. Whoever asks meanwhile is refused at once: a server that
-    hangs costs one short time-out, not one for each question.
+    After a time-out, requests are refused for ``first_pause`` seconds, and for twice as long after
+    each further time-out in a row, up to ``longest_pause``. A server that hangs thus costs one
+    short time-out, not one for each request.
     """
 
     def __init__(
@@ -59,20 +62,20 @@ class Breaker:
         self._silences = 0
         self._open_until = float("-inf")
         self.problem = ""
-        """Why the server is not asked now; "" while it answers."""
+        """Why the server does not answer; "" while it does."""
 
     def refusal(self) -> str:
-        """Why the server is not to be asked at this moment; "" if it is."""
+        """Return why no request may be sent at this moment, "" if one may."""
         with self._lock:
             return self.problem if self._clock() < self._open_until else ""
 
     def note_answer(self) -> None:
-        """The server answered: it may be asked again at any time."""
+        """Record that the server answered: requests are allowed again."""
         with self._lock:
             self._silences, self.problem, self._open_until = 0, "", float("-inf")
 
     def note_silence(self, error: str) -> None:
-        """The server did not answer within its time-out, as ``error`` says."""
+        """Record that the server did not answer within its time-out; ``error`` is the message."""
         with self._lock:
             pause = min(self._first_pause * 2.0**self._silences, self._longest_pause)
             self._silences = min(self._silences + 1, 30)
@@ -82,11 +85,12 @@ class Breaker:
 
 
 class LastAnswers(Generic[K, T]):
-    """What a call that cannot be interrupted, such as one of a file system or of the system's
-    accounts, says of each key. It is made in a thread, one at a time; not thread-safe.
+    """The last answers, by key, of calls that cannot be interrupted.
 
-    ``seconds`` are waited for one call, ``in_all`` for many in a row, and ``share`` of the time in
-    the long run. Of what takes longer, and while it does, the last answer holds.
+    Such calls read a file system or the system's user database. They are made in a thread, one at a
+    time; the class is not thread-safe. A caller waits at most ``seconds`` for one call, ``in_all``
+    seconds for many in a row, and a ``share`` of the time in the long run. If a call takes longer,
+    or an earlier one is still running, the last answer is returned.
     """
 
     def __init__(self, seconds: float, in_all: float, share: float = 0.1) -> None:
@@ -96,10 +100,10 @@ class LastAnswers(Generic[K, T]):
         self._allowance, self._last = in_all, time.monotonic()
 
     def get(self, key: K, ask: Callable[[], T]) -> T | None:
-        """The answer of ``ask``, or its last one for ``key``; None: there is none yet.
+        """Return the answer of ``ask``, or its last one for ``key``; None if there is none yet.
 
         Raises:
-            Exception: what ``ask`` raised in time.
+            Exception: the error of ``ask``, if it was raised in time.
         """
         if self._call is not None and not self._call.done():
             return self._answers_by_key.get(key)

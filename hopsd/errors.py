@@ -1,4 +1,4 @@
-"""The one tree of errors. A message names what is wrong and what is accepted."""
+"""The hierarchy of hops' errors. A message says what is wrong and what is accepted."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ class HopsError(Exception):
 
 
 class InputError(HopsError):
-    """Text or a file from outside is not what is accepted; nothing was changed."""
+    """Text or a file from outside is invalid; nothing was changed."""
 
 
 class CommentError(InputError):
@@ -24,7 +24,7 @@ class ConfigError(InputError):
 
 
 class SlurmError(HopsError):
-    """Slurm refused or failed a request; carries what was asked and what Slurm said."""
+    """Slurm refused or failed a request; the message has the request and Slurm's answer."""
 
 
 class SlurmUnavailableError(SlurmError):
@@ -32,7 +32,7 @@ class SlurmUnavailableError(SlurmError):
 
 
 class AnswerPendingError(SlurmUnavailableError):
-    """One of Slurm's servers has not answered yet; the same question may be repeated."""
+    """One of Slurm's servers has not answered yet; the request may be repeated."""
 
 
 class StoreError(HopsError):
@@ -52,7 +52,7 @@ class PlanLateError(HopsError):
 
 
 class SolverError(HopsError):
-    """The program could not be solved, and no feasible plan is in hand."""
+    """The program could not be solved, and no feasible plan is known."""
 
 
 class UnreachableError(HopsError):

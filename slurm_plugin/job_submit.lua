@@ -538,7 +538,7 @@ end
 local function too_many_nodes(text)
   if not text then return nil end
   local nodes = named_nodes(text)
-  if not nodes then return "--nodelist=" .. shown(text) .. " is no list of nodes: write one such as n[1-3],login" end
+  if not nodes then return "--nodelist=" .. shown(text) .. " is not a list of nodes: write one such as n[1-3],login" end
   if not within(nodes, NAMED_NODES) then
     return string.format("--nodelist names %.0f nodes: name %s", nodes, NAMED_NODES[3])
   end
@@ -1631,7 +1631,7 @@ local function warn_of_moves(script, o, values, job)
     return "the script submits a job when it is stopped (trap), so hops does not move it: leave sbatch out of the trap, and "
       .. "hops starts the job again by itself"
   elseif has(o.repeats, "refuses") then
-    return "the script fails where a file or folder of an earlier start is there, so hops does not move it: have it go on "
+    return "the script fails if a file or folder of an earlier start exists, so hops does not move it: make it continue from "
       .. "there, and hops may"
   end
   return is_check(job) and explain_moves(script, o, values, job) or summarize_moves(script, o, values, job)

@@ -1,1 +1,1 @@
-"""The scheduling algorithm as pure functions. Imports ``hopsd.model`` only."""
+"""The scheduling algorithm as pure functions. Imports only ``hopsd.model`` and ``hopsd.errors``."""

@@ -34,12 +34,12 @@ class Allocation:
 
     @property
     def spread(self) -> bool:
-        """True where the GPUs lie on more than one node (the paper's distributed placement)."""
+        """True if the GPUs are on more than one node (the paper's distributed placement)."""
         return len(self.parts) > 1
 
     @property
     def even(self) -> bool:
-        """True where every node gives the same number of GPUs."""
+        """True if every node provides the same number of GPUs."""
         return len({gpus for _, gpus in self.parts}) <= 1
 
     def on(self, node: NodeName) -> int:

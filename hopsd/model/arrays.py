@@ -10,14 +10,14 @@ Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
 
 NONE: Ints = np.zeros(0, dtype=np.int64)
-"""No numbers."""
+"""An empty array."""
 
 
 def distinct(*numbers: Ints) -> Ints:
-    """The different ones of all ``numbers``, sorted.
+    """Return the distinct values of all ``numbers``, sorted.
 
-    As ``np.unique``, whose hash table (numpy 2.3 and later) takes 100 times as long for a million
-    columns' numbers, most of them sorted already.
+    Like ``np.unique``, whose hash table (numpy 2.3 and later) takes 100 times as long for the
+    numbers of a million columns, most of which are sorted already.
     """
     sorted_numbers = np.sort(np.concatenate([NONE, *numbers]), kind="stable")
     new = np.ones(len(sorted_numbers), dtype=np.bool_)

@@ -1,9 +1,9 @@
 """The accepted range of every number from a user, a job or Slurm, all in one place.
 
-``slurm_plugin/job_submit.lua`` repeats those of a comment, since Slurm's Lua cannot read Python,
-and docs/users.md and docs/profiler.md list them; ``tests/plugin/test_bounds.py`` checks that all
-agree. The ranges are wide: no honest job comes near their ends, and values within them neither
-overflow nor underflow in any sum, product or ratio of a plan.
+``slurm_plugin/job_submit.lua`` repeats the ranges of a comment's values, since Slurm's Lua cannot
+read Python, and docs/users.md and docs/profiler.md list them; ``tests/plugin/test_bounds.py``
+checks that all of them agree. The ranges are wide: no honest job comes near their ends, and values
+within them neither overflow nor underflow in any sum, product or ratio of a plan.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class ValueRange:
-    """From ``minimum`` to ``maximum``, both included."""
+    """The range from ``minimum`` to ``maximum``, both included."""
 
     minimum: float
     maximum: float
@@ -27,7 +27,7 @@ class ValueRange:
 
 
 def _format(value: float) -> str:
-    """Whole numbers up to a million in digits, the others as ``1e18``."""
+    """Format whole numbers up to a million in digits, all others like ``1e18``."""
     if value == int(value) and abs(value) <= 1e6:
         return str(int(value))
     mantissa, _, exponent = f"{value:.6e}".partition("e")
@@ -37,22 +37,23 @@ def _format(value: float) -> str:
 COMMENT_CHARACTERS = ValueRange(0, 1024)
 
 OPTION_CHARACTERS = ValueRange(0, 8192)
-"""In an option of sbatch that is read at submission or kept: room for 1,024 names of 7 letters."""
+"""The length of an sbatch option that is read at submission or stored: 1,024 names of 7 letters."""
 
 GPUS = ValueRange(1, 65_536)
-"""In a job's requirement, or on a node."""
+"""GPUs in a job's requirement, or on a node."""
 
 NODES = ValueRange(0, 65_536)
-"""In a list of nodes that Slurm tells."""
+"""Nodes in a list that Slurm reports."""
 
 NAMED_NODES = ValueRange(1, 1024)
-"""In ``--nodelist``: kept for each job, and no longer checked by Slurm once hops places the job."""
+"""Nodes in ``--nodelist``. The list is stored with each job, and Slurm no longer checks it once
+hops places the job."""
 
 RANGE_COUNTS = ValueRange(2, 256)
 """How many counts a range may yield (``num``): about as many as fit in a comment's list."""
 
 SAMPLES = ValueRange(1e-3, 1e18)
-"""In a whole training run. The largest published ones see 1e14 tokens."""
+"""Samples in a whole training run. The largest published ones see 1e14 tokens."""
 
 BATCH = ValueRange(1, 10_000_000)
 """Samples per iteration on one GPU."""
@@ -78,19 +79,19 @@ EPOCH = ValueRange(0, 1e11)
 """A point in time, in seconds since the epoch: until the year 5138."""
 
 MOMENT = ValueRange(-1e11, 1e11)
-"""A point in time of a file or a simulation, which may count from anywhere."""
+"""A point in time in a file or a simulation, which may count from any origin."""
 
 PRIORITY = ValueRange(-1e15, 1e15)
-"""As a file gives it."""
+"""A priority given in a file."""
 
 DURATION = ValueRange(0, 1e10)
 """Seconds: 317 years."""
 
 RUN_SECONDS = ValueRange(1e-3, 1e10)
-"""How long a job runs, which others are divided by."""
+"""A job's run time in seconds; other numbers are divided by it."""
 
 RATE = ValueRange(1e-12, 1e15)
-"""A speed or a factor of one in a file, in whatever unit."""
+"""A speed given in a file, or a factor that applies to one, in any unit."""
 
 RESTARTS = ValueRange(0, 1e6)
 
@@ -101,4 +102,4 @@ CLOCK_SKEW_SECONDS = 300.0
 """How far the clocks of nodes may differ."""
 
 MAX_DIARY_ROWS = 5000
-"""Jobs of a shadow's diary in one answer of hopsd: 1.4 MiB, as measured by bench.report."""
+"""Jobs of a shadow's diary in one response of hopsd: 1.4 MiB, as measured by bench.report."""

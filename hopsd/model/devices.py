@@ -1,8 +1,8 @@
-"""CPUs as devices instead of GPUs, with a type called ``cpu`` or ``cpu-...``.
+"""CPUs that are scheduled like GPUs, as devices of a type called ``cpu`` or ``cpu-...``.
 
-A server of such a type has CPUs where others have GPUs: one a socket, or one a node, as the
-operator counts them; to Slurm they are GRES like any GPU (docs/admin.md). Jobs run there if their
-user said that CPUs will do, on as many devices as one of their GPU counts, at the speed of their
+A server of such a type has CPU devices instead of GPUs, one per socket or one per node, as the
+operator chooses; to Slurm they are GRES like any GPU (docs/admin.md). A job runs there only if its
+user accepts CPUs. Its number of devices is one of its GPU counts, and its speed is that of its
 throughput table for the type.
 """
 
@@ -22,7 +22,7 @@ CPU = GpuType("cpu")
 def is_cpu(gpu_type: GpuType) -> bool:
     """Whether the devices are CPUs.
 
-    Also true of ``cpu (PARTITION)``, as :mod:`hopsd.core.submission.partitions` may name it.
+    This includes ``cpu (PARTITION)``, a name that :mod:`hopsd.core.submission.partitions` may use.
     """
     kind = gpu_type.partition(" ")[0]
     return kind == CPU or kind.startswith(f"{CPU}-")
@@ -34,17 +34,16 @@ def cpu_nodes(reading: Reading) -> tuple[NodeName, ...]:
 
 
 def cores_of(node: NodeReading, reserved_cores: int) -> int:
-    """Cores per CPU device of a node that keeps ``reserved_cores`` cores for others: an equal part
-    of the rest.
+    """Return Slurm's CPUs per device of a CPU node: an equal share of all but ``reserved_cores``.
 
-    Slurm gives whole cores, so it is a multiple of their hardware threads.
+    Slurm allocates whole cores, so the result is a multiple of the hardware threads per core.
     """
     threads = max(1, (node.cores - reserved_cores * node.threads) // node.gpus)
     return max(node.threads, threads - threads % node.threads)
 
 
 def without_cpus(cluster: Cluster) -> Cluster:
-    """Its servers with GPUs."""
+    """Return ``cluster`` without its CPU servers."""
     servers = tuple(server for server in cluster.servers if not is_cpu(server.gpu_type))
     return replace(cluster, servers=servers)
 
@@ -52,5 +51,5 @@ def without_cpus(cluster: Cluster) -> Cluster:
 def usable(
     tables: Mapping[GpuType, ThroughputTable], *, cpu: bool
 ) -> Mapping[GpuType, ThroughputTable]:
-    """The throughput tables of the types a job may use: CPUs only if its user wants them."""
+    """Return the throughput tables of the types a job may use: CPUs only if ``cpu``."""
     return tables if cpu else {t: table for t, table in tables.items() if not is_cpu(t)}

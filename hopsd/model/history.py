@@ -1,4 +1,4 @@
-"""Jobs as they were: what hops remembers beyond what Slurm does, and when they ran."""
+"""The history of jobs: what hops remembers beyond what Slurm does, and when the jobs ran."""
 
 from __future__ import annotations
 
@@ -14,22 +14,23 @@ from hopsd.model.reading import SlurmState
 class JobRecord:
     """A job's history so far. Slurm's requeue resets the submit time; ``submit`` is the first one.
 
-    ``wait_seconds``: eligible but not running, over all restarts. ``allocation_since``: when
-    ``allocation`` began or, for a job without one, when it lost its last, if Slurm recorded that.
+    ``wait_seconds``: time eligible but not running, over all restarts. ``allocation_since``: when
+    ``allocation`` began or, for a job without one, when its last one ended, if Slurm recorded that.
     ``end`` is None until the job has finished. ``released``: an operator gave the job back to plain
     Slurm, and hops leaves it alone. ``run_seconds_by_type``: ``run_seconds`` by GPU type.
     ``app_seconds``: the number of apps present (a job without one counts as one), integrated over
-    the time from ``submit`` to ``seen``. ``app_gpu_seconds``: used by jobs of the same app that
-    have ended since ``submit``. ``program``: hash of the training script as reported, "" if
-    unknown. ``saved``: whether it was seen to save a checkpoint, None: it reported nothing.
-    ``samples_planned``: in all, as the training's own loops show it, None: they do not.
-    ``account``: Slurm's, "" if it has none. ``communication_timed``: whether its ranks tell how
-    long they communicate, None: unknown, or one rank. ``keeps_steps``: whether its steps have the
-    same samples on any number of GPUs, None: unknown. ``time_known``: whether its reports show how
-    long an iteration takes, None: it reported nothing. ``answers_signal``: whether its ranks handle
-    the signal of the script's ``--signal``, None: it reported nothing. ``failed_again``: whether it
-    failed soon after it was started again, having run longer before. ``gpus_most``: plans give it
-    no more, since it held others for nothing; None: as it asks.
+    the time from ``submit`` to ``seen``. ``app_gpu_seconds``: GPU-seconds of the jobs of the same
+    app that have ended since ``submit``. ``program``: hash of the training script as reported, ""
+    if unknown. ``saved``: whether the job was seen to save a checkpoint, None if it reported
+    nothing. ``samples_planned``: samples in all, as the training's own loops show, None if they do
+    not. ``account``: the account in Slurm, "" if there is none. ``communication_timed``: whether
+    the ranks report how long they communicate, None if that is unknown or there is only one rank.
+    ``keeps_steps``: whether a step has the same number of samples on any number of GPUs, None if
+    unknown. ``time_known``: whether the reports show how long an iteration takes, None if the job
+    reported nothing. ``answers_signal``: whether the ranks handle the signal of the script's
+    ``--signal``, None if the job reported nothing. ``failed_again``: whether the job failed soon
+    after a restart, having run longer before. ``gpus_most``: the most GPUs that plans give the job,
+    since it left others unused; None if it gets what it asks for.
     """
 
     id: JobId
@@ -74,7 +75,7 @@ class JobRecord:
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """From ``start`` to ``end`` (epoch seconds; None: it still runs) the job held ``gpus`` GPUs."""
+    """A job held ``gpus`` GPUs from ``start`` to ``end`` (epoch seconds; None if it still runs)."""
 
     start: float
     end: float | None
@@ -86,11 +87,11 @@ ANY_TYPE = GpuType("")
 
 @dataclass(frozen=True, slots=True)
 class LoggedJob:
-    """A job that wanted to run from ``since`` on, and when it did: its ``runs``, in their order.
+    """A job that was ready to run from ``since`` on, and its ``runs`` in chronological order.
 
-    ``runs`` empty: it never started. ``waits``: it still does, or waits again. ``gpus`` it asked
-    for; ``gpu_type``: the type it asked for. ``time_limit_seconds`` None: none,
-    or it is not known. ``ours``: hops placed it.
+    ``runs`` is empty if the job never started. ``waits``: it is waiting, for its first run or
+    again. ``gpus`` and ``gpu_type``: as requested. ``time_limit_seconds`` is None if there is no
+    limit or it is unknown. ``ours``: hops placed the job.
     """
 
     id: JobId
@@ -105,7 +106,7 @@ class LoggedJob:
     ours: bool = False
 
     def clip(self, start: float, end: float) -> LoggedJob:
-        """What of it lies between the two times; what runs longer is taken to run to ``end``.
+        """Return the part of the job between the two times; a run that has no end ends at ``end``.
 
         A job that waits from before ``start`` on waits from ``start`` on.
         """
@@ -118,12 +119,12 @@ class LoggedJob:
 
     @property
     def gpu_seconds(self) -> float:
-        """Of its runs, which must all have ended."""
+        """The GPU-seconds of all runs, which must have ended."""
         return sum((r.end - r.start) * r.gpus for r in self.runs if r.end is not None)
 
     @property
     def run_seconds(self) -> float:
-        """Of its runs, which must all have ended."""
+        """The seconds of all runs, which must have ended."""
         return sum(r.end - r.start for r in self.runs if r.end is not None)
 
 
@@ -131,7 +132,7 @@ class LoggedJob:
 class ProfileRun:
     """A short run of a job on one GPU of a type, to measure its workload's basic times there.
 
-    ``run`` is the job's restart count in Slurm. ``end``: when the run was seen to be over or, if
+    ``run`` is the job's restart count in Slurm. ``end``: when the run was seen to have ended or, if
     the job still holds the GPU, to have measured enough. ``closed``: no further result is expected.
     ``failure``: why nothing was measured, "" if nothing went wrong.
     """
@@ -148,5 +149,5 @@ class ProfileRun:
 
     @property
     def ran(self) -> bool:
-        """False if it could not even start, which says nothing about the workload."""
+        """False if the run could not even start, which says nothing about the workload."""
         return self.end is None or self.end > self.begin

@@ -18,17 +18,17 @@ RackName = NewType("RackName", str)
 
 
 def script_of(workload: WorkloadName) -> str:
-    """What all versions of a program have in common: its name up to the last ``+``, "" without."""
+    """Return the name that all versions of a program share: up to the last ``+``, "" if none."""
     return workload.rpartition("+")[0]
 
 
 def part_of(host: NodeName, gpu_type: GpuType) -> NodeName:
-    """The GPUs of one type on a node with several, ``n0/a100``: no name of Slurm's has a '/'."""
+    """Name the GPUs of one type on a node with several: ``n0/a100``; Slurm's names have no '/'."""
     return NodeName(f"{host}/{gpu_type}")
 
 
 def host_of(node: NodeName) -> NodeName:
-    """Slurm's name of a node."""
+    """Return Slurm's name of a node."""
     return NodeName(node.partition("/")[0])
 
 
@@ -36,7 +36,7 @@ _LAST = 2**63
 
 
 def job_order(job: JobId) -> tuple[int, int, int, str]:
-    """Sort key of job ids: numeric ids compare as numbers and come first.
+    """Return a sort key for job ids: numeric ids compare as numbers and come first.
 
     Tasks (``17_4``) are in numeric order, followed by their array (``17``).
     """
@@ -63,7 +63,7 @@ class Tasks:
     def parse(cls, text: str) -> Tasks:
         """Parse Slurm's notation: ``0-98:2``, ``1,3-5%8``.
 
-        Slurm may abbreviate it, as in ``0,2,4...%8``; what it left out is missing here, too.
+        Slurm may abbreviate it, as in ``0,2,4...%8``; the tasks left out are missing here, too.
         """
         items = text.strip("[]").partition("%")[0].split(",")
         if items[-1].endswith("..."):

@@ -1,8 +1,8 @@
-"""Keeps one item, or one owner of many, from holding up the others.
+"""Keeps one item, or one owner of many items, from holding up the others.
 
-A job, report or node on which a step fails is set aside by name; the others are served.
+A job, report or node on which a step fails is set aside by name; the others are processed.
 The culprit is found by trial, so no step has to know how it may fail. Where time is short, owners
-are served in turn.
+take turns.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ PASS_THROUGH_ERRORS = (
     SlurmUnavailableError,
     StoreUnavailableError,
 )
-"""What says nothing of an item: it is raised at once, however few the items are."""
+"""Errors that no item causes: they are raised at once, and no culprit is searched for."""
 
 
 def in_turn(items: Iterable[T], owner: Callable[[T], Hashable]) -> list[T]:
-    """The first item of each owner, then the second of each, and so on; else in their order."""
+    """Return the first item of each owner, then the second of each, and so on, in stable order."""
     counts: Counter[Hashable] = Counter()
     turns: list[tuple[int, T]] = []
     for item in items:
@@ -45,14 +45,14 @@ def in_turn(items: Iterable[T], owner: Callable[[T], Hashable]) -> list[T]:
 def find_failing_items(
     items: Sequence[T], attempt: Callable[[Sequence[T]], R]
 ) -> tuple[R, list[tuple[T, Exception]]]:
-    """``attempt`` on all items, or on all but those that make it raise, and what each of them
-    raised.
+    """Call ``attempt`` on all items except those that make it raise.
 
-    With k culprits of n items it takes about 2 k log2 n attempts. Each is made anew on everything
-    that was fine so far, so that also two items that only fail together are parted.
+    Returns its result, and the excluded items with the error of each. With k culprits among n items
+    this takes about 2 k log2 n attempts. Each of them includes all items that succeeded so far, so
+    two items that only fail together are separated, too.
 
     Raises:
-        Exception: what ``attempt`` raises without any item, or what is nobody's fault.
+        Exception: the error if ``attempt`` fails even without items, or is in PASS_THROUGH_ERRORS.
     """
     try:
         return attempt(items), []
@@ -75,7 +75,7 @@ class _Search(Generic[T, R]):
         self.result = attempt([])
 
     def part(self, items: Sequence[T]) -> None:
-        """Take of ``items``, which raise beside the fine ones, as many as do not."""
+        """Split ``items``, which fail with the fine ones, into fine items and culprits."""
         if len(items) == 1:
             self.aside.append((items[0], self._error))
             return
@@ -93,14 +93,16 @@ class _Search(Generic[T, R]):
 
 
 def _alone(error: Exception) -> Exception:
-    """Without the frames that it passed: in a cycle with them it would keep all that they read."""
+    """Drop the traceback and causes: their frames would keep everything they refer to in memory."""
     error.__cause__ = error.__context__ = None
     return error.with_traceback(None)
 
 
 def describe_error(error: Exception) -> str:
-    """One line about what an item raised: what hops or the system says of it, or a defect, with
-    the exception's name for the person who is to fix it.
+    """Describe the error of an item in one line.
+
+    The line is the message of hops or the system. For a defect, it starts with the name of the
+    exception, for whoever has to fix it.
     """
     if isinstance(error, OSError) and error.strerror:
         return f"{error.filename}: {error.strerror}" if error.filename else error.strerror

@@ -1,4 +1,4 @@
-"""A job as a plan sees it."""
+"""A job and a node as a policy sees them."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ class ByShape(Protocol):
     """Estimates of samples per second per GPU, for ``gpus`` GPUs on ``nodes`` servers of a type."""
 
     def per_gpu(self, gpus: int, nodes: int) -> float:
-        """The estimate."""
+        """Return the estimate."""
         ...
 
     def interval(self, gpus: int, nodes: int) -> tuple[float, float]:
-        """The 80 % interval of the estimate."""
+        """Return the 80 % interval of the estimate."""
         ...
 
     def source(self, gpus: int, nodes: int) -> str:
-        """Where the estimate comes from, in words."""
+        """Say where the estimate comes from, in words."""
         ...
 
 
@@ -46,13 +46,13 @@ class ThroughputTable:
     """Per-GPU throughput of one job on one GPU type, from the estimator or from a file.
 
     ``aggregated``: by GPU count in one server; ``distributed``: by server count when spread,
-    whatever the GPU count. Interpolated linearly between counts, the nearest one outside.
-    An empty ``distributed`` means that the job cannot be spread on this type.
+    regardless of the GPU count. Values are interpolated linearly between counts; outside, the
+    nearest count applies. If ``distributed`` is empty, the job cannot be spread on this type.
     ``source``: where the figures come from; ``aggregated_source`` and ``distributed_source``: the
     same by count, where it differs.
 
-    ``by_shape``: estimates by GPU and server count. If present, it takes precedence, and the two
-    tables only summarise it.
+    ``by_shape``: estimates by GPU and server count. If present, they take precedence, and the two
+    tables only summarise them.
     """
 
     aggregated: Mapping[int, float]
@@ -63,7 +63,7 @@ class ThroughputTable:
     by_shape: ByShape | None = None
 
     def source_of(self, gpus: int, nodes: int) -> str:
-        """Where the figure for ``gpus`` GPUs on ``nodes`` servers comes from (nearest count)."""
+        """Say where the figure for ``gpus`` GPUs on ``nodes`` servers (nearest count) is from."""
         if self.by_shape is not None:
             return self.by_shape.source(gpus, nodes)
         sources, count = (
@@ -80,15 +80,16 @@ class ThroughputTable:
 class Job:
     """What a policy knows about one job. It cannot run on types missing from ``throughput``.
 
-    ``wait_seconds`` is all the time spent eligible but not running, over all restarts.
-    ``age_seconds`` is the expected run time without waiting (eq. 9), None: computed.
+    ``wait_seconds`` is the total time spent eligible but not running, over all restarts.
+    ``age_seconds`` is the expected run time without waiting (eq. 9); if None, it is computed.
     ``server_factor`` multiplies the per-GPU throughput on a server; for shapes measured there,
     ``server_factor_at`` replaces it. ``running``: the allocation held since ``running_since``,
-    empty while the job waits, which it does since ``waiting_since`` (None: it never ran).
-    ``app`` and ``phase``: as in the comment. ``contention``: mean number of apps present during its
-    life so far, None: unknown. ``app_gpu_seconds``: used by jobs of the app that have ended.
-    ``rules``: constraints on every placement of the job. ``across``: factor on its throughput by
-    the number of leaf switches that it spans, interpolated as in a table; empty: 1.
+    empty if the job waits. ``waiting_since``: when a waiting job last held GPUs, None if it never
+    did. ``app`` and ``phase``: as in the comment. ``contention``: mean number of apps present
+    during the job's life so far, None if unknown. ``app_gpu_seconds``: GPU-seconds of the jobs of
+    the app that have ended. ``rules``: constraints on every placement of the job. ``across``:
+    factors on the throughput by the number of leaf switches that the job spans, interpolated as in
+    a table; 1 if empty.
     """
 
     id: JobId
@@ -127,7 +128,7 @@ class Job:
     gives_way: bool = True
 
     def factor_on(self, node: NodeName, gpus: int, nodes: int) -> float:
-        """A server's speed relative to its type, for ``gpus`` GPUs on ``nodes`` servers."""
+        """Return a server's speed relative to its type, for ``gpus`` GPUs on ``nodes`` servers."""
         shape_factor = self.server_factor_at.get((gpus, nodes))
         if shape_factor is not None and node in shape_factor:
             return shape_factor[node]
@@ -136,10 +137,10 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A schedulable server: ``gpus`` in total, of one type, of which ``idle`` are free now.
+    """A schedulable server with ``gpus`` GPUs of one type, of which ``idle`` are free now.
 
-    ``cores`` and ``memory_mb``: in total, None: never scarce; ``idle_cores`` and
-    ``idle_memory_mb``: free now, None: all of them. ``switches``: those above it, top down.
+    ``cores`` and ``memory_mb`` are totals, None if the resource is never scarce; ``idle_cores`` and
+    ``idle_memory_mb`` are free now, None if all are. ``switches``: those above the node, top down.
     """
 
     name: NodeName
@@ -154,5 +155,5 @@ class Node:
 
     @property
     def leaf(self) -> str:
-        """Its leaf switch, block or rack; nodes without one are together on the leaf ""."""
+        """The node's leaf switch, block or rack; nodes without one share the leaf ""."""
         return self.switches[-1] if self.switches else ""

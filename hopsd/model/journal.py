@@ -12,7 +12,7 @@ from hopsd.model.reason import Reason
 
 @dataclass(frozen=True, slots=True)
 class RecordedAllocation:
-    """One allocation of a job from ``start`` to ``end``, None while it lasts.
+    """One allocation of a job from ``start`` to ``end`` (None while it lasts).
 
     ``submit`` is the job's first submit time, which distinguishes jobs if Slurm reuses an id.
     """
@@ -27,7 +27,7 @@ class RecordedAllocation:
 
 @dataclass(frozen=True, slots=True)
 class ReasonRecord:
-    """Why a job waited from ``since`` to ``until`` (None: it still does), in the latest wording."""
+    """Why a job waited from ``since`` to ``until`` (None while it does), in the latest wording."""
 
     job: JobId
     since: float
@@ -59,7 +59,7 @@ class Control:
 
 @dataclass(frozen=True, slots=True)
 class ReleaseRequest:
-    """An operator's request to give jobs back to plain Slurm; empty ``jobs``: all held ones."""
+    """An operator's request to give ``jobs``, or if empty all held jobs, back to plain Slurm."""
 
     id: int
     at: float
@@ -69,8 +69,10 @@ class ReleaseRequest:
 
 @dataclass(frozen=True, slots=True)
 class PlanSummary:
-    """A plan's figures. ``seconds``: that it took; ``placed``: jobs given GPUs anew or elsewhere;
-    ``waiting``: jobs left without. The others are as in :class:`Plan`.
+    """A plan's figures.
+
+    ``seconds``: the planning time; ``placed``: jobs that were given new or other GPUs; ``waiting``:
+    jobs that got none. The others are as in :class:`Plan`.
     """
 
     made: float
@@ -112,10 +114,10 @@ HOUR = 3600.0
 class GpuUse:
     """GPU-seconds of a type in the hour that begins at ``hour``, by what they were used for.
 
-    ``hops``: held by jobs that hops schedules, or as a shadow would; ``plain``: by other jobs;
-    ``fragmented``: idle while a job waited for GPUs; ``idle``: while none did; ``down``: on nodes
-    that take no job. ``rack_fragmented``: the part of ``fragmented`` that was whole racks' worth of
-    GPUs on racks of use to no waiting rack-bound job.
+    ``hops``: held by jobs that hops schedules, or would be according to a shadow; ``plain``: held
+    by other jobs; ``fragmented``: idle while a job waited for GPUs; ``idle``: idle while no job
+    did; ``down``: on nodes that accept no jobs. ``rack_fragmented``: the part of ``fragmented``
+    that was whole racks' worth of GPUs on racks that no waiting rack-bound job could use.
     """
 
     hour: float
@@ -130,9 +132,10 @@ class GpuUse:
 
 @dataclass(frozen=True, slots=True)
 class QueuePeriod:
-    """The queue from ``start`` on, for a given number of seconds. ``waiting``: jobs that waited at
-    a time, on average; ``ended``: jobs that ended, which waited ``wait_seconds`` each on average,
-    None: no job ended.
+    """The queue in a period of a given number of seconds from ``start`` on.
+
+    ``waiting``: the mean number of waiting jobs; ``ended``: the number of jobs that ended, and
+    ``wait_seconds``: their mean waiting time, None if no job ended.
     """
 
     start: float
@@ -145,7 +148,7 @@ class QueuePeriod:
 class DiaryEntry:
     """What a shadow saw of a job that asked for ``gpus`` GPUs, of ``gpu_type`` or of any.
 
-    ``planned``: when a plan of hops first had a place for it, on ``nodes``; None: none has yet.
+    ``planned``: when a plan of hops first placed the job, on ``nodes``; None if none has yet.
     """
 
     job: JobId

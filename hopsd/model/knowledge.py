@@ -18,12 +18,12 @@ UNKNOWN_JOB = JobId("")
 class ThroughputRecord:
     """Measured samples per second per GPU of one run in one shape.
 
-    ``node``: where it was measured; ``gpus`` and ``nodes`` describe the whole allocation. One
-    record per report; every record of a server also counts for its GPU type. ``user``: the owner of
-    the job, "" in records from before this was stored. ``batch``: samples of an iteration per GPU,
-    0 if unknown. ``leaves``: on how many leaf switches, blocks or racks its nodes were. ``job``: ""
-    if unknown. ``gpu``: the index of the job's only GPU, None where it had several or Slurm did not
-    say.
+    ``node``: where the speed was measured; ``gpus`` and ``nodes`` describe the whole allocation.
+    There is one record per report; every record of a server also counts for its GPU type. ``user``:
+    the owner of the job, "" in records from before owners were stored. ``batch``: samples of an
+    iteration per GPU, 0 if unknown. ``leaves``: the number of leaf switches, blocks or racks of the
+    run's nodes. ``job``: "" if unknown. ``gpu``: the index of the job's only GPU, None if it had
+    several or Slurm did not report it.
     """
 
     workload: WorkloadName
@@ -42,14 +42,14 @@ class ThroughputRecord:
 
 @dataclass(frozen=True, slots=True)
 class Phases:
-    """Phase times of the iterations of one process: seconds, means since its start.
+    """Phase times of the iterations of one process, in seconds, as means since its start.
 
     ``data_bins``: histogram of the time that each of the ``iterations`` waited for data (bins as
     in ``core/speed/mixture.py``), ``data_seconds`` in total. ``backward_by_data``: seconds in
-    backward passes, by the same bins, by the CPU's clock; ``t_w`` is the part of a backward pass
-    spent waiting for slower peers, ``t_b`` the rest. ``batch_size``: mean samples per iteration;
-    ``params``: model parameters; 0 if it could not be determined. ``on_device``: t_f, t_b, t_u and
-    t_w are by a GPU's clock.
+    backward passes, by the same bins, measured with the CPU's clock; ``t_w`` is the part of a
+    backward pass spent waiting for slower peers, ``t_b`` the rest. ``batch_size``: mean samples per
+    iteration, ``params``: parameters of the model; each is 0 if it could not be determined.
+    ``on_device``: t_f, t_b, t_u and t_w were measured with a GPU's clock.
     """
 
     inference: bool
@@ -91,9 +91,9 @@ class PhaseRecord:
 class Theory:
     """The theory layer of a workload on a GPU type: basic times, fitted to ``records`` reports.
 
-    Seconds per phase of one iteration on one GPU (section 3.5). Data comes from memory with
-    probability ``p_cache`` after about ``mu_cache``, else from storage after ``mu_load``;
-    ``w_cache`` and ``w_load`` are the waits for peers in the two cases. ``params`` 0: unknown.
+    Times are seconds per phase of one iteration on one GPU (section 3.5). Data comes from memory
+    with probability ``p_cache`` after about ``mu_cache``, else from storage after ``mu_load``;
+    ``w_cache`` and ``w_load`` are the waits for peers in the two cases. ``params`` is 0 if unknown.
     ``iterations``: how many the data times are based on; ``at``: time of the newest report.
     """
 
@@ -122,9 +122,9 @@ class Theory:
 class Bandwidth:
     """The calibrated bandwidths of a GPU type, in parameters per second (eq. 2).
 
-    ``b_link`` between the GPUs of one server, ``b_net`` between servers, ``b_across`` between
-    servers of different leaf switches, 0: unknown. ``at``: epoch seconds of the measurement, 0
-    where the configuration gives it.
+    ``b_link``: between the GPUs of one server; ``b_net``: between servers; ``b_across``: between
+    servers of different leaf switches, 0 if unknown. ``at``: epoch seconds of the measurement, 0 if
+    the bandwidths are from the configuration.
     """
 
     gpu_type: GpuType
@@ -136,9 +136,9 @@ class Bandwidth:
 
 @dataclass(frozen=True, slots=True)
 class PastRun:
-    """A job that has ended, however it did: what it ran for, over all its restarts.
+    """A job that has ended, successfully or not, with its totals over all restarts.
 
-    ``name``: the job's. ``samples``: as last reported, 0: it reported none.
+    ``name``: the name of the job. ``samples``: as last reported, 0 if it reported none.
     """
 
     user: UserName
@@ -169,20 +169,19 @@ class Shortage:
 class Knowledge:
     """Everything known about workloads' speed and run time.
 
-    ``tables``: the operator's, from the configuration; they override everything else.
-    ``server_factor`` belongs to them: it multiplies the per-GPU throughput on a server, ``across``
-    that on so many leaf switches.
-    ``records``: what jobs reported.
+    ``tables``: the operator's tables from the configuration, which override everything else. Two
+    kinds of factors belong to them: ``server_factor`` multiplies the per-GPU throughput on a
+    server, ``across`` that on a number of leaf switches. ``records``: speeds that jobs reported.
 
-    ``runs``: past runs of the users, and of the accounts, whose jobs are present, oldest first.
+    ``runs``: past runs of the users and accounts that have jobs present, oldest first.
 
     ``ended_by_signal``: users' workloads of which a job ended in the grace of hops' own signal.
-    ``failed_again``: those of which a job failed soon after a restart.
+    ``failed_again``: users' workloads of which a job failed soon after a restart.
 
-    ``theory``: basic times by workload and type, where measured; ``bandwidth``: of calibrated
-    types, ``implied``: of others, as measured shapes imply it. ``shortages``: types whose memory
-    was too small. ``type_speed``: how fast a GPU of a type is relative to other types, as workloads
-    measured on several show; types that cannot be compared are missing.
+    ``theory``: basic times by workload and type, where measured. ``bandwidth``: of calibrated
+    types; ``implied``: of other types, as implied by measured shapes. ``shortages``: types whose
+    memory was too small. ``type_speed``: the speed of a GPU of a type relative to other types, from
+    workloads measured on several; types that cannot be compared are missing.
     """
 
     tables: Mapping[WorkloadName, Mapping[GpuType, ThroughputTable]] = field(default_factory=dict)

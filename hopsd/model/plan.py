@@ -16,8 +16,8 @@ from hopsd.model.rules import Limit
 class PriorityName(StrEnum):
     """The queue orders to choose from (section 3.6 and figure 13 of the paper).
 
-    The last four take a site's accounting into account: the latency ratio times Slurm's fair-share
-    factor or the weight of the QOS, or these first and the latency ratio to break ties.
+    The last four consider a site's accounting: they order by the latency ratio times Slurm's
+    fair-share factor or the weight of the QOS, or by the factor first and the ratio to break ties.
     """
 
     LATENCY_RATIO = "latency_ratio"
@@ -40,16 +40,16 @@ FTF_LAMBDA = 2.0
 class PlanSettings:
     """The operator's settings for one plan. ``time_limit_seconds`` bounds the whole planning.
 
-    For themis and its rivals: ``filter_share`` is f, the share of apps left out of an auction;
+    For Themis and its rivals, ``filter_share`` is f, the share of apps left out of an auction, and
     GPUs are offered again after ``lease_seconds``.
 
-    ``effort``: how many turns of proof and wider search may follow a first plan that misses the
-    gap, each with four times the work of the previous one; None: until the gap is met or time runs
-    out. With a number, and enough time, a plan does not depend on the clock.
-    ``alpha``: share of the users, those with least progress, whose jobs AlloX considers.
+    ``effort``: how many passes of proof and wider search may follow a first solution that misses
+    the gap, each with four times the work of the previous one; None for as many as it takes to meet
+    the gap or run out of time. With a number, and enough time, a plan does not depend on the clock.
+    ``alpha``: share of the users, those with the least progress, whose jobs AlloX considers.
     ``patience_seconds``: waiting time after which AlloX+ serves a job before shorter ones.
-    ``overdue_ratio``: latency ratio above which a job comes before shares and QOS.
-    ``tail_weight``: weight of the job that will end last, of ``hops+``.
+    ``overdue_ratio``: latency ratio above which a job goes before fair share and QOS.
+    ``tail_weight``: weight that ``hops+`` gives the job that will end last.
     """
 
     lam: float = 1.0
@@ -73,8 +73,8 @@ class PlanSettings:
 class RoundInfo:
     """A plan's place in its round, and the round's length in ``seconds``.
 
-    ``first``: GPUs of running jobs count as idle unless the jobs are pinned; otherwise only GPUs
-    that are idle now do.
+    ``first``: in a round's first plan, GPUs of running jobs count as idle unless the jobs are
+    pinned; in further plans, only GPUs that are idle now do.
     """
 
     first: bool
@@ -106,9 +106,9 @@ class PlanStatus(StrEnum):
 class JobNumbers:
     """The figures behind a job's place in a plan, shown by ``hopsctl explain``.
 
-    ``gain`` (G of eq. 11) and ``throughput`` (samples/s of the whole job) of the chosen
-    configuration, None while the job has none. ``between``: the 80 % interval of the throughput,
-    None if unknown.
+    ``gain`` (G of eq. 11) and ``throughput`` (samples/s of the whole job) are those of the chosen
+    configuration, None if the job has none. ``between``: the 80 % interval of the throughput, None
+    if unknown.
     """
 
     priority: float
@@ -121,12 +121,13 @@ class JobNumbers:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The output of a policy: ``placements``, without jobs that merely keep theirs.
+    """The output of a policy.
 
-    ``objective``: eq. 11 over the chosen configurations; ``upper_bound``: a proven one;
-    ``window``: the service window in queue order; ``adjusted``: the jobs that the sensitivity
-    adjustment added to it. ``fragments``: GPUs left idle while jobs wait; ``rack_fragments``: whole
-    racks' worth of idle GPUs on racks where no waiting rack-bound job could use them.
+    ``placements``: new allocations, without jobs that merely keep theirs. ``objective``: eq. 11
+    over the chosen configurations; ``upper_bound``: a proven bound on it; ``window``: the service
+    window in queue order; ``adjusted``: the jobs that the sensitivity adjustment added to the
+    window. ``fragments``: GPUs left idle while jobs wait; ``rack_fragments``: whole racks' worth of
+    idle GPUs on racks where no waiting rack-bound job could use them.
     """
 
     placements: Mapping[JobId, Allocation]

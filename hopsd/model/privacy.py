@@ -24,7 +24,7 @@ class Privacy:
 
 
 UNKNOWN = Privacy(frozenset(Private))
-"""Before Slurm's configuration has been read: everything is hidden."""
+"""Applies until Slurm's configuration has been read: everything is hidden."""
 
 
 @dataclass(frozen=True, slots=True)

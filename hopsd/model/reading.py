@@ -1,4 +1,4 @@
-"""What a port read from Slurm (or from the simulator's cluster) at one instant."""
+"""What a port has read from Slurm (or from the simulator's cluster) at one instant."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _FINISHED_STATES = frozenset(
 )
 
 
-# A person's hold (`scontrol hold`, `sbatch -H`) shows as this begin time, 2100-01-01 UTC:
+# This begin time, 2100-01-01 UTC, marks a person's hold (`scontrol hold`, `sbatch -H`):
 # slurm_plugin/job_submit.lua sets it, since an ordinary user's request can carry no other mark.
 USER_HOLD_BEGIN = 4_102_444_800.0
 
@@ -59,14 +59,14 @@ RELEASED_MARK = "#hops-released"
 
 
 MOVED_MARK = "#hops-moved"
-"""``#hops-moved=n0:2,n4:4``: where hops stopped the job to start it where it is now."""
+"""``#hops-moved=n0:2,n4:4``: the allocation that the job had before hops moved it."""
 
 PARTITIONS_MARK = "#hops-partitions"
-"""``#hops-partitions=a,b>b``: a job that asks for a and b was placed on nodes of b alone."""
+"""``#hops-partitions=a,b>b``: a job that asks for a and b was placed on nodes of b only."""
 
 TIME_MARK = "#hops-time"
-"""``#hops-time=120>45``: a job with a limit of 120 minutes (0: none) was placed with 45, since its
-nodes are reserved afterwards and its ``--time-min`` allows it."""
+"""``#hops-time=120>45``: a job with a time limit of 120 minutes (0: none) was started with one of
+45, since its nodes are reserved afterwards and its ``--time-min`` allows that."""
 
 
 def split_marks(comment: str) -> tuple[str, str]:
@@ -86,8 +86,8 @@ def is_profile(marks: str) -> bool:
 def ended_in_profile(state: SlurmState, marks: str, *, requeue: bool) -> bool:
     """Whether a job ended in a profile run. Slurm considers it ended, but it can be requeued.
 
-    Exit code 0 is no exception: a script may swallow the error of a training that needs more than
-    one GPU (``train.py | tee log``), and must still get the GPUs that it asked for.
+    Exit code 0 counts, too: a script may swallow the error of a training that needs more than one
+    GPU (``train.py | tee log``), and must still get the GPUs that it asked for.
     """
     state_ended = state in (SlurmState.COMPLETED, SlurmState.FAILED, SlurmState.TIMEOUT)
     return state_ended and requeue and is_profile(marks)
@@ -99,8 +99,8 @@ NO_ARRAY = JobId("")
 class Hold(StrEnum):
     """Who keeps a pending job from starting.
 
-    ``HOPS``: the submit plugin or hopsd holds it until a plan places it;
-    ``USER``: its owner or an operator wants it held, hops leaves it alone.
+    ``HOPS``: the submit plugin or hopsd holds the job until a plan places it; ``USER``: the job's
+    owner or an operator holds it, and hops leaves it alone.
     """
 
     NONE = "none"
@@ -109,8 +109,10 @@ class Hold(StrEnum):
 
 
 class SeveralBlocks(StrEnum):
-    """On which named nodes in several blocks of topology/block Slurm starts a job. ``ANY``: it has
-    no such plugin; ``EVEN``: with equally many GPUs on each; ``NONE``.
+    """Whether Slurm starts a job on named nodes in several blocks of topology/block.
+
+    ``ANY``: always, since that plugin is not in use; ``EVEN``: with the same number of GPUs on each
+    node; ``NONE``: never.
     """
 
     ANY = "any"
@@ -120,18 +122,19 @@ class SeveralBlocks(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class NodeReading:
-    """A node with GPUs. ``usable`` False while drained, down or unknown (see ``state_text``).
+    """A node with GPUs. ``usable`` is False while it is drained, down or unknown (``state_text``).
 
-    ``cores`` available to jobs are Slurm's CPUs: hardware threads, ``threads`` per core, if Slurm
-    counts threads. ``foreign_gpus`` are held by jobs that hops does not manage. ``partitions`` that
-    contain it; empty: open to every job. ``reserved_from``: when a reservation begins there, None:
-    never; ``reservation``: the name of the current one; ``reserved_until``: when the current one
-    ends, else the one that begins, None: unknown. ``idle_cores``, ``idle_memory_mb``: free now,
-    None: unknown. ``gres``: counts of other resources than GPUs. ``switches``: those above it, top
-    down; the last is its leaf switch or block. A node with several GPU types is one
-    for each (:func:`hopsd.model.ids.part_of`); ``by_type``: Slurm gives its GPUs only to jobs that
-    ask for the type. ``disk_mb``: TmpDisk.
-    ``completing_seconds``: how long an ended job has been seen to clean up there.
+    ``cores``: Slurm's CPUs that are available to jobs; if Slurm counts hardware threads, they are
+    threads, ``threads`` per core. ``foreign_gpus``: held by jobs that hops does not manage.
+    ``partitions``: those that contain the node; if empty, it is open to every job.
+    ``reserved_from``: when the next reservation begins, None if there is none; ``reservation``: the
+    name of the current one; ``reserved_until``: when the current one, or else the next one, ends,
+    None if unknown. ``idle_cores``, ``idle_memory_mb``: free now, None if unknown. ``gres``: counts
+    of resources other than GPUs. ``switches``: those above the node, top down; the last is its leaf
+    switch or block. A node with several GPU types has one reading for each
+    (:func:`hopsd.model.ids.part_of`); ``by_type``: Slurm gives its GPUs only to jobs that ask for
+    the type. ``disk_mb``: TmpDisk. ``completing_seconds``: how long a job that ended has been seen
+    to clean up there.
     """
 
     name: NodeName
@@ -158,19 +161,20 @@ class NodeReading:
 
     @property
     def leaf(self) -> str:
-        """Its leaf switch, block or rack; nodes without one are together on the leaf ""."""
+        """The node's leaf switch, block or rack; nodes without one share the leaf ""."""
         return self.switches[-1] if self.switches else ""
 
     @property
     def completing(self) -> bool:
-        """Whether an ended job cleans up there, as in a long Epilog: Slurm reports its GPUs as
-        free, and starts no job on the node (22.05).
+        """Whether a job that ended is cleaning up there, as in a long Epilog.
+
+        Slurm reports its GPUs as free, but starts no job on the node (22.05).
         """
         return "COMPLETING" in self.state_text
 
     @property
     def is_mixed(self) -> bool:
-        """Whether its machine has GPUs of other types, too."""
+        """Whether the machine also has GPUs of other types."""
         return host_of(self.name) != self.name
 
 
@@ -179,21 +183,21 @@ class JobReading:
     """A job with a ``hops:`` comment. ``submit`` is Slurm's, which a requeue resets.
 
     ``allocation``: as Slurm reports it, never as planned; ``gpu_indices``: by node, if the port
-    knows them. ``begin``: the earliest start that Slurm allows, 0: at once. ``requeued_held``: it
-    waits as ``scontrol requeuehold`` left it. ``dependency``: an unmet dependency holds the job
-    back; ``is_stranded``: it can never be met, because of how the other jobs ended.
-    ``per_job_gpus``: it has nodes or cores, and asks for GPUs in total (as uneven placements do).
-    ``marks``: hopsd's own (see ``MARK``), which ``comment`` does not contain. ``script``: hash of
-    the batch script and its arguments, empty if it has none or none is needed, None: not read yet.
-    ``is_awaited``: another job depends on the end of this one. ``options``: its sbatch options;
-    ``features``: as in ``--constraint``; memory None: not requested. ``reason``: Slurm's one-word
-    reason why a pending job waits, empty: none yet. ``bar``: why Slurm would not start it on any
-    placement, empty: it would.
+    knows them. ``begin``: the earliest start that Slurm allows, 0 for any time. ``requeued_held``:
+    the job waits as ``scontrol requeuehold`` left it. ``dependency``: an unmet dependency holds the
+    job back; ``is_stranded``: the dependency can never be met, because of how other jobs ended.
+    ``per_job_gpus``: the job has nodes or cores, and asks for GPUs in total (as uneven placements
+    do). ``marks``: hopsd's own marks (see ``MARK``), which ``comment`` does not contain.
+    ``script``: hash of the batch script and its arguments, empty if there is none or it is not
+    needed, None if it has not been read yet. ``is_awaited``: another job depends on the end of this
+    one. ``options``: the job's sbatch options; ``features``: as in ``--constraint``; memory is None
+    if not requested. ``reason``: Slurm's one-word reason why a pending job waits, empty if there is
+    none yet. ``bar``: why Slurm would not start the job on any placement, empty if it would.
 
     A task of an array is a job with an ``id`` such as ``17_4``, before and after Slurm gives it a
     ``number`` of its own, which its reports carry. ``array``: 17, of which at most ``task_limit``
-    tasks run at a time, 0: any number. ``rest``: not a job, but the tasks of array ``id`` that are
-    not planned yet. ``is_throttled``: it waits because of that limit.
+    tasks (0: any number) run at a time. ``rest``: set if this is not a job, but the tasks of array
+    ``id`` that are not planned yet. ``is_throttled``: the task waits because of the task limit.
     """
 
     id: JobId
@@ -210,7 +214,7 @@ class JobReading:
     begin: float = 0.0
     requeued_held: bool = False
     launch_failed: bool = False
-    """Slurm could not launch its last run, as where a prolog fails, and holds it."""
+    """Slurm could not launch the last run (for example, a prolog failed), and holds the job."""
     start: float = 0.0
     end: float = 0.0
     time_limit_seconds: float | None = None
@@ -226,17 +230,17 @@ class JobReading:
     state_text: str = ""
     reason: str = ""
     ran_on: tuple[NodeName, ...] = ()
-    """Nodes of a finished job's last run: Slurm forgets its GPUs at once. Of one that is
-    still completing, the nodes that are not done yet."""
+    """Nodes of a finished job's last run (Slurm forgets its GPUs at once), or the nodes on which a
+    job is still completing."""
     waits_for: str = ""
-    """Its dependency in sbatch's notation: ``afterok:17,singleton``."""
+    """The job's dependency in sbatch's notation: ``afterok:17,singleton``."""
     per_job_gpus: bool = False
     is_awaited: bool = False
     options: ScriptOptions = NO_OPTIONS
     features: str = ""
     excluded_nodes: frozenset[NodeName] = frozenset()
     avoids: frozenset[NodeName] = frozenset()
-    """Those of the excluded ones that hops keeps it from for a while: it was not started there."""
+    """The excluded nodes that hops avoids for a while, since Slurm did not start the job there."""
     reservation: str = ""
     memory_mb_per_node: int | None = None
     memory_mb_per_cpu: int | None = None
@@ -245,7 +249,7 @@ class JobReading:
     qos: str = ""
     licences: Mapping[str, int] = field(default_factory=dict)
     tres: Bounds = field(default_factory=dict)
-    """What it holds, by kind, as far as the port tells."""
+    """The resources that the job holds, by kind, as far as the port knows them."""
     number: str = ""
     array: JobId = NO_ARRAY
     task_limit: int = 0
@@ -258,9 +262,9 @@ class JobReading:
 
     @property
     def requested_node_mb(self) -> int | None:
-        """Megabytes that ``--mem`` asks for of each node, None: nothing, or all that there is.
+        """Megabytes per node that ``--mem`` asks for, None if it is not given or asks for all.
 
-        After a placement Slurm's figure of a job without ``--mem`` is what hops asked for.
+        After a placement, Slurm's figure for a job without ``--mem`` is what hops asked for.
         """
         options = self.options
         otherwise_sized = (
@@ -270,12 +274,12 @@ class JobReading:
 
     @property
     def profiling(self) -> bool:
-        """Whether its current or last run is a profile run."""
+        """Whether the job's current or last run is a profile run."""
         return is_profile(self.marks)
 
     @property
     def was_killed(self) -> bool:
-        """Whether it failed, of a signal it seems, and may run again.
+        """Whether the job failed, apparently because of a signal, and may run again.
 
         A shell reports a child that died of signal n as exit code 128 + n.
         """
@@ -284,14 +288,15 @@ class JobReading:
 
     @property
     def ended_in_profile(self) -> bool:
-        """Whether it ended in a profile run, which is no end of the job, whatever Slurm says."""
+        """Whether the job ended in a profile run: it has not ended then, although Slurm says so."""
         return ended_in_profile(self.state, self.marks, requeue=self.requeue)
 
 
 def has_new_owner(job: JobReading, submit: float, restarts: int) -> bool:
-    """Whether ``job`` is another than the one that had its id, ``submit`` time and ``restarts``.
+    """Whether ``job`` is a new job with the id of an earlier one.
 
-    A job that was never requeued still has its first submit time.
+    ``submit`` and ``restarts`` are those of the earlier job. A job that was never requeued still
+    has its first submit time.
     """
     return job.restarts < restarts or (job.restarts == 0 and job.submit != submit)
 
@@ -300,8 +305,8 @@ def has_new_owner(job: JobReading, submit: float, restarts: int) -> bool:
 class SaveTimes:
     """When a training saves, as its processes report it.
 
-    ``saving``: a save is under way; ``at``: when the last whole one had ended, by the node's
-    clock (epoch), 0: none was seen; ``interval``: seconds between the last two, None: unknown.
+    ``saving``: a save is under way; ``at``: when the last complete save ended, by the node's clock
+    (epoch), 0 if none was seen; ``interval``: seconds between the last two, None if unknown.
     """
 
     saving: bool = False
@@ -309,7 +314,7 @@ class SaveTimes:
     interval: float | None = None
 
     def ends_by(self, now: float, seconds: float) -> bool:
-        """Whether a save is under way, or expected to end in the next ``seconds``."""
+        """Whether a save is under way, or expected to end within ``seconds``."""
         return self.saving or (
             self.interval is not None and self.at + self.interval <= now + seconds
         )
@@ -319,10 +324,10 @@ class SaveTimes:
 class SiteMemory:
     """The site's defaults for memory and cores.
 
-    ``counted``: whether Slurm allocates memory to jobs (SelectTypeParameters). A job that requests
-    none gets so many megabytes per GPU, CPU or node or, if none is set, all of its nodes' memory.
-    ``cores_per_gpu``: DefCpuPerGPU, None: not set. ``most_mb_per_node``: MaxMemPerNode of one job,
-    None: unlimited.
+    ``counted``: whether Slurm allocates memory to jobs (SelectTypeParameters). A job without a
+    memory request gets ``mb_per_gpu``, ``mb_per_cpu`` or ``mb_per_node`` or, if none is set, all
+    memory of its nodes. ``cores_per_gpu``: DefCpuPerGPU, None if not set. ``most_mb_per_node``:
+    MaxMemPerNode of one job, None if unlimited.
     """
 
     counted: bool = False
@@ -338,9 +343,9 @@ class Reading:
     """The cluster at ``now``, with ``nodes`` in the cluster's node order.
 
     ``other_holders``: running jobs that hops does not manage; ``site``: what accounts, QOS and
-    partitions allow. ``partition_memory``: partitions with their own defaults. ``licences``: those
-    that hops jobs request. ``problems``: servers that do not answer, and what is unknown meanwhile.
-    ``several_blocks``: what Slurm allows over several blocks.
+    partitions allow. ``partition_memory``: the defaults of partitions that have their own.
+    ``licences``: those that hops jobs request. ``problems``: servers that do not answer, and what
+    is unknown meanwhile. ``several_blocks``: what Slurm allows across several blocks.
     """
 
     now: float
@@ -356,9 +361,9 @@ class Reading:
     several_blocks: SeveralBlocks = SeveralBlocks.ANY
 
     def memory_of(self, job: JobReading) -> SiteMemory:
-        """The memory defaults of the job's first partition."""
+        """Return the memory defaults of the job's first partition."""
         return self.memory_in(job.partition.split(",")[0])
 
     def memory_in(self, partition: str) -> SiteMemory:
-        """The memory defaults of a partition."""
+        """Return the memory defaults of a partition."""
         return self.partition_memory.get(partition, self.memory)

@@ -1,4 +1,4 @@
-"""Why a job waits, given by the stage that decided it."""
+"""Why a job waits, as stated by the stage that decided so."""
 
 from __future__ import annotations
 
@@ -32,9 +32,10 @@ _PLURAL_END = re.compile(r"s\b")
 
 
 def count_of(number: float, things: str) -> str:
-    """Such as ``2 GPUs`` or ``1 GPU``; ``things``: a regular plural, or a phrase with one.
+    """Format a count, as in ``2 GPUs`` or ``1 GPU``.
 
-    Of a phrase, such as ``GPU minutes to run``, the first word that ends in s is the plural.
+    ``things`` is a regular plural or a phrase with one, such as ``GPU minutes to run``, in which
+    the first word that ends in s is the plural.
     """
     number_text = f"{number:.12g}" if isinstance(number, float) else str(number)
     return f"{number_text} {_PLURAL_END.sub('', things, count=1) if number == 1 else things}"
@@ -50,7 +51,7 @@ and the session for which a job was stopped (hopsd/core/interactive/session_room
 
 
 def without_jobs(text: str, visible: Collection[str]) -> str:
-    """``text`` of a reason or an event with the numbers of the jobs in ``visible`` alone."""
+    """Return the ``text`` of a reason or an event with the numbers of only the ``visible`` jobs."""
 
     def hide(match: re.Match[str]) -> str:
         names = match[2].split(", ")
@@ -62,7 +63,7 @@ def without_jobs(text: str, visible: Collection[str]) -> str:
 
 
 def duration(seconds: float | None) -> str:
-    """Such as `2h05m`, `3m20s`, `12s`."""
+    """Format a duration like `2h05m`, `3m20s` or `12s`."""
     if seconds is None:
         return "-"
     minutes, seconds_part = divmod(int(max(0.0, seconds)), 60)
@@ -73,7 +74,7 @@ def duration(seconds: float | None) -> str:
 
 
 def clock(timestamp: float | None) -> str:
-    """Local time of day, with the date if it is not today."""
+    """Format the local time of day, with the date if it is not today."""
     if timestamp is None:
         return "-"
     local = datetime.fromtimestamp(timestamp, UTC).astimezone()

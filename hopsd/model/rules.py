@@ -13,8 +13,10 @@ from hopsd.model.ids import GpuType, JobId, NodeName
 
 
 class ShapeRule(StrEnum):
-    """How a job's GPUs may be distributed over servers. ``ANY``: also unevenly, as in the paper;
-    ``EVEN``: the same count on each of its servers; ``NODE``: on one server.
+    """How a job's GPUs may be distributed over servers.
+
+    ``ANY``: also unevenly, as in the paper; ``EVEN``: the same number on each server; ``NODE``: on
+    one server.
     """
 
     ANY = "any"
@@ -26,15 +28,16 @@ class ShapeRule(StrEnum):
 class Rules:
     """Constraints on the placements of one job; the defaults allow any.
 
-    ``nodes``: the only ones that it may use, None: all. ``per_node`` (with ``EVEN``): the exact
-    number of GPUs on each server. ``exclusive``: only servers where no other job has a GPU or core.
-    ``max_nodes``: the most servers; ``max_per_node``: the most GPUs on each; None: no bound.
-    ``min_gpus``: the fewest GPUs in all on a type, where not 1: with fewer it ran out of memory.
-    ``segment``: servers come in groups of exactly so many, each group on one leaf switch; fewer
-    servers than one group are all on one leaf. ``spread_segments``: each group on a leaf of its
-    own; ``consolidate_segments``: all groups below one switch of the lowest level that has one with
-    as many servers. ``max_switches``: the most leaves. With segments or it, the servers need not be
-    neighbours.
+    ``nodes``: the only servers that the job may use, None for all. ``per_node`` (with ``EVEN``):
+    the exact number of GPUs on each server. ``exclusive``: only servers where no other job has a
+    GPU or core. ``max_nodes``: the maximum number of servers; ``max_per_node``: the maximum number
+    of GPUs on each; None if unlimited. ``min_gpus``: by GPU type, the minimum number of GPUs if it
+    is not 1, since the job ran out of memory with fewer. ``segment``: the exact number of servers
+    in a group, each group on one leaf switch; fewer servers than one group are all on one leaf.
+    ``spread_segments``: each group is on a leaf of its own; ``consolidate_segments``: all groups
+    are below one switch of the lowest level that has a switch with enough servers.
+    ``max_switches``: the maximum number of leaves. With ``segment`` or ``max_switches``, the
+    servers need not be neighbours.
     On each node a placement takes ``cores_per_gpu`` times its GPUs there, rounded up to whole
     cores, and ``memory_mb_per_gpu`` times its GPUs there plus ``memory_mb_per_node``.
 
@@ -73,34 +76,38 @@ class Rules:
         return self.segment is not None or self.max_switches is not None
 
     def counts(self, reqs: Iterable[int]) -> tuple[int, ...]:
-        """Those of the GPU counts ``reqs`` that ``per_node`` allows."""
+        """Return the GPU counts of ``reqs`` that ``per_node`` allows."""
         return tuple(r for r in reqs if self.per_node is None or r % self.per_node == 0)
 
     def enough(self, gpu_type: GpuType, gpus: int) -> bool:
-        """Whether ``gpus`` GPUs of a type have the memory that the job needs."""
+        """Whether ``gpus`` GPUs of a type have enough memory for the job."""
         return all(gpus >= min_count for name, min_count in self.min_gpus if name == gpu_type)
 
     def cores(self, gpus: int) -> int:
-        """The cores that ``gpus`` GPUs on a node take; exact for the decimal number as written."""
+        """Return the cores that ``gpus`` GPUs on a node take, exact for the decimal as written."""
         return ceil(exact(self.cores_per_gpu) * gpus)
 
     def memory_mb(self, gpus: int) -> Fraction:
-        """The memory that ``gpus`` (1 or more) GPUs on a node take."""
+        """Return the memory that ``gpus`` (1 or more) GPUs on a node take."""
         return exact(self.memory_mb_per_gpu) * gpus + exact(self.memory_mb_per_node)
 
 
 @lru_cache(maxsize=256)
 def intern_nodes(nodes: frozenset[NodeName]) -> frozenset[NodeName]:
-    """The first of equal sets. Rules are compared wherever something is kept by them, and two sets
-    of 5,000 names take 0.3 ms, and their memory.
+    """Return the first of equal sets.
+
+    Caches keyed by rules compare them, which takes 0.3 ms for two sets of 5,000 names; sharing one
+    set also saves memory.
     """
     return nodes
 
 
 @lru_cache(maxsize=4096)
 def exact(number: float) -> Fraction:
-    """The decimal number as written: ``Fraction(0.1)`` is not a tenth. Kept, since many jobs ask
-    for the same, and reading it from text takes a tenth of a further plan with 1,000 jobs.
+    """Return the decimal number as written: ``Fraction(0.1)`` is not a tenth.
+
+    The result is cached, since many jobs ask for the same number, and parsing the text takes a
+    tenth of the time of a further plan with 1,000 jobs.
     """
     return Fraction(str(number))
 
@@ -111,14 +118,16 @@ ANYWHERE = Rules()
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """``jobs`` hold at most ``gpus`` GPUs together and at most ``count`` of them run; None: no
-    bound. GPUs that running jobs keep count, too. ``name`` is shown to users.
+    """``jobs`` together hold at most ``gpus`` GPUs, and at most ``count`` of them run.
 
-    ``per_gpu``: what each GPU of a job takes, where that is not 1; the limit is then in ``unit``
-    (CPUs, memory, minutes), multiplied by ``scale`` where jobs take fractions of one.
+    A bound is None if there is none. GPUs that running jobs keep count, too. ``name`` is shown to
+    users.
 
-    ``exempt``: jobs for which the bound does not hold, but which use it up when they start: Slurm
-    then starts no other beyond it. What those that run hold is already subtracted.
+    ``per_gpu``: how much each GPU of a job takes, if that is not 1; the limit is then in ``unit``
+    (CPUs, memory, minutes), multiplied by ``scale`` if jobs take fractions of a unit.
+
+    ``exempt``: jobs that may start beyond the bound, but use it up when they do: Slurm then starts
+    no other job beyond it. What running exempt jobs hold is already subtracted.
     """
 
     name: str
@@ -131,5 +140,5 @@ class Limit:
     exempt: frozenset[JobId] = frozenset()
 
     def amount(self, job: JobId, gpus: int) -> int:
-        """How much of the limit ``gpus`` GPUs of ``job`` take."""
+        """Return how much of the limit ``gpus`` GPUs of ``job`` take."""
         return gpus * self.per_gpu.get(job, 1)

@@ -13,7 +13,7 @@ from hopsd.model.script_options import NO_OPTIONS, ScriptOptions
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """A server with ``gpus`` GPUs of one type; ``switches`` above it, as in :class:`Node`."""
+    """A server with ``gpus`` GPUs of one type, below ``switches`` as in :class:`Node`."""
 
     name: NodeName
     gpu_type: GpuType
@@ -22,7 +22,7 @@ class Server:
 
     @property
     def leaf(self) -> str:
-        """Its leaf switch, block or rack; servers without one are together on the leaf ""."""
+        """The server's leaf switch, block or rack; servers without one share the leaf ""."""
         return self.switches[-1] if self.switches else ""
 
 
@@ -56,11 +56,12 @@ class Cluster:
 class WorkloadJob:
     """A job submitted at ``submit`` seconds of virtual time, with ``samples`` to train in total.
 
-    ``cpu``: it may also run on CPUs. ``app``, ``phase``: as in a comment; jobs of a phase wait
-    until those of earlier phases have ended. ``time_limit_seconds``: None: not known.
-    ``restart_seconds``: what each start but the first takes; None: as the settings say.
-    ``segment``, ``max_switches``: as in :class:`hopsd.model.rules.Rules`; with either, all its
-    servers give equally many GPUs, ``per_node`` if given. ``interactive``: a session.
+    ``cpu``: the job may also run on CPUs. ``app``, ``phase``: as in a comment; jobs of a phase wait
+    until those of earlier phases have ended. ``time_limit_seconds``: None if unknown.
+    ``restart_seconds``: the time that each start but the first takes, None for the one in the
+    settings. ``segment``, ``max_switches``: as in :class:`hopsd.model.rules.Rules`; with either,
+    all servers of the job provide the same number of GPUs, ``per_node`` if given. ``interactive``:
+    whether the job is an interactive session.
     """
 
     id: JobId
@@ -83,7 +84,7 @@ class WorkloadJob:
 
     @property
     def options(self) -> ScriptOptions:
-        """What its options ask for."""
+        """The sbatch options of the job."""
         if self.segment is None and self.max_switches is None and self.per_node is None:
             return NO_OPTIONS
         return ScriptOptions(
@@ -96,8 +97,10 @@ class WorkloadJob:
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """``throughput`` by workload name and GPU type; ``server_factor`` by workload and server;
-    ``across`` by workload: factors by number of leaf switches.
+    """Jobs to simulate, and their speeds.
+
+    ``throughput``: by workload name and GPU type; ``server_factor``: by workload and server;
+    ``across``: by workload, factors by the number of leaf switches.
     """
 
     throughput: Mapping[WorkloadName, Mapping[GpuType, ThroughputTable]]

@@ -1,4 +1,4 @@
-"""What a job's own sbatch options ask for, apart from the comment, as read by job_submit.lua."""
+"""A job's sbatch options and script, apart from the comment, as read by job_submit.lua."""
 
 from __future__ import annotations
 
@@ -9,34 +9,39 @@ from hopsd.model.ids import GpuType, NodeName
 from hopsd.model.rules import ShapeRule
 
 SIGNALS = ("USR1", "USR2", "TERM", "INT", "HUP")
-"""Those of ``--signal`` that hops sends: nobody traps others."""
+"""The signals of ``--signal`` that hops sends: nobody traps others."""
 
 
 @dataclass(frozen=True, slots=True)
 class ScriptOptions:
-    """A job's sbatch options; the defaults ask for nothing.
+    """A job's sbatch options, and what its script does; the defaults ask for nothing.
 
-    ``shape`` and ``per_node``: as in :class:`hopsd.model.rules.Rules`; ``shape`` None: not
-    specified. Tasks: ``tasks_per_gpu``, else ``tasks_each`` on each node. ``cores_per_gpu`` None:
-    the site's default. ``memory_mb_per_gpu``: from ``--mem-per-gpu``; ``memory_mb_per_core``: from
-    ``--mem-per-cpu``, for the cores that the job asks for, however many it gets; ``whole_memory``:
-    ``--mem=0``; ``default_memory``: no memory option. ``gres``: other than GPUs, per node, such as
-    ``VRAM:12G,nvme:1``. ``disk_mb``: from ``--tmp``, per node. ``nodes``: from ``--nodelist``,
-    None: any. ``signal``: the one the script wants before it is stopped, "": the site's; sent to
-    its steps only if ``signal_steps``, else to its shell, ``signal_seconds`` ahead. ``traps``: the
-    signals that the script handles, None: unknown; ``ends``: those of them by which it may end as
-    if it were done. ``ranks``: started on each node whatever the job
-    gets there, None: one per GPU.
-    ``switches``: the most leaf switches that its nodes may be on, None: any number;
-    ``switches_seconds``: how long it would wait for that, None: for ever. ``segment``: how many
-    nodes at a time are to be on one leaf switch or block, None: any; ``spread_segments``: each on
-    one of its own; ``consolidate_segments``: all below one switch or aggregated block.
-    ``starts``: what the script starts its training by, where that matters to measuring it
+    ``shape`` and ``per_node``: as in :class:`hopsd.model.rules.Rules`; ``shape`` is None if not
+    specified. A node has ``tasks_per_gpu`` tasks per GPU, or else ``tasks_each``. ``cores_per_gpu``
+    is None for the site's default. ``memory_mb_per_gpu``: from ``--mem-per-gpu``;
+    ``memory_mb_per_core``: from ``--mem-per-cpu``, for the cores that the job asks for, however
+    many it gets; ``whole_memory``: ``--mem=0``; ``default_memory``: no memory option. ``gres``:
+    other than GPUs, per node, such as ``VRAM:12G,nvme:1``. ``disk_mb``: from ``--tmp``, per node.
+    ``nodes``: from ``--nodelist``, None for any.
+
+    ``signal``: the signal that the script wants before it is stopped, "" for the site's. It is sent
+    ``signal_seconds`` ahead, to the job's steps only if ``signal_steps``, else to its shell.
+    ``traps``: the signals that the script handles, None if unknown; ``ends``: the signals among
+    them on which the script may end as if it were done. ``ranks``: the number started on each node
+    whatever the job gets there, None for one per GPU.
+
+    ``switches``: the maximum number of leaf switches of the job's nodes, None for any;
+    ``switches_seconds``: how long the job would wait for that, None for ever. ``segment``: the
+    number of nodes in a group that is to be on one leaf switch or block, None for any;
+    ``spread_segments``: each group is on one of its own; ``consolidate_segments``: all groups are
+    below one switch or aggregated block.
+
+    ``starts``: the commands that start the training, if they matter to measuring it
     (``hopsd/core/submission/unseen.py``). ``repeats``: what a second start would do once more:
-    "submits" jobs, "requeues" the job, "counts" its restarts; "resubmits": submits a job when it is
-    stopped; "refuses": fails at a second start. ``preempt``: its user wrote preempt=yes, so that it
-    may be moved though no save of it was seen. ``time_min_seconds``: from ``--time-min``, None: the
-    job starts with all of its time.
+    "submits" jobs, "requeues" the job, "counts" its restarts; "resubmits": the script submits a job
+    when it is stopped; "refuses": it fails at a second start. ``preempt``: the user wrote
+    preempt=yes, so the job may be moved although it was not seen to save. ``time_min_seconds``:
+    from ``--time-min``, None if the job starts with all of its time.
     """
 
     shape: ShapeRule | None = None
@@ -71,7 +76,7 @@ class ScriptOptions:
 
     @property
     def survived_signals(self) -> frozenset[str] | None:
-        """The signals that its shell answers without ending the job as done; None: unknown."""
+        """The signals that the shell handles without ending the job as done; None if unknown."""
         return None if self.traps is None else self.traps - self.ends
 
     @property
@@ -82,7 +87,7 @@ class ScriptOptions:
         return self.signal in self.survived_signals if self.signal else bool(self.survived_signals)
 
     def tasks(self, gpus: int) -> int:
-        """The number of tasks on a node where the job has ``gpus`` GPUs."""
+        """Return the number of tasks on a node where the job has ``gpus`` GPUs."""
         if self.tasks_per_gpu is None:
             return self.tasks_each
         return max(1, int(self.tasks_per_gpu * gpus))

@@ -15,7 +15,7 @@ AssociationKey = tuple[AccountName, UserName, PartitionName]
 
 
 class ResourceKind(StrEnum):
-    """The resource that a bound limits; for GPUs of one type see :func:`kind_of_type`.
+    """The resource that a bound limits (see :func:`kind_of_type` for GPUs of one type).
 
     ``GPU_MINUTES`` and ``CPU_MINUTES`` are total usage (GrpTRESMins), the ``RUNNING_`` ones the
     remaining minutes of running jobs (GrpTRESRunMins); ``WALL_MINUTES``: GrpWall.
@@ -35,24 +35,23 @@ class ResourceKind(StrEnum):
 
 
 def kind_of_type(gpu_type: str) -> str:
-    """The kind for GPUs of one type. Slurm counts them for jobs that request the type."""
+    """Return the kind for GPUs of one type. Slurm counts them for jobs that request the type."""
     return f"GPUs of type {gpu_type}"
 
 
 Bounds = Mapping[str, int]
-"""The most of each kind; a missing kind has no bound."""
+"""Upper bounds by kind of resource; a missing kind has no bound."""
 
 
 @dataclass(frozen=True, slots=True)
 class Association:
     """An account (``user`` "") or a user in it; with ``partition``, only for jobs in that one.
-    ``parent``: the parent account, "": none.
 
-    ``group``: bounds on all jobs below it together, at one time (minutes: in total); ``usage``:
-    minutes used so far. ``per_job``: bounds per job; ``per_node``: per job and node; ``seconds``:
-    the longest time limit, None: no bound. ``jobs``: bound on the user's running jobs here.
-    ``share``: Slurm's fair-share factor from 0 to 1, larger after less than the fair share was
-    used.
+    ``parent``: the parent account, "" if none. ``group``: bounds on all jobs below the association
+    together, at any one time (minutes: in total); ``usage``: minutes used so far. ``per_job``:
+    bounds per job; ``per_node``: bounds per job and node; ``seconds``: the longest time limit, None
+    if unlimited. ``jobs``: bound on the user's running jobs here. ``share``: Slurm's fair-share
+    factor from 0 to 1, which is larger if less than the fair share was used.
     """
 
     account: AccountName
@@ -72,9 +71,9 @@ class Association:
 class Qos:
     """A quality of service with its bounds.
 
-    ``group``, ``per_user``, ``per_account``: bounds on its jobs together, at one time (minutes: in
-    total). ``least``: lower bounds per job. ``over_partition``: its bounds override those of a
-    partition's QOS.
+    ``group``, ``per_user``, ``per_account``: bounds on the QOS's jobs together, at any one time
+    (minutes: in total). ``least``: lower bounds per job. ``over_partition``: the bounds override
+    those of a partition's QOS.
     """
 
     name: QosName
@@ -92,10 +91,10 @@ class Qos:
 
 @dataclass(frozen=True, slots=True)
 class Partition:
-    """A partition: the ``accounts`` and ``qos`` that may use it, None: all but the denied ones.
+    """A partition, and the ``accounts`` and ``qos`` that may use it (None: all not denied).
 
-    ``nodes``: the most for one job. ``billing``: weights by kind; empty: Slurm bills CPUs.
-    ``tier``: jobs of a higher one come first; ``gives_way``: whether running jobs may be preempted
+    ``nodes``: the maximum for one job. ``billing``: weights by kind; if empty, Slurm bills CPUs.
+    ``tier``: jobs of a higher tier come first; ``gives_way``: whether running jobs may be preempted
     for them.
     """
 
@@ -116,9 +115,9 @@ class Partition:
 class SiteRules:
     """All rules of a site; ``associations`` are by account, user and partition.
 
-    ``has_limits``: Slurm enforces the limits of associations and QOS; ``safe``: it starts a job
-    only if its minutes suffice to the end. ``billing_is_largest``: a job is billed for its most
-    expensive resource, not for the sum.
+    ``has_limits``: Slurm enforces the limits of associations and QOS; ``safe``: Slurm starts a job
+    only if the remaining minutes last to its end. ``billing_is_largest``: a job is billed for its
+    most expensive resource, not for the sum.
     """
 
     has_limits: bool = False
@@ -134,7 +133,7 @@ NO_RULES = SiteRules()
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """A job not managed by hops that holds GPUs or CPUs now; ``tres``: what else it holds."""
+    """A job not managed by hops that holds GPUs or CPUs now; ``tres``: its other resources."""
 
     id: JobId
     user: UserName
@@ -150,7 +149,7 @@ class Holder:
 
 @dataclass(frozen=True, slots=True)
 class Licence:
-    """A licence's counts: ``total``, and ``in_use`` by all jobs, including those of hops."""
+    """A licence's counts: ``total``, and ``in_use`` by all jobs, including hops jobs."""
 
     total: int
     in_use: int

@@ -10,9 +10,10 @@ from hopsd.model.ids import JobId, NodeName
 
 
 class StepKind(StrEnum):
-    """``HOLD``: hold a pending job again that Slurm could start by itself.
+    """The kind of change.
 
-    ``START``: start a held job on ``target``. ``PREEMPT``: checkpoint signal, grace, requeue held.
+    ``HOLD``: hold a pending job again that Slurm could start by itself. ``START``: start a held job
+    on ``target``. ``PREEMPT``: send the checkpoint signal, wait for the grace, requeue and hold.
     ``MOVE``: PREEMPT, then START on ``target``. ``RELEASE``: give the job back to plain Slurm,
     which starts it by its own rules with ``Step.gpus`` GPUs on any nodes but ``Step.avoid``.
     ``REQUEUE``: requeue and hold a job that failed in a profile run or was killed by the checkpoint
@@ -29,13 +30,13 @@ class StepKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One job's change. ``current`` is where it ran when the plan was made.
+    """A change to one job. ``current``: where the job ran when the plan was made.
 
     ``gpus``, ``avoid`` and ``least_nodes`` are for RELEASE only: how many GPUs plain Slurm gives
-    the job, which nodes it must not use, and the fewest nodes that hold so many GPUs.
-    ``partition``: those of its partitions in which the plan counts it, "": all it asks for.
+    the job, which nodes it must not use, and the fewest nodes that have that many GPUs.
+    ``partition``: the requested partitions in which the plan counts the job, "" for all of them.
     ``profiling``: the step belongs to a profile run, which measures at most ``iterations`` (0: the
-    profiler's default). ``cause``: for whom the job makes room, for its user; "": for the plan.
+    profiler's default). ``cause``: tells the user for whom the job makes room, "" if for the plan.
     """
 
     job: JobId
@@ -52,10 +53,12 @@ class Step:
 
 
 class OutcomeStatus(StrEnum):
-    """``UNCHANGED``: nothing had to be changed in Slurm. ``GONE``: the job has ended meanwhile.
-    ``PUT_OFF``: a start that was not tried, since those before it took long, or that Slurm did not
-    look at, or refused only for now; the job is held. ``UNDER_WAY``: not over yet; later ticks
-    carry it on and report its outcome.
+    """The status of a step.
+
+    ``UNCHANGED``: nothing had to be changed in Slurm. ``GONE``: the job has ended in the meantime.
+    ``PUT_OFF``: a start that was not tried, since earlier ones took long, or that Slurm did not
+    consider, or refused only for now; the job is held. ``UNDER_WAY``: not finished yet; later ticks
+    continue the step and report its outcome.
     """
 
     DONE = "done"
@@ -70,12 +73,12 @@ class OutcomeStatus(StrEnum):
 class StepOutcome:
     """The result of a step. ``actual``: the allocation read back from Slurm, never the target.
 
-    ``ran``: where the job ran instead, if that run was already over when read back, or was ended
-    because it was not as planned. ``started``: when, according to Slurm, the run began, or when it
-    was released; 0: no run began. ``reason``: Slurm's reason why a released job did not start,
-    empty: none given. ``warned``: when the job was sent the signal in whose grace it ended (epoch),
-    0: it did not end so. ``vacated``: when the job was seen to have left ``step.current``, None: it
-    has not, or that is unknown.
+    ``ran``: where the job ran instead, if that run had already ended when read back, or was ended
+    because it was not as planned. ``started``: when the run began according to Slurm, or when the
+    job was released; 0 if no run began. ``reason``: Slurm's reason why a released job did not
+    start, empty if none was given. ``warned``: when the job was sent the signal in whose grace it
+    ended (epoch), 0 if it did not end that way. ``vacated``: when the job was seen to have left
+    ``step.current``, None if it has not, or if that is unknown.
     """
 
     step: Step
@@ -91,10 +94,12 @@ class StepOutcome:
 
 
 class Phase(StrEnum):
-    """``LEAVING``: the job runs and was warned; its grace lasts. ``STOPPING``: its requeue was
-    requested; KillWait and epilog run. ``WAITING``: held, until its target is free. ``DEFERRED``:
-    held; Slurm refused its start while other jobs were leaving, and it claims no GPUs until they
-    have left. ``STARTING``: released; Slurm has not started it yet.
+    """The phase of a step under way.
+
+    ``LEAVING``: the job runs and was warned; its grace has not expired. ``STOPPING``: its requeue
+    was requested; KillWait and epilog run. ``WAITING``: it is held until its target is free.
+    ``DEFERRED``: it is held; Slurm refused its start while other jobs were leaving, and it claims
+    no GPUs until they have left. ``STARTING``: it is released; Slurm has not started it yet.
     """
 
     LEAVING = "leaving"
@@ -114,10 +119,10 @@ class Transition:
     """A step, the phase it is in, and the ``seconds`` that hopsd has watched it there.
 
     Only watched seconds count: a grace is never shorter because a clock was set or hopsd was down.
-    ``signal``, ``signalled``: what the job was warned with, and when (epoch); empty and 0: nothing.
-    ``grace``: seconds from the signal to the requeue. ``vacated``: when it left its nodes (epoch),
-    None: it has not. ``released``: when Slurm was let start it (epoch); ``restarts``: its count
-    before that.
+    ``signal``, ``signalled``: the signal that warned the job, and when (epoch); empty and 0 if none
+    was sent. ``grace``: seconds from the signal to the requeue. ``vacated``: when the job left its
+    nodes (epoch), None if it has not. ``released``: when the job was released for Slurm to start it
+    (epoch); ``restarts``: its restart count before that.
     """
 
     step: Step

@@ -15,10 +15,11 @@ from hopsd.store.port import PlanRecord, Store
 def carry_out(
     port: Port, store: Store, decision: Decision, window: RoundWindow, *, first: bool
 ) -> tuple[tuple[StepOutcome, ...], tuple[ProfileRun, ...]]:
-    """Record, apply, record: an interruption between the two is found at the next start.
+    """Record a decision, apply its steps and record their outcomes.
 
-    A shadow's steps are never recorded: none is ever done, and the same ones come at every look.
-    Returns the outcomes of the steps, and the profile runs that changed.
+    If hopsd is interrupted in between, the next start finds the unfinished plan. A shadow's steps
+    are not recorded: none is ever applied, and every tick yields the same ones. Returns the
+    outcomes of the steps, and the profile runs that changed.
     """
     now, changed_runs = decision.observation.reading.now, decision.profiles.updates
     store.save_jobs(with_ages(decision.observation.records, decision.ages))

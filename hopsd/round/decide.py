@@ -1,4 +1,4 @@
-"""Estimate, profile, plan, diff: everything between reading and recording, without side effects."""
+"""Estimates, profiles, plans and diffs: all between reading and recording, without side effects."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from hopsd.store.port import Store
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What a round wants, computed from what it saw; none of it is done yet."""
+    """What a round is going to do, computed from its observation."""
 
     observation: Observation
     build: SnapshotBuild
@@ -39,13 +39,13 @@ class Decision:
 
     @property
     def snapshot(self) -> Snapshot:
-        """What was left for the policy to plan."""
+        """The snapshot that the policy planned, without sessions and profile runs."""
         return self.profiles.snapshot
 
 
 @dataclass(frozen=True, slots=True)
 class PlanningInputs:
-    """What a decision rests on besides the reading of the cluster, and the policy."""
+    """The inputs of a decision besides the reading of the cluster, and the policy."""
 
     knowledge: Knowledge
     profile_runs: Sequence[ProfileRun]
@@ -60,7 +60,7 @@ def planning_inputs(
 
 
 def knowledge_now(store: Store, now: float, settings: RoundSettings) -> Knowledge:
-    """What is stored about speeds and run times, with what follows from it."""
+    """Return the stored knowledge about speeds and run times, with what can be derived from it."""
     knowledge = with_implied_bandwidths(store.knowledge(), settings.snapshot.estimator, now)
     return with_type_speeds(knowledge, settings.snapshot.estimator)
 
@@ -68,7 +68,7 @@ def knowledge_now(store: Store, now: float, settings: RoundSettings) -> Knowledg
 def decide(
     observation: Observation, info: RoundInfo, inputs: PlanningInputs, settings: RoundSettings
 ) -> Decision:
-    """Estimate, profile, plan, diff: everything between reading and recording, no side effect."""
+    """Estimate, profile, plan and diff, without side effects."""
     knowledge = _relevant_knowledge(
         inputs.knowledge, {observation.records[job].workload for job in observation.comments}
     )
@@ -79,7 +79,7 @@ def decide(
         reading, observation.records, observation.comments, knowledge, info, settings.snapshot
     )
     jobs, nodes = build.snapshot.jobs, build.snapshot.nodes
-    # Recorded for people only: policies compute them from the snapshot.
+    # These ages are recorded for people only: policies compute them from the snapshot.
     jobs_to_age = [
         job for job in jobs if info.first or observation.records[job.id].age_seconds is None
     ]
@@ -118,8 +118,9 @@ def decide(
 
 
 def _relevant_knowledge(knowledge: Knowledge, workloads: Collection[WorkloadName]) -> Knowledge:
-    """Only what is known of ``workloads`` and other versions of their programs, so that bad data of
-    another does no harm.
+    """Keep only what is known of ``workloads`` and of other versions of their programs.
+
+    Bad data about any other workload then does no harm.
     """
     scripts = {script for script in map(script_of, workloads) if script}
 
@@ -134,7 +135,7 @@ def _relevant_knowledge(knowledge: Knowledge, workloads: Collection[WorkloadName
 
 
 def _check_finite(plan: Plan, expected: Mapping[JobId, float]) -> None:
-    """Every number in the plan must be one that can be recorded and compared."""
+    """Raise ArithmeticError for a number in the plan that cannot be recorded and compared."""
     for job, numbers in plan.jobs.items():
         for value in (numbers.priority, numbers.gain, numbers.throughput, numbers.sensitivity):
             if value is not None and not isfinite(value):
@@ -147,7 +148,7 @@ def _check_finite(plan: Plan, expected: Mapping[JobId, float]) -> None:
 def _profile(
     view: ClusterView, snapshot: Snapshot, inputs: PlanningInputs, settings: RoundSettings
 ) -> Profiling:
-    """The profiling queue comes before the policy."""
+    """Plan the profile runs, which come before the policy's plan."""
     return profiling(
         snapshot,
         view,

@@ -19,11 +19,11 @@ def diff(
     first: bool,
     released_jobs: Collection[JobId] = frozenset(),
 ) -> list[Step]:
-    """Steps that take the cluster from ``reading`` to ``plan``; empty when nothing has to change.
+    """Return the steps that take the cluster from ``reading`` to ``plan``.
 
-    A first plan decides over every running job but ``pinned_jobs``: one it does not place is
-    preempted. A later plan only starts jobs. ``released_jobs`` were given back to plain Slurm.
-    Steps are in the order of the plan's queue, then of job ids, so equal plans give equal steps.
+    A first plan decides about every running job except ``pinned_jobs``, and preempts those that it
+    does not place. A further plan only starts jobs. No step is made for ``released_jobs``. Steps
+    are in the order of the plan's queue, then of job ids, so equal plans give equal steps.
     """
     queue = {job: position for position, job in enumerate((*plan.window, *plan.adjusted))}
     steps = []

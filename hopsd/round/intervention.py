@@ -6,7 +6,7 @@ from hopsd.model.step import OutcomeStatus, StepKind, StepOutcome
 
 
 def intervention(outcome: StepOutcome) -> tuple[str, str] | None:
-    """The event's kind and text; None: nothing failed, and no running job was touched."""
+    """Return the event's kind and text; None if nothing failed and no running job was touched."""
     step = outcome.step
     if outcome.status is OutcomeStatus.FAILED:
         return "step_failed", f"{step.kind} {step.target}: {outcome.error}"

@@ -13,15 +13,16 @@ from hopsd.model.reason import Reason
 from hopsd.model.step import Transition
 
 SET_ASIDE = "set aside"
-"""How the reason begins of a job or node that no plan counts with, since it would break it."""
+"""Starts the reason of a job or node that is left out of all plans, since it would break them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """``comments``: of the jobs hops plans for; ``errors``: why it plans without others.
+    """The cluster as a round sees it.
 
-    ``released`` jobs were given back to plain Slurm: their GPUs count as taken, that is all.
-    ``under_way``: steps of earlier plans that are not over yet.
+    ``comments``: those of the jobs that hops plans; ``errors``: why it does not plan other jobs.
+    ``released``: jobs that were given back to plain Slurm; their GPUs only count as taken.
+    ``under_way``: steps of earlier plans that have not finished yet.
     """
 
     reading: Reading
@@ -34,17 +35,17 @@ class Observation:
     def carrying_on(
         self, transitions: Sequence[Transition], reasons: Mapping[JobId, Reason]
     ) -> Observation:
-        """A copy with the steps under way; their jobs are not planned, for these ``reasons``."""
+        """Return a copy with the steps under way; their jobs are not planned, for ``reasons``."""
         if not transitions:
             return self
         return replace(self.exclude(reasons), under_way=tuple(transitions))
 
     def only(self, jobs: Iterable[JobId]) -> Observation:
-        """The same, but planned for no jobs other than ``jobs``."""
+        """Return a copy in which only ``jobs`` are planned."""
         return replace(self, comments={job: self.comments[job] for job in jobs})
 
     def avoiding(self, nodes_by_job: Mapping[JobId, frozenset[NodeName]]) -> Observation:
-        """The same, but no plan puts a job on its ``nodes_by_job``."""
+        """Return a copy in which no plan puts a job on its ``nodes_by_job``."""
         if not nodes_by_job:
             return self
         jobs = tuple(
@@ -60,7 +61,7 @@ class Observation:
         return replace(self, reading=replace(self.reading, jobs=jobs))
 
     def exclude(self, asides: Mapping[JobId, Reason]) -> Observation:
-        """The same, but no plan is made for the jobs in ``asides``."""
+        """Return a copy in which the jobs in ``asides`` are not planned."""
         comments = {job: c for job, c in self.comments.items() if job not in asides}
         reasons = {job: reason for job, reason in asides.items() if job in self.comments}
         return replace(self, comments=comments, errors={**self.errors, **reasons})

@@ -28,17 +28,18 @@ from hopsd.slurm.port import Port
 from hopsd.store.port import Store
 
 _parse = lru_cache(maxsize=16384)(parse)
-"""A job's comment is read at every look; parsing 300 of them takes 6 ms, this 0.1 ms. Each takes
-0.4 KB, and 12 KB at most: what is refused, such as a longer one, is not kept."""
+"""Every observation reads each job's comment. Parsing 300 of them takes 6 ms, a look-up in the
+cache 0.1 ms. An entry takes 0.4 KB, and 12 KB at most: comments that are refused, such as longer
+ones, are not cached."""
 
 
 _MAX_SHOWN = 60
-"""Characters of the numbers of an array's tasks."""
+"""Maximum length of the task numbers of an array in a reason."""
 
 _STRANDED_REASON = Reason(
     ReasonCode.DEPENDENCY,
-    "what it depends on ended in another way than asked for: it never starts;"
-    " scontrol update its dependency, or scancel it",
+    "its dependency can no longer be met, so it never starts: change the dependency with"
+    " scontrol update, or scancel the job",
 )
 
 
@@ -50,27 +51,27 @@ def _task_text(tasks: str) -> str:
 
 
 def _later(job: JobReading) -> Reason:
-    """Why the tasks of an array still wait for their turn."""
-    subject = "its turn comes"
+    """Return why a task of an array, or the rest of its tasks, still waits."""
+    subject = "it will start"
     if job.rest is not None:
-        subject = f"{count_of(len(job.rest), 'tasks')} ({_task_text(str(job.rest))}) come up"
+        subject = f"{count_of(len(job.rest), 'tasks')} ({_task_text(str(job.rest))}) will start"
     if job.hold is Hold.USER:
-        return Reason(ReasonCode.HELD, f"{subject} when its owner or an operator releases them")
+        return Reason(ReasonCode.HELD, f"{subject} once released by the owner or an operator")
     cause = (
-        f"it lets {job.task_limit} of them run at a time (%{job.task_limit})"
+        f"at most {job.task_limit} of them run at a time (%{job.task_limit})"
         if job.is_throttled
-        else "there are GPUs for no more of them at a time"
+        else "there are no GPUs for more of them at a time"
     )
-    return Reason(ReasonCode.LIMIT, f"{subject} as others of its array end: {cause}")
+    return Reason(ReasonCode.LIMIT, f"{subject} as other tasks of the array end: {cause}")
 
 
 def observe(
     port: Port, store: Store, requirements_max: int, reading: Reading | None = None
 ) -> Observation:
-    """Read unless a ``reading`` is given, parse the comments, advance and save the records.
+    """Read the cluster (unless ``reading`` is given), parse the comments, update the records.
 
-    A job whose numbers are out of bounds, or whose record cannot be brought up to date or saved,
-    is set aside: it is in ``errors`` with the reason.
+    A job whose numbers are out of bounds, or whose record cannot be updated or saved, is set aside:
+    it is in ``errors`` with the reason.
     """
     sound = plausible(reading or port.read())
     reading, errors = sound.reading, dict(sound.aside)
@@ -103,7 +104,7 @@ def observe(
     workloads = _workloads(reading, before, store)
 
     def brought_up(jobs: Sequence[JobReading]) -> dict[JobId, JobRecord]:
-        """The records of ``jobs`` brought up to date; those of other jobs stay as they are."""
+        """Update and save the records of ``jobs``; those of other jobs stay as they are."""
         other_jobs = {job.id for job in reading.jobs} - {job.id for job in jobs}
         old = {job: record for job, record in before.items() if job not in other_jobs}
         after = advance_all(old, replace(reading, jobs=tuple(jobs)), workloads, apps)
@@ -129,7 +130,7 @@ def observe(
 def _limit_requirements(
     comments: Mapping[JobId, Comment], records: Mapping[JobId, JobRecord]
 ) -> dict[JobId, Comment]:
-    """``comments`` without the requirements of jobs that held so many GPUs for nothing."""
+    """Remove from ``comments`` the GPU counts with which jobs left GPUs unused."""
     return {
         job: comment.up_to(records[job].gpus_most) if job in records else comment
         for job, comment in comments.items()
@@ -145,7 +146,7 @@ def _app(job: JobRecord, range_values: int) -> AppKey:
 
 
 def _unread(reading: Reading, records: Mapping[JobId, JobRecord]) -> set[JobId]:
-    """The jobs whose workload is unknown until their script is read."""
+    """Return the jobs whose workload is unknown until their script is read."""
     unread = (job for job in reading.jobs if job.script is None)
     return {
         job.id
@@ -157,9 +158,9 @@ def _unread(reading: Reading, records: Mapping[JobId, JobRecord]) -> set[JobId]:
 def _workloads(
     reading: Reading, records: Mapping[JobId, JobRecord], store: Store
 ) -> dict[JobId, WorkloadName]:
-    """Each job's workload, from its own program, or else from the last job of the same script.
+    """Return each job's workload, by its program, or else by that of the script's last job.
 
-    Not of a job whose script is still to be read: its record keeps the workload that it has.
+    Jobs whose script has not been read yet are left out: their records keep their workload.
     """
     jobs = [job for job in reading.jobs if job.script is not None]
     scripts = {job.id: workload_of(job) for job in jobs}

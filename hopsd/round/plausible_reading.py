@@ -1,6 +1,7 @@
 """Bounds checks on Slurm's answers: a job or node with an implausible number is set aside by name.
 
-It stays in the reading, with a harmless number, since its GPUs are taken; no plan uses it.
+The job or node stays in the reading, with a harmless number, since its GPUs are taken; no plan uses
+it.
 """
 
 from __future__ import annotations
@@ -33,19 +34,19 @@ _NODE: Mapping[str, ValueRange] = {
     "reserved_from": bounds.EPOCH,
 }
 _HARMLESS = {"time_limit_seconds": None, "reserved_from": None, "threads": 1}
-"""Replacements for numbers out of bounds; 0 for the others."""
+"""Replacements for numbers out of bounds; other fields get 0."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plausible:
-    """A ``reading`` that is safe to plan with; ``aside``: jobs to leave out of plans, and why."""
+    """A ``reading`` that is safe to plan; ``aside``: the jobs to leave out of plans, and why."""
 
     reading: Reading
     aside: Mapping[JobId, Reason]
 
 
 def plausible(reading: Reading) -> Plausible:
-    """``reading`` without jobs and nodes whose numbers are out of bounds.
+    """Set aside the jobs and nodes of ``reading`` whose numbers are out of bounds.
 
     Implausible nodes are treated as down, with the reason in their state.
     """
@@ -62,7 +63,7 @@ def plausible(reading: Reading) -> Plausible:
 
 
 def _wrong(value: object, bounds_by_field: Mapping[str, ValueRange]) -> str:
-    """The first number out of bounds, such as ``start as -1, not 0 to 1e11``, or empty."""
+    """Describe the first number out of bounds, as in ``start as -1, not 0 to 1e11``; "" if none."""
     for name, bound in bounds_by_field.items():
         number = getattr(value, name)
         if number is not None and not bound.holds(number):
@@ -103,7 +104,7 @@ _texts_of = attrgetter(*_TEXTS)
 
 
 def _printable(job: JobReading) -> JobReading:
-    """The job with texts that a database can hold: valid Unicode without null characters."""
+    """Return the job with texts that a database can hold: valid Unicode without null characters."""
     if _clean("".join(_texts_of(job))):
         return job
     bad = [name for name in _TEXTS if not _clean(getattr(job, name))]

@@ -26,10 +26,9 @@ def vacates(step: Step) -> bool:
 def recover(port: Port, store: Store, requirements_max: int) -> tuple[StepOutcome, ...] | None:
     """Finish an interrupted plan while its round lasts; after that, undo it.
 
-    Steps are derived again from Slurm's current state, so what was done is not done again.
-    To undo means to hold what Slurm could start by itself; running jobs continue.
-    Steps of finished plans that were under way are taken up where they were. None if no plan was
-    left open.
+    Steps are derived again from Slurm's current state, so none is carried out twice. To undo a plan
+    is to hold the jobs that Slurm could start by itself; running jobs continue. Steps of finished
+    plans that were under way are resumed where they were. Returns None if no plan was interrupted.
     """
     resume(port, store)
     interruption = store.unfinished_plan()
@@ -63,9 +62,9 @@ def recover(port: Port, store: Store, requirements_max: int) -> tuple[StepOutcom
 
 
 def _requeue_killed(port: Port, record: PlanRecord) -> None:
-    """Requeue jobs that died of the plan's checkpoint signal, before they are taken for ended.
+    """Requeue jobs that died of the plan's checkpoint signal, before they are recorded as ended.
 
-    Of one that is still completing, only the port can tell, once it has ended.
+    This includes jobs that are still completing: only the port sees, when they end, how they died.
     """
     jobs_to_vacate = {step.job for step in record.steps if vacates(step)}
     end_states = (SlurmState.FAILED, SlurmState.COMPLETING)
@@ -75,10 +74,10 @@ def _requeue_killed(port: Port, record: PlanRecord) -> None:
 
 
 def _surviving_plan(plan: Plan, observation: Observation) -> tuple[Plan, frozenset[JobId]]:
-    """The plan without what it gives on nodes lost meanwhile, or to a job that does not accept it,
-    and the jobs that it was for.
+    """Drop placements on nodes lost meanwhile, and those with a GPU count the job does not accept.
 
-    A slurmctld that lost its state gives the same number to another job.
+    Returns the remaining plan, and the jobs whose placements were dropped. A job may not accept the
+    count because a slurmctld that lost its state gave the same number to another job.
     """
     usable = {node.name for node in observation.reading.nodes if node.usable}
     lost_jobs = frozenset(
@@ -94,11 +93,11 @@ def _surviving_plan(plan: Plan, observation: Observation) -> tuple[Plan, frozens
 
 
 def read_cluster(port: Port, store: Store) -> tuple[Reading, tuple[StepOutcome, ...]]:
-    """The cluster, with what died of our signal later than hops waited for it put back, and the
-    outcomes of steps under way that this brought.
+    """Read the cluster, after requeueing jobs that our signal killed when we no longer waited.
 
     Such a job was still completing when its step was given up. In the first reading it has ended,
-    and would be recorded so: where one was put back, Slurm is read once more.
+    and would be recorded as ended, so Slurm is read again if a job was requeued. Also returns the
+    outcomes of steps under way that finished in the meantime.
     """
     reading, outcomes = read_settled(port, store)
     killed_jobs = [job.id for job in reading.jobs if job.was_killed]

@@ -17,9 +17,9 @@ from hopsd.round.window import RoundWindow
 
 @dataclass(frozen=True, slots=True)
 class RoundResult:
-    """All that a round saw and did. ``profile_runs``: profile runs that it began or changed.
+    """What a round saw and did. ``profile_runs``: profile runs that it began or changed.
 
-    ``defects``: the exceptions of the jobs that were set aside.
+    ``defects``: the errors of the jobs that were set aside.
     """
 
     window: RoundWindow
@@ -33,7 +33,7 @@ class RoundResult:
 
     @property
     def never_runnable(self) -> frozenset[JobId]:
-        """Waiting jobs that not even an idle cluster, as it is now, could run."""
+        """Waiting jobs that the cluster as it is now could not run even if it were idle."""
         snapshot = self.build.snapshot
         could_run = RunnableFilter(pools_of(snapshot.nodes), cache=job_cache(snapshot.nodes))
         candidates = (job.id for job in snapshot.jobs if not job.running and not could_run(job))
@@ -41,6 +41,6 @@ class RoundResult:
 
     @property
     def put_off(self) -> frozenset[JobId]:
-        """Jobs whose start Slurm was too busy for."""
+        """Jobs whose start was put off, since Slurm was too busy."""
         put_off_status = OutcomeStatus.PUT_OFF
         return frozenset(o.step.job for o in self.outcomes if o.status is put_off_status)

@@ -38,11 +38,13 @@ def run_round(
     backoffs: Mapping[JobId, Backoff] = MappingProxyType({}),
     unreliable: Mapping[NodeName, str] = MappingProxyType({}),
 ) -> RoundResult:
-    """Plan and apply once; a new round begins where ``window`` is None or has ended, or ends early
-    (:meth:`RoundWindow.ends_early`) under a policy that says so.
+    """Plan and apply once.
 
-    Jobs whose back-off is not over are left out of the plan, and so is any job or node that makes
-    planning raise. No job is started on ``unreliable`` nodes, each with the evidence against it,
+    A new round begins if ``window`` is None or has ended, or if it ends early
+    (:meth:`RoundWindow.ends_early`) under a policy that allows it.
+
+    Jobs that are backing off are left out of the plan, and so is any job or node that makes
+    planning raise. ``unreliable`` maps nodes to the evidence against them; no job is started there
     unless its user names the node.
 
     Raises:
@@ -66,7 +68,7 @@ def run_round(
     if _may_end_early(port, policy):
         if not first and window.ends_early(decision.plan, decision.snapshot, settings.seconds):
             window = window.rest(now)
-            with suppress(PlanLateError):  # the round goes on, and is not asked again at each look
+            with suppress(PlanLateError):  # the round goes on, and later ticks do not retry
                 info = RoundInfo(first=True, seconds=settings.seconds)
                 decision = decide_excluding_defective(observation, info, inputs, settings)
                 first = True
@@ -88,5 +90,5 @@ def run_round(
 
 
 def _may_end_early(port: Port, policy: Policy) -> bool:
-    """Whether rounds may. A shadow's never do: what its plans give stays idle."""
+    """Whether rounds may end early. A shadow's never do: the GPUs that its plans give stay idle."""
     return bool(getattr(policy, "ends_early", False)) and port.name != SHADOW

@@ -18,15 +18,15 @@ from hopsd.round.settings import RoundSettings
 def decide_excluding_defective(
     observation: Observation, info: RoundInfo, inputs: PlanningInputs, settings: RoundSettings
 ) -> Decision:
-    """The decision for all jobs and nodes except those that make it raise: they are set aside.
+    """Decide for all jobs and nodes except those that make it raise, which are set aside.
 
-    Such a job stays where it runs, or waits; such a node keeps what runs there.
+    Such a job stays where it runs, or waits; jobs on such a node stay there.
     """
     try:
         return decide(observation, info, inputs, settings)
     except PASS_THROUGH_ERRORS:
         raise
-    except Exception:  # the culprits are found below, or it is raised there
+    except Exception:  # below, the culprits are found, or the error is raised again
         bad = _defective_nodes(observation, info, inputs, settings)
     remaining = replace(
         observation.reading,
@@ -45,7 +45,7 @@ def decide_excluding_defective(
 def _defective_nodes(
     observation: Observation, info: RoundInfo, inputs: PlanningInputs, settings: RoundSettings
 ) -> dict[NodeName, str]:
-    """The nodes that make the decision raise even without any job, and what each raised."""
+    """Find the nodes that make the decision raise even without jobs, each with a description."""
 
     def with_nodes(nodes: Sequence[NodeReading]) -> Decision:
         reading = replace(observation.reading, nodes=tuple(nodes))
@@ -61,7 +61,7 @@ def _with_reasons(
     bad: Mapping[NodeName, str],
     defects: Mapping[JobId, str],
 ) -> Decision:
-    """``decision``, with the reasons for the nodes and jobs that it leaves out."""
+    """Add the reasons for the nodes and jobs that ``decision`` leaves out."""
     nodes = tuple(
         replace(node, usable=False, state_text=f"{node.state_text} ({SET_ASIDE}: {bad[node.name]})")
         if node.name in bad

@@ -1,4 +1,4 @@
-"""Settings of a round, and how they follow from the configuration."""
+"""Settings of a round, derived from the configuration."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from hopsd.model.plan import PlanSettings
 
 @dataclass(frozen=True, slots=True)
 class RoundSettings:
-    """``seconds``: a round's length. ``requirements_max``: R_num, GPU counts cut from a range."""
+    """``seconds``: a round's length. ``requirements_max``: R_num, number of counts in a range."""
 
     seconds: float
     plan: PlanSettings = field(default_factory=PlanSettings)
@@ -26,7 +26,7 @@ class RoundSettings:
 
 
 def round_settings(config: Config) -> RoundSettings:
-    """The part of the configuration that a round needs."""
+    """Extract the settings of a round from the configuration."""
     return RoundSettings(
         seconds=config.daemon.round_seconds,
         plan=config.plan.settings,
@@ -54,7 +54,7 @@ def round_settings(config: Config) -> RoundSettings:
             racks={node: rack for rack, nodes in config.racks.items() for node in nodes},
             cpus_per_gpu=config.slurm.cpus_per_gpu,
         ),
-        # A shadow starts nothing: a run that it only planned would count as a failed one.
+        # A shadow starts nothing: a run that it only plans would count as a failed one.
         profiling=replace(
             config.profiling.settings,
             enabled=config.profiling.enabled and config.slurm.port is not PortName.SHADOW,

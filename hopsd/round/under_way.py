@@ -1,6 +1,4 @@
-"""Steps that are under way: carried on by every tick, taken up after a restart, and counted with by
-plans.
-"""
+"""Steps under way: continued by every tick, resumed after a restart, and considered by plans."""
 
 from __future__ import annotations
 
@@ -21,16 +19,16 @@ from hopsd.slurm.port import Port
 from hopsd.store.port import Store
 
 COMPLETING_SECONDS = 5.0
-"""A node that has cleaned up after a job for longer, as in a long Epilog, counts as busy."""
+"""A node that has been cleaning up after a job for longer, as in a long Epilog, counts as busy."""
 
 _READINGS = 3
 
 
 def carry_on(port: Port, store: Store) -> tuple[StepOutcome, ...]:
-    """Carry on the steps under way and record where they are; the outcomes of those that are over.
+    """Continue the steps under way, record their phases and return the outcomes of finished ones.
 
     Raises:
-        SlurmUnavailableError, StoreUnavailableError: :func:`resume` takes them up again.
+        SlurmUnavailableError, StoreUnavailableError: :func:`resume` takes up the steps again.
     """
     if not port.under_way:
         return ()
@@ -50,8 +48,9 @@ def _close_profile_runs(store: Store, outcomes: Sequence[StepOutcome]) -> None:
 
 
 def resume(port: Port, store: Store) -> None:
-    """Let the port take up what was under way when hopsd was stopped, lost the lead or was
-    interrupted; not what Slurm gave the same number meanwhile.
+    """Let the port resume the steps under way when hopsd stopped, lost the lead or was interrupted.
+
+    Steps of jobs whose number Slurm has given to another job in the meantime are dropped.
     """
     port.doubt_requeues()
     transitions = store.transitions()
@@ -73,7 +72,7 @@ def resume(port: Port, store: Store) -> None:
 
 
 def _may_be_requeued(store: Store) -> set[JobId]:
-    """The jobs that the newest plans may have requeued without having seen them wait."""
+    """Return the jobs that the newest plans may have requeued without having seen them wait."""
     interruption, last = store.unfinished_plan(), store.last_plan()
     final = (OutcomeStatus.DONE, OutcomeStatus.UNCHANGED)
     undone = [o.step for o in last.outcomes if o.status not in final] if last is not None else []
@@ -88,8 +87,10 @@ def _was_requeued(job: JobReading, record: JobRecord | None) -> bool:
 
 
 def read_settled(port: Port, store: Store) -> tuple[Reading, tuple[StepOutcome, ...]]:
-    """A reading in which no job that is leaving has ended unnoticed: one that our signal ended is
-    requeued before its end is recorded; and what came of it.
+    """Read the cluster until no leaving job has ended unnoticed.
+
+    A job that our signal ended is thus requeued before its end is recorded. Returns the reading,
+    and the outcomes of the steps that finished in the meantime.
     """
     outcomes: tuple[StepOutcome, ...] = ()
     reading = port.read()
@@ -105,7 +106,7 @@ def read_settled(port: Port, store: Store) -> tuple[Reading, tuple[StepOutcome, 
 
 
 def reasons(transitions: Sequence[Transition]) -> dict[JobId, Reason]:
-    """What the user of each job under way sees."""
+    """Return the reason that the user of each job under way sees."""
     return {
         transition.step.job: Reason(ReasonCode.LOST_TO_OTHERS, _text(transition))
         for transition in transitions
@@ -117,28 +118,30 @@ def _text(transition: Transition) -> str:
     if transition.phase is Phase.LEAVING and transition.signal:
         remaining = max(0.0, transition.grace - transition.seconds)
         return (
-            f"hops moves it{destination}: it was sent {transition.signal} and has"
+            f"hops is moving it{destination}: it was sent {transition.signal} and has"
             f" {remaining:.0f} s to save"
         )
     if transition.phase.on_nodes:
-        return f"hops moves it{destination}: it leaves its nodes"
+        return f"hops is moving it{destination}: it is leaving its nodes"
     if transition.phase is Phase.STARTING:
-        return f"hops starts it on {transition.step.target}: Slurm has been asked"
+        return f"hops has asked Slurm to start it on {transition.step.target}"
     if transition.phase is Phase.DEFERRED:
         return (
-            f"Slurm did not start it on {transition.step.target}; tried again when others have left"
+            f"Slurm did not start it on {transition.step.target};"
+            " hops tries again when other jobs have left"
         )
-    return f"hops starts it on {transition.step.target} as soon as others have left"
+    return f"hops starts it on {transition.step.target} as soon as other jobs have left"
 
 
 def planning_reading(
     reading: Reading, transitions: Sequence[Transition], cpus_per_gpu: int = 1
 ) -> Reading:
-    """``reading`` as plans are to count with it: jobs under way hold the GPUs that they are to get,
-    and a node that has been completing for long has none to give.
+    """Return ``reading`` as plans are to see it.
 
-    What a job still holds that another is to get counts once. A job that moves counts where it
-    goes. ``cpus_per_gpu`` come with each GPU that a job is to get, unless it asks for others.
+    Jobs under way hold the GPUs that they are to get, and a node that has been completing for long
+    has no idle GPUs. GPUs that a job still holds and another is to get count once. A job that moves
+    counts on its target. Each GPU that a job is to get comes with ``cpus_per_gpu``, unless the job
+    asks for another number.
     """
     if not transitions and not any(node.completing_seconds for node in reading.nodes):
         return reading
@@ -176,7 +179,7 @@ def planning_reading(
 
 @dataclass(slots=True)
 class _Use:
-    """What jobs under way are to get of each node, beyond what Slurm reports as taken."""
+    """Resources of each node that jobs under way are to get, beyond those that Slurm allocated."""
 
     foreign: Counter[NodeName] = field(default_factory=Counter)
     claimed_of_leaving: Counter[NodeName] = field(default_factory=Counter)
@@ -195,7 +198,7 @@ class _Use:
             self.memory_mb[node] += ceil(gpus * memory)
 
     def apply_to(self, node: NodeReading, gpus: int) -> NodeReading:
-        """``node`` without what they are to get; ``gpus``: GPUs that hops jobs count with there."""
+        """Return ``node`` without these resources; ``gpus``: the GPUs of hops jobs there."""
         foreign = node.foreign_gpus + self.foreign[node.name]
         if node.completing_seconds > COMPLETING_SECONDS:
             foreign += max(0, node.gpus - foreign - gpus)

@@ -12,8 +12,9 @@ from hopsd.model.reason import Reason, ReasonCode
 def shunned_nodes(
     jobs: Iterable[JobReading], unreliable: Mapping[NodeName, str]
 ) -> dict[JobId, frozenset[NodeName]]:
-    """The nodes that plans keep each job from: what runs on one stays, and a user who names one
-    gets it.
+    """Return the nodes that plans avoid for each job.
+
+    A job that already runs on such a node stays, and a job whose user names one may get it.
     """
     if not unreliable:
         return {}
@@ -31,7 +32,7 @@ def with_shunned(
     nodes_to_avoid: Mapping[JobId, frozenset[NodeName]],
     unreliable: Mapping[NodeName, str],
 ) -> dict[JobId, Reason]:
-    """``waiting``, with the evidence in the reason of jobs that no other node has a place for."""
+    """Add the evidence to the reasons of jobs that fit no other node."""
     reasons = dict(waiting)
     for job, nodes in nodes_to_avoid.items():
         if job in reasons and reasons[job].code is ReasonCode.NO_CONFIGURATION:

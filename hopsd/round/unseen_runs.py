@@ -18,7 +18,7 @@ from hopsd.store.port import Store
 
 @dataclass(frozen=True, slots=True)
 class RecentStart:
-    """A run that one of the newest plans began, or may have begun before it was interrupted."""
+    """A run that one of the newest plans started, or may have started before its interruption."""
 
     step: Step
     allocation: Allocation
@@ -29,10 +29,10 @@ class RecentStart:
 def unseen_runs(
     reading: Reading, before: Mapping[JobId, JobRecord], store: Store, apps: int
 ) -> dict[JobId, JobRecord]:
-    """Records as they were when a run began that no reading shows.
+    """Return records as of the start of runs that no reading shows.
 
-    It began, and ended or was requeued, between two looks: within a second, or while hopsd was
-    killed, or Slurm or PostgreSQL away. The newest plans say where it was.
+    Such a run started, and ended or was requeued, between two readings: within a second, or while
+    hopsd was down or Slurm or PostgreSQL did not answer. The newest plans say where the run was.
     """
     candidates = [
         job
@@ -53,7 +53,7 @@ def unseen_runs(
 
 
 def _recent_starts(store: Store, jobs: Collection[JobId]) -> list[RecentStart]:
-    """The newest such runs of ``jobs``: of the last plan, and of steps that took longer."""
+    """Return the newest runs of ``jobs``: of the last plan, and of steps that took longer."""
     interruption, last = store.unfinished_plan(), store.last_plan()
     starts = []
     if last is not None:
@@ -74,10 +74,10 @@ def _recent_starts(store: Store, jobs: Collection[JobId]) -> list[RecentStart]:
 
 
 def _runs_ended(job: JobReading, old: JobRecord) -> int:
-    """How many runs have ended since the record was made, at most.
+    """Return the maximum number of runs that have ended since the record was made.
 
-    Of a run that is still completing: the record has it if it was already completing then, and
-    Slurm has counted it among the restarts if it was requeued.
+    A run that is still completing does not count if the record has seen it completing, or if it was
+    requeued and Slurm has counted it among the restarts.
     """
     requeue_count = job.restarts - old.restarts
     is_completing = (
@@ -87,16 +87,16 @@ def _runs_ended(job: JobReading, old: JobRecord) -> int:
 
 
 def _is_completing(job: JobReading) -> bool:
-    """Whether its run is over and the job still completing: Slurm no longer tells its GPUs."""
+    """Whether the run is over but the job still completing: Slurm no longer reports its GPUs."""
     return job.state is SlurmState.COMPLETING and not job.allocation
 
 
 def _matches_run(job: JobReading, old: JobRecord, run: RecentStart) -> bool:
     """Whether the unseen run of ``job`` is ``run``.
 
-    Slurm names a finished job's nodes and, to whole seconds, when it ran, but not its GPUs: they
-    are what its release was made with, believed where the nodes are the plan's. Of a requeued one
-    Slurm says nothing: among the runs known to have begun, it is the one since the last look.
+    For a finished job, Slurm reports the nodes and, in whole seconds, the times of its run, but not
+    the GPUs: they are those of its release if the nodes are those of the plan. For a requeued job,
+    Slurm reports nothing: it is the run known to have started since the last reading.
     """
     hosts, run_hosts = set(job.ran_on), set(map(host_of, run.allocation.nodes))
     if job.state.finished:

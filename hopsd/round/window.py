@@ -14,15 +14,16 @@ from hopsd.model.plan import Plan, Snapshot
 from hopsd.model.reason import ReasonCode
 
 MIN_SECONDS = 60.0
-"""No round that ends early is shorter, nor its rest: a job is to train longer than it restarts."""
+"""A round does not end early before this time has passed, or if less than this time remains: a job
+is to train for longer than its restart takes."""
 
 MIN_SHARE = 1 / 6
-"""Nor than this share of a round's length, which a site chooses so that jobs seldom move."""
+"""The same as a share of a round's length, which a site chooses so that jobs seldom move."""
 
 WASTE = 0.03
-"""The share of the GPUs' time in a round that idle ones may waste: of 64 GPUs two for its whole
-length, or four for half of it. Less, and a large cluster, where some job ends every minute, plans
-all the time.
+"""The share of the GPUs' time in a round that idle GPUs may waste: of 64 GPUs, two for the whole
+round or four for half of it. With less, a large cluster, where some job ends every minute, would
+plan all the time.
 """
 
 _BESIDE_OTHERS = (
@@ -30,15 +31,15 @@ _BESIDE_OTHERS = (
     ReasonCode.LOST_TO_OTHERS,
     ReasonCode.NO_CONFIGURATION,
 )
-"""Why a job waits that could start if others made room; not limits, holds or errors."""
+"""The reasons of waiting jobs that could start if others made room; not limits, holds or errors."""
 
 
 @dataclass(frozen=True, slots=True)
 class RoundWindow:
-    """The time of one round. A first plan opens it; what further plans grant ends with it.
+    """The time of one round. Its first plan opens it; what further plans grant ends with it.
 
-    ``idle``: the fewest GPUs that its plans have left idle where running jobs could be moved;
-    infinity where no plan has been looked at.
+    ``idle``: the fewest GPUs that a plan of the round left idle on nodes that movable jobs could
+    use; infinity if no plan has been considered.
     """
 
     start: float
@@ -46,30 +47,30 @@ class RoundWindow:
     idle: float = inf
 
     def lasts(self, now: float) -> bool:
-        """Also False before its start: a clock set back opens a new round."""
+        """Whether ``now`` is in the round; after a clock is set back, a new round begins."""
         return self.start <= now < self.end
 
     def after(self, plan: Plan, snapshot: Snapshot) -> RoundWindow:
-        """The window once ``plan`` is made."""
+        """Return the window with ``idle`` updated by ``plan``."""
         return replace(self, idle=min(self.idle, idle_beside(plan, snapshot)[0]))
 
     def rest(self, now: float) -> RoundWindow:
-        """A round that takes the rest of its time."""
+        """Return a new round for the remaining time."""
         return RoundWindow(now, self.end)
 
     def may_end(self, seconds: float) -> float:
-        """When it may end early at the soonest. ``seconds``: the usual length of a round."""
+        """Return the earliest time at which the round may end; ``seconds``: its usual length."""
         return self.start + _min_seconds(seconds)
 
     def wastes(self, idle: int, gpus: int, now: float, seconds: float) -> bool:
-        """Whether what has become idle would waste too much of the time of ``gpus`` GPUs."""
+        """Whether GPUs that have become idle would waste too much of the time of ``gpus`` GPUs."""
         return (idle - self.idle) * (self.end - now) > WASTE * gpus * seconds
 
     def ends_early(self, plan: Plan, snapshot: Snapshot, seconds: float) -> bool:
-        """Whether to begin a new round instead of using ``plan``, a further one of this round.
+        """Whether to begin a new round instead of using ``plan``, a further plan of this round.
 
-        GPUs have become idle that no waiting job gets, or a job that came within the round and gets
-        none would be done before its end.
+        That is so if GPUs have become idle that no waiting job gets, or if a job that arrived in
+        the round gets no GPUs but would be done before its end.
         """
         now = snapshot.now
         if now < self.may_end(seconds) or self.end - now < _min_seconds(seconds):
@@ -83,7 +84,7 @@ def _min_seconds(seconds: float) -> float:
 
 
 def _passes_over(plan: Plan, snapshot: Snapshot, window: RoundWindow) -> bool:
-    """Whether a job that came within ``window`` gets no GPUs and would be done before its end."""
+    """Whether a job that arrived in ``window`` gets no GPUs and would be done before its end."""
     pools = pools_of(snapshot.nodes)
     new = [
         job
@@ -102,13 +103,14 @@ def _passes_over(plan: Plan, snapshot: Snapshot, window: RoundWindow) -> bool:
 
 
 def idle_beside(plan: Plan, snapshot: Snapshot) -> tuple[int, int]:
-    """GPUs that ``plan`` leaves idle, and all, of the nodes that are open to some job which it lets
-    run and which may be moved.
+    """Return how many GPUs ``plan`` leaves idle, and how many there are, on relevant nodes.
+
+    These are the nodes open to some movable job that runs under the plan.
     """
     idle = Counter(dict(zip((n.name for n in snapshot.nodes), idle_gpus(snapshot), strict=True)))
     allocations = {job.id: job.running for job in snapshot.jobs}
     for job_id, allocation in plan.placements.items():
-        # The snapshot counts what a session gets as taken.
+        # The snapshot already counts a session's GPUs as taken.
         if allocations.get(job_id) != allocation:
             idle.subtract(dict(allocation))
     open_to: dict[GpuType, set[frozenset[NodeName] | None]] = defaultdict(set)
@@ -127,7 +129,7 @@ def idle_beside(plan: Plan, snapshot: Snapshot) -> tuple[int, int]:
 def current_window(
     window: RoundWindow | None, now: float, seconds: float
 ) -> tuple[RoundWindow, bool]:
-    """The round that ``now`` lies in, and whether it begins now."""
+    """Return the round that contains ``now``, and whether it begins now."""
     if window is not None and window.lasts(now):
         return window, False
     return RoundWindow(now, now + seconds), True

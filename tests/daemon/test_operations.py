@@ -94,7 +94,7 @@ def test_an_array_is_told_of_and_released_task_by_task_or_as_a_whole(site: Site)
     waits = site.hopsd.wait_for(lambda s: s["waiting"])["waiting"][0]
     assert (waits["id"], waits["tasks"], waits["code"]) == (array, "3-7", "limit")
     for job_id in (array, f"{array}_6"):
-        assert "5 tasks (3-7) come up" in hopsctl(site, "explain", job_id).stdout
+        assert "5 tasks (3-7) will start" in hopsctl(site, "explain", job_id).stdout
     site.cluster.run("scontrol", "hold", f"{array}_5")
     site.hopsd.wait_for(lambda s: {w["id"] for w in s["waiting"]} == {array, f"{array}_5"})
     assert "no waiting hops job" in hopsctl(site, "release", f"{array}_99").stderr

@@ -35,7 +35,7 @@ def options_of(cluster: PrivateCluster) -> set[str]:
 
 
 def test_the_users_table_has_every_option(cluster: PrivateCluster) -> None:
-    section = USERS.read_text().partition("## What becomes of your other options")[2]
+    section = USERS.read_text().partition("## What hops does with your other options")[2]
     table = "\n".join(line for line in section.splitlines() if line.startswith("|"))
     assert "--gres" in options_of(cluster)
     assert options_of(cluster) - set(re.findall(r"--[a-z][a-z-]+", table)) == set()

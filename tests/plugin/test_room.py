@@ -151,7 +151,7 @@ def test_a_range_that_is_empty_or_of_endless_numbers_is_no_list(tmp_path: Path, 
     """An empty range made a long one beside it count as no node; slurmctld waited for its names."""
     became, message = submit(tmp_path, "1", nodes=nodes)
     assert became == "refused"
-    assert "is no list of nodes" in message
+    assert "is not a list of nodes" in message
 
 
 def test_without_slurm_conf_beside_it_nothing_is_known(tmp_path: Path) -> None:

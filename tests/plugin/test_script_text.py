@@ -385,7 +385,7 @@ def test_a_script_that_refuses_a_second_start_is_not_moved(commands: str, refuse
     """It had saved, was moved, and failed where its folder was there."""
     options, messages = submit(f"#!/bin/bash\n{commands}\n", "hops:reqs=1;profile=yes")
     assert ("refuses" in options.repeats) == refuses
-    assert ("fails where a file or folder of an earlier start is there" in messages) == refuses
+    assert ("fails if a file or folder of an earlier start exists" in messages) == refuses
     assert ("fails at a second start" in messages) == refuses
 
 

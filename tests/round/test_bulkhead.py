@@ -172,7 +172,7 @@ def test_a_job_that_the_planner_stumbles_over_is_set_aside_and_tried_again_later
     assert "set aside: OverflowError: integer division" in rig.row("5")["reason"]
     assert [event.job for event in rig.store.events() if event.kind == "set_aside"] == ["5"]
     rig.tick()
-    assert "hops cannot plan with it, is tried again in" in rig.row("5")["reason"]
+    assert "hops cannot plan with it; it is tried again in" in rig.row("5")["reason"]
     rig.controller._policy = hops.plan  # type: ignore[assignment]
     rig.tick(4)
     assert "5" in rig.port.running

@@ -329,7 +329,7 @@ def test_a_job_that_slurm_will_not_start_steps_aside_and_says_so() -> None:
     result = run_round(port, memory, hops, SETTINGS, window, backoffs)
     reason = result.plan.waiting[stuck]
     assert reason.code is ReasonCode.ERROR
-    assert "3 times in a row, is tried again in 50 s: BadConstraints" in reason.text
+    assert "3 times in a row; it is tried again in 50 s: BadConstraints" in reason.text
     port.never = set()
     port.now += 600.0
     port.jobs[JobId("2")] = replace(port.jobs[JobId("2")], submit=port.now)
@@ -705,7 +705,7 @@ def test_a_job_whose_signal_would_save_nothing_stays(
     ("repeats", "words"),
     [
         ("submits,resubmits", "submits a job when it is stopped"),
-        ("refuses", "fails where a file or folder of an earlier start is there"),
+        ("refuses", "fails if a file or folder of an earlier start exists"),
     ],
 )
 def test_a_job_that_would_be_harmed_by_any_second_start_stays(repeats: str, words: str) -> None:
@@ -811,7 +811,7 @@ def test_explain_says_that_the_time_of_an_iteration_is_not_known() -> None:
     run_round(port, memory, hops, SETTINGS, None)
     memory.save_jobs([replace(record, time_known=False) for record in memory.jobs().values()])
     notes = run_round(port, memory, hops, SETTINGS, None).build.notes
-    assert "has no speed" in notes[JobId("1")]
+    assert "its speed is unknown" in notes[JobId("1")]
 
 
 def test_a_reserved_node_does_not_part_the_others() -> None:

@@ -1,1 +1,1 @@
-"""Sessions that somebody waits for: where they start, who makes room, and when they end."""
+"""Interactive sessions: where they start, which jobs make room, and when they end."""

@@ -1,4 +1,4 @@
-"""When the site has sessions end: warned first, then ended."""
+"""Ends sessions by the site's rules, after a warning."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hopsd.model.reason import clock
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """What to do with a session now: warn it, or end it (``ends``); ``text`` says why."""
+    """What to do with a session now: warn it or, if ``ends``, end it; ``text`` says why."""
 
     job: JobReading
     ends: bool
@@ -23,7 +23,7 @@ class Notice:
 
 @dataclass(slots=True)
 class Endings:
-    """Which sessions were warned, and when. A hopsd that starts warns anew."""
+    """The sessions that were warned, and when. After a restart, hopsd warns them again."""
 
     _warning_times: dict[tuple[JobId, float], float] = field(default_factory=dict)
 
@@ -34,7 +34,7 @@ class Endings:
         now: float,
         settings: EndingSettings,
     ) -> list[Notice]:
-        """``idle_seconds``: of jobs that do nothing with what they hold."""
+        """Return the notices that are due; ``idle_seconds``: of jobs that use no processor time."""
         notices, warning_times = [], {}
         for job in jobs:
             if job.state is not SlurmState.RUNNING or not is_session(job.comment):
@@ -57,7 +57,7 @@ class Endings:
 
 
 def _end_reason(job: JobReading, idle: float, now: float, settings: EndingSettings) -> str | None:
-    """Why the session is to end; None: it may go on."""
+    """Return why the session is to end; None if it may continue."""
     if settings.idle_seconds and idle >= settings.idle_seconds:
         return (
             f"it has used no processor time for {idle / 60:.0f} min, and the site ends sessions"

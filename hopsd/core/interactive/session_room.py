@@ -1,7 +1,7 @@
-"""Room for sessions: idle GPUs, and what running trainings give up for them.
+"""Room for sessions: idle GPUs, and GPUs that running trainings give up.
 
 A training that saves can give up GPUs within seconds: it shrinks to a smaller count that it
-accepts, on one of its nodes, or, where that frees too little, stops and waits.
+accepts, on one of its nodes or, if that frees too few, stops and waits.
 """
 
 from __future__ import annotations
@@ -21,21 +21,23 @@ from hopsd.model.plan import RoundInfo, Snapshot
 from hopsd.model.rules import ShapeRule
 
 STOP_COST = 600.0
-"""GPU seconds, for each GPU, that count against stopping a training that could shrink: it waits
-for its turn, while one that shrank trains on."""
+"""Cost of stopping a training instead of shrinking it, in GPU seconds per GPU: it waits for its
+turn, while one that shrank continues to train."""
 
 IDLE_SECONDS = 300.0
-"""For about so long a GPU that was freed beyond need is idle, until a waiting job gets it."""
+"""About how long a GPU that was freed unnecessarily is idle until a waiting job gets it."""
 
 UNPROVEN_COST = 1e6
-"""GPU seconds that count against a training never seen to save or to restart: it may take all of
-its grace."""
+"""Cost, in GPU seconds, of a training that was never seen to save or to restart: it may use up its
+whole grace."""
 
 
 @dataclass(frozen=True, slots=True)
 class Concession:
-    """What a running job keeps, ``target`` (empty: it stops), and the GPU seconds that it costs;
-    ``cause``: for which session.
+    """GPUs that a running job gives up.
+
+    ``target``: the allocation that it keeps, empty if it stops; ``cost``: in GPU seconds;
+    ``cause``: says for which session.
     """
 
     job: Job
@@ -53,8 +55,8 @@ class Room:
     def __init__(
         self, snapshot: Snapshot, movable: Sequence[Job], proven_jobs: frozenset[JobId]
     ) -> None:
-        """``movable``: jobs that may give up GPUs; ``proven_jobs``: those that were seen to
-        save, or to train on after a restart.
+        """``movable``: jobs that may give up GPUs; ``proven_jobs``: jobs that were seen to save, or
+        to continue training after a restart.
         """
         further = RoundInfo(first=False, seconds=snapshot.round.seconds)
         self._snapshot = replace(snapshot, round=further)
@@ -68,8 +70,9 @@ class Room:
         self._idle = {node.name: node.idle for node in snapshot.nodes}
 
     def place(self, session: Job) -> Allocation | None:
-        """Take room for ``session``: idle GPUs if there are, else the cheapest concessions; None:
-        there is none.
+        """Take room for ``session``: idle GPUs if possible, or else the cheapest concessions.
+
+        Returns None if there is no room.
         """
         forms = list(_forms(session, self._snapshot.nodes))
         for may_move in (False, True):
@@ -83,7 +86,7 @@ class Room:
     def _find(
         self, session: Job, count: int, gpus_per_node: int, *, may_move: bool
     ) -> tuple[Allocation, dict[JobId, Concession], Ledger] | None:
-        """``gpus_per_node`` GPUs on ``count`` nodes of one type, and who gives them up."""
+        """Find ``gpus_per_node`` GPUs on ``count`` nodes of one type, and who gives them up."""
         best: tuple[float, Allocation, dict[JobId, Concession], Ledger] | None = None
         for kind in session.throughput:
             gpus_by_node: dict[NodeName, int] = {}
@@ -106,9 +109,10 @@ class Room:
     def _by_cost(
         self, session: Job, kind: str, gpus_per_node: int, *, may_move: bool
     ) -> Iterator[tuple[NodeName, dict[JobId, Concession]]]:
-        """Nodes that can give ``gpus_per_node`` GPUs, and the concessions for it, the cheapest
-        first; of equal ones those with the fewest idle GPUs, so that large jobs still find whole
-        nodes.
+        """Yield the nodes that can give ``gpus_per_node`` GPUs, and the concessions needed.
+
+        The cheapest come first; of equally cheap ones, those with the fewest idle GPUs, so that
+        large jobs still find whole nodes.
         """
         offers = []
         for position, node in enumerate(self._snapshot.nodes):
@@ -127,8 +131,10 @@ class Room:
     def _concessions(
         self, node: Node, shortage: int, *, may_move: bool
     ) -> dict[JobId, Concession] | None:
-        """Who gives up ``shortage`` GPUs on ``node``: the cheapest job that can alone, else the
-        cheapest for each GPU until it is enough; None: they cannot.
+        """Choose the jobs that give up ``shortage`` GPUs on ``node``; None if they cannot.
+
+        This is the cheapest job that suffices alone, or else jobs by their cost per GPU until they
+        suffice.
         """
         if shortage <= 0:
             return {}
@@ -192,8 +198,9 @@ class Room:
                     self._idle[node] += concession.gpus_freed_on(node)
 
     def _ledger_with(self, concessions: Mapping[JobId, Concession]) -> Ledger:
-        """What is left beside all running jobs, those with concessions on their targets, and the
-        sessions placed so far.
+        """Return what all running jobs and the sessions placed so far leave.
+
+        Jobs with concessions count on their targets.
         """
         snapshot = self._snapshot
         unaffected_jobs = [job for job in staying_jobs(snapshot) if job.id not in concessions]
@@ -209,7 +216,7 @@ class Room:
 
 
 def _forms(session: Job, nodes: Sequence[Node]) -> Iterator[tuple[int, int]]:
-    """How the session's GPUs may be spread: a number of nodes, and GPUs on each; fewest first."""
+    """Yield the numbers of nodes, and of GPUs on each, for a session; the fewest nodes first."""
     gpus, rules = session.reqs[0], session.rules
     largest = max((node.gpus for node in nodes), default=0)
     for count in range(1, gpus + 1):
@@ -226,7 +233,7 @@ def _forms(session: Job, nodes: Sequence[Node]) -> Iterator[tuple[int, int]]:
 
 
 def _smaller(job: Job) -> Iterator[Allocation]:
-    """What a running job may keep: a smaller count on one of its nodes, or nothing."""
+    """Yield what a running job may keep: a smaller count on one of its nodes, or nothing."""
     for node, gpus in job.running:
         for count in job.reqs:
             if count <= gpus and count < job.running.gpus and in_one(job.rules, count):

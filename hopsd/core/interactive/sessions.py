@@ -1,4 +1,4 @@
-"""Sessions come before everything else that waits: where they start, and who makes room."""
+"""Plans sessions, which come before all other waiting jobs: their GPUs, and who makes room."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ def is_session(comment: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class SessionPlan:
-    """What a plan gives sessions. ``snapshot``: what is left for all other jobs.
+    """The part of a plan about sessions. ``snapshot``: what is left for all other jobs.
 
-    ``placements``: of sessions that start, and of trainings that shrink for them; ``stops``: of
-    trainings that stop for them. At the beginning of a round both trainings' parts are empty: the
-    policy chooses who makes room. ``waiting``: why sessions wait. ``causes``: for whom trainings
-    make room. ``notes``: what the users of sessions should know.
+    ``placements``: of sessions that start, and of trainings that shrink for them; ``stops``: steps
+    of trainings that stop for them. In a round's first plan, no trainings are in either: the policy
+    chooses who makes room. ``waiting``: why sessions wait. ``causes``: for whom trainings make
+    room. ``notes``: what the users of sessions should know.
     """
 
     snapshot: Snapshot
@@ -56,7 +56,7 @@ class SessionPlan:
     notes: Mapping[JobId, str] = field(default_factory=dict)
 
     def compatible_with(self, plan: Plan) -> SessionPlan:
-        """Without the sessions for which the policy made no room, as one that never preempts."""
+        """Drop sessions for which the policy made no room; one that never preempts makes none."""
         free = Counter(
             dict(zip((n.name for n in self.snapshot.nodes), idle_gpus(self.snapshot), strict=True))
         )
@@ -85,10 +85,10 @@ _NO_ROOM = Reason(
 
 
 def plan_sessions(snapshot: Snapshot, view: ClusterView, settings: SessionSettings) -> SessionPlan:
-    """Place the waiting sessions, in the order of their submission, and keep the reserve.
+    """Place the waiting sessions in the order of their submission, and keep the reserve.
 
-    In a further plan trainings that save shrink, or stop, for them at once. A first plan only
-    counts their GPUs as taken, and the policy moves whom it likes.
+    In a further plan, trainings that save shrink or stop for them at once. A first plan only counts
+    the sessions' GPUs as taken, and the policy decides which jobs move.
     """
     sessions = {job.id for job in snapshot.jobs if view.comments[job.id].interactive}
     if not sessions and not settings.reserve:
@@ -141,8 +141,10 @@ def _may_move(job: Job) -> bool:
 
 
 def _proven_jobs(snapshot: Snapshot, records: Mapping[JobId, JobRecord]) -> frozenset[JobId]:
-    """The jobs that may move and, or another job of their workload and user, were seen to save or
-    to train on after a restart: they leave within seconds.
+    """Return the movable jobs that are known to leave within seconds.
+
+    They, or another job of their workload and user, were seen to save or to continue training after
+    a restart.
     """
     kinds = {
         (record.user, record.workload)
@@ -157,7 +159,7 @@ def _proven_jobs(snapshot: Snapshot, records: Mapping[JobId, JobRecord]) -> froz
 
 
 def _capacity(snapshot: Snapshot) -> int:
-    """The GPUs that are idle, or held by jobs of the snapshot."""
+    """Return the number of GPUs that are idle, or held by jobs of the snapshot."""
     gpus = {node.name for node in snapshot.nodes if not is_cpu(node.gpu_type)}
     gpus_running = sum(
         count for job in snapshot.jobs for node, count in job.running if node in gpus
@@ -168,19 +170,19 @@ def _capacity(snapshot: Snapshot) -> int:
 def _reserve(
     snapshot: Snapshot, sessions: AbstractSet[JobId], proven_jobs: AbstractSet[JobId], reserve: int
 ) -> Limit:
-    """Jobs that do not leave within seconds hold at most what sessions and the reserve leave."""
+    """Limit jobs that do not leave within seconds to what sessions and the reserve leave."""
     session_gpus = sum(job.running.gpus for job in snapshot.jobs if job.id in sessions)
     slow = frozenset(job.id for job in snapshot.jobs) - sessions - proven_jobs
     return Limit(
-        f"the reserve of {count_of(reserve, 'GPUs')} for sessions, which jobs get that were seen to"
-        " save",
+        f"the reserve of {count_of(reserve, 'GPUs')} for sessions, which only jobs that were seen"
+        " to save may use",
         slow,
         gpus=max(0, _capacity(snapshot) - session_gpus - reserve),
     )
 
 
 class _Quota:
-    """The GPUs that sessions may still take, of one user and in all."""
+    """Limits the GPUs of sessions, per user and in total."""
 
     def __init__(self, snapshot: Snapshot, view: ClusterView, settings: SessionSettings) -> None:
         self._settings = settings
@@ -191,7 +193,7 @@ class _Quota:
                 self._held_gpus[job.user] += job.allocation.gpus
 
     def refusal(self, job: Job) -> Reason | None:
-        """Why the session may not have its GPUs now; None: it may."""
+        """Return why the session may not have its GPUs now; None if it may."""
         gpus, limit = job.reqs[0], self._settings.user_gpus
         if gpus > limit:
             text = (
@@ -201,7 +203,7 @@ class _Quota:
             )
             return Reason(ReasonCode.NO_CONFIGURATION, text)
         if (session_gpus := self._held_gpus[job.user]) + gpus > limit:
-            text = f"your sessions have {session_gpus} of the {limit} GPUs that one user's may have"
+            text = f"your sessions have {session_gpus} of the {limit} GPUs allowed per user"
             return Reason(ReasonCode.LIMIT, f"{text}: end one of them (scancel)")
         if gpus > self._max_gpus:
             text = (

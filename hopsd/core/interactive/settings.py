@@ -7,9 +7,11 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class SessionSettings:
-    """``reserve``: GPUs that only jobs which leave quickly may hold beside the sessions.
-    ``user_gpus``: the most GPUs that one user's sessions hold; ``share``: of the cluster's GPUs,
-    the most that all sessions hold (one GPU at least).
+    """Limits on sessions.
+
+    ``reserve``: GPUs that, besides sessions, only jobs that leave quickly may hold. ``user_gpus``:
+    the maximum number of GPUs of one user's sessions; ``share``: the maximum share of the cluster's
+    GPUs for all sessions (at least one GPU).
     """
 
     reserve: int = 0
@@ -19,8 +21,10 @@ class SessionSettings:
 
 @dataclass(frozen=True, slots=True)
 class EndingSettings:
-    """A session ends after ``idle_seconds`` without processor time, or after ``seconds`` in all (0:
-    never), ``warning_seconds`` after it was warned.
+    """When sessions end.
+
+    A session ends after ``idle_seconds`` without processor time, or after ``seconds`` in all (0:
+    never), and ``warning_seconds`` after it was warned.
     """
 
     idle_seconds: float = 0.0

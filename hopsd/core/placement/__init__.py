@@ -1,1 +1,1 @@
-"""Where a job could go: shapes, configurations and the integer program over them."""
+"""Where jobs could run: shapes, configurations and the integer program over them."""

@@ -21,8 +21,10 @@ from hopsd.model.rules import Rules, ShapeRule
 
 
 class Form(NamedTuple):
-    """The form of shapes: as in the rules, and whether uneven ones may leave GPUs on their first
-    server, too. On a single server it is ``SINGLE_NODE``, whatever the job's rules.
+    """The form of shapes: as in the rules, and whether uneven shapes may slide.
+
+    Shapes that slide may also leave GPUs on their first server. On a single server the form is
+    ``SINGLE_NODE``, whatever the job's rules.
     """
 
     shape: ShapeRule
@@ -36,7 +38,7 @@ class Form(NamedTuple):
 
     @property
     def rack_rule(self) -> RackRule | None:
-        """Which leaves the servers may be on; None: any, but servers are neighbours."""
+        """Which leaves the servers may be on; None for any, but the servers are neighbours."""
         if self.segment is None and self.max_switches is None:
             return None
         return RackRule(
@@ -48,7 +50,7 @@ SINGLE_NODE = Form(ShapeRule.NODE)
 
 
 def form_of(rules: Rules, *, slides: bool = False) -> Form:
-    """The form of the job's spread shapes."""
+    """Return the form of the job's spread shapes."""
     return Form(
         rules.shape,
         rules.per_node,
@@ -67,14 +69,14 @@ def in_one(rules: Rules, size: int) -> bool:
 
 
 def spread(servers: LeafServers, size: int, form: Form) -> RackSets:
-    """The shapes that spread ``size`` GPUs over servers."""
+    """Return the shapes that spread ``size`` GPUs over servers."""
     sets = _spread(servers, size, form)
     max_nodes = form.max_nodes
     return sets if max_nodes is None or sets.shapes.servers.shape[1] <= max_nodes else NO_SETS
 
 
 def could_spread(servers: LeafServers, size: int, form: Form) -> bool:
-    """Whether there is any shape of :func:`spread`."""
+    """Whether :func:`spread` would find any shape."""
     rule = form.rack_rule
     if rule is None or form.max_nodes is not None:
         return bool(len(spread(servers, size, form).shapes))

@@ -1,4 +1,4 @@
-"""What a plan may give of every node: GPUs, cores and memory, and to which jobs."""
+"""What a plan may assign on each node: GPUs, cores and memory, and to which jobs."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from hopsd.model.job import Job, Node
 from hopsd.model.rules import Rules, exact
 
 NO_LIMIT = 2**50
-"""An upper limit on cores and memory; a node whose count is unknown has so many."""
+"""An upper limit on cores and memory, which also stands for an unknown count."""
 
-# Half of what 64 bits hold: the difference of two such numbers never overflows.
+# Half of the range of 64 bits: the difference of two such numbers never overflows.
 _WIDEST = 2**62
 
 MEMORY_UNIT = 1000
@@ -25,7 +25,7 @@ MEMORY_UNIT = 1000
 
 
 def kept_to_counts(job: Job) -> Job:
-    """The job with the GPU counts that its rules allow; on no GPU type if none is left."""
+    """Return the job with the GPU counts that its rules allow; without nodes if none is left."""
     counts = job.rules.counts(job.reqs)
     if not counts:
         return replace(job, rules=replace(job.rules, nodes=frozenset()))
@@ -33,19 +33,19 @@ def kept_to_counts(job: Job) -> Job:
 
 
 def cores_of(rules: Rules, gpus: Ints) -> Ints:
-    """How many of its node's cores each of ``gpus`` takes."""
+    """Return how many cores each entry of ``gpus``, GPUs on a node, takes there."""
     return _by_distinct_value(gpus, lambda count: min(rules.cores(count), NO_LIMIT))
 
 
 def memory_of(rules: Rules, gpus: Ints) -> Ints:
-    """How much of its node's memory each of ``gpus`` (1 or more) takes, in its unit."""
+    """Return how much memory (in MEMORY_UNIT) each entry of ``gpus``, 1 or more, takes there."""
     return _by_distinct_value(
         gpus, lambda count: min(ceil(rules.memory_mb(count) * MEMORY_UNIT), NO_LIMIT)
     )
 
 
 def _by_distinct_value(values: Ints, function: Callable[[int], int]) -> Ints:
-    """``function`` applied to each value, once for equal ones."""
+    """Apply ``function`` to each value, but only once to equal values."""
     distinct, inverse = np.unique(values, return_inverse=True)
     return np.array([function(value) for value in distinct.tolist()], dtype=np.int64)[
         inverse.ravel()
@@ -54,10 +54,10 @@ def _by_distinct_value(values: Ints, function: Callable[[int], int]) -> Ints:
 
 @dataclass(frozen=True, slots=True)
 class AvailableResources:
-    """What a plan may give of each node; all arrays (nodes,), in the cluster's order.
+    """What a plan may assign on each node; all arrays are (nodes,), in the cluster's order.
 
-    Idle ``gpus``, ``cores`` and ``memory`` (in its unit). ``alone``: no staying job has a GPU or
-    core there, so an exclusive job fits. ``closed_nodes``: an exclusive job stays there.
+    ``gpus``, ``cores`` and ``memory`` (in MEMORY_UNIT) are idle. ``alone``: no staying job has a
+    GPU or core there, so an exclusive job fits. ``closed_nodes``: an exclusive job stays there.
     """
 
     nodes: Sequence[Node]
@@ -70,7 +70,7 @@ class AvailableResources:
 
     @classmethod
     def idle(cls, nodes: Sequence[Node]) -> AvailableResources:
-        """All resources of an idle cluster."""
+        """Return all resources of an idle cluster."""
         cores, memory = _totals(nodes)
         count = len(nodes)
         gpus = np.array([node.gpus for node in nodes], dtype=np.int64)
@@ -81,7 +81,7 @@ class AvailableResources:
     def from_jobs(
         cls, nodes: Sequence[Node], moving_jobs: Iterable[Job], staying_jobs: Iterable[Job]
     ) -> AvailableResources:
-        """What is idle now or held by the running ``moving_jobs``; ``staying_jobs`` keep theirs."""
+        """Return what is idle or held by running ``moving_jobs``; ``staying_jobs`` keep theirs."""
         occupancy = _Occupancy(nodes)
         for job in staying_jobs:
             occupancy.stays(job)
@@ -102,7 +102,7 @@ class AvailableResources:
         return cls(nodes, occupancy.gpus, cores, memory, alone, occupancy.closed_nodes)
 
     def with_gpus(self, gpus: Ints) -> AvailableResources:
-        """The same with fewer idle ``gpus`` (nodes,); nodes that give some are not ``alone``."""
+        """Return a copy with fewer idle ``gpus`` (nodes,); nodes with fewer are not ``alone``."""
         return replace(self, gpus=gpus, alone=self.alone & (gpus >= self.gpus), _usable={})
 
     def allowed_nodes(self, rules: Rules) -> Bools:
@@ -112,7 +112,7 @@ class AvailableResources:
         return np.array([node.name in rules.nodes for node in self.nodes], dtype=np.bool_)
 
     def usable_gpus(self, rules: Rules) -> Ints:
-        """S_t: how many GPUs a job with these rules could take of every node, (nodes,)."""
+        """Return S_t: how many GPUs a job with these rules could take on each node, (nodes,)."""
         if rules not in self._usable:
             unusable = self.closed_nodes | ~self.alone if rules.exclusive else self.closed_nodes
             unusable = unusable | ~self.allowed_nodes(rules)
@@ -142,7 +142,7 @@ def _gpus_by_memory(rules: Rules, memory: Ints) -> Ints:
 
 
 def count_fits(idle: Ints, base: Fraction, per_gpu: Fraction) -> Ints:
-    """How often ``per_gpu`` (> 0) fits into ``idle`` - ``base`` (nodes,), up to ``NO_LIMIT``."""
+    """Return how often ``per_gpu`` (> 0) fits into ``idle`` - ``base`` (nodes,), up to NO_LIMIT."""
     scale, base_amount = (
         base.denominator * per_gpu.denominator,
         base.numerator * per_gpu.denominator,
@@ -156,7 +156,7 @@ def count_fits(idle: Ints, base: Fraction, per_gpu: Fraction) -> Ints:
 
 
 class _Occupancy:
-    """What is free on every node, (nodes,) each, updated job by job."""
+    """What is free on each node, in arrays (nodes,) that are updated job by job."""
 
     def __init__(self, nodes: Sequence[Node]) -> None:
         self._at = {node.name: i for i, node in enumerate(nodes)}
@@ -181,7 +181,7 @@ class _Occupancy:
                 self.emptied_nodes.add(i)
 
     def _parts(self, job: Job) -> Iterator[tuple[int, int, int, int]]:
-        """Node, GPUs, cores and memory of the job's allocation, on nodes of the snapshot."""
+        """Yield node, GPUs, cores and memory of the job's allocation on nodes of the snapshot."""
         for name, gpus in job.running:
             if name in self._at:
                 yield self._at[name], gpus, *_cores_and_memory(job.rules, gpus)
@@ -189,8 +189,10 @@ class _Occupancy:
 
 @lru_cache(maxsize=4096)
 def _cores_and_memory(rules: Rules, gpus: int) -> tuple[int, int]:
-    """What ``gpus`` GPUs on a node take of both. Kept, since a thousand running jobs have a few
-    kinds of rules, and fractions took a third of a further plan.
+    """Return the cores and the memory that ``gpus`` GPUs on a node take.
+
+    The result is cached, since a thousand running jobs have only a few kinds of rules, and
+    computing with fractions took a third of a further plan.
     """
     memory = ceil(rules.memory_mb(gpus) * MEMORY_UNIT)
     return min(rules.cores(gpus), NO_LIMIT), min(memory, NO_LIMIT)
@@ -213,7 +215,7 @@ def _idle(nodes: Iterable[Node]) -> tuple[Ints, Ints]:
 
 
 def _counts(pairs: Sequence[tuple[int | None, float | None]]) -> tuple[Ints, Ints]:
-    """Cores and memory, in its unit."""
+    """Return cores, and memory in MEMORY_UNIT."""
     cores = [NO_LIMIT if c is None else min(c, NO_LIMIT) for c, _ in pairs]
     memory = [NO_LIMIT if mb is None else floor(min(mb * MEMORY_UNIT, NO_LIMIT)) for _, mb in pairs]
     return np.array(cores, dtype=np.int64), np.array(memory, dtype=np.int64)

@@ -6,7 +6,7 @@ megabytes and milliseconds.
 
 What a column takes is counted in *rows*: the GPUs of every server, the cores and the memory of
 servers that could run short of them, and the limits that could bind. A job that needs a server for
-itself takes all its GPUs. ``generate.py`` makes them.
+itself takes all its GPUs. ``generate.py`` makes the configurations.
 """
 
 from __future__ import annotations
@@ -26,26 +26,26 @@ from hopsd.core.placement.shapes import Shapes
 from hopsd.model.arrays import Bools, Floats, Ints
 
 SLICE = 1 << 18
-"""Columns at once: 2 MB for each array."""
+"""Columns that are processed at once: 2 MB for each array."""
 
 
 @dataclass(frozen=True, slots=True)
 class Configurations:
     """All columns; those of job ``i`` are ``start[i]:start[i + 1]``; ``shape`` indexes ``shapes``.
 
-    ``throughput``: samples per second of the whole job. ``present[i]``: the column that is
-    where the job runs now, -1 for none. ``pool`` (servers,): the GPU type of each as a number;
-    ``speed`` (servers,): its server factor, mean over the jobs.
+    ``throughput``: samples per second of the whole job. ``present[i]``: the column where the job
+    runs now, -1 for none. ``pool`` (servers,): the GPU type of each server as a number; ``speed``
+    (servers,): its server factor, as the mean over the jobs.
 
-    ``capacity`` (rows,): how much there is of each row, the GPUs of every server first.
+    ``capacity`` (rows,): how much there is of each row; the first rows are the GPUs of the servers.
     ``server`` (rows,): the server of each row, -1 for a limit. A column takes what the item
-    ``shape`` of ``demands`` takes and, if limits could bind any job, the item ``share``.
+    ``shape`` of ``demands`` takes and, if limits could bind any job, also the item ``share``.
 
     ``families``: sets of servers of jobs that are bound to racks, not all of which may be columns;
-    ``leaf`` (servers,): a number for the leaf of each.
+    ``leaf`` (servers,): a number for the leaf of each server.
 
-    ``segments``: of columns that are not written out; what stands for ``shape``, ``throughput`` and
-    ``share`` then computes them where they are read.
+    ``segments``: set if columns are not written out; ``shape``, ``throughput`` and ``share`` are
+    then stand-ins that compute values when they are read.
     """
 
     start: Ints
@@ -77,21 +77,23 @@ class Configurations:
         return len(self.shape)
 
     def slices(self) -> Iterator[tuple[int, int]]:
-        """All columns in slices of whole jobs, not many at once: what is computed from a slice
-        stays in the processor's cache, and never takes memory for all columns.
+        """Yield all columns in slices of whole jobs.
+
+        A slice is small enough that what is computed from it stays in the processor's cache, and
+        never takes memory for all columns.
         """
         cuts = np.searchsorted(self.start, np.arange(0, len(self), SLICE))
         yield from pairwise(np.unique(np.append(self.start[cuts], len(self))).tolist())
 
     def of_shapes(self, of_items: npt.NDArray[Any], columns: slice | Ints) -> npt.NDArray[Any]:
-        """The entry of ``of_items`` (items,) for the shape of each of some columns."""
+        """Return the entry of ``of_items`` (items,) for the shape of each of some columns."""
         if self.segments is None or not isinstance(columns, slice):
             return of_items[self.shape[columns]]
         part = slice(*columns.indices(len(self))[:2])
         return self.segments.gather(of_items, self.segments.item, part)
 
     def with_segments(self, segments: Segments) -> Configurations:
-        """The columns of ``segments``, not written out; ``start`` and ``present`` as they are."""
+        """Return the columns of ``segments``, not written out; ``start`` and ``present`` remain."""
         share, length = segments.share, segments.columns
         return replace(
             self,
@@ -104,7 +106,7 @@ class Configurations:
         )
 
     def write_out(self) -> Configurations:
-        """The same with all columns written out."""
+        """Return a copy with all columns written out."""
         if self.segments is None:
             return self
         shape, throughput = np.empty(len(self), dtype=np.int32), np.empty(len(self))
@@ -116,10 +118,11 @@ class Configurations:
         return replace(self, shape=shape, throughput=throughput, share=share, segments=None)
 
     def revalue(self, worth: Callable[[Floats, Ints], Floats], power: float) -> Configurations:
-        """The same columns, each with ``worth(speed, job)`` to the ``power`` in place of its speed.
+        """Replace the speed of each column by ``worth(speed, job)`` to the ``power``.
 
-        Of columns that are not written out, ``worth`` is asked for servers of factor 1, and a
-        server's factor counts by its power: each has a factor of its job's and one of its shape's.
+        For columns that are not written out, ``worth`` is computed for servers of factor 1, and
+        server factors are raised to the power: a column's value is a factor of its job times one
+        of its shape.
         """
         if self.segments is not None:
             return self.with_segments(self.segments.revalue(worth, power))
@@ -130,21 +133,21 @@ class Configurations:
         return replace(self, throughput=values)
 
     def job_of_column(self) -> npt.NDArray[np.int32]:
-        """The job of every column, (columns,)."""
+        """Return the job of each column, (columns,)."""
         return np.repeat(np.arange(self.jobs, dtype=np.int32), np.diff(self.start))
 
     def jobs_of(self, columns: Ints) -> Ints:
-        """The jobs of some columns."""
+        """Return the jobs of some columns."""
         jobs: Ints = np.searchsorted(self.start, columns, side="right") - 1
         return jobs
 
     def jobs_between(self, first: int, last: int) -> Ints:
-        """The jobs of the columns ``first:last``, all of some jobs."""
+        """Return the jobs of the columns ``first:last``, which are all columns of some jobs."""
         low, high = np.searchsorted(self.start, [first, last]).tolist()
         return np.repeat(np.arange(low, high), np.diff(self.start[low : high + 1]))
 
     def select(self, keep: Ints) -> Configurations:
-        """Only the columns ``keep``, sorted; jobs keep their numbers."""
+        """Return only the columns ``keep`` (sorted); jobs keep their numbers."""
         stays = (self.present >= 0) & np.isin(self.present, keep)
         return replace(
             self,
@@ -158,9 +161,9 @@ class Configurations:
         )
 
     def some_segments(self, old: Segments, selection: Bools) -> tuple[Configurations, Ints]:
-        """Only the segments ``selection`` of ``old``, this one's, and their columns' numbers here.
+        """Return only the segments ``selection`` of ``old``, the segments of these configurations.
 
-        Jobs keep their numbers.
+        Also returns the numbers that the selected columns have here. Jobs keep their numbers.
         """
         new = old.select(selection)
         shift = old.start[:-1][selection] - new.start[:-1]

@@ -1,4 +1,4 @@
-"""What placements take: GPUs, cores and memory of each server, and parts of the site's limits."""
+"""What placements take: GPUs, cores and memory of servers, and parts of the site's limits."""
 
 from __future__ import annotations
 
@@ -15,9 +15,8 @@ from hopsd.model.arrays import Bools, Ints
 class Demands:
     """A sparse matrix (CSR): how much of each of a program's rows every item takes.
 
-    Item ``i`` takes ``amount[k]`` of ``row[k]`` for ``k`` in ``start[i]:start[i + 1]``.
-
-    Every item has an entry at least; an amount may be 0.
+    Item ``i`` takes ``amount[k]`` of ``row[k]`` for ``k`` in ``start[i]:start[i + 1]``. Every item
+    has at least one entry; an amount may be 0.
     """
 
     start: Ints
@@ -29,7 +28,7 @@ class Demands:
 
     @staticmethod
     def concatenate(parts: Iterable[Demands]) -> Demands:
-        """The items of all parts, concatenated."""
+        """Concatenate the items of all parts."""
         parts = list(parts)
         empty = np.zeros(0, dtype=np.int64)
         lengths = np.concatenate([empty, *(np.diff(part.start) for part in parts)])
@@ -40,23 +39,23 @@ class Demands:
         )
 
     def entries(self, items: Ints) -> tuple[Ints, Ints]:
-        """The number of entries of each of ``items``, and their positions, item by item."""
+        """Return the number of entries of each of ``items``, and their positions, item by item."""
         lengths = self.start[items + 1] - self.start[items]
         return lengths, np.repeat(self.start[items], lengths) + ramp(lengths)
 
     def amounts_of(self, item: int) -> list[tuple[int, int]]:
-        """``(row, amount)`` pairs of one item."""
+        """Return the ``(row, amount)`` pairs of one item."""
         part = slice(self.start[item], self.start[item + 1])
         return list(zip(self.row[part].tolist(), self.amount[part].tolist(), strict=True))
 
     def fit(self, capacity: Ints) -> Bools:
-        """Which items fit into ``capacity`` (rows,)."""
+        """Return which items fit into ``capacity`` (rows,)."""
         if not len(self):
             return np.zeros(0, dtype=np.bool_)
         return np.logical_and.reduceat(self.amount <= capacity[self.row], self.start[:-1])
 
     def total(self, items: Ints, rows: int) -> Ints:
-        """How much of every row is taken when each of ``items`` counts once per mention."""
+        """Return how much ``items`` take of each row; an item counts as often as it occurs."""
         _, part = self.entries(items)
         amounts = np.zeros(rows, dtype=np.int64)
         np.add.at(amounts, self.row[part], self.amount[part])

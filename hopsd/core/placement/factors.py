@@ -13,7 +13,7 @@ from hopsd.model.job import Job, Node, Shape
 
 
 class Factors:
-    """Server factors as a matrix (kinds of jobs, nodes), one row for all jobs with equal ones."""
+    """Server factors as a matrix (kinds of jobs, nodes), with one row for all jobs of a kind."""
 
     def __init__(self, jobs: Sequence[Job], nodes: Sequence[Node]) -> None:
         names = [node.name for node in nodes]
@@ -46,10 +46,11 @@ class Factors:
         )
 
     def of_shapes(self, jobs: Ints, servers: Ints, gpus: int) -> Floats:
-        """The factor of each job and shape: (jobs, n) from ``servers`` (n, d).
+        """Return the factor of each job and shape: (jobs, n) from ``servers`` (n, d).
 
-        The smallest over the shape's servers, and that of the number of its leaves. ``gpus``: the
-        size of the shapes. A server's factor for the shape takes precedence over its mean.
+        It is the smallest factor of the shape's servers times the factor for its number of leaves.
+        ``gpus``: the size of the shapes. A server's factor for the shape has precedence over its
+        mean.
         """
         factors = self.slowest(jobs, servers, (gpus, servers.shape[1]))
         if self._leaf_tables:
@@ -57,7 +58,7 @@ class Factors:
         return factors
 
     def across(self, jobs: Ints, leaves: Ints) -> Floats:
-        """The factor of each job by the number of leaves that it spans: (jobs, n)."""
+        """Return the factor of each job for each number of ``leaves`` (n,): (jobs, n)."""
         leaf_factors = np.ones((len(jobs), len(leaves)))
         counts, inverse = np.unique(leaves, return_inverse=True)
         cache: dict[object, Floats] = {}
@@ -71,7 +72,7 @@ class Factors:
         return leaf_factors
 
     def slowest(self, jobs: Ints, servers: Ints, shape: Shape) -> Floats:
-        """The smallest factor of each of some sets of servers, for jobs of this ``shape``."""
+        """Return the smallest factor of each set of servers, for jobs with this ``shape``."""
         if len(self._matrix) == 1 and not self._at:
             return np.ones((len(jobs), len(servers)))
         rows = self._matrix[self._row[jobs]]
@@ -85,15 +86,15 @@ class Factors:
         return slowest
 
     def kinds_of(self, jobs: Ints) -> int:
-        """How many kinds of jobs there are among some: those of one kind have equal factors."""
+        """Return the number of kinds among some jobs; jobs of one kind have equal factors."""
         return len(np.unique(self._kind[jobs]))
 
     def by_kind(self, jobs: Ints, servers: Ints, gpus: int) -> tuple[Floats, Ints]:
-        """:meth:`of_shapes` without repetition: a row for each kind of job, and each job's row."""
+        """Return :meth:`of_shapes` with one row for each kind of job, and the row of each job."""
         _, first, row = np.unique(self._kind[jobs], return_index=True, return_inverse=True)
         return self.of_shapes(jobs[first], servers, gpus), row.ravel()
 
     def mean(self) -> Floats:
-        """The mean factor of every node over the jobs, (nodes,)."""
+        """Return the mean factor of each node over the jobs, (nodes,)."""
         shares = np.bincount(self._row, minlength=len(self._matrix)) / max(1, len(self._row))
         return shares @ self._matrix if len(self._row) else np.ones(self._matrix.shape[1])

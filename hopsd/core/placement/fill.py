@@ -1,4 +1,4 @@
-"""Uneven shapes as Slurm gives them: a job's nodes, in node order, each give all that is idle."""
+"""Uneven shapes as Slurm allocates them: a job's nodes, in node order, each give all idle GPUs."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from hopsd.model.arrays import Ints
 
 
 def as_filled(program: Program, choice: Ints) -> Ints:
-    """``choice`` (jobs,), where uneven shapes take of their first server what no job is given.
+    """Return ``choice`` (jobs,) with uneven shapes that fill their first server.
 
-    A job takes them in place of as many GPUs of its last server, which is as fast. Where it runs
-    now, it stays.
+    Such a job takes GPUs there that no other job was given, instead of as many GPUs of its last
+    server, which is as fast. Jobs that stay where they run are left alone.
     """
     columns, filled_choice = program.configurations, choice.copy()
     sizes = columns.shapes.sizes()
@@ -22,7 +22,7 @@ def as_filled(program: Program, choice: Ints) -> Ints:
         parts = columns.shapes.parts(int(columns.shape[choice[job]]))
         if len({gpus for _, gpus in parts}) > 1:
             uneven_jobs.append((parts[0][0], job))
-    # In node order: what a job no longer takes of its last server may be another's first.
+    # Jobs go in node order: GPUs freed on the last server of one may be on the first of another.
     for server, job in sorted(uneven_jobs):
         if remaining[server] <= 0:
             continue
@@ -36,8 +36,9 @@ def as_filled(program: Program, choice: Ints) -> Ints:
 
 
 def _fullest_first(program: Program, sizes: Ints, job: int, column: int) -> list[int]:
-    """The job's columns of the size of ``column`` on the same servers, those with most of the first
-    one first. ``sizes`` (shapes,).
+    """Return the job's columns of the size of ``column`` on the same servers.
+
+    Those with the most GPUs on the first server come first. ``sizes``: GPUs by shape, (shapes,).
     """
     columns, shapes = program.configurations, program.configurations.shapes
     first, last = columns.start[job : job + 2].tolist()

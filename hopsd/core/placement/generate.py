@@ -1,7 +1,7 @@
 """Generates the configurations of jobs on a cluster (section 3.6 of the paper).
 
-Jobs that could take the same of the cluster, with the same size on one GPU type, share their
-shapes: such a block holds a column for every pair of one of its jobs and one of its shapes.
+Jobs that could use the same resources of the cluster, with the same size on one GPU type, share
+their shapes: such a block has a column for every pair of one of its jobs and one of its shapes.
 """
 
 from __future__ import annotations
@@ -50,9 +50,9 @@ MAX_WRITTEN = 1 << 21
 """More columns than this are not written out, if many jobs share their shapes and their factors."""
 
 MAX_SLID_SERVERS = 64
-"""GPU types of more servers have small jobs enough for what spread ones leave over."""
+"""GPU types with more servers have enough small jobs to use what spread jobs leave over."""
 
-# Columns for each set of shapes and factors. With fewer, written ones are priced in less time.
+# Minimum columns per set of shapes and factors: with fewer, written columns are priced faster.
 _COLUMNS_PER_SET = 10_000
 
 
@@ -70,14 +70,14 @@ def generate(
     slide: bool = False,
     sets: Mapping[Hashable, ShapesOfSize] = NO_MORE,
 ) -> Configurations:
-    """All configurations of ``jobs`` on the available resources.
+    """Return all configurations of ``jobs`` on the available resources.
 
     A sensitive job (``sensitivity > sigma``) is spread only on types whose largest server is
-    smaller than its smallest requirement, or where its rules demand several servers; a job
-    without a sensitivity never. ``keep_present``: where a running job is now is one of its
-    configurations. ``slide``: jobs too large for one server may leave GPUs on their first one,
-    too, on types of at most ``MAX_SLID_SERVERS`` servers, where :meth:`_JobClasses.alike` holds.
-    ``sets``: sets of servers to list beside others, by the key of their :class:`RackFamily`.
+    smaller than its smallest requirement, or if its rules demand several servers; a job without a
+    sensitivity is never spread. ``keep_present``: the present allocation of a running job is one of
+    its configurations. ``slide``: jobs too large for one server may also leave GPUs on their first
+    one, on types with at most ``MAX_SLID_SERVERS`` servers for which :meth:`_JobClasses.alike` is
+    true. ``sets``: additional sets of servers to list, by the key of their :class:`RackFamily`.
     """
     nodes = available.nodes
     rows = ServerRows(available, jobs)
@@ -118,10 +118,10 @@ def generate(
 
 
 class _JobClasses:
-    """Jobs in classes: those of one class could take the same of the cluster under their rules.
+    """Classes of jobs that could use the same resources of the cluster under their rules.
 
-    ``class_of_job`` (jobs,): the class of each. By class, ``rules``: those of one of its jobs;
-    ``allowed_nodes``: the servers that it may use; ``usable``: S_t.
+    ``class_of_job`` (jobs,): the class of each job. By class, ``rules``: the rules of one of its
+    jobs; ``allowed_nodes``: the servers that the jobs may use; ``usable``: S_t.
     """
 
     def __init__(
@@ -150,10 +150,10 @@ class _JobClasses:
         self.class_of_job = np.array(class_of, dtype=np.int64)
 
     def alike(self, servers: Ints, available: AvailableResources) -> bool:
-        """Whether all that may use any of ``servers`` may use all idle GPUs of each.
+        """Whether all jobs that may use any of ``servers`` may use all idle GPUs of each.
 
-        If not, Slurm could start two jobs only after each other: with the same first server and
-        other second ones, or since what is left of the first has GPUs, but no cores.
+        If not, Slurm might only be able to start two jobs one after the other: they may have the
+        same first server and different second ones, or the first may have GPUs left but no cores.
         """
         idle = available.gpus[servers]
         return all(
@@ -164,15 +164,15 @@ class _JobClasses:
 
 
 _Key = tuple[int, GpuType, int, int, Form]
-"""Class of jobs, GPU type, size, servers, form."""
+"""Class of jobs, GPU type, size, number of servers, form."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Block:
     """Jobs and shapes with the same key: every pair is a column.
 
-    ``per_gpu`` (jobs,): samples per second per GPU before server factors. ``leaf_servers``: the
-    servers that sets of jobs bound to racks are made of; ``complete``: whether all such sets are
+    ``per_gpu`` (jobs,): samples per second per GPU before server factors. ``leaf_servers``: for
+    jobs that are bound to racks, the servers of their sets; ``complete``: whether all such sets are
     listed.
     """
 
@@ -248,7 +248,7 @@ def _blocks_of_type(
 
 
 def _slides(job: Job, threshold: float) -> bool:
-    """Whether it may leave GPUs of its first server; an exclusive one leaves them to nobody."""
+    """Whether a job may leave GPUs on its first server; an exclusive job leaves them to nobody."""
     return min(job.reqs) > threshold and not job.rules.exclusive and not job.rules.rack_bound
 
 
@@ -358,7 +358,7 @@ def _fill(
 
 
 class _ServerItems:
-    """What is taken of single servers, as items numbered on from the ``first``."""
+    """Demands on single servers, as items that are numbered from ``first`` on."""
 
     def __init__(self, rows: ServerRows, first: int) -> None:
         self.demands: list[Demands] = []
@@ -366,7 +366,7 @@ class _ServerItems:
         self._items: dict[tuple[int, bytes, bytes], Ints] = {}
 
     def items_of(self, servers: Ints, gpus: Ints, job_class: int, rules: Rules) -> Ints:
-        """The items of a class's jobs for ``gpus`` of each of ``servers``, (n,) all."""
+        """Return the items of a class's jobs for ``gpus`` on each of ``servers``, all (n,)."""
         key = job_class, servers.tobytes(), gpus.tobytes()
         if key not in self._items:
             shapes = ShapesOfSize(servers[:, None], gpus[:, None])
@@ -429,29 +429,29 @@ def _family(
 
 
 class _ColumnBuilder:
-    """Columns, written out."""
+    """Builds columns that are written out."""
 
     def __init__(self, columns: int) -> None:
         self._shape, self._throughput = np.empty(columns, dtype=np.int32), np.empty(columns)
 
     def add(self, first: Ints, block: _Block, shape: int, size: int, factors: Factors) -> None:
-        """The columns of a block's jobs, from ``first`` (jobs,) on."""
+        """Add the columns of a block's jobs, from ``first`` (jobs,) on."""
         columns = first[:, None] + np.arange(len(block.shapes))
         self._shape[columns] = shape + np.arange(len(block.shapes))
         slowest = factors.of_shapes(block.jobs, block.shapes.servers, size)
         self._throughput[columns] = block.per_gpu[:, None] * slowest * size
 
     def add_one(self, column: int, present: _Present, shape: int) -> None:
-        """The column ``column`` of a job that can only stay there."""
+        """Add the column ``column``, where a job can only stay."""
         self._shape[column], self._throughput[column] = shape, present.throughput
 
     def configurations(self, remaining: Configurations) -> Configurations:
-        """The configurations, beside what does not depend on how columns are kept."""
+        """Add the columns to ``remaining``, the part that does not depend on how they are kept."""
         return replace(remaining, shape=self._shape, throughput=self._throughput)
 
 
 class _Segments:
-    """Columns as segments."""
+    """Builds columns as segments."""
 
     def __init__(self) -> None:
         self._parts: list[tuple[Ints, Ints, Ints, Floats, Ints, Floats]] = []
@@ -459,7 +459,7 @@ class _Segments:
         self._at = 1
 
     def add(self, first: Ints, block: _Block, shape: int, size: int, factors: Factors) -> None:
-        """The columns of a block's jobs, from ``first`` (jobs,) on."""
+        """Add the columns of a block's jobs, from ``first`` (jobs,) on."""
         slowest, row = factors.by_kind(block.jobs, block.shapes.servers, size)
         count, ones_per_row = len(block.shapes), np.ones(len(first), dtype=np.int64)
         columns, sizes = self._at + count * row, np.full(len(first), float(size))
@@ -468,14 +468,14 @@ class _Segments:
         self._at += slowest.size
 
     def add_one(self, column: int, present: _Present, shape: int) -> None:
-        """The column ``column`` of a job that can only stay there."""
+        """Add the column ``column``, where a job can only stay."""
         unit = np.ones(1, dtype=np.int64)
         throughput = np.array([present.throughput])
         row = column * unit, present.job * unit, shape * unit, throughput, 0 * unit, np.ones(1)
         self._parts.append(row)
 
     def configurations(self, remaining: Configurations) -> Configurations:
-        """The configurations, beside what does not depend on how columns are kept."""
+        """Add the columns to ``remaining``, the part that does not depend on how they are kept."""
         first, job, item, per_gpu, position, size = (
             np.concatenate(arrays) for arrays in zip(*self._parts, strict=True)
         )
@@ -494,7 +494,7 @@ class _Segments:
 
 
 def _find(present: _Present, block: _Block | None) -> tuple[int, int] | None:
-    """Row and shape of ``present`` in its block, if it is a configuration there already."""
+    """Return the row and the shape of ``present`` in its block, if it is a configuration there."""
     if block is None or not len(block.shapes):
         return None
     row = int(np.searchsorted(block.jobs, present.job))

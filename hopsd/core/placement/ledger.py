@@ -1,4 +1,4 @@
-"""Remaining resources while jobs are placed one by one; whether another placement is allowed."""
+"""Tracks resources while jobs are placed one by one, and whether another placement is allowed."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def keeps_shape(rules: Rules, allocation: Allocation) -> bool:
 
 
 class Ledger:
-    """Tracks what is left of resources and limits while placements are made."""
+    """Tracks what remains of resources and limits while placements are made."""
 
     def __init__(
         self, available: AvailableResources, remaining_limits: Sequence[RemainingLimit]
@@ -46,7 +46,7 @@ class Ledger:
     def may(self, job: Job, allocation: Allocation) -> bool:
         """Whether the job's rules, its limits and the other placements allow the allocation.
 
-        A job may always stay where it runs now, whatever its rules say today.
+        A job's rules never keep it from staying where it runs now.
         """
         if any(name not in self._at for name in allocation.nodes):
             return False
@@ -105,7 +105,7 @@ class Ledger:
                 )
 
     def remaining_resources(self) -> AvailableResources:
-        """The resources that are left."""
+        """Return the remaining resources."""
         count = len(self._available.nodes)
         is_occupied = np.array([i in self._occupied_nodes for i in range(count)], dtype=np.bool_)
         is_closed = np.array([i in self._closed_nodes for i in range(count)], dtype=np.bool_)
@@ -117,7 +117,7 @@ class Ledger:
         return AvailableResources(self._available.nodes, gpus, cores, memory, alone, unavailable)
 
     def _amounts(self, job: Job, allocation: Allocation) -> tuple[list[int], np.ndarray]:
-        """The allocation's nodes, and the GPUs, cores and memory that it takes there (3, nodes).
+        """Return the allocation's nodes, and the GPUs, cores and memory taken there (3, nodes).
 
         A job that stays takes no more cores and memory than there are.
         """
@@ -133,7 +133,7 @@ class Ledger:
 def grant_in_order(
     ledger: Ledger, requests: Iterable[tuple[Job, Allocation]]
 ) -> dict[JobId, Allocation]:
-    """Those of the wanted placements that are allowed, each given the ones granted before it."""
+    """Grant each requested placement that is allowed given the ones granted before it."""
     grants: dict[JobId, Allocation] = {}
     for job, allocation in requests:
         if job.id not in grants and allocation and ledger.may(job, allocation):

@@ -1,4 +1,4 @@
-"""The rows of a program that are about limits: of accounts, QOS and partitions."""
+"""The rows of a program for limits: of accounts, QOS and partitions."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from hopsd.model.job import Job
 def with_limits(
     columns: Configurations, jobs: Sequence[Job], remaining_limits: Sequence[RemainingLimit]
 ) -> Configurations:
-    """``columns`` with a row for every bound that jobs could reach, and what each column takes."""
+    """Add a row for every bound that jobs could exceed, and what each column takes of it."""
     rows = _rows_that_bind(columns, jobs, remaining_limits)
     if not rows.capacity:
         return columns
@@ -37,8 +37,10 @@ def with_limits(
 
 @dataclass(frozen=True, slots=True)
 class _Rows:
-    """``capacity`` of each row. By job, ``of_gpus``: its rows with what each GPU takes there;
-    ``of_count``: those that count jobs.
+    """The rows for limits.
+
+    ``capacity``: by row. By job, ``of_gpus``: its rows, with how much each GPU takes of them;
+    ``of_count``: its rows that count jobs.
     """
 
     capacity: list[int]
@@ -49,7 +51,7 @@ class _Rows:
 def _rows_that_bind(
     columns: Configurations, jobs: Sequence[Job], remaining_limits: Sequence[RemainingLimit]
 ) -> _Rows:
-    """A row for each remaining limit that its jobs together could exceed."""
+    """Return a row for each remaining limit that its jobs together could exceed."""
     rows = _Rows([], [[] for _ in jobs], [[] for _ in jobs])
     first, largest = len(columns.capacity), _largest(columns) if remaining_limits else ()
     for remaining_limit in remaining_limits:
@@ -71,10 +73,9 @@ def _rows_that_bind(
 
 
 def _shares(columns: Configurations, rows: _Rows) -> tuple[npt.NDArray[np.int32], Demands]:
-    """What every column, or segment of them, takes of the rows: the number of its item, and the
-    items.
+    """Return the item of each column, or of each segment, and the items' demands on the rows.
 
-    They are numbered on from the others; the first takes nothing.
+    Items are numbered after the existing ones; the first takes nothing.
     """
     (start, sizes), first_item = _sizes(columns), len(columns.demands)
     share = np.full(len(sizes), first_item, dtype=np.int32)
@@ -103,8 +104,9 @@ def _shares(columns: Configurations, rows: _Rows) -> tuple[npt.NDArray[np.int32]
 
 
 def _sizes(columns: Configurations) -> tuple[Ints, Ints]:
-    """The GPUs of columns, or of segments of them, by job: those of job ``i`` are
-    ``start[i]:start[i + 1]``.
+    """Return ``start`` and the GPUs of columns, or of segments, by job.
+
+    Those of job ``i`` are ``start[i]:start[i + 1]``.
     """
     sizes, segments = columns.shapes.sizes(), columns.segments
     if segments is None:
@@ -113,7 +115,7 @@ def _sizes(columns: Configurations) -> tuple[Ints, Ints]:
 
 
 def _largest(columns: Configurations) -> Ints:
-    """The GPUs of every job's largest column, (jobs,); 0 for one without."""
+    """Return the GPUs of each job's largest column, (jobs,); 0 for a job without columns."""
     largest = np.zeros(columns.jobs, dtype=np.int64)
     start, sizes = _sizes(columns)
     has_column = np.diff(start) > 0

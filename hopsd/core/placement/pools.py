@@ -22,12 +22,12 @@ from hopsd.model.rules import ANYWHERE
 DEFAULT_SIGMA = PlanSettings().sigma
 
 _MAX_HELD = 16384
-"""QueryService that a pool keeps from plan to plan."""
+"""Number of answers that a pool keeps from plan to plan."""
 
 
 @dataclass(frozen=True)
 class Pool:
-    """All schedulable servers of one GPU type; counts cover all their GPUs, idle or not."""
+    """All schedulable servers of one GPU type; counts include all of their GPUs, idle or not."""
 
     gpu_type: GpuType
     nodes: Sequence[Node]
@@ -48,7 +48,7 @@ class Pool:
         return Levels.from_nodes(self.nodes)
 
     def holds(self, job: Job, rho: float | None, sigma: float) -> bool:
-        """Whether the job has a configuration in this pool when it is idle."""
+        """Whether the job would have a configuration in this pool if it were idle."""
         table = job.throughput.get(self.gpu_type)
         if table is None:
             return False
@@ -81,7 +81,7 @@ Pools = Mapping[GpuType, Pool]
 
 
 def pools_of(nodes: Iterable[Node]) -> Pools:
-    """Pools by GPU type; those of the same nodes are made once, whatever is idle there."""
+    """Return pools by GPU type; they are made once for the same nodes, whatever is idle there."""
     newest = _newest
     return newest[1] if nodes is newest[0] else _pools_of(tuple(nodes))
 
@@ -100,7 +100,7 @@ def _pools_of(nodes: tuple[Node, ...]) -> Pools:
 
 @lru_cache(maxsize=_MAX_HELD)
 def _when_idle(node: Node) -> Node:
-    """Nodes are copied at every plan, and most are as idle as at the last."""
+    """Return the node as if it were idle; cached, since most nodes do not change between plans."""
     return replace(node, idle=node.gpus, idle_cores=None, idle_memory_mb=None)
 
 
@@ -121,8 +121,9 @@ _newest: tuple[Sequence[Node], Pools, JobCache] = (), {}, JobCache()
 
 
 def job_cache(nodes: Sequence[Node]) -> JobCache:
-    """What is remembered of the pools of ``nodes``, for one plan: that of a snapshot with these
-    very nodes.
+    """Return the cache for the pools of ``nodes`` during one plan.
+
+    It is shared by all callers that pass the same tuple, the nodes of the plan's snapshot.
     """
     global _newest  # noqa: PLW0603
     if not isinstance(nodes, tuple):
@@ -136,26 +137,27 @@ def job_cache(nodes: Sequence[Node]) -> JobCache:
 
 
 def could_run_on(job: Job, pool: Pool) -> bool:
-    """Whether the pool, when idle, could hold the job.
+    """Whether the pool could hold the job if it were idle.
 
-    Either in one of its servers or, if the job's speed when spread is known, over several.
+    The job is in one server or, if its speed when spread is known, over several.
     """
     return could_run(job, {pool.gpu_type: pool})
 
 
 def pools_for(job: Job, pools: Pools, sigma: float = DEFAULT_SIGMA) -> list[Pool]:
-    """The pools that could hold the job."""
+    """Return the pools that could hold the job."""
     return list(RunnableFilter(pools, sigma).pools(job))
 
 
 def could_run(job: Job, pools: Pools, sigma: float = DEFAULT_SIGMA) -> bool:
-    """Whether an idle cluster could run the job; False: ``no_configuration``."""
+    """Whether an idle cluster could run the job (if not, it waits with ``no_configuration``)."""
     return RunnableFilter(pools, sigma)(job)
 
 
 class RunnableFilter:
-    """:func:`could_run` and :func:`pools_for` of many jobs on the same pools; see
-    :class:`Sensitivities`.
+    """Caches :func:`could_run` and :func:`pools_for` for many jobs on the same pools.
+
+    It works like :class:`Sensitivities`.
     """
 
     def __init__(
@@ -169,7 +171,7 @@ class RunnableFilter:
         return bool(self.pools(job))
 
     def pools(self, job: Job) -> Sequence[Pool]:
-        """The pools that could hold the job."""
+        """Return the pools that could hold the job."""
         topic = "able", self._sigma, job.reqs, job.rules, job.sensitivity
         return self._cache.lookup(job, topic, lambda: self._able(job))
 

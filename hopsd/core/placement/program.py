@@ -14,7 +14,7 @@ from hopsd.core.placement.configurations import Configurations
 from hopsd.core.placement.segments import Segments, UnwrittenSegments
 from hopsd.model.arrays import Bools, Floats, Ints
 
-# Far from the ends of a double, so that sums over a plan neither overflow nor vanish.
+# Far from the limits of a double, so that sums over a plan neither overflow nor vanish.
 _SAFE_EXPONENT = 600.0
 ALL = slice(None)
 """All columns."""
@@ -22,13 +22,13 @@ ALL = slice(None)
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """The integer program: the most valuable choice of at most one column per job within
-    ``capacity`` (rows,).
+    """The integer program: choose at most one column per job to maximise the total value.
 
-    ``urgency`` (jobs,) is ``prior + bias``; ``weight`` (jobs,) is ``urgency^lam / exp(log_scale)``;
-    ``value`` (columns,) is weight times gain. The gain is ``base`` (columns,) by ``least`` (jobs,),
-    G of eq. 11, times ``kept_share`` (jobs,), the share of a round left after a move. A *choice*
-    (jobs,) holds every job's column, -1 for none.
+    The choice must fit into ``capacity`` (rows,). ``urgency`` (jobs,) is ``prior + bias``;
+    ``weight`` (jobs,) is ``urgency^lam / exp(log_scale)``; ``value`` (columns,) is weight times
+    gain. The gain is ``base`` (columns,) divided by ``least`` (jobs,), which is G of eq. 11, times
+    ``kept_share`` (jobs,), the share of a round left after a move. A *choice* (jobs,) has the
+    column of each job, -1 for none.
     """
 
     configurations: Configurations
@@ -43,22 +43,22 @@ class Program:
     value: Floats
 
     def gain(self, columns: Ints) -> Floats:
-        """The gain of some columns."""
+        """Return the gain of some columns."""
         return self.gain_of(columns, self.configurations.jobs_of(columns))
 
     def gain_of(self, columns: Ints, job: Ints) -> Floats:
-        """The gain of columns of known jobs."""
+        """Return the gain of columns whose jobs are known."""
         is_move = columns != self.configurations.present[job]
         gain: Floats = self.base[columns] / self.least[job]
         gain[is_move] *= self.kept_share[job[is_move]]
         return gain
 
     def by_weight(self) -> Ints:
-        """Jobs in descending weight; equal ones in queue order."""
+        """Return the jobs in descending order of weight; equal ones in queue order."""
         return np.argsort(-self.log_weight(), kind="stable")
 
     def log_weight(self) -> Floats:
-        """Logarithms of the weights, which also distinguish those that underflow a double."""
+        """Return the logarithms of the weights, which also distinguish weights that underflow."""
         return self.lam * np.log(self.urgency)
 
     @property
@@ -67,7 +67,7 @@ class Program:
         return self.capacity[: len(self.configurations.pool)]
 
     def items(self, columns: Ints) -> Ints:
-        """The items of the configurations' demands that ``columns`` take."""
+        """Return the items of the configurations' demands that ``columns`` take."""
         configurations = self.configurations
         shapes = configurations.shape[columns].astype(np.int64)
         return (
@@ -77,7 +77,7 @@ class Program:
         )
 
     def per_column(self, of_items: Floats, columns: slice | Ints = ALL) -> Floats:
-        """The sum of ``of_items`` (items,) over the items of every column, (columns,)."""
+        """Return the sum of ``of_items`` (items,) over the items of each column, (columns,)."""
         configurations = self.configurations
         values: Floats = configurations.of_shapes(of_items, columns)
         if configurations.share is not None:
@@ -85,7 +85,7 @@ class Program:
         return values
 
     def most(self) -> Floats:
-        """The value of every job's most valuable column, (jobs,); ``-inf`` where it has none."""
+        """Return the value of each job's most valuable column, (jobs,); ``-inf`` without any."""
         maxima, parts = np.full(self.configurations.jobs, -np.inf), segment_values(self)
         has_column = np.diff(self.configurations.start) > 0
         if has_column.any():
@@ -98,34 +98,34 @@ class Program:
         return maxima
 
     def profit(self, cost: Floats, columns: slice | Ints) -> Floats:
-        """The value less the ``cost`` (items,) of some columns."""
+        """Return the value of some columns minus the ``cost`` (items,) of their items."""
         profit: Floats = self.value[columns] - self.per_column(cost, columns)
         return profit
 
     def gpus_on(self, column: int) -> list[tuple[int, int]]:
-        """The servers of a column, and how many GPUs of each it makes unavailable to other jobs."""
+        """Return a column's servers, and how many GPUs of each become unavailable to other jobs."""
         configurations = self.configurations
         amounts = configurations.demands.amounts_of(int(configurations.shape[column]))
         return [(row, amount) for row, amount in amounts if row < len(configurations.pool)]
 
     def usage(self, choice: Ints) -> Ints:
-        """How much of every row ``choice`` takes."""
+        """Return how much ``choice`` takes of each row."""
         items = self.items(choice[choice >= 0])
         return self.configurations.demands.total(items, len(self.capacity))
 
     def gpus(self, choice: Ints) -> int:
-        """The number of GPUs that ``choice`` places."""
+        """Return the number of GPUs that ``choice`` assigns."""
         shapes = self.configurations.shape[choice[choice >= 0]]
         return int(self.configurations.shapes.sizes()[shapes].sum())
 
     def fits(self, capacity: Ints) -> Bools:
-        """Which columns fit into ``capacity`` (rows,)."""
+        """Return which columns fit into ``capacity`` (rows,)."""
         configurations, fit = self.configurations, self.configurations.demands.fit(capacity)
         fits: Bools = configurations.of_shapes(fit, ALL)
         return fits if configurations.share is None else fits & fit[configurations.share[ALL]]
 
     def fitting(self, jobs: Bools, capacity: Ints) -> Ints:
-        """The columns of some ``jobs`` that fit into ``capacity`` (rows,), sorted."""
+        """Return the columns of some ``jobs`` that fit into ``capacity`` (rows,), sorted."""
         segments = self.configurations.segments
         if segments is None:
             of_job = np.repeat(jobs, np.diff(self.configurations.start))
@@ -146,11 +146,11 @@ class Program:
         return bool(np.all(in_range[selection]) and np.all(self.usage(choice) <= self.capacity))
 
     def scaled_objective(self, choice: Ints) -> float:
-        """Eq. 11 divided by ``exp(log_scale)``."""
+        """Return eq. 11 divided by ``exp(log_scale)``."""
         return math.fsum(self.value[choice[choice >= 0]])
 
     def unscale(self, value: float) -> float:
-        """A scaled objective or bound in the units of eq. 11, capped at the largest double."""
+        """Convert a scaled objective or bound to eq. 11's units, capped at the largest double."""
         if self.log_scale == 0.0 or value <= 0.0:
             return value
         exponent = math.log(value) + self.log_scale
@@ -164,7 +164,7 @@ def build(
     restart_share: Floats,
     min_counts: Floats | None = None,
 ) -> Program:
-    """The program of all jobs and their configurations, with ``priorities``.
+    """Build the program of all jobs and their configurations, with ``priorities``.
 
     ``restart_share`` (jobs,): the share of a round left after the restart of a job that is moved;
     1 for a job that does not run or loses nothing. ``min_counts`` (jobs,): the throughput whose
@@ -194,7 +194,7 @@ def build(
 
 
 def _smallest(configurations: Configurations) -> Floats:
-    """The smallest throughput of every job, (jobs,); 1 where it has no column."""
+    """Return the smallest throughput of each job, (jobs,); 1 for a job without columns."""
     smallest, segments = np.ones(configurations.jobs), configurations.segments
     has_column = np.diff(configurations.start) > 0
     if not has_column.any():
@@ -213,8 +213,10 @@ def _smallest(configurations: Configurations) -> Floats:
 
 @dataclass(frozen=True, slots=True)
 class SegmentValues:
-    """The values of columns that are not written out: ``factor`` (segments,) times slowness, but
-    ``worth`` for the columns ``stay`` (sorted), whose jobs do not move.
+    """The values of columns that are not written out.
+
+    A value is ``factor`` (segments,) times slowness, except for the columns ``stay`` (sorted),
+    whose jobs do not move: theirs is ``worth``.
     """
 
     segments: Segments
@@ -223,7 +225,7 @@ class SegmentValues:
     worth: Floats
 
     def values_of(self, columns: slice | Ints) -> Floats:
-        """The values of some columns."""
+        """Return the values of some columns."""
         values, spread_out = self.segments.slowness_of(columns)
         values *= spread_out(self.factor)
         if isinstance(columns, slice):
@@ -236,35 +238,35 @@ class SegmentValues:
         return values
 
     def most(self) -> Floats:
-        """The largest value of every segment, (segments,)."""
+        """Return the largest value of each segment, (segments,)."""
         maxima: Floats = self.factor * self.segments.extremes()[2]
         np.maximum.at(maxima, self.segments.find(self.stay), self.worth)
         return maxima
 
     def mean(self) -> Floats:
-        """The mean value of every segment, but for a job that stays: (segments,)."""
+        """Return the mean value of each segment if its job does not stay, (segments,)."""
         mean: Floats = self.factor * self.segments.extremes()[1]
         return mean
 
 
 @dataclass(frozen=True, slots=True)
 class UnwrittenValues(UnwrittenSegments):
-    """Values that are not written out, and what they are made of."""
+    """Values that are not written out, and the ``parts`` from which they are computed."""
 
     parts: SegmentValues
 
     def max(self, initial: float = -np.inf) -> Any:
-        """The largest value."""
+        """Return the largest value."""
         return self.parts.most().max(initial=initial)
 
 
 def segment_values(program: Program) -> SegmentValues | None:
-    """What the values of columns that are not written out are made of; None for others."""
+    """Return the parts of values that are not written out; None if they are written out."""
     return program.value.parts if isinstance(program.value, UnwrittenValues) else None
 
 
 def _unwritten_values(program: Program) -> Floats:
-    """The values of columns that are not written out."""
+    """Return the values of columns that are not written out."""
     segments, present = program.configurations.segments, program.configurations.present
     if segments is None:
         raise ValueError("the columns are written out")
@@ -278,8 +280,9 @@ def _unwritten_values(program: Program) -> Floats:
 
 
 def program_of_gains(configurations: Configurations, weight: Floats, gain: Floats) -> Program:
-    """A program where a column is worth ``gain`` (columns,) times its job's ``weight`` (jobs,),
-    both above 0.
+    """Build a program in which a column is worth ``gain`` (columns,) times ``weight`` (jobs,).
+
+    Both must be above 0.
     """
     weights, log_scale = _weights(weight, 1.0)
     value = gain * np.repeat(weights, np.diff(configurations.start))
@@ -300,7 +303,7 @@ def program_of_gains(configurations: Configurations, weight: Floats, gain: Float
 
 
 def restrict(program: Program, jobs: Bools, capacity: Ints) -> tuple[Program, Ints]:
-    """The program of some ``jobs`` within ``capacity``, and its columns' numbers in the original.
+    """Return the program of some ``jobs`` within ``capacity``, and its columns' original numbers.
 
     Columns that exceed ``capacity`` are left out. Jobs keep their numbers; weights are rescaled, so
     that differences between light jobs count.
@@ -311,7 +314,7 @@ def restrict(program: Program, jobs: Bools, capacity: Ints) -> tuple[Program, In
     start = columns.start
     log_weight = program.log_weight()
     top = float(log_weight[np.diff(start) > 0].max(initial=-np.inf))
-    # Jobs left out may be heavier than a double can hold beside the others.
+    # The weights of jobs left out may be too large for a double relative to the others.
     weight = np.where(np.diff(start) > 0, np.exp(np.minimum(log_weight - top, 0.0)), 0.0)
     part = replace(
         program,
@@ -327,10 +330,10 @@ def restrict(program: Program, jobs: Bools, capacity: Ints) -> tuple[Program, In
 
 
 def drop_oversized(program: Program) -> tuple[Program, Ints | None]:
-    """The program without columns that exceed its capacity, and the others' numbers in the
-    original; None if there are no such columns.
+    """Return the program without columns that exceed its capacity, and the others' old numbers.
 
-    Limits cause such columns: their gains count in the means, but no job can have them.
+    The numbers are None if there are no such columns. Limits cause such columns: their gains count
+    in the means, but no job can have them.
     """
     segments, shapes = program.configurations.segments, len(program.configurations.shapes)
     if segments is not None:
@@ -347,7 +350,7 @@ def drop_oversized(program: Program) -> tuple[Program, Ints | None]:
 
 
 def of_jobs(program: Program, jobs: Bools) -> Program:
-    """The program with the columns of some ``jobs`` (jobs,) alone, none of them written out."""
+    """Return the program with the columns of only some ``jobs`` (jobs,), none written out."""
     segments = program.configurations.segments
     if segments is None:
         raise ValueError("the columns are written out")
@@ -355,35 +358,35 @@ def of_jobs(program: Program, jobs: Bools) -> Program:
 
 
 def _drop_segments(program: Program, segments: Segments, fit: Bools) -> tuple[Program, Ints | None]:
-    """:func:`drop_oversized` by segment, where limits alone are exceeded. ``fit``: of all items."""
+    """Do :func:`drop_oversized` by segment, if only limits are exceeded. ``fit``: of all items."""
     if segments.share is None or fit[segments.share].all():
         return program, None
     return _some_segments(program, segments, fit[segments.share])
 
 
 def _some_segments(program: Program, segments: Segments, selection: Bools) -> tuple[Program, Ints]:
-    """The segments in ``selection`` alone, and the numbers of their columns in the original."""
+    """Return the program with only the segments in ``selection``, and its columns' old numbers."""
     columns, keep = program.configurations.some_segments(segments, selection)
     part = replace(program, configurations=columns, base=columns.throughput)
     return replace(part, value=_unwritten_values(part)), keep
 
 
 def _base(program: Program, columns: Configurations, keep: Ints) -> Floats:
-    """The base of ``columns``, those that ``keep`` leaves; where it is throughput, not a copy."""
+    """Return the base of ``columns``, the kept ones; if the base is throughput, without a copy."""
     throughput = program.base is program.configurations.throughput
     return columns.throughput if throughput else program.base[keep]
 
 
 def _urgency(priorities: Floats) -> Floats:
-    """``prior + bias``: all positive, whatever the priorities."""
+    """Return ``prior + bias``, which is positive whatever the priorities."""
     lowest = float(priorities.min(initial=np.inf))
     return priorities if lowest > 0.0 else priorities + (abs(lowest) + 0.01)
 
 
 def _weights(urgency: Floats, lam: float) -> tuple[Floats, float]:
-    """``urgency^lam`` as factors and the logarithm of their common scale.
+    """Return ``urgency^lam`` as factors and the logarithm of their common scale.
 
-    The scale is 1 (logarithm 0) unless a weight would come near the ends of a double.
+    The scale is 1 (logarithm 0) unless a weight would come near the limits of a double.
     """
     if not len(urgency):
         return np.zeros(0), 0.0

@@ -1,9 +1,9 @@
-"""Sets of servers for jobs bound to racks: by segments, or to a number of leaf switches.
+"""Sets of servers for jobs bound to racks: by segments, or by a number of leaf switches.
 
-Such a job's servers need not be neighbours, so it may have very many sets of them. Where they are
-few, all are listed. Otherwise a selection is: servers of a leaf that are next to each other among
-those that have enough, and leaves next to each other; what it leaves out is priced by
-:mod:`hopsd.solver.racks`.
+The servers of such a job need not be neighbours, so there may be very many sets. If there are few,
+all are listed. Otherwise a selection is listed: servers that are next to each other among those of
+a leaf that have enough GPUs, and leaves next to each other. :mod:`hopsd.solver.racks` prices the
+sets that are not listed.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from hopsd.model.job import Node
 from hopsd.model.rules import Rules
 
 MAX_SETS = 4096
-"""More sets of one size than this are not all listed."""
+"""If there are more sets of one size than this, not all are listed."""
 
 _MANY_SETS = 1e30
 
 
 @dataclass(frozen=True, slots=True)
 class RackRule:
-    """Servers on each leaf come in groups of ``segment``; ``max_switches``: the most leaves.
+    """Servers come in groups of ``segment`` per leaf; ``max_switches``: maximum number of leaves.
 
-    ``spread``: each group on a leaf of its own; ``consolidate``: all groups below one switch of the
-    lowest level that could hold them (:class:`Levels`).
+    ``spread``: each group is on a leaf of its own; ``consolidate``: all groups are below one switch
+    of the lowest level that could hold them (:class:`Levels`).
     """
 
     segment: int | None = None
@@ -42,7 +42,7 @@ class RackRule:
     consolidate: bool = False
 
     def unit(self, count: int) -> int:
-        """How many of ``count`` servers go to a leaf together; 0: so many are not allowed."""
+        """Return how many of ``count`` servers share a leaf; 0 if ``count`` is not allowed."""
         if self.segment is None:
             return 1
         if count < self.segment:
@@ -50,17 +50,17 @@ class RackRule:
         return 0 if count % self.segment else self.segment
 
     def units(self, count: int, servers: int) -> int:
-        """How many units of ``count`` servers a leaf with ``servers`` may hold."""
+        """Return how many units of ``count`` servers a leaf with ``servers`` may hold."""
         units = servers // self.unit(count)
         return min(1, units) if self.spread and self.segment is not None else units
 
     def leaves(self, count: int, leaves: int) -> int:
-        """The most of some ``leaves`` that ``count`` servers may be on."""
+        """Return the maximum number of ``leaves`` that ``count`` servers may be on."""
         return min(leaves, count // self.unit(count), self.max_switches or leaves)
 
 
 def leaf_numbers(nodes: Sequence[Node]) -> Ints:
-    """A number for each node's leaf, (nodes,)."""
+    """Return a number for each node's leaf, (nodes,)."""
     numbers: dict[str, int] = {}
     return np.array([numbers.setdefault(node.leaf, len(numbers)) for node in nodes], dtype=np.int64)
 
@@ -69,8 +69,8 @@ def leaf_numbers(nodes: Sequence[Node]) -> Ints:
 class Levels:
     """The levels of switches above the leaves of servers, bottom up.
 
-    ``switch`` (levels, servers): the number of each server's switch there; ``largest`` (levels,):
-    the most servers of any; ``leaf``: the most of any leaf.
+    ``switch`` (levels, servers): the number of each server's switch on each level; ``largest``
+    (levels,): the largest number of servers below a switch; ``leaf``: the largest on a leaf.
     """
 
     switch: Ints
@@ -79,7 +79,10 @@ class Levels:
 
     @classmethod
     def from_nodes(cls, nodes: Sequence[Node]) -> Levels:
-        """Those of the servers of one GPU type. One with fewer levels is below its top at all."""
+        """Build the levels of the servers of one GPU type.
+
+        A server with fewer levels is below its top switch on all further levels.
+        """
         depth = max((len(node.switches) for node in nodes), default=1) - 1
         names = [
             [node.switches[:-level] or node.switches[:1] for node in nodes]
@@ -93,13 +96,16 @@ class Levels:
         )
 
     def at(self, servers: Bools | Ints) -> Levels:
-        """Those of some of the servers."""
+        """Return the levels of some of the servers."""
         if not len(self.switch):
             return self
         return Levels(self.switch[:, servers], self.largest, self.leaf)
 
     def regions(self, rule: RackRule, count: int) -> Ints | None:
-        """The switch of each server that ``count`` servers have in common; None: any will do."""
+        """Return each server's switch on the level where ``count`` servers must share one.
+
+        Returns None if they need not share any.
+        """
         if not rule.consolidate or not rule.unit(count) or rule.unit(count) == count:
             return None
         min_servers = count // rule.unit(count) * self.leaf if rule.spread else count
@@ -111,14 +117,14 @@ NO_LEVELS = Levels(np.zeros((0, 0), dtype=np.int64), np.zeros(0, dtype=np.int64)
 
 
 def leaves_of(leaf: Ints, servers: Ints) -> Ints:
-    """The number of leaves of each set of ``servers`` (n, d): (n,). ``leaf``: of every server."""
+    """Return the number of leaves of each set of ``servers`` (n, d): (n,). ``leaf``: by server."""
     leaves = np.sort(leaf[servers], axis=1)
     count: Ints = 1 + (np.diff(leaves, axis=1) > 0).sum(axis=1)
     return count
 
 
 def union(left_shapes: ShapesOfSize, right_shapes: ShapesOfSize) -> ShapesOfSize:
-    """The shapes of both, each once."""
+    """Return the shapes of both, each once."""
     servers = np.concatenate([left_shapes.servers, right_shapes.servers])
     _, first = np.unique(servers, axis=0, return_index=True)
     gpus = np.concatenate([left_shapes.gpus, right_shapes.gpus])
@@ -126,9 +132,9 @@ def union(left_shapes: ShapesOfSize, right_shapes: ShapesOfSize) -> ShapesOfSize
 
 
 def keeps_racks(rules: Rules, leaves: Sequence[str], levels: Levels = NO_LEVELS) -> bool:
-    """Whether a job's servers, one on each of ``leaves``, keep its segments and its switches.
+    """Whether servers, one on each of ``leaves``, comply with a job's segments and switches.
 
-    ``levels``: of the same servers.
+    ``levels``: the levels above the same servers.
     """
     counts = Counter(leaves)
     if rules.max_switches is not None and len(counts) > rules.max_switches:
@@ -146,7 +152,7 @@ def keeps_racks(rules: Rules, leaves: Sequence[str], levels: Levels = NO_LEVELS)
 
 
 def rack_rule(rules: Rules) -> RackRule:
-    """The part of the rules that is about racks."""
+    """Return the part of the rules that is about racks."""
     return RackRule(
         rules.segment, rules.max_switches, rules.spread_segments, rules.consolidate_segments
     )
@@ -154,8 +160,10 @@ def rack_rule(rules: Rules) -> RackRule:
 
 @dataclass(frozen=True, slots=True)
 class LeafServers:
-    """The servers of one GPU type that a job may use, in node order: their numbers, what it could
-    take of each, and the number of their leaf, (servers,) each; the ``levels`` above the leaves.
+    """The servers of one GPU type that a job may use, in node order.
+
+    ``servers``, ``idle``, ``leaf`` (servers,): the numbers of the servers, the GPUs that the job
+    could take on each, and the numbers of their leaves. ``levels``: those above the leaves.
     """
 
     servers: Ints
@@ -164,11 +172,11 @@ class LeafServers:
     levels: Levels = NO_LEVELS
 
     def with_at_least(self, gpus: int) -> LeafServers:
-        """Only those of which the job could take so many."""
+        """Return only the servers on which the job could take ``gpus``."""
         return self.only(self.idle >= gpus)
 
     def only(self, selection: Bools | Ints) -> LeafServers:
-        """Some of the servers."""
+        """Return some of the servers."""
         return LeafServers(
             self.servers[selection],
             self.idle[selection],
@@ -177,14 +185,14 @@ class LeafServers:
         )
 
     def regions(self, rule: RackRule, count: int) -> list[Ints]:
-        """Positions of servers that ``count`` of may be together, wherever they are on them."""
+        """Return the positions of servers by region; ``count`` servers must be in the same one."""
         regions = self.levels.regions(rule, count)
         if regions is None:
             return [np.arange(len(self.servers))]
         return [np.flatnonzero(regions == number) for number in np.unique(regions)]
 
     def by_leaf(self) -> list[Ints]:
-        """The positions of each leaf's servers."""
+        """Return the positions of each leaf's servers."""
         order = np.argsort(self.leaf, kind="stable")
         heads = np.flatnonzero(np.diff(self.leaf[order])) + 1
         return np.split(order, heads) if len(order) else []
@@ -192,7 +200,7 @@ class LeafServers:
 
 @dataclass(frozen=True, slots=True)
 class RackSets:
-    """Shapes over one number of servers; ``complete``: whether these are all."""
+    """Shapes over the same number of servers; ``complete``: whether these are all there are."""
 
     shapes: ShapesOfSize
     complete: bool = True
@@ -200,16 +208,18 @@ class RackSets:
 
 @dataclass(frozen=True, slots=True)
 class RackFamily:
-    """Sets of ``count`` servers with ``size`` GPUs in all for ``jobs``; those of ``listed_shapes``
-    are columns, those of job ``jobs[i]`` are ``first[i]`` and the following. ``complete``: no
-    others.
+    """Sets of ``count`` servers with ``size`` GPUs in all, for ``jobs``.
 
-    ``leaves`` (n,): the numbers of leaves that sets may span; ``example`` (n,): a listed one on so
-    many, or about. ``headroom`` (jobs, n): how much faster than there a job could be on so many.
-    ``able``: the servers that may be part of a set; ``whole`` (servers,): the item of the program's
-    demands that each gives. If ``parts`` is given, sets are uneven: the last server gives less, the
-    items ``parts`` (server by server) for 1, 2, ... GPUs. ``slowest`` (jobs,): the least throughput
-    with any set, as far as it is known (``inf``: not).
+    The sets of ``listed_shapes`` are columns; those of job ``jobs[i]`` are ``first[i]`` and the
+    following. ``complete``: there are no other sets.
+
+    ``leaves`` (n,): the numbers of leaves that sets may span; ``example`` (n,): a listed set that
+    spans each number, or about as many. ``headroom`` (jobs, n): how much faster than on the example
+    a job could be with that number of leaves. ``able``: the servers that may be part of a set;
+    ``whole`` (servers,): the item of the program's demands for each server. If ``parts`` is given,
+    sets are uneven: the last server provides fewer GPUs, with the items ``parts`` (server by
+    server) for 1, 2, ... GPUs. ``slowest`` (jobs,): the smallest throughput with any set, ``inf``
+    if unknown.
     """
 
     key: Hashable
@@ -230,21 +240,21 @@ class RackFamily:
 
     @property
     def unit(self) -> int:
-        """How many servers go to a leaf together."""
+        """Number of servers that share a leaf."""
         return self.rule.unit(self.count)
 
     @property
     def groups(self) -> int:
-        """How many units there are."""
+        """Number of units."""
         return self.count // self.unit
 
     def columns(self, kind: int) -> Ints:
-        """Each job's listed column on ``leaves[kind]`` leaves, (jobs,)."""
+        """Return each job's listed column on ``leaves[kind]`` leaves, (jobs,)."""
         columns: Ints = self.first + self.example[kind]
         return columns
 
     def find(self, servers: Ints) -> int:
-        """The position of a set of servers among the listed ones, -1 if it is not there."""
+        """Return the position of a set of servers among the listed ones, -1 if it is not listed."""
         matches = np.flatnonzero((self.listed_shapes.servers == servers).all(axis=1))
         return int(matches[0]) if len(matches) else -1
 
@@ -253,7 +263,7 @@ NO_SETS = RackSets(NO_SHAPES)
 
 
 def even_sets(servers: LeafServers, size: int, per_node: int | None, rule: RackRule) -> RackSets:
-    """Sets of the fewest servers, two or more, that each give the same, ``per_node`` if given."""
+    """Return sets of the fewest servers (2 or more) with equal counts, ``per_node`` if given."""
     for eligible, count in _even(servers, size, per_node, rule):
         positions, complete = _sets(rule, count, eligible)
         gpus = np.full(positions.shape, size // count)
@@ -264,7 +274,7 @@ def even_sets(servers: LeafServers, size: int, per_node: int | None, rule: RackR
 def _even(
     servers: LeafServers, size: int, per_node: int | None, rule: RackRule
 ) -> Iterator[tuple[LeafServers, int]]:
-    """The numbers of servers that could give equal counts, and those that have enough."""
+    """Yield the numbers of servers that could have equal counts, and the servers with enough."""
     if per_node is None:
         max_servers = min(size, len(servers.servers))
         counts = [count for count in range(2, max_servers + 1) if size % count == 0]
@@ -278,7 +288,10 @@ def _even(
 
 
 def filled_sets(servers: LeafServers, size: int, rule: RackRule) -> RackSets:
-    """Sets of the fewest servers, two or more: in node order each but the last gives all it has."""
+    """Return sets of the fewest servers, two or more.
+
+    In node order, each server but the last provides all of its GPUs.
+    """
     for eligible, count in _filled_servers(servers, size, rule):
         positions, complete = _sets(rule, count, eligible, is_uneven=True)
         gpus = eligible.idle[positions]
@@ -290,14 +303,14 @@ def filled_sets(servers: LeafServers, size: int, rule: RackRule) -> RackSets:
                 _sorted_shapes(eligible.servers[positions[fills]], gpus[fills]), complete
             )
         if not complete and rule.segment is None:
-            break  # Some set of so few servers is not listed; one of more would not be allowed.
+            break  # Some set of this many servers is not listed, and larger sets are not allowed.
     return NO_SETS
 
 
 def _filled_servers(
     servers: LeafServers, size: int, rule: RackRule
 ) -> Iterator[tuple[LeafServers, int]]:
-    """The numbers of servers that could have ``size`` GPUs together, and those that have any."""
+    """Yield the numbers of servers that could have ``size`` GPUs, and the servers with any."""
     eligible = servers.with_at_least(1)
     min_servers = -(-size // int(eligible.idle.max(initial=1)))
     for count in range(max(2, min_servers), min(size, len(eligible.servers)) + 1):
@@ -307,19 +320,19 @@ def _filled_servers(
 
 
 def any_even_sets(servers: LeafServers, size: int, per_node: int | None, rule: RackRule) -> bool:
-    """Whether there are :func:`even_sets`."""
+    """Whether :func:`even_sets` would find any."""
     return any(True for _ in _even(servers, size, per_node, rule))
 
 
 def any_filled_sets(servers: LeafServers, size: int, rule: RackRule) -> bool:
-    """Whether there are :func:`filled_sets`."""
+    """Whether :func:`filled_sets` would find any."""
     if rule.segment is None:
         return any(True for _ in _filled_servers(servers, size, rule))
     return bool(len(filled_sets(servers, size, rule).shapes))
 
 
 def can_span(rule: RackRule, count: int, eligible: LeafServers, leaves: Ints) -> Bools:
-    """Whether each server can be in an even set on exactly so many leaves: (servers, n)."""
+    """Return whether each server can be in an even set on exactly ``leaves`` (n,): (servers, n)."""
     spans = np.zeros((len(eligible.servers), len(leaves)), dtype=np.bool_)
     for region in eligible.regions(rule, count):
         spans[region] = _can_span(rule, count, eligible.only(region), leaves)
@@ -327,7 +340,7 @@ def can_span(rule: RackRule, count: int, eligible: LeafServers, leaves: Ints) ->
 
 
 def _can_span(rule: RackRule, count: int, eligible: LeafServers, leaves: Ints) -> Bools:
-    """:func:`can_span` within one region."""
+    """Compute :func:`can_span` within one region."""
     unit, groups = rule.unit(count), eligible.by_leaf()
     holds = np.array([rule.units(count, len(group)) * unit for group in groups])
     order = np.argsort(-holds, kind="stable")
@@ -335,7 +348,7 @@ def _can_span(rule: RackRule, count: int, eligible: LeafServers, leaves: Ints) -
     cumulative_sums = np.append(0, np.cumsum(holds[order]))
     spans = np.zeros((len(eligible.servers), len(leaves)), dtype=np.bool_)
     for position, number in enumerate(leaves[leaves <= len(groups)].tolist()):
-        # The leaf with the largest of the others; it may be one of these.
+        # What the largest other leaves hold; the leaf itself may be among the largest.
         other_leaves = np.where(
             rank >= number - 1, cumulative_sums[number - 1], cumulative_sums[number] - holds
         )
@@ -374,9 +387,10 @@ def _could_fill(rule: RackRule, count: int, groups: Sequence[Ints], idle: Ints, 
 
 
 def _max_gain(by_groups: Sequence[Floats], groups: int, leaves: int) -> float:
-    """The largest sum over at most so many ``leaves`` that give ``groups`` in all.
+    """Return the largest sum over at most ``leaves`` leaves that provide ``groups`` in all.
 
-    ``by_groups``: what each leaf gives with 1, 2, ... groups, each adding no more than the last.
+    ``by_groups``: what each leaf provides with 1, 2, ... groups; each group adds at most as much as
+    the previous one.
     """
     if leaves >= min(groups, len(by_groups)):
         gains = np.concatenate([np.diff(values, prepend=0.0) for values in by_groups])
@@ -395,7 +409,7 @@ def _max_gain(by_groups: Sequence[Floats], groups: int, leaves: int) -> float:
 def _sets(
     rule: RackRule, count: int, eligible: LeafServers, *, is_uneven: bool = False
 ) -> tuple[Ints, bool]:
-    """Sets as positions (sets, count), each ascending, and whether they are all."""
+    """Return sets as positions (sets, count), each ascending, and whether these are all sets."""
     position_sets, complete = [np.zeros((0, count), dtype=np.int64)], True
     for region in eligible.regions(rule, count):
         part = eligible.only(region)
@@ -410,8 +424,9 @@ def _sets(
 def _positions(
     rule: RackRule, count: int, leaf: bytes, idle: bytes, limit: int
 ) -> tuple[Ints, bool]:
-    """:func:`_sets` on the leaves of servers, ``limit`` of them. Cached: a plan needs them twice,
-    and so does the next round.
+    """Compute up to about ``limit`` sets for :func:`_sets` from the leaves of servers.
+
+    The result is cached, since a plan needs it twice, and so does the next round.
     """
     leaves = np.frombuffer(leaf, dtype=np.int64)
     groups = LeafServers(leaves, leaves, leaves).by_leaf()
@@ -421,7 +436,7 @@ def _positions(
         )
         return np.sort(positions, axis=1), True
     idle_gpus = np.frombuffer(idle, dtype=np.int64) if idle else None
-    if idle_gpus is not None:  # The fullest servers first, so that few hold much.
+    if idle_gpus is not None:  # The servers with the most GPUs come first, so that few suffice.
         groups = [group[np.argsort(-idle_gpus[group], kind="stable")] for group in groups]
     tries = list(_sample_choices(rule, count, groups, limit))
     if idle_gpus is not None:
@@ -431,7 +446,7 @@ def _positions(
 
 
 def _number(rule: RackRule, count: int, sizes: Sequence[int], enough: int) -> float:
-    """How many sets of ``count`` servers there are; about, where they are more than ``enough``."""
+    """Return the number of sets of ``count`` servers, approximately if it exceeds ``enough``."""
     unit, leaves = rule.unit(count), rule.leaves(count, len(sizes))
     groups = count // unit
     ways = np.zeros((leaves + 1, groups + 1))
@@ -449,7 +464,7 @@ def _number(rule: RackRule, count: int, sizes: Sequence[int], enough: int) -> fl
 
 def _every_choice(rule: RackRule, count: int, groups: Sequence[Ints]) -> Iterator[list[int]]:
     unit, max_leaves = rule.unit(count), rule.leaves(count, len(groups))
-    # What the largest 0, 1, ... of the leaves from each one on hold.
+    # How many servers the largest 0, 1, ... leaves hold, among those from each leaf on.
     sizes = [rule.units(count, len(group)) * unit for group in groups]
     hold = [
         np.append(0, np.cumsum(sorted(sizes[start:], reverse=True)))[: max_leaves + 1].tolist()
@@ -473,8 +488,9 @@ def _every_choice(rule: RackRule, count: int, groups: Sequence[Ints]) -> Iterato
 def _sample_choices(
     rule: RackRule, count: int, groups: Sequence[Ints], windows_max: int
 ) -> Iterator[list[int]]:
-    """Servers next to each other in one leaf; and over leaves, from each one on: those that follow,
-    and the largest ones.
+    """Yield sets of servers next to each other in one leaf, and sets over several leaves.
+
+    The latter start at each leaf and continue with the leaves that follow, or with the largest.
     """
     unit, max_leaves = rule.unit(count), rule.leaves(count, len(groups))
     lists = [group.tolist() for group in groups]
@@ -486,7 +502,7 @@ def _sample_choices(
                 yield leaf[first : first + count]
     if max_leaves < 2:
         return
-    # One set on each possible number of leaves.
+    # Yield one set for each possible number of leaves.
     for number in range(2, max_leaves + 1):
         wide = _wide(lists, count, rule, number)
         if wide:
@@ -501,7 +517,7 @@ def _sample_choices(
 
 
 def _fullest(rule: RackRule, count: int, groups: Sequence[Ints], idle: Ints) -> list[int]:
-    """The servers that hold most, of leaves added one by one; empty where segments forbid it."""
+    """Return the servers with the most GPUs, adding leaf by leaf; empty if segments forbid it."""
     if rule.unit(count) != 1 or rule.spread:
         return []
     best: list[int] = []
@@ -517,7 +533,7 @@ def _fullest(rule: RackRule, count: int, groups: Sequence[Ints], idle: Ints) -> 
 
 
 def _wide(lists: Sequence[list[int]], count: int, rule: RackRule, leaves: int) -> list[int] | None:
-    """``count`` servers on exactly so many of the largest leaves."""
+    """Return ``count`` servers on exactly ``leaves`` of the largest leaves, if possible."""
     unit = rule.unit(count)
     largest = sorted(lists, key=len, reverse=True)[:leaves]
     missing = count - unit * leaves
@@ -540,7 +556,7 @@ def _choose_across(
     *,
     ends: bool,
 ) -> list[int] | None:
-    """``count`` servers from a leaf and then others, each giving all that it can."""
+    """Return ``count`` servers from a leaf and then others, each providing as many as it can."""
     unit = rule.unit(count)
     choice: list[int] = []
     leaves = 0

@@ -12,7 +12,7 @@ from hopsd.model.rules import Limit
 
 @dataclass(frozen=True, slots=True)
 class RemainingLimit:
-    """A limit, with ``kept_jobs``, which stay where they are, and what they take, in its unit."""
+    """A limit with the ``kept_jobs``, which stay, and what they take, in the limit's unit."""
 
     limit: Limit
     kept_jobs: tuple[JobId, ...] = ()
@@ -20,16 +20,16 @@ class RemainingLimit:
 
     @property
     def gpus(self) -> int | None:
-        """What is left for GPUs, in the limit's unit; None: unlimited."""
+        """What is left for GPUs, in the limit's unit; None if unlimited."""
         return None if self.limit.gpus is None else max(0, self.limit.gpus - self.kept_gpus)
 
     @property
     def count(self) -> int | None:
-        """How many more jobs may run; None: unlimited."""
+        """How many more jobs may run; None if unlimited."""
         return None if self.limit.count is None else max(0, self.limit.count - len(self.kept_jobs))
 
     def leaves(self, gpus: int, count: int) -> bool:
-        """Whether ``count`` jobs may take ``gpus`` together beside the kept jobs."""
+        """Whether ``count`` jobs may take ``gpus`` together in addition to the kept jobs."""
         return (self.gpus is None or gpus <= self.gpus) and (
             self.count is None or count <= self.count
         )
@@ -38,7 +38,7 @@ class RemainingLimit:
 def limits_after(
     limits: Iterable[Limit], staying_jobs: Sequence[Job]
 ) -> tuple[RemainingLimit, ...]:
-    """One remaining limit per limit, given the running jobs that stay."""
+    """Return one remaining limit per limit, given the running jobs that stay."""
     gpus = {job.id: job.running.gpus for job in staying_jobs if job.running}
     result = []
     for limit in limits:

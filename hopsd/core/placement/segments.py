@@ -1,8 +1,8 @@
 """Columns that are not written out.
 
-Jobs that share their shapes have, each, a column for every one of them, so there are about jobs
-times servers. A *segment* is one job with all the shapes of a block: their items and slowness are
-stored once for the block, and a column's figures are computed where they are read.
+If jobs share their shapes, each of them has a column for every shape, so the number of columns is
+about jobs times servers. A *segment* is one job with all the shapes of a block: their items and
+slowness are stored once for the block, and the figures of a column are computed when they are read.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from hopsd.model.arrays import Bools, Floats, Ints
 class Block:
     """The ``segments`` that have the same ``count`` items from ``item`` on, and the same slowness.
 
-    ``order`` (count,): the items from the fastest to the slowest. ``slowness`` (count,): theirs.
+    ``order`` (count,): the items from the fastest to the slowest; ``slowness`` (count,): theirs.
     """
 
     segments: Ints
@@ -36,8 +36,8 @@ class Segments:
     """Segment ``k`` is the columns ``start[k]:start[k + 1]`` of ``job[k]``, sorted.
 
     Its ``n``-th column takes the item ``item[k] + n``, and runs at ``per_gpu[k] * slowness[at[k] +
-    n] * size[k]`` samples per second, ``size`` in GPUs. ``share`` (segments,): the items of limits.
-    ``blocks``: all segments of more than one column.
+    n] * size[k]`` samples per second, with ``size`` in GPUs. ``share`` (segments,): the items for
+    limits. ``blocks``: all segments with more than one column.
     """
 
     start: Ints
@@ -61,7 +61,7 @@ class Segments:
         size: Floats,
         slowness: Floats,
     ) -> Segments:
-        """Segments with their blocks."""
+        """Build segments with their blocks."""
         return cls(
             start,
             job,
@@ -78,16 +78,16 @@ class Segments:
 
     @property
     def columns(self) -> int:
-        """The number of columns."""
+        """Number of columns."""
         return int(self.start[-1])
 
     def find(self, columns: Ints) -> Ints:
-        """The segments of some columns."""
+        """Return the segments of some columns."""
         segments: Ints = np.searchsorted(self.start, columns, side="right") - 1
         return segments
 
     def overlap(self, columns: slice) -> tuple[slice, Ints, Ints]:
-        """The segments of a slice of columns; where it begins in each, and its columns there."""
+        """Return the segments of a slice of columns, its first column in each, and its length."""
         low = int(np.searchsorted(self.start, columns.start, side="right")) - 1
         high = int(np.searchsorted(self.start, columns.stop))
         bounds = self.start[low : high + 1]
@@ -95,7 +95,7 @@ class Segments:
         return slice(low, high), begin - bounds[:-1], np.minimum(bounds[1:], columns.stop) - begin
 
     def gather(self, flat: npt.NDArray[Any], first: Ints, columns: slice) -> npt.NDArray[Any]:
-        """``flat[first[k] + n]`` for the ``n``-th column of each segment ``k``."""
+        """Return ``flat[first[k] + n]`` for the ``n``-th column of each segment ``k``."""
         if columns.start >= columns.stop:
             return flat[:0].copy()
         segments, begin, count = self.overlap(columns)
@@ -104,14 +104,14 @@ class Segments:
         return np.concatenate([flat[a:b] for a, b in parts])
 
     def repeat(self, values: npt.NDArray[Any], columns: slice) -> npt.NDArray[Any]:
-        """``values[k]`` for every column of each segment ``k``."""
+        """Return ``values[k]`` for every column of each segment ``k``."""
         if columns.start >= columns.stop:
             return values[:0].copy()
         segments, _, count = self.overlap(columns)
         return np.repeat(values[segments], count)
 
     def shapes_of(self, selection: slice | Ints) -> npt.NDArray[np.int32]:
-        """The shapes of some columns."""
+        """Return the shapes of some columns."""
         if isinstance(selection, slice):
             columns = np.arange(selection.start, selection.stop)
             item_shapes = columns + self.repeat(self.item - self.start[:-1], selection)
@@ -122,13 +122,13 @@ class Segments:
         return shapes
 
     def throughput_of(self, columns: slice | Ints) -> Floats:
-        """Samples per second of some columns."""
+        """Return the samples per second of some columns."""
         slow, spread_out = self.slowness_of(columns)
         throughput: Floats = spread_out(self.per_gpu) * slow * spread_out(self.size)
         return throughput
 
     def shares_of(self, columns: slice | Ints) -> npt.NDArray[np.int32]:
-        """The items of limits of some columns."""
+        """Return the items for limits of some columns."""
         if self.share is None:
             raise ValueError("no limit binds any column")
         if isinstance(columns, slice):
@@ -138,7 +138,7 @@ class Segments:
         return shares
 
     def slowness_of(self, columns: slice | Ints) -> tuple[Floats, Callable[[Floats], Floats]]:
-        """The slowness of some columns, and what gives them their segment's value."""
+        """Return the slowness of some columns, and a function that maps segment values to them."""
         if isinstance(columns, slice):
             part = columns
             return self.gather(self.slowness, self.at, columns), lambda v: self.repeat(v, part)
@@ -148,7 +148,7 @@ class Segments:
         ]
 
     def extremes(self) -> tuple[Floats, Floats, Floats]:
-        """The smallest, the mean and the largest slowness of every segment."""
+        """Return the smallest, the mean and the largest slowness of each segment."""
         minima = self.slowness[self.at]
         mean, maxima = minima.copy(), minima.copy()
         for block in self.blocks:
@@ -169,22 +169,22 @@ class Segments:
         )
 
     def of_job(self) -> Ints:
-        """The first segment of every job that has any."""
+        """Return the first segment of each job that has any."""
         return np.flatnonzero(np.append(True, self.job[1:] != self.job[:-1])[: len(self.job)])
 
     def columns_of(self, segments: Ints) -> Ints:
-        """The columns of the segments ``segments`` (sorted)."""
+        """Return the columns of the segments ``segments`` (sorted)."""
         count = self.start[segments + 1] - self.start[segments]
         return np.repeat(self.start[segments], count) + ramp(count)
 
     def in_parts(self, segments: Ints, limit: int) -> Iterator[Ints]:
-        """The segments ``segments`` in parts of about ``limit`` columns."""
+        """Yield the segments ``segments`` in parts of about ``limit`` columns."""
         ends = np.cumsum(self.start[segments + 1] - self.start[segments])
         cuts = np.searchsorted(ends, np.arange(limit, int(ends[-1]) if len(ends) else 0, limit))
         yield from (part for part in np.split(segments, np.unique(cuts)) if len(part))
 
     def with_items(self, selection: Bools, items: Bools) -> Ints:
-        """The columns of the segments ``selection`` that take one of ``items``, sorted."""
+        """Return the columns of the segments ``selection`` that take one of ``items``, sorted."""
         before = np.concatenate([[0], np.cumsum(items)])
         numbers, segments = np.flatnonzero(items), np.flatnonzero(selection)
         item, length = self.item[segments], self.start[segments + 1] - self.start[segments]
@@ -193,7 +193,7 @@ class Segments:
         return place + np.repeat(self.start[segments] - item, count)
 
     def select(self, selection: Bools) -> Segments:
-        """Only the segments ``selection``; their columns are numbered anew."""
+        """Return only the segments ``selection``; their columns are renumbered."""
         lengths = np.diff(self.start)[selection]
         start = np.concatenate([[0], np.cumsum(lengths)])
         item, offset = self.item[selection], self.at[selection]
@@ -212,7 +212,7 @@ class Segments:
 
 @dataclass(frozen=True, slots=True)
 class UnwrittenSegments:
-    """Stands in for an array over columns, each part of which is computed when it is read."""
+    """Stands in for an array over columns; each part is computed when it is read."""
 
     length: int
     values_of: Callable[[Any], npt.NDArray[Any]]
@@ -227,7 +227,7 @@ class UnwrittenSegments:
         numbers = np.asarray(index)
         if not numbers.ndim:
             return self.values_of(numbers.reshape(1) % self.length)[0]
-        # As with an array, -1 is the last.
+        # As with an array, -1 is the last index.
         return (
             self.values_of(numbers % self.length) if len(numbers) else self.values_of(slice(0, 0))
         )

@@ -1,6 +1,6 @@
 """Sensitivity: how much slower a job's GPUs get when spread over servers (eq. 10 of the paper).
 
-Means are exact and rounded once: equal jobs then compare as equal.
+Means are exact and rounded only once, so that equal jobs compare as equal.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ Answer = TypeVar("Answer")
 
 
 class JobCache:
-    """Answers that depend on a job's throughput tables, and on what all its users have in common.
+    """Caches answers that depend on a job's throughput tables and on data common to all callers.
 
-    Jobs with the same tables share them. The operator's tables are the same at every plan;
-    estimates from measurements are made anew, since the measurements' weights fall with time. So
-    what the plan ``before`` did not ask for is dropped.
+    Jobs with the same tables share them. The operator's tables are the same in every plan, but
+    estimates from measurements are new objects each time, since the weights of measurements
+    decrease with time. Answers that the plan ``before`` did not ask for are therefore dropped.
     """
 
     def __init__(self, before: JobCache | None = None) -> None:
-        # With the tables, so that their id is nobody else's.
+        # Entries keep the tables alive, so that no other object can get their id.
         self._answers: dict[object, tuple[object, Any]] = {}
         self._before = before._answers if before is not None else {}
 
     def lookup(self, job: Job, topic: object, work: Callable[[], Answer]) -> Answer:
-        """The answer ``topic`` the job's tables; ``work`` finds it if nobody asked before."""
+        """Return the answer on ``topic`` for the job's tables; ``work`` computes a missing one."""
         key = id(job.throughput), topic
         entry = self._answers.get(key)
         if entry is None:
@@ -40,7 +40,7 @@ class JobCache:
 
 
 class HasGpuType(Protocol):
-    """A GPU type and its number of GPUs."""
+    """Anything with a GPU type and its number of GPUs."""
 
     @property
     def gpu_type(self) -> GpuType: ...
@@ -50,9 +50,9 @@ class HasGpuType(Protocol):
 
 
 def sensitivity_on(job: Job, pools: Mapping[GpuType, HasGpuType]) -> float | None:
-    """rho: mean over the types with a spread table, weighted by all GPUs of the type.
+    """Return rho: the mean over the types with a spread table, weighted by all GPUs of the type.
 
-    None if unknown.
+    Returns None if it is unknown.
     """
     if job.sensitivity is not None:
         return job.sensitivity
@@ -65,8 +65,9 @@ def sensitivity_on(job: Job, pools: Mapping[GpuType, HasGpuType]) -> float | Non
 
 
 class Sensitivities:
-    """:func:`sensitivity_on` of many jobs on the same pools, worked out once for those with the
-    same speeds. ``remembered``: of these pools.
+    """Caches :func:`sensitivity_on` for many jobs on the same pools.
+
+    It is computed once for jobs with the same speeds. ``cache``: the one for these pools.
     """
 
     def __init__(self, pools: Mapping[GpuType, HasGpuType], cache: JobCache | None = None) -> None:
@@ -79,7 +80,7 @@ class Sensitivities:
 
 
 def _mean(weighted_values: Sequence[tuple[int, float]]) -> float | None:
-    """Weighted mean with one rounding; None of nothing."""
+    """Return the weighted mean with a single rounding; None if there are no values."""
     parts = [(weight, *value.as_integer_ratio()) for weight, value in weighted_values]
     if not parts:
         return None

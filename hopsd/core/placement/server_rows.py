@@ -1,4 +1,4 @@
-"""The rows of a program that are about servers, and what shapes take of them."""
+"""The rows of a program for servers, and what shapes take of them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from hopsd.model.rules import Rules
 
 
 class ServerRows:
-    """The rows of the servers: GPUs of each, cores and memory where jobs could be short of them."""
+    """The rows of the servers: GPUs of each, and cores and memory where jobs could run short."""
 
     def __init__(self, available: AvailableResources, jobs: Sequence[Job]) -> None:
         self.available = available
@@ -41,13 +41,13 @@ class ServerRows:
         self.server = np.concatenate([np.arange(count), short_of_cores, short_of_memory])
 
     def _of_counts(self, rules: Rules) -> tuple[Ints, Ints]:
-        """The cores and the memory that 0, 1, 2, ... GPUs on one server take."""
+        """Return the cores and the memory that 0, 1, 2, ... GPUs on one server take."""
         if rules not in self._needs:
             self._needs[rules] = cores_of(rules, self._counts), memory_of(rules, self._counts)
         return self._needs[rules]
 
     def demands(self, shapes: ShapesOfSize, rules: Rules) -> Demands:
-        """What shapes under ``rules`` take, and never more of a row than there is."""
+        """Return what shapes take under ``rules``, never more of a row than there is."""
         servers, gpus = shapes.servers, shapes.gpus
         if rules.exclusive:
             row, amount, in_use = servers, self.available.gpus[servers], np.ones_like(servers, bool)
@@ -66,7 +66,7 @@ class ServerRows:
         return Demands(start.astype(np.int64), row[in_use], amount[in_use])
 
     def key(self, rules: Rules) -> object:
-        """Equal for rules under which a shape takes the same of the rows."""
+        """Return a key that is equal for rules under which a shape takes the same of the rows."""
         if rules.exclusive:
             return True
         cores = rules.cores_per_gpu if (self.cores >= 0).any() else 0.0

@@ -1,6 +1,4 @@
-"""Shapes: the placements ``{server: gpus}`` that a cluster offers, independent of the job (section
-3.6).
-"""
+"""Shapes: the placements ``{server: gpus}`` that a cluster offers to any job (section 3.6)."""
 
 from __future__ import annotations
 
@@ -25,18 +23,18 @@ class Shapes:
         return len(self.start) - 1
 
     def parts(self, shape: int) -> list[tuple[int, int]]:
-        """``(server, gpus)`` pairs of one shape."""
+        """Return the ``(server, gpus)`` pairs of one shape."""
         part = slice(self.start[shape], self.start[shape + 1])
         return list(zip(self.server[part].tolist(), self.gpus[part].tolist(), strict=True))
 
     def sizes(self) -> Ints:
-        """The number of GPUs of every shape."""
+        """Return the number of GPUs of each shape."""
         return np.add.reduceat(self.gpus, self.start[:-1]) if len(self) else np.zeros(0, np.int64)
 
 
 @dataclass(frozen=True, slots=True)
 class ShapesOfSize:
-    """``n`` shapes over ``d`` servers each, by first server. ``servers``, ``gpus``: (n, d)."""
+    """``n`` shapes over ``d`` servers each, ordered by first server; both arrays are (n, d)."""
 
     servers: Ints
     gpus: Ints
@@ -46,13 +44,13 @@ class ShapesOfSize:
 
 
 def ramp(lengths: Ints) -> Ints:
-    """``0..l-1`` for every ``l`` of ``lengths``, concatenated."""
+    """Return ``0..l-1`` for each ``l`` of ``lengths``, concatenated."""
     ends = np.cumsum(lengths)
     return np.arange(ends[-1] if len(ends) else 0) - np.repeat(ends - lengths, lengths)
 
 
 def join(parts: Iterable[ShapesOfSize]) -> Shapes:
-    """All shapes, concatenated."""
+    """Concatenate all shapes."""
     parts = list(parts)
     lengths = [np.full(len(p), p.servers.shape[1]) for p in parts]
     start = np.concatenate([[0], np.cumsum(np.concatenate([*lengths, np.zeros(0, np.int64)]))])
@@ -63,12 +61,11 @@ def join(parts: Iterable[ShapesOfSize]) -> Shapes:
 
 
 class Neighbours:
-    """The servers of one GPU type that a job may use, in the cluster's node order, and what it
-    could take of each.
+    """The servers of one GPU type that a job may use, in the cluster's node order.
 
-    ``idle`` (servers,): S_t of section 3.6. A server without any for the job ends a run of
-    neighbours. One that it may never use is not among them: otherwise a job on several nodes
-    could wait for ever for nodes on both sides of it.
+    ``idle`` (servers,): S_t of section 3.6, the GPUs that the job could take on each. A server
+    without any ends a run of neighbours. Servers that the job may never use are not included:
+    otherwise a job on several nodes could wait for ever for nodes on both sides of such a server.
     """
 
     def __init__(self, servers: Ints, idle: Ints) -> None:
@@ -77,12 +74,12 @@ class Neighbours:
         self._run_end = _run_ends(idle)
 
     def in_one(self, size: int) -> ShapesOfSize:
-        """Shapes of ``size`` GPUs on one server, for every server that can hold them."""
+        """Return the shapes of ``size`` GPUs on one server, for each server that can hold them."""
         servers = self._servers[self._idle >= size]
         return ShapesOfSize(servers[:, None], np.full((len(servers), 1), size))
 
     def fill_servers(self, size: int) -> ShapesOfSize:
-        """Shapes spread over the fewest servers, each but the last giving all its idle GPUs."""
+        """Return shapes over the fewest servers, of which all but the last give all idle GPUs."""
         idle, before = self._idle, self._taken_before
         start = np.flatnonzero((idle > 0) & (idle < size))
         last = np.searchsorted(before, before[start] + size) - 1
@@ -99,10 +96,10 @@ class Neighbours:
         return ShapesOfSize(self._servers[index], gpus)
 
     def slid(self, size: int) -> ShapesOfSize:
-        """`fill_servers`, and the same servers with GPUs left over on the first, too.
+        """Return the shapes of `fill_servers`, also with GPUs left over on the first server.
 
-        Two jobs of 12 GPUs on three servers of 8 can only run together as 8+4 and 4+8. Where
-        the rest of the first server is used, Slurm fills a job's nodes exactly so.
+        Two jobs of 12 GPUs on three servers of 8 can only run together as 8+4 and 4+8. If the rest
+        of the first server is in use, Slurm fills a job's nodes in exactly this way.
         """
         filled_shapes = self.fill_servers(size)
         count = filled_shapes.servers.shape[1]
@@ -111,9 +108,9 @@ class Neighbours:
         runs = sliding_window_view(self._idle, count)
         start = np.flatnonzero((runs.min(1) > 0) & (runs.max(1) < size) & (runs.sum(1) > size))
         runs = runs[start]
-        ends = size - runs[:, 1:-1].sum(1)  # more than either end has: no fewer servers hold it
+        ends = size - runs[:, 1:-1].sum(1)  # more than either end: no fewer servers suffice
         minimum = ends - runs[:, -1]
-        several = runs[:, 0] - minimum  # all of the first: filled
+        several = runs[:, 0] - minimum  # all of the first is the filled shape
         first = np.repeat(minimum, several) + ramp(several)
         gpus = np.repeat(runs, several, axis=0)
         gpus[:, 0], gpus[:, -1] = first, np.repeat(ends, several) - first
@@ -123,7 +120,7 @@ class Neighbours:
         return ShapesOfSize(servers[order], np.concatenate([filled_shapes.gpus, gpus])[order])
 
     def even(self, size: int, per_node: int | None) -> ShapesOfSize:
-        """Shapes over the fewest servers with equal counts, ``per_node`` each if given."""
+        """Return shapes over the fewest servers with equal counts, ``per_node`` each if given."""
         if per_node is None:
             max_servers = min(size, len(self._servers))
             counts = [count for count in range(2, max_servers + 1) if size % count == 0]
@@ -143,7 +140,7 @@ NO_SHAPES = ShapesOfSize(np.zeros((0, 2), dtype=np.int64), np.zeros((0, 2), dtyp
 
 
 def _run_ends(idle: Ints) -> Ints:
-    """Where the run of servers with something idle ends, for each server (exclusive)."""
+    """Return where the run of servers with idle GPUs ends, for each server (exclusive)."""
     empty = np.flatnonzero(idle == 0)
     position = np.searchsorted(empty, np.arange(len(idle)))
     return np.append(empty, len(idle))[position]

@@ -1,4 +1,4 @@
-"""GPU types whose memory was too small for a user's workload: it gets more GPUs there, or none."""
+"""GPU types with too little memory for a workload, which gets more GPUs of the type, or none."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from hopsd.model.job import Job
 from hopsd.model.knowledge import Shortage
 
 KNOWN_SECONDS = 7 * 86_400.0
-"""How long a shortage counts: the training may have been changed in a way that is not seen."""
+"""How long a shortage counts; by then, the training may have changed in ways hops cannot see."""
 
 
 class Shortages:
-    """What is known of them at ``now``."""
+    """The shortages that count at ``now``."""
 
     def __init__(self, shortages: Iterable[Shortage], now: float) -> None:
         self._counts_by_workload: dict[tuple[UserName, WorkloadName], dict[GpuType, int]] = (
@@ -30,11 +30,11 @@ class Shortages:
     def avoid(
         self, job: Job, workload: WorkloadName, pools: Pools, *, lasting: bool = True
     ) -> tuple[Job, str]:
-        """The job without the counts with which it ran out of memory, and a note for its user.
+        """Drop the counts with which the job ran out of memory; also return a note for its user.
 
-        If that left it nowhere to run, it keeps them all: it may have been changed, or other
-        processes may have used the memory. Not while that does not last: it avoids nodes for a
-        while on which Slurm did not start it.
+        If the job could not run anywhere then, it keeps all counts: it may have been changed, or
+        other processes may have used the memory. This is not done unless ``lasting``: the job may
+        have nowhere to run only because it avoids nodes, for a while, where Slurm did not start it.
         """
         short = {
             t: n

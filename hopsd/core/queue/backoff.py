@@ -1,4 +1,4 @@
-"""Back-off: plans skip a job that Slurm did not start for a while, so that others get its GPUs."""
+"""Back-off: for a while, plans skip a job that Slurm did not start, so that others get its GPUs."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ _LIMITS = ("Account", "Assoc", "Invalid", "Licenses", "MaxMemPerLimit", "Partiti
 
 @dataclass(frozen=True, slots=True)
 class Backoff:
-    """A job's back-off: ``failures`` in a row, skipped by plans until ``until``; ``error``: of the
-    last one.
+    """A job's back-off after ``failures`` in a row: plans skip the job until ``until``.
 
-    ``defect``: hops could not plan with the job (otherwise Slurm did not start it). ``avoided``:
-    nodes where Slurm did not start it, each with the time until which plans avoid it.
+    ``error``: the error of the last failure. ``defect``: hops could not plan the job (otherwise
+    Slurm did not start it). ``avoided``: the nodes where Slurm did not start the job, each with the
+    time until which plans avoid it.
     """
 
     failures: int
@@ -36,13 +36,13 @@ class Backoff:
 def after_outcomes(
     backoffs: Mapping[JobId, Backoff], outcomes: Iterable[StepOutcome], now: float
 ) -> dict[JobId, Backoff]:
-    """``backoffs`` updated by the outcomes of steps; a success clears a job's back-off.
+    """Update ``backoffs`` with the outcomes of steps; a success clears a job's back-off.
 
     The first failure may be chance (GPUs taken between reading and start), so the job is tried
     again at once, on other nodes. Every further failure doubles the back-off. If Slurm names a
-    limit of the job's user, other nodes do not help, and it backs off at once. Jobs that did not
-    leave their old nodes block nobody and do not count; neither do jobs that a person holds, nor
-    postponed starts.
+    limit of the job's user, other nodes do not help, and the job backs off at once. Jobs that did
+    not leave their old nodes block nobody and do not count; neither do jobs that a person holds,
+    nor postponed starts.
     """
     updated_backoffs = {
         job: b for job, b in backoffs.items() if now < b.until + MAX_BACKOFF_SECONDS
@@ -77,7 +77,7 @@ def _failed_again(previous: Backoff | None, outcome: StepOutcome, now: float) ->
 def avoided_nodes(
     backoffs: Mapping[JobId, Backoff], now: float
 ) -> dict[JobId, frozenset[NodeName]]:
-    """Nodes to avoid for each job, because Slurm did not start it there."""
+    """Return the nodes to avoid for each job, because Slurm did not start it there."""
     by_job = {
         job: frozenset(node for node, expiry in backoff.avoided.items() if now < expiry)
         for job, backoff in backoffs.items()
@@ -88,7 +88,7 @@ def avoided_nodes(
 def with_avoided(
     waiting: Mapping[JobId, Reason], backoffs: Mapping[JobId, Backoff], now: float
 ) -> dict[JobId, Reason]:
-    """``waiting``, with the nodes that a job avoids for a while in the reason if none fits."""
+    """Name the nodes that a job avoids for a while in its reason, if it fits nowhere else."""
     reasons = dict(waiting)
     for job, nodes in avoided_nodes(backoffs, now).items():
         if job in reasons and reasons[job].code is ReasonCode.NO_CONFIGURATION:
@@ -105,7 +105,7 @@ def with_avoided(
 def after_defects(
     backoffs: Mapping[JobId, Backoff], defects: Mapping[JobId, str], now: float
 ) -> dict[JobId, Backoff]:
-    """``backoffs`` plus the jobs that hops could not plan; each backs off at once."""
+    """Return ``backoffs`` plus the jobs that hops could not plan; each backs off at once."""
     failures = {job: backoffs[job].failures + 1 if job in backoffs else 2 for job in defects}
     return {
         **backoffs,
@@ -117,11 +117,11 @@ def after_defects(
 
 
 def backing_off(backoffs: Mapping[JobId, Backoff], now: float) -> dict[JobId, Reason]:
-    """The jobs that this plan skips, each with the reason its user sees."""
+    """Return the jobs that this plan skips, each with the reason that its user sees."""
     return {
         job: Reason(
             ReasonCode.ERROR,
-            f"{_description(backoff)}, is tried again in {math.ceil(backoff.until - now)} s:"
+            f"{_description(backoff)}; it is tried again in {math.ceil(backoff.until - now)} s:"
             f" {backoff.error}",
         )
         for job, backoff in backoffs.items()

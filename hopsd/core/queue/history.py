@@ -19,8 +19,8 @@ OCCUPYING_STATES = frozenset({SlurmState.RUNNING, SlurmState.COMPLETING, SlurmSt
 def eligible(job: JobReading, now: float) -> bool:
     """Whether a pending job's time counts as waiting.
 
-    It does not while its user or its array's task limit holds it, nor before a dependency is met or
-    the user's begin time has come.
+    It does not while the job is held by its user or by its array's task limit, nor before its
+    dependency is met or the user's begin time has come.
     """
     kept_back = job.hold is Hold.USER or job.dependency or job.is_throttled
     return not kept_back and job.begin <= now
@@ -32,20 +32,20 @@ def advance_all(
     workloads: Mapping[JobId, WorkloadName],
     apps: int = 1,
 ) -> dict[JobId, JobRecord]:
-    """All records after ``reading``: known jobs, new ones, and jobs that Slurm has forgotten.
+    """Return all records after ``reading``: of known and new jobs, and jobs that Slurm forgot.
 
     ``workloads``: the workload of each job as known now. ``apps``: the number of apps present since
     the previous reading.
 
-    A job that Slurm no longer knows ended between two readings more than MinJobAge apart:
-    its record is closed at the last time it was seen.
+    A job that Slurm no longer knows ended between two readings more than MinJobAge apart: its
+    record is closed at the time when it was last seen.
     """
     updated_records = {}
     types = {node.name: node.gpu_type for node in reading.nodes}
     for job in reading.jobs:
         old = records.get(job.id)
         if old is not None and is_another(job, old):
-            # Written only if the new job has ended, too: else the store closes the old record.
+            # This is kept only if the new job has ended, too; else the store closes the old record.
             updated_records[job.id], old = closed_record(old), None
         if old is None and job.state.finished:
             continue
@@ -63,7 +63,7 @@ def is_another(job: JobReading, old: JobRecord) -> bool:
 
 
 def closed_record(old: JobRecord) -> JobRecord:
-    """``old`` as it ends when Slurm forgot its job."""
+    """Close the record of a job that Slurm has forgotten."""
     return replace(
         old, state=SlurmState.OTHER, end=old.seen, allocation=Allocation(), profiling=False
     )
@@ -77,7 +77,7 @@ def advance(
     workload: WorkloadName,
     apps: int,
 ) -> JobRecord:
-    """``old`` brought up to ``now``, using Slurm's own start and end times.
+    """Bring ``old`` up to ``now``, using Slurm's own start and end times.
 
     A job that failed in a profile run has not ended: it goes back to the queue.
     """
@@ -89,8 +89,8 @@ def advance(
         attained_seconds += run * ran_on.gpus
         if gpu_type := types.get(ran_on.nodes[0]):
             by_type = {**by_type, gpu_type: by_type.get(gpu_type, 0.0) + run}
-    # Every field by name: this runs for every job at every reading, and replace() would take twice
-    # as long because it copies the other fields.
+    # Fields are passed by name: this runs for every job at every reading, and replace() would take
+    # twice as long because it copies the other fields.
     return JobRecord(
         id=old.id,
         user=old.user,
@@ -129,7 +129,7 @@ def advance(
 
 
 def _failed_again(job: JobReading, run_seconds: float) -> bool:
-    """Whether the job, which ran for ``run_seconds`` in all, did not bear its last start."""
+    """Whether the job, which ran for ``run_seconds`` in all, failed soon after its last restart."""
     has_failed = job.state is SlurmState.FAILED and not job.ended_in_profile
     last = job.end - job.start
     was_soon = job.start > 0 and 0.0 <= last < FAILED_AGAIN_SECONDS and last < run_seconds - last
@@ -137,29 +137,30 @@ def _failed_again(job: JobReading, run_seconds: float) -> bool:
 
 
 def _held_again(job: JobReading) -> bool:
-    """Whether slurmctld lost the release of the job (it restored an older state): hops' hold is on
-    it again, without the mark of a release.
+    """Whether slurmctld lost the release of the job, since it restored an older state.
+
+    The job then has hops' hold again, without the mark of a release.
     """
     return job.state is SlurmState.PENDING and job.hold is Hold.HOPS
 
 
 def _allocation_start(old: JobRecord, job: JobReading) -> float | None:
-    """The start of the allocation that the job holds."""
+    """Return the start of the allocation that the job holds."""
     return old.allocation_since if _continues(old, job) else job.start
 
 
 def _continues(old: JobRecord, job: JobReading) -> bool:
-    """Whether the run that holds GPUs is the record's, whatever Slurm says of its start.
+    """Whether the run that holds GPUs is the record's, regardless of the start that Slurm reports.
 
-    Where nodes are switched on for a job, Slurm moves its start to when they were up
-    (`job_config_fini`): the GPUs are the job's from the first one on, in one run.
+    If nodes are powered up for a job, Slurm moves the job's start to when they were ready
+    (`job_config_fini`). The GPUs have been the job's since the first start, in a single run.
     """
     is_same = job.allocation == old.allocation and job.restarts == old.restarts
     return is_same and old.allocation_since is not None
 
 
 def _requeue_time(old: JobRecord, job: JobReading, now: float) -> float | None:
-    """When a waiting job was last requeued (then Slurm's submit time), else the present reading."""
+    """Return when a waiting job was last requeued (then Slurm's submit time), or else ``now``."""
     if not old.allocation and job.restarts == old.restarts:
         return old.allocation_since
     if job.state is SlurmState.PENDING and job.submit > (old.allocation_since or 0.0):
@@ -168,7 +169,7 @@ def _requeue_time(old: JobRecord, job: JobReading, now: float) -> float | None:
 
 
 def _elapsed_seconds(old: JobRecord, job: JobReading, now: float) -> tuple[float, float]:
-    """Seconds waited and seconds run since ``old.seen``."""
+    """Return the seconds waited and the seconds run since ``old.seen``."""
     interval = now - old.seen
     if job.state in OCCUPYING_STATES or job.state.finished:
         end = min(now, job.end) if job.state.finished and job.end else now
@@ -186,12 +187,12 @@ def _elapsed_seconds(old: JobRecord, job: JobReading, now: float) -> tuple[float
 
 
 def _assumed_start(job: JobReading, old: JobRecord, end: float) -> float:
-    """The start time if Slurm gives none: a job that ended while pending has no run time."""
+    """Return the start time if Slurm gives none; a job that ended while pending has no run time."""
     return end if job.state.finished and not old.allocation else old.seen
 
 
 def _first_seen(job: JobReading, now: float, array: JobRecord | None) -> JobRecord:
-    """A record that begins at the submit time, so that unseen waiting counts.
+    """Return a record that begins at the submit time, so that unseen waiting counts.
 
     A task that is split off its array has waited as long as the array's other tasks.
     """
@@ -216,7 +217,7 @@ AppKey = tuple[UserName, AppName] | JobId
 
 
 def present_apps(records: Mapping[JobId, JobRecord], app_of: Callable[[JobRecord], AppKey]) -> int:
-    """The number of apps with a job that has not ended; at least 1."""
+    """Return the number of apps with a job that has not ended; at least 1."""
     return max(1, len({app_of(record) for record in records.values() if record.end is None}))
 
 
@@ -225,7 +226,7 @@ def with_service(
     updated_records: dict[JobId, JobRecord],
     app_of: Callable[[JobRecord], AppKey],
 ) -> dict[JobId, JobRecord]:
-    """``updated_records``, with the GPU time of jobs that just ended added to their apps' jobs."""
+    """Add the GPU time of jobs that just ended to the records of the other jobs of their apps."""
     service: dict[AppKey, float] = {}
     for job, record in updated_records.items():
         if record.end is not None and (job not in records or records[job].end is None):
@@ -242,7 +243,7 @@ def with_service(
 
 
 def with_ages(records: Mapping[JobId, JobRecord], ages: Mapping[JobId, float]) -> list[JobRecord]:
-    """The records with their expected run time (eq. 9) recomputed."""
+    """Return the records whose expected run time (eq. 9) has changed, with the new one."""
     return [
         replace(records[job], age_seconds=age)
         for job, age in ages.items()

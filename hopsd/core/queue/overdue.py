@@ -1,4 +1,4 @@
-"""Overdue jobs go before fair share and QOS, on a part of the GPUs."""
+"""Overdue jobs, which go ahead of fair share and QOS on a part of the GPUs."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from hopsd.model.job import Job, JobState
 from hopsd.model.plan import PlanSettings, Snapshot
 
 PART = 0.1
-"""The part of all GPUs for overdue jobs: shares and QOS order the rest."""
+"""The share of all GPUs that overdue jobs may have; fair share and QOS decide about the rest."""
 
 MIN_AGE = 600.0
-"""A shorter expected run time counts as this: ``samples`` are a claim."""
+"""Minimum expected run time in seconds: ``samples`` is only a claim, and could be too low."""
 
 STAY_FACTOR = 2.0
 """A waiting job must be this many times as overdue as a running one to displace it; otherwise the
@@ -33,15 +33,17 @@ GOLDEN_RATIO = (sqrt(5.0) - 1.0) / 2.0
 
 @dataclass(frozen=True, slots=True)
 class Boost:
-    """``counts``: the GPU counts an overdue job may get ahead of any factor. ``turn``: the job is
-    larger than the part, and goes before the other overdue jobs for one round.
+    """The precedence of an overdue job.
+
+    ``counts``: the GPU counts that the job may get ahead of any factor. ``turn``: the job is larger
+    than PART allows, and goes ahead of the other overdue jobs for one round.
     """
 
     counts: tuple[int, ...]
     turn: bool = False
 
     def apply(self, job: Job) -> Job:
-        """The job with these counts; it may not stay in place if it runs on any other count."""
+        """Return the job with ``counts``; it may not stay in place if it runs on another count."""
         running = job.running if job.running.gpus in self.counts else Allocation.of({})
         return replace(job, reqs=self.counts, running=running)
 
@@ -49,17 +51,17 @@ class Boost:
 def overdue(
     snapshot: Snapshot, order: Sequence[Job], ages: Mapping[JobId, float], settings: PlanSettings
 ) -> dict[JobId, Boost]:
-    """The jobs of ``order`` that go ahead of any factor; ``order`` is by factors alone.
+    """Return the jobs of ``order`` that go ahead of any factor; ``order`` is by factors alone.
 
-    Of each user the one with the largest latency ratio above ``overdue_ratio``, in the order of
-    these ratios, until their smallest counts are PART of the GPUs. A larger count is theirs only
-    where GPUs would be left if every other job had its largest one. Of the jobs whose smallest
-    count is more than that part, the most overdue comes first in one round of so many that it has
-    no more than the part in the mean.
+    Each user's job with the largest latency ratio above ``overdue_ratio`` is chosen, in descending
+    order of these ratios, until the smallest counts of the chosen jobs reach PART of the GPUs. They
+    get a larger count only if GPUs would be left over if every other job had its largest count. Of
+    the jobs whose smallest count is more than PART, the most overdue goes first in one of every n
+    rounds, with n such that it gets no more than PART on average.
 
-    None of them is a job with a priority of its own, or one that no idle cluster or no limit lets
-    run. Running jobs that would run on by the factors alone come after the others, and only if they
-    may keep every count: a boost is not to shrink them.
+    Jobs with an explicit priority, and jobs that could not run on an idle cluster or within the
+    limits, are never chosen. Running jobs that would continue by the factors alone come after the
+    others, and are only boosted if they may keep every count: a boost must not shrink them.
     """
     competing = {job.id for job in order}
     pools = pools_of(snapshot.nodes)
@@ -111,10 +113,11 @@ def _limit_budget(snapshot: Snapshot) -> LimitBudget:
 def _jobs_that_run_on(
     snapshot: Snapshot, order: Sequence[Job], may_start: Callable[[Job, LimitBudget], bool]
 ) -> frozenset[JobId]:
-    """The running jobs of ``order`` that those before them, at their smallest counts, leave idle
-    GPUs of their own types and nodes.
+    """Return the running jobs of ``order`` that would probably continue.
 
-    An estimate: fragments are not looked at. A job that stops for that waits, and then comes first.
+    The jobs ahead of such a job, at their smallest counts, leave it idle GPUs of its types and
+    nodes. This is an estimate that ignores fragments. A job that stops because of it waits, and is
+    then first.
     """
     available = available_resources(snapshot)
     budget = _limit_budget(snapshot)
@@ -137,7 +140,7 @@ def _jobs_that_run_on(
 def _overdue_jobs(
     snapshot: Snapshot, ages: Mapping[JobId, float], settings: PlanSettings
 ) -> list[Job]:
-    """The overdue jobs, most overdue first, with the counts that their rules allow."""
+    """Return the overdue jobs, most overdue first, with the counts that their rules allow."""
     entries = []
     for job in snapshot.jobs:
         if job.state is not JobState.WAITING or job.priority is not None:
@@ -155,10 +158,10 @@ def _overdue_jobs(
 
 
 def _is_turn(snapshot: Snapshot, turns: int) -> bool:
-    """Whether this is a round's first plan, and the round one of ``turns`` in the mean.
+    """Whether this is the first plan of a round, and the round is one of ``turns`` on average.
 
     Multiples of the golden ratio are spread evenly however far apart two rounds are: a plan knows
-    only their nominal length, and every second or third number might be left out.
+    only the rounds' nominal length, so every second or third number might be skipped.
     """
     number = snapshot.now // max(1, round(snapshot.round.seconds))
     return snapshot.round.first and number * GOLDEN_RATIO % 1.0 < 1.0 / turns
@@ -167,7 +170,7 @@ def _is_turn(snapshot: Snapshot, turns: int) -> bool:
 def _boosts(
     snapshot: Snapshot, order: Sequence[Job], jobs: Sequence[Job], part: float
 ) -> dict[JobId, Boost]:
-    """The counts of the ``jobs``: the smallest, and more where nobody else could use the GPUs."""
+    """Return the counts of ``jobs``: the smallest, and more if nobody else could use the GPUs."""
     smallest_counts = {job.id: min(job.reqs) for job in jobs}
     free = sum(idle_gpus(snapshot)) - sum(
         smallest_counts.get(job.id, max(job.reqs)) for job in order

@@ -19,23 +19,24 @@ DEFAULT_AGE_SECONDS = 3600.0
 """Assumed age of a job without samples, time limit or configured default."""
 
 _NEARLY_DONE = 1e-3
-"""A job is always expected to need at least this share of its age."""
+"""The minimum remaining share of a job's age."""
 
 
 def age_seconds(job: Job, nodes: Sequence[Node]) -> float:
-    """A job's expected run time without waiting: given, by eq. 9, or the time limit."""
+    """Return a job's expected run time without waiting: given, by eq. 9, or the time limit."""
     return _age(job, _Alone(nodes))
 
 
 def ages(jobs: Sequence[Job], nodes: Sequence[Node]) -> dict[JobId, float]:
-    """`age_seconds` of several jobs."""
+    """Return `age_seconds` of several jobs."""
     alone = _Alone(nodes)
     return {job.id: _age(job, alone) for job in jobs}
 
 
 class _Alone:
-    """Speed of one GPU in each pool that a job could run on; computed once per set of tables, as a
-    plan asks for its jobs' ages several times.
+    """Speeds of single GPUs in the pools where a job could run.
+
+    They are computed once per set of tables, since a plan asks for its jobs' ages several times.
     """
 
     def __init__(self, nodes: Sequence[Node], sigma: float = DEFAULT_SIGMA) -> None:
@@ -45,7 +46,7 @@ class _Alone:
         self._able = RunnableFilter(pools, sigma, self._cache)
 
     def speeds(self, job: Job) -> list[tuple[int, float]]:
-        """``(GPUs, samples per second of one)`` for every pool that the job could run on."""
+        """Return ``(GPUs, samples per second of one)`` for each pool where the job could run."""
         key = "speeds", self._sigma, job.reqs, job.rules, job.sensitivity
         return self._cache.lookup(job, key, lambda: self._speeds(job))
 
@@ -56,13 +57,13 @@ class _Alone:
 
 @lru_cache(maxsize=4096)
 def mean_count(reqs: tuple[int, ...]) -> float:
-    """R_avg of eq. 9."""
+    """Return R_avg of eq. 9."""
     sizes = set(reqs)
     return sum(sizes) / len(sizes)
 
 
 def _age(job: Job, alone: _Alone) -> float:
-    """At least the time it has already run: an understated run time gives no lasting advantage."""
+    """Return the age, at least the time already run: understating it gives no lasting advantage."""
     return max(_promised_age(job, alone), job.run_seconds)
 
 
@@ -110,8 +111,9 @@ def _las(job: Job, _: _Situation) -> float:
 
 
 def _ftf(job: Job, context: _Situation) -> float:
-    """Finish-time fairness (Themis eq. 1): finish in the shared cluster over finish alone. 0 on a
-    cluster without GPUs.
+    """Return the finish-time fairness (Themis eq. 1): finish in the shared cluster over alone.
+
+    It is 0 on a cluster without GPUs.
     """
     if not context.alone.gpus:
         return 0.0
@@ -121,10 +123,10 @@ def _ftf(job: Job, context: _Situation) -> float:
 
 
 def seconds_on_share(job: Job, age: float, gpus: int, present: int) -> float:
-    """What a job of this ``age`` takes alone on 1/N of the cluster, ``present`` jobs being N.
+    """Return the seconds that a job of this ``age`` takes alone on 1/N of the cluster.
 
-    It has every GPU type in the cluster's proportion: eq. 9 with ``gpus / N`` GPUs instead of the
-    mean requirement, and no more than it may use.
+    N is ``present``, the number of jobs. The share has every GPU type in the cluster's proportion:
+    eq. 9 with ``gpus / N`` GPUs instead of the mean requirement, and no more than the job may use.
     """
     return age * mean_count(job.reqs) / min(gpus / present, float(max(job.reqs)))
 
@@ -135,13 +137,13 @@ outweighs any factor, so no job starves.
 """
 
 LEVELS = 64
-"""Levels of a factor that comes first, each with twice the weight; within a level the ratio
-decides.
+"""Number of levels of a factor that comes first. Each level has twice the weight of the previous
+one; within a level the latency ratio decides.
 """
 
 
 _OVERDUE = 2.0 ** (LEVELS + 2)
-"""More than any factor that comes first."""
+"""The weight of overdue jobs, above any factor that comes first."""
 
 _FIRST = frozenset({PriorityName.FAIR_SHARE_FIRST, PriorityName.QOS_FIRST})
 
@@ -175,10 +177,10 @@ def _remaining_seconds(job: Job, context: _Situation) -> float:
 
 
 def remaining_seconds(job: Job, age: float) -> float:
-    """The remaining part of the age: by samples where known, else by elapsed run time.
+    """Return the remaining part of the age: by samples if known, else by elapsed run time.
 
-    A job that has outlived its expected run time has no known end. Run times vary over decades, so
-    the best guess is that it takes as long again.
+    A job that has outlived its expected run time has no known end. Run times vary over orders of
+    magnitude, so the best guess is that it takes as long again.
     """
     progress = job.run_seconds / age if job.samples is None else job.samples_done / job.samples
     return age if progress >= 1.0 else max(age * (1.0 - progress), age * _NEARLY_DONE)
@@ -205,9 +207,10 @@ def priorities(
     now: float,
     present: int | None = None,
 ) -> dict[JobId, float]:
-    """The urgency of each job, larger is more urgent; an explicitly set priority takes precedence.
+    """Return the urgency of each job (larger is more urgent); an explicit priority has precedence.
 
-    ``present``: jobs that share the cluster (N of finish-time fairness), default: ``jobs``.
+    ``present``: number of jobs that share the cluster (N of finish-time fairness), by default that
+    of ``jobs``.
     """
     alone = _Alone(nodes, settings.sigma)
     situation = _Situation(now, alone, len(jobs) if present is None else present)
@@ -227,7 +230,7 @@ class Queue:
 
 
 def queue(snapshot: Snapshot, settings: PlanSettings) -> Queue:
-    """The jobs that a plan decides about, most urgent first."""
+    """Return the jobs that a plan decides about, most urgent first."""
     jobs = competing_jobs(snapshot)
     present = sum(job.state is JobState.WAITING for job in snapshot.jobs)
     priority = priorities(jobs, snapshot.nodes, settings, snapshot.now, present)
@@ -241,7 +244,7 @@ def queue(snapshot: Snapshot, settings: PlanSettings) -> Queue:
 
 
 def boosts(snapshot: Snapshot, order: Sequence[Job], settings: PlanSettings) -> dict[JobId, Boost]:
-    """The overdue jobs of ``order``, if a factor ranks above the time waited."""
+    """Return the overdue jobs of ``order``, if a factor ranks above the waiting time."""
     if settings.priority not in _FIRST:
         return {}
     alone = _Alone(snapshot.nodes, settings.sigma)

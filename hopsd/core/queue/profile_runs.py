@@ -18,14 +18,15 @@ Pair = tuple[WorkloadName, GpuType]
 
 @dataclass(frozen=True, slots=True)
 class ProfilingSettings:
-    """Which workloads get profile runs, and limits on them.
+    """Which workloads get profile runs, and limits on the runs.
 
-    ``new_workloads``: every new workload does, as in section 3.2 of the paper; otherwise only those
-    whose jobs ask for it (``profile=yes``), since a script may not tolerate being started twice.
+    ``new_workloads``: every new workload gets runs, as in section 3.2 of the paper; otherwise only
+    those whose jobs ask for it (``profile=yes``), since a script may not tolerate a second start.
 
-    ``iterations``: the maximum that one run measures. ``time_limit_seconds``: of one run, from its
-    start. ``retry_seconds``: how long to wait before a failed run is repeated. ``share``: of each
-    type's GPUs that runs may take at a time, at least one GPU; ``runs_per_user``: at a time.
+    ``iterations``: the maximum that one run measures. ``time_limit_seconds``: the limit of one run,
+    from its start. ``retry_seconds``: the wait before a failed run is repeated. ``share``: the
+    share of each type's GPUs that runs may take at any one time, at least one GPU.
+    ``runs_per_user``: the maximum number of a user's runs at any one time.
     """
 
     enabled: bool = False
@@ -38,7 +39,7 @@ class ProfilingSettings:
 
 
 def run_summary(run: ProfileRun) -> str:
-    """The outcome of a run in a sentence."""
+    """Describe the outcome of a run in a sentence."""
     if run.failure:
         return f"its profile run on {run.gpu_type} ({run.node}) failed: {run.failure}"
     seconds = (run.end or run.begin) - run.begin
@@ -48,7 +49,7 @@ def run_summary(run: ProfileRun) -> str:
 def unstarted_runs(
     runs: Iterable[ProfileRun], outcomes: Iterable[StepOutcome]
 ) -> tuple[ProfileRun, ...]:
-    """The runs that Slurm could not start, closed: their jobs compete without a profile."""
+    """Close the runs that Slurm could not start: their jobs compete without a profile."""
     errors = {
         outcome.step.job: outcome.error
         for outcome in outcomes
@@ -67,7 +68,7 @@ def unstarted_runs(
 def adopted_runs(
     runs: Sequence[ProfileRun], reading: Reading, records: Mapping[JobId, JobRecord]
 ) -> list[ProfileRun]:
-    """Profile runs that Slurm has but the store does not know, for example after a restore."""
+    """Return profile runs that Slurm has but the store does not know, as after a restore."""
     types = {node.name: node.gpu_type for node in reading.nodes}
     open_jobs = {run.job for run in runs if not run.closed}
     return [
@@ -86,9 +87,9 @@ def follow_run(
     reading: Reading,
     settings: ProfilingSettings,
 ) -> ProfileRun:
-    """An open run, updated by this reading.
+    """Update an open run with this reading.
 
-    A run that ended without results stays open for one more reading: its report may have come
+    A run that ended without results stays open for one more reading: its report may have arrived
     between the last reading of reports and this reading of jobs.
     """
     end = reading.now if run.end is None else run.end
@@ -117,7 +118,7 @@ def follow_run(
 
 
 def short_of_memory(run: ProfileRun, user: UserName, shortages: Iterable[Shortage]) -> ProfileRun:
-    """The run; if it failed since its GPU's memory was too small, its failure says so."""
+    """State in the run's failure that the GPU's memory was too small, if that is why it failed."""
     short = any(
         (s.user, s.workload, s.gpu_type) == (user, run.workload, run.gpu_type) and s.at >= run.begin
         for s in shortages

@@ -1,4 +1,4 @@
-"""Which waiting jobs start a profile run, and on which GPUs.
+"""Chooses the waiting jobs that start a profile run, and their GPUs.
 
 Runs take few GPUs at a time and leave enough for the job at the head of the queue.
 """
@@ -25,7 +25,7 @@ from hopsd.model.rules import ShapeRule
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A waiting job that may be profiled. ``run``: its restart count in Slurm."""
+    """A waiting job that may be profiled. ``run``: the job's restart count in Slurm."""
 
     job: Job
     user: UserName
@@ -38,7 +38,7 @@ class Candidate:
 
 
 class RunQuota:
-    """The GPUs that all runs together, and the runs that one user, may have at a time.
+    """Limits the GPUs of all runs together, and the runs of each user, at any one time.
 
     ``types``: the nodes' GPU types in Slurm; those in a snapshot may be split by partition.
     """
@@ -80,7 +80,7 @@ def runs_to_begin(
     quota: RunQuota,
     queue: Sequence[Job],
 ) -> list[ProfileRun]:
-    """New runs that leave enough GPUs for the head of the ``queue``.
+    """Return new runs that leave enough GPUs for the head of the ``queue``.
 
     The head is the first job that could run, also under the site's limits, and does not begin a run
     itself. ``measured_pairs``: pairs of workload and GPU type that need no run.
@@ -101,7 +101,7 @@ def runs_to_begin(
 
 
 def _could_start(queue: Sequence[Job], snapshot: Snapshot, pools: Pools) -> list[Job]:
-    """The jobs that an idle cluster could run, without those that are at a limit."""
+    """Return the jobs that an idle cluster could run, without those that are at a limit."""
     runnable = [job for job in queue if could_run(job, pools)]
     gpus = sum(node.gpus for node in snapshot.nodes)
     at_limit = blocking_limits(
@@ -117,7 +117,7 @@ def _grants(
     quota: RunQuota,
     gpus: _SingleGpus,
 ) -> Iterator[tuple[Candidate, Pair, NodeName]]:
-    """Which candidates get a GPU: at most one per job, and one per workload and type."""
+    """Yield the candidates that get a GPU: at most one per job, and one per workload and type."""
     covered_pairs = set(measured_pairs)
     for candidate in candidates:
         for pool in pools.values():
@@ -140,8 +140,8 @@ class _SingleGpus:
     """Single GPUs for profile runs: idle ones and, at a round's start, those of competing jobs.
 
     The node with the fewest free GPUs is taken, to limit fragmentation. ``head``: a job whose
-    smallest requirement must still fit afterwards; runs of ``heads``, which were ahead of it, are
-    exempt.
+    smallest requirement must still fit afterwards; runs of ``heads``, which were ahead of the head,
+    are exempt.
     """
 
     def __init__(self, snapshot: Snapshot, head: Job | None, heads: Collection[JobId]) -> None:
@@ -166,7 +166,7 @@ class _SingleGpus:
         )
 
     def _awaited_by(self, head: Job) -> set[NodeName]:
-        """The servers that the job waits for: of each type the emptiest ones that could hold it."""
+        """Return the servers that the job waits for: by type, the emptiest that could hold it."""
         names: set[NodeName] = set()
         for gpu_type, table in head.throughput.items():
             nodes = [node for node in self._nodes if node.gpu_type == gpu_type]
@@ -189,7 +189,7 @@ class _SingleGpus:
         return still_fits
 
     def take(self, gpu_type: GpuType, job: Job) -> NodeName | None:
-        """Take one GPU for ``job`` within its rules and limits; None: no server has one.
+        """Take one GPU for ``job`` within its rules and limits; return None if no server has one.
 
         Rules about the job's shape do not matter here.
         """

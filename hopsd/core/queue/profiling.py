@@ -52,11 +52,11 @@ class ClusterView:
         object.__setattr__(self, "jobs", {job.id: job for job in self.reading.jobs})
 
     def user_of(self, job: JobId) -> UserName:
-        """Its user; nobody for a job without a record."""
+        """Return the job's user, "" for a job without a record."""
         return self.records[job].user if job in self.records else UserName("")
 
     def candidates(self, snapshot: Snapshot, settings: ProfilingSettings) -> list[Candidate]:
-        """The waiting jobs of the snapshot that may be profiled."""
+        """Return the waiting jobs of the snapshot that may be profiled."""
         eligible_jobs = (
             job
             for job in snapshot.jobs
@@ -77,7 +77,7 @@ class ClusterView:
     def unmeasurable(
         self, snapshot: Snapshot, measured_pairs: Collection[Pair], settings: ProfilingSettings
     ) -> dict[JobId, str]:
-        """Why waiting jobs whose workload was not measured on any GPU type get no profile run."""
+        """Explain why waiting jobs whose workload was never measured get no profile run."""
         measured_workloads = {workload for workload, _ in measured_pairs}
         notes = {}
         for job in snapshot.jobs:
@@ -96,12 +96,12 @@ def _waits(job: Job, reading: JobReading) -> bool:
 
 
 def _why_not_profiled(reading: JobReading, comment: Comment) -> str:
-    """Why a job may not be stopped and requeued, or would fail on one GPU; "" if it may run."""
+    """Say why a job may not be stopped and requeued, or would fail on one GPU; "" if neither."""
     if not comment.preempt:
         return "preempt=no forbids stopping it"
     if not reading.requeue:
         return "--no-requeue forbids starting it again"
-    if reading.is_awaited:  # Slurm would take a failed run for the end of what they wait for
+    if reading.is_awaited:  # Slurm would take a failed run for the end of this job
         return "jobs outside hops depend on it"
     if min(comment.reqs) > 1:
         return f"it asks for {min(comment.reqs)} GPUs or more, and the run has one"
@@ -122,10 +122,10 @@ _REPEATS = {
 
 @dataclass(frozen=True, slots=True)
 class Profiling:
-    """A plan's profile runs. ``updates``: runs to save; ``steps``: of jobs that begin, leave or
-    return to the queue.
+    """A plan's profile runs.
 
-    ``snapshot`` is what is left for the policy: without these jobs in the queue, and without their
+    ``updates``: runs to save; ``steps``: for jobs that begin, leave or return to the queue.
+    ``snapshot``: what remains for the policy, without these jobs in the queue and without their
     GPUs. ``staying``: jobs whose run continues. ``unmeasurable``: why jobs get no run.
     """
 
@@ -141,9 +141,9 @@ class Profiling:
         return frozenset(step.job for step in self.steps)
 
     def compatible_with(self, plan: Plan) -> Profiling:
-        """Without the runs that do not fit beside ``plan``.
+        """Drop the runs that do not fit alongside ``plan``.
 
-        A policy that never preempts does not free the GPUs that a run counted on.
+        A policy that never preempts does not free the GPUs that such a run would need.
         """
         free = dict(
             zip((n.name for n in self.snapshot.nodes), idle_gpus(self.snapshot), strict=True)
@@ -169,7 +169,7 @@ class Profiling:
         )
 
     def explain(self, waiting: Mapping[JobId, Reason]) -> dict[JobId, Reason]:
-        """Why jobs wait, including what went wrong when they were profiled."""
+        """Add what went wrong in profile runs to the reasons why jobs wait."""
         return {
             job: replace(reason, text=f"{reason.text}; {run_summary(self.failures[job])}")
             if job in self.failures
@@ -179,10 +179,10 @@ class Profiling:
 
 
 def known_pairs(knowledge: Knowledge, types: Iterable[GpuType], min_records: int) -> set[Pair]:
-    """Pairs of workload and GPU type that need no profile run.
+    """Return the pairs of workload and GPU type that need no profile run.
 
-    Those with an operator's table (which covers every type), with basic times, or with enough
-    records of runs within one server.
+    They have an operator's table (which covers every type), basic times, or enough records of runs
+    within one server.
     """
     counts = Counter((r.workload, r.gpu_type) for r in knowledge.records if r.nodes == 1)
     return (
@@ -201,11 +201,11 @@ def profiling(
     queue: Sequence[Job] = (),
     shortages: Collection[Shortage] = (),
 ) -> Profiling:
-    """The profile runs of this plan: the open ones are followed, new ones begin.
+    """Plan the profile runs: follow the open ones and begin new ones.
 
-    ``runs``: the open ones and the recent ones. ``queue``: the jobs of the snapshot in the plan's
-    order; runs leave the job at its head the GPUs that it needs. The order of jobs and of runs
-    changes nothing.
+    ``runs``: the open and the recent runs. ``queue``: the jobs of the snapshot in the plan's order;
+    runs leave the job at its head the GPUs that it needs. The order of the snapshot's jobs and of
+    ``runs`` does not matter.
     """
     reading = view.reading
     now = _follow_runs(runs, view, measured_pairs, settings, shortages)
@@ -253,7 +253,7 @@ def _follow_runs(
     settings: ProfilingSettings,
     shortages: Collection[Shortage],
 ) -> dict[tuple[JobId, float], ProfileRun]:
-    """``runs``, and those that only Slurm knows, as of this reading; by job and begin."""
+    """Update ``runs``, and those that only Slurm knows, with this reading; by job and begin."""
     return {
         (run.job, run.begin): run
         if run.closed
@@ -275,7 +275,7 @@ def _follow_runs(
 def _quota(
     snapshot: Snapshot, view: ClusterView, busy: Iterable[ProfileRun], settings: ProfilingSettings
 ) -> RunQuota:
-    """What new runs may take beside those that are ``busy``."""
+    """Return what new runs may take in addition to the ``busy`` ones."""
     types = {node.name: node.gpu_type for node in view.reading.nodes}
     quota = RunQuota(settings, snapshot.nodes, types)
     for run in busy:
@@ -284,7 +284,7 @@ def _quota(
 
 
 def _with_current_workload(run: ProfileRun, records: Mapping[JobId, JobRecord]) -> ProfileRun:
-    """The run with its workload's current name, which the job's first report may have changed."""
+    """Update the workload's name, which the job's first report may have changed."""
     record = records.get(run.job)
     return replace(run, workload=record.workload) if record else run
 
@@ -296,7 +296,7 @@ def _in_order(runs: Iterable[ProfileRun]) -> list[ProfileRun]:
 def _vacated_later(
     busy: Iterable[ProfileRun], jobs: Mapping[JobId, JobReading], now: float
 ) -> list[Step]:
-    """Steps for running jobs that exceed their time, or have measured enough and do not leave."""
+    """Return steps for jobs that exceed their time, or have measured enough and do not leave."""
     steps = []
     for run in busy:
         job = jobs.get(run.job)
@@ -307,7 +307,7 @@ def _vacated_later(
 
 
 def _put_back(jobs: Iterable[JobReading], records: Mapping[JobId, JobRecord]) -> list[Step]:
-    """Requeues jobs that ended on one GPU, which says nothing about the GPUs they asked for."""
+    """Requeue jobs that ended on one GPU, which says nothing about the GPUs that they asked for."""
     return [
         Step(job.id, StepKind.REQUEUE, profiling=True)
         for job in jobs
@@ -323,7 +323,7 @@ def _start(run: ProfileRun, settings: ProfilingSettings) -> Step:
 
 
 def _hide_profiled(snapshot: Snapshot, busy: Collection[JobId]) -> Snapshot:
-    """The snapshot with jobs in a profile run out of the queue; they keep what they hold."""
+    """Take jobs in a profile run out of the snapshot's queue; they keep what they hold."""
     if not busy:
         return snapshot
     jobs = tuple(
@@ -333,8 +333,9 @@ def _hide_profiled(snapshot: Snapshot, busy: Collection[JobId]) -> Snapshot:
 
 
 def _with_new_runs(snapshot: Snapshot, new_runs: Sequence[ProfileRun]) -> Snapshot:
-    """The snapshot as if ``new_runs`` were running. A node's ``idle`` is negative if competing jobs
-    have to make room.
+    """Return the snapshot as if ``new_runs`` were running.
+
+    A node's ``idle`` is negative if competing jobs have to make room.
     """
     if not new_runs:
         return snapshot

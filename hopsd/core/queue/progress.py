@@ -1,10 +1,10 @@
-"""How far a training has come: what its reports say, held to the GPU time that Slurm gave it.
+"""A training's progress: what its reports say, checked against its GPU time in Slurm.
 
-Reports and ``samples=`` come from the job's user, and can be false. Slurm's own record of which
-GPUs the job held, and for how long, is not the user's. With the speeds that hops plans with, that
-time makes a number of samples that the job should have trained; what it says is believed from
-that over :data:`SLOWER` to :data:`FASTER` times that, and a job that reports less counts as one
-that has trained that number.
+Reports and ``samples=`` come from the job's user and can be false. Slurm's record of the GPUs that
+the job held, and for how long, cannot. From this time and the speeds that hops plans with follows a
+number of samples that the job should have trained. A report is believed if it is between this
+number divided by :data:`SLOWER` and :data:`FASTER` times this number; a job that reports less
+counts as having trained this number.
 """
 
 from __future__ import annotations
@@ -20,22 +20,24 @@ from hopsd.model.job import ThroughputTable
 
 FASTER = 1.2
 """Factor by which a job may be faster than its speeds say: a server may be faster than its type,
-and shapes never measured are estimated within a tenth (docs/estimator.md). Where 1.5 was believed,
-jobs that always said 99.9 % ended 1.12 times sooner (docs/lies.md)."""
+and shapes never measured are estimated within a tenth (docs/estimator.md). With 1.5, jobs that
+always reported 99.9 % ended 1.12 times sooner (docs/lies.md)."""
 
 SLOWER = 1.5
-"""The same for slower: contention, stalls and evaluations, which speeds leave out, are no lies. The
-GPU time of a job that reports still less counts without this tolerance."""
+"""Factor by which a job may be slower: contention, stalls and evaluations are no lies, and speeds
+leave them out. If a job reports even less, its GPU time counts without this tolerance."""
 
 MAX_EXCUSE = 0.5
-"""Restarts, spread GPUs and slow servers excuse a job that trained less than its GPU time makes,
-down to this share: what they are like is known from its reports, too."""
+"""Restarts, spread GPUs and slow servers excuse a job that trained less than its GPU time allows,
+but only down to this share, since their costs are known from the job's own reports."""
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """``samples``: the samples that count as trained. ``due``: the samples that count where hops
-    asks whether a job has outlived its claim; at least ``samples``.
+    """A job's progress. ``samples``: the samples that count as trained.
+
+    ``due``: the samples that count when hops checks whether the job has outlived its claim, at
+    least ``samples``.
     """
 
     samples: float
@@ -47,8 +49,10 @@ def progress(
     tables: Mapping[GpuType, ThroughputTable],
     server_factors: Collection[float] = (),
 ) -> Progress:
-    """``tables``, ``server_factors``: the speeds that hops plans with. One that is assumed limits
-    no report.
+    """Return a job's progress.
+
+    ``tables`` and ``server_factors`` are the speeds that hops plans with. An assumed speed does not
+    limit reports.
     """
     if record.run_seconds <= 0.0:
         return Progress(record.samples_done, record.samples_done)
@@ -60,7 +64,7 @@ def progress(
         is_limited = is_limited and table is not None
         if table is None:
             continue
-        # One GPU's speed, too: who lets several look slow is not to be held to that.
+        # Include one GPU's speed: a job that makes several look slow gains nothing by it.
         shapes = [(gpus, 1), *([(gpus, 2), (1, 1)] if gpus > 1 else [])]
         is_limited = is_limited and all(table.source_of(*shape) != ASSUMED for shape in shapes)
         speeds = [per_gpu(table, *shape) for shape in shapes]

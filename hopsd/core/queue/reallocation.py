@@ -1,4 +1,4 @@
-"""A snapshot as if jobs held other GPUs than they do."""
+"""A snapshot in which jobs hold other GPUs than they really do."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def with_allocations(
     allocations: Mapping[JobId, Allocation],
     removed_jobs: Collection[JobId] = (),
 ) -> Snapshot:
-    """The snapshot as if each job of ``allocations`` ran there, without ``removed_jobs``.
+    """Return the snapshot as if each job of ``allocations`` ran there, without ``removed_jobs``.
 
     A node's ``idle`` is negative if competing jobs have to make room.
     """
@@ -48,12 +48,12 @@ def with_allocations(
 def _changes(
     job: Job, allocations: Mapping[JobId, Allocation]
 ) -> tuple[tuple[int, Allocation], ...]:
-    """What the job gives back (-1) and takes (1)."""
+    """Return what the job gives back (-1) and takes (1)."""
     return ((-1, job.running), (1, allocations[job.id])) if job.id in allocations else ()
 
 
 def _reduced_node(node: Node, gpus: int, cores: int, memory_mb: Fraction) -> Node:
-    """The node with so much less idle."""
+    """Subtract these amounts from what is idle on the node."""
     if node.cores is not None:
         idle = node.cores if node.idle_cores is None else node.idle_cores
         node = replace(node, idle_cores=min(node.cores, idle - cores))

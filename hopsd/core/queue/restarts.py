@@ -1,4 +1,4 @@
-"""Needless restarts in a plan: moves and stops by which no job gains."""
+"""Needless restarts in a plan: moves and stops from which no job gains."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from hopsd.model.plan import Plan, Snapshot
 
 
 def needless_restarts(snapshot: Snapshot, plan: Plan) -> frozenset[JobId]:
-    """Running jobs that a first plan moves or stops although no other job gets their GPUs and the
-    move makes them no faster.
+    """Return the running jobs that a first plan moves or stops needlessly.
+
+    No other job gets their GPUs, and the move makes them no faster.
     """
     free = dict(zip((node.name for node in snapshot.nodes), idle_gpus(snapshot), strict=True))
     for allocation in plan.placements.values():

@@ -1,10 +1,10 @@
-"""Expected run time of a job whose user gave none, or too short a one: from the job's training
-loops, or from past runs.
+"""Expected run time of a job whose user declared none, or one that is too short.
 
-Past runs give a distribution. It is taken from the most similar kind with enough runs: the user's
-jobs of the same workload, of the same name, all of the user's jobs, or jobs of the same account.
-The expectation of a running job is the mean of the distribution above what it has done (as in
-3Sigma, EuroSys'18), so a job that outlives the short runs is soon expected to be a long one.
+It comes from the job's training loops, or from a distribution of past runs: those of the most
+similar kind with enough runs, which are the user's jobs of the same workload, of the same name, all
+of the user's jobs, or jobs of the same account. The expectation of a running job is the mean of the
+distribution above what the job has done (as in 3Sigma, EuroSys'18), so a job that outlives the
+short runs is soon expected to be a long one.
 """
 
 from __future__ import annotations
@@ -26,30 +26,30 @@ SPREAD = 0.5
 smoothing of a run: half of a lognormal's mass is within a factor of 1.4."""
 
 POINTS = 9
-"""Points that stand for one smoothed run, each with the same weight."""
+"""Number of points that represent one smoothed run, each with the same weight."""
 
 LONGER_RUN_WEIGHT = 0.02
-"""Weight, in runs, of a run twice as long as expected. It matters where few past runs are
+"""Weight, in runs, of an additional run twice as long as expected. It matters if few past runs were
 as long."""
 
 MIN_REMAINING = 0.01
-"""A job is expected to run on for at least this share of what it has run."""
+"""A job is expected to continue for at least this share of what it has run."""
 
 LAST_STEP = 0.01
-"""Share of its samples that a job's last step may count beyond them: that step may be short, and
-reports count steps of the usual size. 14,000 samples in steps of 96 are 146 steps, or 14,016.
+"""Share by which a job's last step may exceed its samples: the step may be short, but reports count
+steps of the usual size. 14,000 samples in steps of 96 are 146 steps, or 14,016.
 """
 
 TAIL_MEAN_FACTOR = 2.0
-"""Expected total relative to the amount done where no past run was as long: that of a Pareto
-tail of index 2, the usual finding for run times. Its 10 and 90 % quantiles are :data:`_TAIL`."""
+"""Expected total relative to the amount done if no past run was as long: that of a Pareto tail of
+index 2, as commonly found for run times. Its 10 and 90 % quantiles are :data:`_TAIL`."""
 
 _TAIL = (0.9**-0.5, 0.1**-0.5)
 
 MAX_UNDERSTATEMENT = 5.0
-"""Cap on k in :func:`by_declared`. With 1, jobs that declare a thousandth end 1.2
-times sooner than with the truth, with 3 at the same time, with 5 a tenth later, with 10 up to three
-times later (Sia's traces, bench/results/lies.md).
+"""Cap on k in :func:`by_declared`. Compared with the truth, jobs that declare a thousandth of their
+samples end 1.2 times sooner with a cap of 1, at the same time with 3, a tenth later with 5, and up
+to three times later with 10 (Sia's traces, bench/results/lies.md).
 """
 
 MIN_SAME_NAME, MIN_SAME_USER, MIN_SAME_ACCOUNT, MIN_ACCOUNT_USERS = 2, 4, 8, 3
@@ -58,8 +58,10 @@ MIN_SAME_NAME, MIN_SAME_USER, MIN_SAME_ACCOUNT, MIN_ACCOUNT_USERS = 2, 4, 8, 3
 
 @dataclass(frozen=True, slots=True)
 class Distribution:
-    """Amounts of work of past runs, smoothed: ``points`` ascending, with the weight and the
-    weighted sum of all from each on.
+    """The smoothed distribution of the amounts of work of past runs.
+
+    ``points`` are ascending; ``weight`` and ``mass`` are, for each point, the total weight and the
+    weighted sum of all points from that one on.
     """
 
     points: Sequence[float]
@@ -70,10 +72,10 @@ class Distribution:
     def from_amounts(
         amounts: Sequence[float], weights: Sequence[float] | None = None
     ) -> Distribution:
-        """From at least one run; ``amounts`` above 0. ``weights``: 1 each by default.
+        """Build from the ``amounts`` (above 0) of at least one run; ``weights`` are 1 by default.
 
-        Each run is a lognormal kernel around its amount, so its mean is the amount. Its width is
-        Silverman's, from the runs' own spread and one run's worth of :data:`SPREAD`.
+        Each run becomes a lognormal kernel whose mean is the amount of the run. Its width follows
+        Silverman's rule, from the spread of the runs and one run's worth of :data:`SPREAD`.
         """
         weights = weights or [1.0] * len(amounts)
         logs = [log(amount) for amount in amounts]
@@ -94,7 +96,7 @@ class Distribution:
         return Distribution([point for point, _ in kernel_points], weight, mass)
 
     def total(self, amount: float) -> float:
-        """The expected final amount of a run that has done ``amount``; never less than that."""
+        """Return the expected final amount of a run that has done ``amount``; never less."""
         first = bisect_right(self.points, amount)
         if first == len(self.points):
             return TAIL_MEAN_FACTOR * amount
@@ -103,14 +105,14 @@ class Distribution:
         return mean * (weight + LONGER_RUN_WEIGHT * TAIL_MEAN_FACTOR) / (weight + LONGER_RUN_WEIGHT)
 
     def interval(self, amount: float) -> tuple[float, float]:
-        """The 80 % interval of the final amount of a run that has done ``amount``."""
+        """Return the 80 % interval of the final amount of a run that has done ``amount``."""
         first = bisect_right(self.points, amount)
         if first == len(self.points):
             return _TAIL[0] * amount, _TAIL[1] * amount
         return self._quantile(first, 0.1), self._quantile(first, 0.9)
 
     def _quantile(self, first: int, share: float) -> float:
-        """Of the points from ``first`` on."""
+        """Return a quantile of the points from ``first`` on."""
         weight_above = (1.0 - share) * self.weight[first]
         index = bisect_right(self.weight, -weight_above, lo=first, key=lambda weight: -weight)
         return self.points[max(first, min(index, len(self.points)) - 1)]
@@ -123,7 +125,7 @@ _Z = tuple(NormalDist().inv_cdf((k + 0.5) / POINTS) for k in range(POINTS))
 class RunTimeQuery:
     """A job to predict, and what it has done so far.
 
-    ``mean_gpus``: R_avg of eq. 9. ``most_seconds``: until its time limit, None without one.
+    ``mean_gpus``: R_avg of eq. 9. ``most_seconds``: the time until its limit, None if unlimited.
     """
 
     user: UserName
@@ -139,9 +141,10 @@ class RunTimeQuery:
 
 @dataclass(frozen=True, slots=True)
 class Expectation:
-    """A job's expected run time, in seconds with its mean requirement (eq. 9) or in samples: one
-    of ``seconds`` and ``samples`` is None. ``low`` and ``high``: the ends of the 80 % interval,
-    relative to it. ``source``: in words.
+    """A job's expected run time, in seconds with its mean requirement (eq. 9) or in samples.
+
+    Either ``seconds`` or ``samples`` is None. ``low`` and ``high``: the ends of the 80 % interval,
+    relative to the expectation. ``source``: where it comes from, in words.
     """
 
     seconds: float | None
@@ -153,7 +156,7 @@ class Expectation:
 
 @dataclass(frozen=True, slots=True)
 class _Kind:
-    """Similar runs. ``comparable``: whether by samples and GPU time, too."""
+    """Similar runs. ``comparable``: whether their samples and GPU time can be compared, too."""
 
     runs: Sequence[PastRun]
     source: str
@@ -164,20 +167,20 @@ _Unit = Callable[[PastRun], float]
 
 
 def by_loops(total_samples: float, samples_done: float) -> Expectation:
-    """The expectation for a job whose training loops end after ``total_samples``.
+    """Return the expectation for a job whose training loops end after ``total_samples``.
 
-    A loop shows when it ends at the latest; how often one ends earlier is unknown.
+    A loop shows when it ends at the latest; how often loops end earlier is unknown.
     """
     total = max(total_samples, (1.0 + MIN_REMAINING) * samples_done)
     return Expectation(None, total, 1.0, 1.0, "from its training loop")
 
 
 def by_declared(declared_samples: float, samples_done: float) -> float:
-    """The expected total samples of a job: as ``declared_samples``, until it has done more.
+    """Return the expected total samples of a job: ``declared_samples``, until it has done more.
 
-    A little more, up to :data:`LAST_STEP`, is no sign of a longer job: its last step counts whole.
-    Once it has done k times the declared number, hops expects k times ``samples_done`` to remain,
-    so a job that declares too few ranks as a long one, not as one about to end.
+    A little more, up to :data:`LAST_STEP`, is no sign of a longer job: the last step counts in
+    full. Once the job has done k times the declared number, hops expects k times ``samples_done``
+    to remain, so a job that declares too few samples ranks as a long one, not as one about to end.
     """
     if samples_done <= (1.0 + LAST_STEP) * declared_samples:
         return max(declared_samples, samples_done)
@@ -202,7 +205,7 @@ class RunTimes:
                 self._kinds[key].append(run)
 
     def expect(self, job: RunTimeQuery) -> Expectation | None:
-        """The expectation from the most similar past runs; None if there are too few."""
+        """Return the expectation from the most similar past runs; None if there are too few."""
         nearest = self._nearest(job)
         if nearest is None:
             return None
@@ -247,7 +250,7 @@ class RunTimes:
 
 
 def _equal_user_weights(runs: Sequence[PastRun]) -> list[float]:
-    """Weights that give every user the same total, however many jobs they submit."""
+    """Return weights that give every user the same total, however many jobs they submit."""
     of_user: dict[UserName, int] = defaultdict(int)
     for run in runs:
         of_user[run.user] += 1
@@ -257,7 +260,7 @@ def _equal_user_weights(runs: Sequence[PastRun]) -> list[float]:
 def _in_seconds(
     distribution: Distribution, amount: float, job: RunTimeQuery, scale: float, source: str
 ) -> Expectation:
-    """``scale``: seconds of run time for a unit of what ``distribution`` counts."""
+    """Return the expectation in seconds; ``scale``: seconds of run time per unit of the amounts."""
     total = distribution.total(amount)
     maximum = job.most_seconds if job.most_seconds is not None else float("inf")
     minimum = MIN_REMAINING * job.run_seconds

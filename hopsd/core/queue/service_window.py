@@ -19,35 +19,34 @@ from hopsd.model.job import Job, Node
 
 
 def sensitivity(job: Job, nodes: Sequence[Node]) -> float | None:
-    """rho: how much slower a GPU gets when the job is spread (eq. 10); None if unknown."""
+    """Return rho: how much slower a GPU gets when the job is spread (eq. 10); None if unknown."""
     return sensitivity_on(job, pools_of(nodes))
 
 
 def sensitivities(jobs: Sequence[Job], nodes: Sequence[Node]) -> dict[JobId, float | None]:
-    """:func:`sensitivity` of many jobs."""
+    """Return the :func:`sensitivity` of many jobs."""
     rho = Sensitivities(pools_of(nodes), job_cache(nodes))
     return {job.id: rho(job) for job in jobs}
 
 
 def runnable(jobs: Sequence[Job], nodes: Sequence[Node], sigma: float = DEFAULT_SIGMA) -> list[Job]:
-    """The jobs that an idle cluster could run; the others are in no window, sum or mean."""
+    """Return the jobs that an idle cluster could run; others are in no window, sum or mean."""
     is_runnable = RunnableFilter(pools_of(nodes), sigma, job_cache(nodes))
     return [job for job in jobs if is_runnable(job)]
 
 
 @dataclass(frozen=True, slots=True)
 class BlockingLimit:
-    """A limit too small for one more job, given the kept jobs and the ``jobs_ahead`` of it in the
-    window.
-    """
+    """A limit with no room for a job after the kept jobs and its ``jobs_ahead`` in the window."""
 
     remaining_limit: RemainingLimit
     jobs_ahead: tuple[Job, ...]
 
 
 class LimitBudget:
-    """Tracks what limits leave beside the kept jobs, while jobs are reserved one after the other at
-    their smallest requirements.
+    """Tracks what the kept jobs leave of limits, while further jobs are reserved.
+
+    Jobs are reserved one after the other, at their smallest requirements.
     """
 
     def __init__(self, remaining_limits: Sequence[RemainingLimit]) -> None:
@@ -60,7 +59,7 @@ class LimitBudget:
                 self._limits_of_job[job].append(i)
 
     def blocking_limit(self, job: Job) -> BlockingLimit | None:
-        """The first limit without room for one more job and for its smallest requirement."""
+        """Return the first limit without room for the job at its smallest requirement."""
         for i in self._limits_of_job.get(job.id, ()):
             remaining_limit, jobs = self._remaining_limits[i], self._inside[i]
             request = self._requested_amounts[i] + remaining_limit.limit.amount(
@@ -81,7 +80,7 @@ class LimitBudget:
 def blocking_limits(
     queue: Sequence[Job], gpus: int, remaining_limits: Sequence[RemainingLimit]
 ) -> dict[JobId, BlockingLimit]:
-    """The jobs that a limit excludes from the window and from every mean.
+    """Return the jobs that a limit excludes from the window and from every mean.
 
     ``queue``: jobs that could run, in order; ``gpus``: all GPUs of the cluster.
     """
@@ -99,10 +98,10 @@ def blocking_limits(
 
 
 def service_window(queue: Sequence[Job], gpus: int) -> int:
-    """The number of jobs at the head of the queue that are in the window.
+    """Return the number of jobs at the head of the queue that are in the window.
 
-    Their minimum requirements add up to all ``gpus`` of the cluster; the job that crosses that
-    number is the last inside. ``queue``: jobs that could run, in order.
+    Their minimum requirements add up to all ``gpus`` of the cluster; the job that reaches that
+    number is the last one inside. ``queue``: jobs that could run, in order.
     """
     claimed_gpus = 0
     for position, job in enumerate(queue):
@@ -115,10 +114,10 @@ def service_window(queue: Sequence[Job], gpus: int) -> int:
 def sensitivity_adjustment(
     queue: Sequence[Job], window: int, rho: Mapping[JobId, float | None], idle: int
 ) -> list[Job]:
-    """Jobs behind the window that join it to fill fragments, in queue order.
+    """Return the jobs behind the window that join it to fill fragments, in queue order.
 
-    While the window's mean sensitivity is above the whole queue's: jobs less sensitive than the
-    queue's mean, whose minimum requirement all ``idle`` GPUs together could hold.
+    As long as the window's mean sensitivity is above that of the whole queue, jobs join that are
+    less sensitive than the queue's mean and whose minimum requirement fits in the ``idle`` GPUs.
     """
     exact = {job.id: Fraction(r) for job in queue if (r := rho[job.id]) is not None}
     inside = [exact[job.id] for job in queue[:window] if job.id in exact]

@@ -1,4 +1,4 @@
-"""What a process's report says of a pause between its steps, and its validation."""
+"""Parses and validates what a process reports about a pause between its steps."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ MAX_TEXT = 4096
 MAX_SECONDS = 1e9
 
 KEPT_LINE, KEPT_CALL, KEPT_PATH = 200, 60, 1024
-"""Characters of a text that are kept: everybody's status document has those of many ranks. The
-plugin writes no longer lines and calls."""
+"""Characters of a text that are kept, since every user's status document has the texts of many
+ranks. The plugin writes no longer lines and calls."""
 
 
 def parse_pause(document: Mapping[str, Any]) -> Pause | None:
-    """The pause in a report; None while the training makes its steps, or of an older plugin.
+    """Parse the pause in a report; None while the training makes steps, or if the plugin is older.
 
     Raises:
         FormatError: names the key and what is accepted.
@@ -47,7 +47,7 @@ def parse_pause(document: Mapping[str, Any]) -> Pause | None:
 
 
 def _text(pause: Mapping[str, Any], key: str) -> str:
-    """A text that may be shown: what is not printable is replaced. Absent or null: empty."""
+    """Return a text that may be shown, unprintable characters replaced; "" if absent or null."""
     text = pause.get(key)
     if text is None:
         return ""

@@ -1,4 +1,4 @@
-"""The phase times of an iteration in a process's report, and their validation."""
+"""Parses and validates the phase times of an iteration in a process's report."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ MAX_BIN = 24 * 12
 
 
 def parse_phases(document: Mapping[str, Any], iterations: int, samples: float) -> Phases | None:
-    """The phases of the ``iterations`` timed in a report; None without any.
+    """Parse the phases of the ``iterations`` timed in a report; None if there are none.
 
-    ``samples``: their number of samples; with gradient accumulation an iteration has several
-    batches.
+    ``samples``: the number of samples of these iterations; with gradient accumulation an iteration
+    has several batches.
 
     Raises:
         FormatError: names the key and what is accepted.
@@ -64,7 +64,7 @@ def _object(document: Mapping[str, Any], key: str) -> Mapping[str, Any]:
 
 
 def _bins(document: Mapping[str, Any], key: str, maximum: float) -> dict[int, float]:
-    """Numbers by bin; JSON has the bins as text."""
+    """Return the numbers by bin; JSON has the bins as text."""
     counts = _object(document, key)
     result = {}
     for bin_ in counts:

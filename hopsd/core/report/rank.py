@@ -1,4 +1,4 @@
-"""A process of a training, as its reports show whether it moves."""
+"""A process of a training, and whether it makes progress according to its reports."""
 
 from __future__ import annotations
 
@@ -9,9 +9,12 @@ from hopsd.model.ids import JobId, NodeName
 
 
 class RankState(StrEnum):
-    """What a rank does. ``TRAINING``: it makes its steps. ``BUSY``: none, but its process works.
-    ``INTERACTIVE``: somebody debugs it. ``WAITING``: for other ranks, without a sign of life;
-    ``STOPPED``: elsewhere. ``SILENT``: its process does not answer. ``ENDED``: it is over.
+    """What a rank is doing.
+
+    ``TRAINING``: it makes steps. ``BUSY``: it makes no steps, but its process works.
+    ``INTERACTIVE``: somebody is debugging it. ``WAITING``: it waits for other ranks, without a sign
+    of life; ``STOPPED``: it stands still elsewhere. ``SILENT``: its process does not answer.
+    ``ENDED``: it has ended.
     """
 
     TRAINING = "training"
@@ -25,12 +28,12 @@ class RankState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """What a process says of itself while it makes no steps.
+    """What a process reports about itself while it makes no steps.
 
     ``quiet``: seconds since its last step; ``still_seconds``: seconds without any sign of life,
-    ``limit``: how many are unusual for it; ``is_stalled``: it was still for longer. ``line``: of
-    the user's code; ``waits_in``: the call in which it waits for other ranks. ``stacks``: the file
-    of its stacks.
+    ``limit``: the number of such seconds that is unusual for it; ``is_stalled``: it has been still
+    for longer. ``line``: the line of the user's code; ``waits_in``: the call in which the process
+    waits for other ranks. ``stacks``: the file with its stacks.
     """
 
     state: RankState
@@ -45,9 +48,10 @@ class Pause:
 
 @dataclass(frozen=True, slots=True)
 class Rank:
-    """The last word of a process. ``pause`` None: it makes steps. ``heard_at``: when hopsd first
-    read this word; ``written_at``: when it was written, by the clock of the file server, the same
-    for all ranks.
+    """The last report of a process. ``pause`` is None while it makes steps.
+
+    ``heard_at``: when hopsd first read this report; ``written_at``: when it was written, by the
+    clock of the file server, which is the same for all ranks.
     """
 
     job: JobId

@@ -12,7 +12,7 @@ from hopsd.model.ids import NodeName
 
 MIN_ITERATIONS = 10
 MIN_SECONDS = 1.0
-"""Seconds of new iterations that give a speed; a whole run may be shorter."""
+"""Minimum seconds of new iterations for a speed; a whole run may be shorter."""
 
 Process = tuple[NodeName, int, int]
 """Node, rank and process id: one process within a run."""
@@ -20,7 +20,7 @@ Process = tuple[NodeName, int, int]
 
 @dataclass(frozen=True, slots=True)
 class Counters:
-    """A process's counters, for example as far as earlier records have consumed them."""
+    """A process's counters, for example those already used for earlier records."""
 
     iterations: int = 0
     samples: float = 0.0
@@ -28,18 +28,18 @@ class Counters:
 
 
 def process_of(report: Report) -> Process:
-    """The process that wrote a report."""
+    """Return the process that wrote a report."""
     return report.node, report.rank, report.pid
 
 
 def counters_of(report: Report) -> Counters:
-    """A report's counters."""
+    """Return a report's counters."""
     return Counters(report.timed_iterations, report.timed_samples, report.timed_seconds)
 
 
 @dataclass(frozen=True, slots=True)
 class NodeRates:
-    """Samples per second per GPU by node, samples of an iteration per GPU, and their reports."""
+    """Samples per second per GPU by node, samples of an iteration per GPU, and the reports used."""
 
     by_node: Mapping[NodeName, float] = field(default_factory=dict)
     batch: float = 0.0
@@ -49,12 +49,12 @@ class NodeRates:
 def speeds(
     reports: Sequence[Report], counters_before: Mapping[Process, Counters], allocation: Allocation
 ) -> NodeRates:
-    """The speeds of a run since ``counters_before``.
+    """Return the speeds of a run since ``counters_before``.
 
-    ``reports`` are of one run on ``allocation``. Empty until every rank of the run has enough new
-    iterations: half of the ranks would show half of the speed. The total is divided by the GPUs
-    that Slurm allocated, not by processes: an idle GPU lowers the figure. If some of the run's
-    nodes have no process at all, the total is divided over all GPUs. If any process trains,
+    ``reports`` are from one run on ``allocation``. The result is empty until every rank of the run
+    has enough new iterations: half of the ranks would show half of the speed. The total is divided
+    by the GPUs that Slurm allocated, not by processes: an idle GPU lowers the figure. If some of
+    the run's nodes have no process at all, the total is divided by all GPUs. If any process trains,
     inference by others (a final test, a validation) is not counted.
     """
     if any(_trains(report) for report in reports):
@@ -83,7 +83,7 @@ def _trains(report: Report) -> bool:
 
 
 def _progress(report: Report, counters_before: Mapping[Process, Counters]) -> Counters | None:
-    """A process's progress since ``counters_before``; None while there is too little of it."""
+    """Return a process's progress since ``counters_before``; None while there is too little."""
     previous = counters_before.get(process_of(report), Counters())
     iterations = report.timed_iterations - previous.iterations
     samples = report.timed_samples - previous.samples

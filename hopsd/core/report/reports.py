@@ -1,7 +1,7 @@
-"""What a training process reports about itself, and how it is validated.
+"""Parses and validates what a training process reports about itself.
 
-A report comes from a user's process: every value is checked for its type and against bounds
-that no honest run exceeds. ``profiler/timing/report.py`` writes what is read here.
+A report comes from a user's process: every value is checked for its type and against bounds that no
+honest run exceeds. ``profiler/timing/report.py`` writes the reports that are read here.
 """
 
 from __future__ import annotations
@@ -38,25 +38,25 @@ PROGRAM = re.compile(r"(?:[0-9a-f]{12})?")
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """One process of run ``run`` (Slurm's restart count) of a job; counts since its start.
+    """A report of one process of run ``run`` (Slurm's restart count) of a job.
 
-    ``program``: hash of the training script, "" if unknown. ``saved_iterations``: at the last
-    `torch.save`, None before any. ``planned_iterations``: the total that the process's loops show,
-    None if they do not.
+    Counts are since the start of the process. ``program``: hash of the training script, "" if
+    unknown. ``saved_iterations``: the count at the last `torch.save`, None before the first.
+    ``planned_iterations``: the total that the process's loops show, None if they do not.
     ``timed_*``: the iterations whose wall time is known, without warm-up and evaluation.
-    ``phases``: their phase times, None before any was timed. ``profiling``: the run is a profile
-    run, whose training is discarded. ``out_of_memory``: the process ended because a GPU's
-    memory was too small. ``communication_timed``: whether communication time is measured apart
-    from the passes; None with one rank or an older plugin. ``keeps_steps``: whether its steps have
-    the same samples on any number of GPUs, ``time_known``: whether it is known how long one takes;
-    None before the first, or an older plugin.
-    ``handled_signals``: those of sbatch's ``--signal`` that the process handles. ``final``: the
-    process has ended, or the profile run has measured enough. ``pause``: what it says of itself
-    while it makes no steps.
-    ``saving``: a save is under way; ``saved_at``: when the last had ended, and training
-    went on; ``save_every``: seconds between the last two; None: not seen. ``gpus``: on how many it
-    holds memory; None: it computes on none, or an older plugin. ``visible_gpus``: how many it could
-    use, ``taken_gpus``: on how many of them any process is, by the driver; None: unknown.
+    ``phases``: the phase times of these iterations, None before any was timed. ``profiling``: the
+    run is a profile run, whose training is discarded. ``out_of_memory``: the process ended because
+    a GPU's memory was too small. ``communication_timed``: whether communication time is measured
+    separately from the passes, None with one rank. ``keeps_steps``: whether a step has the same
+    number of samples on any number of GPUs; ``time_known``: whether it is known how long a step
+    takes; both are None before the first step. ``handled_signals``: the signals of sbatch's
+    ``--signal`` that the process handles. ``final``: the process has ended, or the profile run has
+    measured enough. ``pause``: what the process reports about itself while it makes no steps.
+    ``saving``: a save is under way; ``saved_at``: when the last save had ended and training went
+    on; ``save_every``: seconds between the last two; None if not seen. ``gpus``: the number of GPUs
+    on which the process holds memory, None if it computes on none. ``visible_gpus``: the number of
+    GPUs that it could use; ``taken_gpus``: the number of these on which the driver sees any
+    process; None if unknown. With an older plugin, the three flags and the counts of GPUs are None.
     ``first_step``, ``at``, ``saved_at``: epoch seconds by the compute node's clock.
     """
 
@@ -150,7 +150,7 @@ def parse_report(data: bytes, file_name: str, now: float) -> Report:
 def _optional(
     document: Mapping[str, Any], key: str, maximum: float = bounds.ITERATIONS.maximum
 ) -> float | None:
-    """A number, or None where it is null or absent."""
+    """Return a number, or None if it is null or absent."""
     return None if document.get(key) is None else number(document, key, maximum)
 
 
@@ -166,7 +166,7 @@ def _flag(document: Mapping[str, Any], key: str) -> bool | None:
 
 
 def _signals(document: Mapping[str, Any]) -> frozenset[str]:
-    """Absent in reports of older versions of the plugin."""
+    """Return the handled signals, which are absent in reports of older versions of the plugin."""
     names = document.get("handled_signals", [])
     if not isinstance(names, list) or not all(name in SIGNALS for name in names):
         raise FormatError(f"handled_signals: give a list of {', '.join(SIGNALS)}")
@@ -174,7 +174,7 @@ def _signals(document: Mapping[str, Any]) -> frozenset[str]:
 
 
 def _program(document: Mapping[str, Any]) -> str:
-    """The training script's hash, absent in reports of older versions of the plugin."""
+    """Return the training script's hash, which is absent in reports of older plugin versions."""
     program = document.get("program", "")
     if not isinstance(program, str) or not PROGRAM.fullmatch(program):
         raise FormatError("program: give 12 hexadecimal digits, or none")
@@ -192,7 +192,7 @@ def _check_sense(report: Report, file_name: str) -> None:
     stated_name = f"{report.job}.{report.run}.{report.node}.{report.rank}.{report.pid}"
     name = FILE_NAME.fullmatch(file_name)
     if name is None or stated_name != ".".join(name.groups()):
-        raise FormatError(f"the file's name says otherwise than its content, {stated_name[:300]!r}")
+        raise FormatError(f"the file's name does not match its content, {stated_name[:300]!r}")
     if report.rank >= report.world:
         raise FormatError(f"rank: give one below world, {report.world}")
     if report.timed_iterations > report.iterations or report.timed_samples > report.samples:

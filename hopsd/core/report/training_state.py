@@ -13,17 +13,17 @@ from hopsd.model.reading import JobReading, SlurmState
 MAX_RESTART_SECONDS = 3600.0
 
 SHOWN_SECONDS = 60.0
-"""A run that shows its length at all has done so this long after its first step."""
+"""A run whose loops show its length has done so this long after its first step."""
 
 USED_SECONDS = 180.0
-"""GPUs that a job has not used by then, it does not use."""
+"""A job that has not used a GPU for this long after its first step does not use it at all."""
 
 Run = tuple[JobId, int]
 """A job and Slurm's restart count."""
 
 
 def programs_of(reports: Iterable[Report]) -> dict[Run, str]:
-    """The program of each run that reported one; of several, the one that trained longest."""
+    """Return the program of each run that reported any: of several, the longest training one."""
     train_seconds: dict[tuple[bool, str, Run], float] = defaultdict(float)
     for report in reports:
         if report.program:
@@ -34,7 +34,7 @@ def programs_of(reports: Iterable[Report]) -> dict[Run, str]:
 
 
 def seen_saving(reports: Iterable[Report]) -> dict[JobId, bool]:
-    """Whether each job that trains has saved in any of its runs.
+    """Return whether each job that trains has saved in any of its runs.
 
     Profile runs do not count: their work is discarded, perhaps with what they saved.
     """
@@ -48,8 +48,9 @@ def seen_saving(reports: Iterable[Report]) -> dict[JobId, bool]:
 
 
 def communication_timed(reports: Iterable[Report]) -> dict[JobId, bool]:
-    """Whether each job that trains on several ranks reports communication times in its newest run;
-    omitted where no run says.
+    """Return whether each job that trains on several ranks reports communication times.
+
+    The newest run that reports it decides; jobs without such a run are omitted.
     """
     return _by_newest_run(
         (
@@ -62,8 +63,9 @@ def communication_timed(reports: Iterable[Report]) -> dict[JobId, bool]:
 
 
 def keeps_steps(reports: Iterable[Report]) -> dict[JobId, bool]:
-    """Whether the steps of each training have the same samples on any number of GPUs, as its newest
-    run shows; omitted where no run says.
+    """Return whether each training's steps have the same number of samples on any number of GPUs.
+
+    The newest run that reports it decides; jobs without such a run are omitted.
     """
     return _by_newest_run(
         (
@@ -76,8 +78,9 @@ def keeps_steps(reports: Iterable[Report]) -> dict[JobId, bool]:
 
 
 def time_known(reports: Iterable[Report]) -> dict[JobId, bool]:
-    """Whether all processes of each job's newest run show how long an iteration takes; omitted
-    where no run says.
+    """Return whether all processes of each job show how long an iteration takes.
+
+    The newest run that reports it decides; jobs without such a run are omitted.
     """
     return _by_newest_run(((report, report.time_known) for report in reports), all)
 
@@ -85,7 +88,7 @@ def time_known(reports: Iterable[Report]) -> dict[JobId, bool]:
 def _by_newest_run(
     flags: Iterable[tuple[Report, bool | None]], combine: Callable[[Iterable[bool]], bool]
 ) -> dict[JobId, bool]:
-    """For each job, what the processes of its newest run that say something say together."""
+    """Combine, for each job, the flags of the processes of its newest run with any flags."""
     runs: dict[Run, list[bool]] = {}
     for report, flag in flags:
         if flag is not None:
@@ -94,8 +97,9 @@ def _by_newest_run(
 
 
 def answers_signal(reports: Iterable[Report], job: JobReading) -> dict[JobId, bool]:
-    """Whether all ranks of the job's newest training handle the signal that its script asks for, by
-    which they can save before they are stopped; omitted while none has trained.
+    """Return whether all ranks of the job's newest training handle the signal its script asks for.
+
+    They can then save before they are stopped. The job is omitted while no run has trained.
     """
     runs: dict[int, bool] = {}
     for report in reports:
@@ -106,8 +110,10 @@ def answers_signal(reports: Iterable[Report], job: JobReading) -> dict[JobId, bo
 
 
 def gpus_used(reports: Iterable[Report], job: JobReading) -> dict[JobId, int]:
-    """On how many GPUs the trainings of a running job's present run compute; omitted before they
-    have trained for USED_SECONDS, and where they do not say.
+    """Return the number of GPUs on which a running job's present run computes.
+
+    The job is omitted until its processes have trained for USED_SECONDS, and if they do not report
+    their GPUs.
     """
     present = [r for r in reports if r.run == job.restarts and not r.final]
     gpus = sum(report.gpus or 0 for report in present)
@@ -118,8 +124,9 @@ def gpus_used(reports: Iterable[Report], job: JobReading) -> dict[JobId, int]:
 
 
 def gpus_taken(reports: Iterable[Report], job: JobReading) -> dict[JobId, int]:
-    """On how many of a running job's GPUs the driver sees any process; omitted unless its reports
-    are about all of them.
+    """Return the number of a running job's GPUs on which the driver sees any process.
+
+    The job is omitted unless its reports cover all of its GPUs.
     """
     nodes: dict[NodeName, tuple[int, int]] = {}
     for report in reports:
@@ -132,8 +139,10 @@ def gpus_taken(reports: Iterable[Report], job: JobReading) -> dict[JobId, int]:
 
 
 def out_of_memory(reports: Iterable[Report], job: JobReading) -> list[Report]:
-    """The out-of-memory reports of ``job``, from runs that did not complete: some programs try
-    batch sizes until one fits, each in a separate process.
+    """Return the out-of-memory reports of ``job`` from runs that did not complete.
+
+    Others are ignored, since some programs try batch sizes until one fits, each in a separate
+    process.
     """
     unsuccessful = job.state.finished and job.state is not SlurmState.COMPLETED
     return [
@@ -144,7 +153,7 @@ def out_of_memory(reports: Iterable[Report], job: JobReading) -> list[Report]:
 
 
 def samples_done(reports: Iterable[Report], jobs: Mapping[JobId, JobReading]) -> dict[JobId, float]:
-    """Samples by job: all of its present run, and what earlier runs saved before they stopped.
+    """Return samples by job: all of its present run, and what earlier runs saved before they ended.
 
     One rank saves for all. Runs of a job that was never seen to save count in full: it may save in
     a way that hops cannot observe. Profile runs do not count: their work is discarded.
@@ -158,10 +167,10 @@ def samples_done(reports: Iterable[Report], jobs: Mapping[JobId, JobReading]) ->
 def samples_planned(
     reports: Iterable[Report], jobs: Mapping[JobId, JobReading]
 ) -> dict[JobId, float | None]:
-    """Total samples by job, as the loops of its newest run show them; omitted while they do not
-    yet, None if they no longer do.
+    """Return total samples by job, as the loops of its newest run show them.
 
-    A profile run counts if there is no other run: its loops are as long as the job's.
+    A job is omitted if its loops do not show them yet, and None if they no longer do. A profile run
+    counts if there is no other run: its loops are as long as the job's.
     """
     runs: dict[tuple[JobId, bool, int], list[Report]] = defaultdict(list)
     for report in reports:
@@ -198,7 +207,10 @@ def _retained_samples(runs: Mapping[int, Sequence[Report]], present: int) -> flo
 def restart_seconds(
     reports: Iterable[Report], jobs: Mapping[JobId, JobReading]
 ) -> dict[JobId, float]:
-    """Restart times of running jobs, by their slowest rank; omitted if clocks differ too much."""
+    """Return the restart times of running jobs, by their slowest rank.
+
+    Jobs are omitted if clocks differ too much.
+    """
     result: dict[JobId, float] = {}
     for report in reports:
         job = jobs[report.job]

@@ -11,10 +11,10 @@ from hopsd.model import bounds
 
 
 def text(document: Mapping[str, Any], key: str) -> str:
-    """A string of 1 to 255 characters.
+    """Return a string of 1 to 255 characters.
 
     Raises:
-        FormatError: it is not (likewise in the other functions here).
+        FormatError: the value is something else (likewise in the other functions here).
     """
     value = document.get(key)
     if not isinstance(value, str) or not 0 < len(value) <= 255:
@@ -25,11 +25,11 @@ def text(document: Mapping[str, Any], key: str) -> str:
 def number(
     document: Mapping[str, Any], key: str, maximum: float = bounds.ITERATIONS.maximum
 ) -> float:
-    """A finite number from 0 to ``maximum``."""
+    """Return a finite number from 0 to ``maximum``."""
     value = document.get(key)
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise FormatError(f"{key}: give a number")
-    # Comparing before converting: an int of a thousand digits has no float.
+    # Compare before converting: an int of a thousand digits does not fit in a float.
     if not 0 <= value <= maximum or not math.isfinite(value):
         raise FormatError(f"{key}: give 0 to {maximum:g}")
     return float(value)
@@ -38,7 +38,7 @@ def number(
 def integer(
     document: Mapping[str, Any], key: str, maximum: float = bounds.ITERATIONS.maximum
 ) -> int:
-    """A whole number from 0 to ``maximum``."""
+    """Return a whole number from 0 to ``maximum``."""
     value = number(document, key, maximum)
     if value != int(value):
         raise FormatError(f"{key}: give a whole number")

@@ -15,7 +15,7 @@ UNLIMITED_MINUTES = 2**32 - 1
 
 
 def remaining_minutes(limit_seconds: float | None, start: float, now: float) -> int:
-    """The remaining minutes of a job's time limit; ``start`` 0: the job has not begun."""
+    """Return the remaining minutes of a job's time limit; ``start`` is 0 before the job starts."""
     if limit_seconds is None:
         return UNLIMITED_MINUTES
     elapsed_seconds = max(0.0, now - start) if start else 0.0
@@ -25,7 +25,7 @@ def remaining_minutes(limit_seconds: float | None, start: float, now: float) -> 
 def per_gpu(  # noqa: PLR0911 - one return a kind
     kind: str, job: Job, job_reading: JobReading, rules: SiteRules, now: float
 ) -> Fraction | None:
-    """How much of ``kind`` each GPU of the job uses; None: the kind does not apply to it.
+    """Return how much of ``kind`` each GPU of the job uses; None if the kind does not apply.
 
     Memory requested per node is divided by the GPUs of the smallest requirement.
     """
@@ -56,7 +56,7 @@ def _memory(job: Job) -> Fraction:
 
 
 def _billing_units(job: Job, partition: Partition | None, *, largest_only: bool) -> Fraction:
-    """Billing units by the partition's TRESBillingWeights, by default the number of CPUs."""
+    """Return billing units by the partition's TRESBillingWeights, or else the number of CPUs."""
     cores = exact(job.rules.cores_per_gpu)
     if partition is None or not partition.billing:
         return cores

@@ -22,7 +22,7 @@ _MAX_DEPTH = 64
 
 @dataclass(frozen=True, slots=True)
 class LimitSubject:
-    """Whom a job's use is charged to: its user, account, QOS and partition."""
+    """What a job's use is charged to: its user, account, QOS and partition."""
 
     user: UserName
     account: str
@@ -39,7 +39,7 @@ class LimitScope:
 
 @dataclass(frozen=True, slots=True)
 class SiteLimit:
-    """At most ``maximum`` of ``kind`` for a any_user ``scope``; ``usage``: minutes used so far."""
+    """At most ``maximum`` of ``kind`` for a whole ``scope``; ``usage``: minutes used so far."""
 
     scope: LimitScope
     kind: str
@@ -73,7 +73,7 @@ def _once_per_subject(
 
 @_once_per_subject
 def qos_of(rules: SiteRules, subject: LimitSubject) -> Sequence[Qos]:
-    """The QOS of the job and of its partition, the one that takes precedence first."""
+    """Return the QOS of the job and of its partition, the one with precedence first."""
     partition = rules.partitions.get(subject.partition)
     job_qos = rules.qos.get(subject.qos)
     partition_qos = rules.qos.get(partition.own_qos) if partition and partition.own_qos else None
@@ -85,7 +85,7 @@ def qos_of(rules: SiteRules, subject: LimitSubject) -> Sequence[Qos]:
 
 @_once_per_subject
 def association_chain(rules: SiteRules, subject: LimitSubject) -> Sequence[Association]:
-    """The user's association and its ancestors, as far as Slurm has them."""
+    """Return the user's association and its ancestors, as far as Slurm has them."""
     associations = rules.associations
     any_user = UserName("")
     keys = ((subject.user, subject.partition), (subject.user, ""), (any_user, ""))
@@ -100,7 +100,7 @@ def association_chain(rules: SiteRules, subject: LimitSubject) -> Sequence[Assoc
 
 @_once_per_subject
 def scopes_of(rules: SiteRules, subject: LimitSubject) -> frozenset[LimitScope]:
-    """Every scope that a running job of this subject counts towards."""
+    """Return every scope that a running job of this subject counts towards."""
     scopes: frozenset[LimitScope] = frozenset()
     for qos in qos_of(rules, subject):
         scopes |= {scope for scope, _ in _levels(qos, subject)}
@@ -109,7 +109,7 @@ def scopes_of(rules: SiteRules, subject: LimitSubject) -> frozenset[LimitScope]:
 
 @_once_per_subject
 def bounds(rules: SiteRules, subject: LimitSubject) -> Sequence[SiteLimit]:
-    """The limits that a job of this subject shares with other jobs."""
+    """Return the limits that a job of this subject shares with other jobs."""
     if not rules.has_limits:
         return []
     return list(_bounds(rules, subject))
@@ -135,7 +135,7 @@ def _bounds(rules: SiteRules, subject: LimitSubject) -> Iterator[SiteLimit]:
 
 
 def _levels(qos: Qos, subject: LimitSubject) -> list[tuple[LimitScope, Bounds]]:
-    """The bounds of a QOS as a any_user, by user and by account."""
+    """Return the bounds of a QOS as a whole, by user and by account."""
     name = f"QOS {qos.name}"
     return [
         (LimitScope(name), qos.group),
@@ -165,19 +165,19 @@ class JobLimit:
 
 @_once_per_subject
 def job_limits(rules: SiteRules, subject: LimitSubject) -> Mapping[str, JobLimit]:
-    """The maximum of each kind that Slurm allows one job."""
+    """Return the maximum of each kind that Slurm allows one job."""
     return _first(rules, subject, lambda level: level.per_job)
 
 
 @_once_per_subject
 def node_limits(rules: SiteRules, subject: LimitSubject) -> Mapping[str, JobLimit]:
-    """The maximum of each kind for one job on a node, as the mean over its nodes."""
+    """Return the maximum of each kind for one job on a node, as a mean over the job's nodes."""
     return _first(rules, subject, lambda level: level.per_node)
 
 
 @_once_per_subject
 def minimum_limits(rules: SiteRules, subject: LimitSubject) -> Sequence[tuple[str, JobLimit]]:
-    """The minimum of each kind without which Slurm does not start a job."""
+    """Return the minimum of each kind without which Slurm does not start a job."""
     if not rules.has_limits:
         return []
     minima: dict[str, JobLimit] = {}
@@ -188,7 +188,7 @@ def minimum_limits(rules: SiteRules, subject: LimitSubject) -> Sequence[tuple[st
 
 @_once_per_subject
 def max_nodes_limit(rules: SiteRules, subject: LimitSubject) -> JobLimit | None:
-    """The maximum nodes of one job, by its partition and by the totals of its scopes."""
+    """Return the maximum nodes of one job, by its partition and by the totals of its scopes."""
     candidates = []
     partition = rules.partitions.get(subject.partition)
     if partition is not None and partition.nodes is not None:
@@ -206,7 +206,7 @@ def max_nodes_limit(rules: SiteRules, subject: LimitSubject) -> JobLimit | None:
 def _first(
     rules: SiteRules, subject: LimitSubject, limits: Callable[[Qos | Association], Bounds]
 ) -> dict[str, JobLimit]:
-    """For each kind the bound that takes precedence."""
+    """Return for each kind the bound that takes precedence."""
     first: dict[str, JobLimit] = {}
     for qos in qos_of(rules, subject):
         first = {k: JobLimit(n, f"QOS {qos.name}") for k, n in limits(qos).items()} | first
@@ -217,7 +217,7 @@ def _first(
 
 @_once_per_subject
 def time_limit(rules: SiteRules, subject: LimitSubject) -> JobLimit | None:
-    """The longest time limit in seconds; a partition's limit applies besides the others."""
+    """Return the longest time limit in seconds; a partition's limit applies in addition."""
     candidates = []
     partition = rules.partitions.get(subject.partition)
     if partition is not None and partition.seconds is not None:

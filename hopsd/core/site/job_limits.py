@@ -31,9 +31,9 @@ _NEVER_CODE = ReasonCode.NO_CONFIGURATION
 
 
 def open_partitions(job_reading: JobReading, reading: Reading) -> str | Reason:
-    """The requested partitions in which Slurm would accept the job, or why none would.
+    """Return the requested partitions in which Slurm would accept the job, or why there are none.
 
-    In the order in which Slurm tries them: the highest tier first.
+    They are in the order in which Slurm tries them: the highest tier first.
     """
     rules = reading.site
     names = sorted(job_reading.partition.split(","), key=lambda name: -_tier(name, rules))
@@ -50,10 +50,10 @@ def open_partitions(job_reading: JobReading, reading: Reading) -> str | Reason:
 def within_site(
     job: Job, job_reading: JobReading, rules: SiteRules, largest: int, now: float
 ) -> Job | Reason:
-    """The job with the GPU counts and servers that the site allows, or why it may have none.
+    """Return the job with the GPU counts and servers that the site allows, or why it may have none.
 
-    ``largest``: GPUs of the largest server. Of several partitions the most permissive one counts:
-    Slurm may use any of them.
+    ``largest``: the number of GPUs of the largest server. Of several partitions, the most
+    permissive one counts: Slurm may use any of them.
     """
     by_partition: dict[str, Job | Reason] = {}
     for name in job_reading.partition.split(","):
@@ -76,7 +76,7 @@ def _over_memory(job_reading: JobReading, partition: str, reading: Reading) -> R
 
 
 def _missing(job_reading: JobReading, partition: str, reading: Reading) -> Reason | None:
-    """What no node of the partition has, drained ones included: a GPU type, or so much memory."""
+    """Refuse a GPU type or amount of memory that no node of the partition has, drained or not."""
     nodes = [n for n in reading.nodes if not n.partitions or partition in n.partitions]
     kind, wanted_mb = job_reading.options.gpu_type, job_reading.requested_node_mb
     types = sorted({node.gpu_type for node in nodes if not is_cpu(node.gpu_type)})
@@ -95,10 +95,10 @@ def _missing(job_reading: JobReading, partition: str, reading: Reading) -> Reaso
 def over_memory(
     job_reading: JobReading, site: SiteMemory, nodes: Iterable[NodeReading]
 ) -> Reason | None:
-    """Why MaxMemPerNode lets the job run on none of ``nodes``, if that is so.
+    """Return why MaxMemPerNode keeps the job from running on any of ``nodes``, if it does.
 
-    Here Slurm (22.05, 24.11) counts all memory of the nodes for a job that requests memory per GPU,
-    or none where the site has no default per node or CPU.
+    For this limit, Slurm (22.05, 24.11) counts all memory of the nodes if a job requests memory per
+    GPU, or requests none and the site has no default per node or CPU.
     """
     limit_mb, options = site.most_mb_per_node, job_reading.options
     if limit_mb is None or not site.counted or options.whole_memory:
@@ -120,9 +120,9 @@ def over_memory(
 
 
 def standing(job_reading: JobReading, rules: SiteRules) -> dict[str, Any]:
-    """A job's priority factors from the site's accounting, as fields of a :class:`Job`.
+    """Return a job's priority factors from the site's accounting, as fields of a :class:`Job`.
 
-    ``qos_weight``: its QOS's priority relative to the highest, as in priority/multifactor.
+    ``qos_weight``: the priority of the QOS relative to the highest, as in priority/multifactor.
     """
     subject = limit_subject(job_reading)
     fields: dict[str, Any] = {}
@@ -137,9 +137,9 @@ def standing(job_reading: JobReading, rules: SiteRules) -> dict[str, Any]:
 
 
 def _combined_reason(refusals: Mapping[str, Job | Reason | None]) -> Reason:
-    """Why no partition lets a job run: the reason of each, or the one that all share.
+    """Return why no partition lets a job run: the reason of each, or the one that all share.
 
-    The code is LIMIT if any partition is only used up for now.
+    The code is LIMIT if any partition has only reached a limit for now.
     """
     reasons = {name: reason for name, reason in refusals.items() if isinstance(reason, Reason)}
     texts = [reason.text for reason in reasons.values()]
@@ -188,7 +188,7 @@ def _exclusion(partition: Partition, subject: LimitSubject) -> str:
 
 
 def _with_server_limits(job: Job, subject: LimitSubject, rules: SiteRules) -> Job | Reason:
-    """The job with the site's limits on its servers, and on its GPUs per server.
+    """Return the job with the site's limits on its servers, and on its GPUs per server.
 
     Slurm compares the mean over a job's servers with the limit per server; an even count on each
     server satisfies both.

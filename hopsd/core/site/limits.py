@@ -1,4 +1,4 @@
-"""A site's limits as rows of the plan: what each group of jobs may have in total."""
+"""A site's limits as rows of the plan: how much each group of jobs may have in total."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from hopsd.model.rules import Limit
 from hopsd.model.site import Holder, ResourceKind, SiteRules
 
 _SCALE = 1000
-"""Rows hold whole numbers: thousandths where jobs take fractions."""
+"""Rows have whole numbers: thousandths if jobs take fractions."""
 
 _RUNNING = {
     ResourceKind.GPU_MINUTES: ResourceKind.GPUS,
@@ -34,12 +34,12 @@ _USED_UP = (ResourceKind.GPU_MINUTES, ResourceKind.CPU_MINUTES)
 
 
 def is_summed(kind: str, rules: SiteRules) -> bool:
-    """Whether Slurm sums the jobs' amounts of this kind and starts none beyond the limit."""
+    """Whether Slurm sums the jobs' amounts of this kind and starts no job beyond the limit."""
     return kind not in _NOT_ADDED and (kind not in _USED_UP or rules.safe)
 
 
 def limit_subject(job: JobReading, partition: str | None = None) -> LimitSubject:
-    """The subject of a job in ``partition``, by default its first one."""
+    """Return the subject of a job in ``partition``, by default its first one."""
     name = job.partition.split(",")[0] if partition is None else partition
     return LimitSubject(job.user, job.account, job.qos, name)
 
@@ -52,7 +52,7 @@ class _Row:
 
 @dataclass(slots=True)
 class Usage:
-    """What jobs outside the plan hold already, by kind; ``jobs`` names them.
+    """The ``amount`` that ``jobs`` outside the plan already hold, by kind.
 
     ``planned_jobs``: jobs of the plan. They count once they run, even towards limits that do not
     apply to them because one of their QOS takes precedence.
@@ -70,10 +70,10 @@ class Usage:
 
 
 def limit_rows(reading: Reading, jobs: Sequence[Job]) -> tuple[Limit, ...]:
-    """Rows that could restrict ``jobs``, and no others.
+    """Return the rows that could restrict ``jobs``, and no others.
 
     Other jobs' usage is subtracted from each bound. Node limits of a group are left out: Slurm
-    counts a node that two jobs share only once, so that sum depends on the plan itself.
+    counts a node that two jobs share only once, so their sum depends on the plan itself.
     """
     if not reading.site.has_limits:
         return licence_rows(reading, jobs)
@@ -83,9 +83,9 @@ def limit_rows(reading: Reading, jobs: Sequence[Job]) -> tuple[Limit, ...]:
 
 
 def over_limits(reading: Reading, jobs: Sequence[Job]) -> frozenset[JobId]:
-    """The running ``jobs`` of groups that would be within a limit if other jobs did not use it.
+    """Return the running ``jobs`` of groups that exceed a limit only because of other jobs.
 
-    Slurm stops none of them, but once stopped they could not start before the others end.
+    Slurm does not stop them, but once stopped they could not start before the other jobs end.
     """
     if not reading.site.has_limits:
         return frozenset()
@@ -104,7 +104,7 @@ def over_limits(reading: Reading, jobs: Sequence[Job]) -> frozenset[JobId]:
 
 
 def licence_rows(reading: Reading, jobs: Sequence[Job]) -> tuple[Limit, ...]:
-    """A row per licence that jobs request: as many jobs as if each took the largest request."""
+    """Return a row per requested licence, with a job count as if each took the largest request."""
     readings = {job.id: job for job in reading.jobs}
     rows = []
     for name, licence in sorted(reading.licences.items()):
@@ -120,7 +120,7 @@ def licence_rows(reading: Reading, jobs: Sequence[Job]) -> tuple[Limit, ...]:
 
 
 def usage_by_scope(reading: Reading, planned_jobs: Container[JobId]) -> dict[LimitScope, Usage]:
-    """Usage by plain jobs, and by hops jobs that are not in the plan."""
+    """Return the usage by plain jobs, and by hops jobs that are not in the plan."""
     usages: dict[LimitScope, Usage] = defaultdict(Usage)
     rules = reading.site
     for holder in reading.other_holders:
@@ -173,17 +173,17 @@ class _Groups:
         return is_summed(kind, self._reading.site)
 
     def exempt(self, scope: LimitScope, kind: str) -> set[JobId]:
-        """Planned jobs that count towards the limit without being subject to it."""
+        """Return planned jobs that count towards the limit without being subject to it."""
         return self.use(scope).planned_jobs - self.rows[scope].members[kind]
 
     def each_gpu(self, kind: str, jobs: Iterable[JobId]) -> dict[JobId, Fraction]:
-        """The amount of ``kind`` per GPU, for those of ``jobs`` that use any."""
+        """Return the amount of ``kind`` per GPU, for those of ``jobs`` that use any."""
         site, now = self._reading.site, self._reading.now
         amounts = ((j, per_gpu(kind, self.planned_jobs[j], self._read[j], site, now)) for j in jobs)
         return {job: amount for job, amount in amounts if amount}
 
     def running_usage(self, kind: str, jobs: Iterable[JobId]) -> int:
-        """The total that running jobs hold; 0 for a kind that Slurm does not sum."""
+        """Return the total that running jobs hold; 0 for a kind that Slurm does not sum."""
         if not self.adds(kind):
             return 0
         per_job = self.each_gpu(kind, jobs)
@@ -193,7 +193,7 @@ class _Groups:
         return sorted(j for j in self.exempt(scope, kind) if self._read[j].allocation)
 
     def available(self, scope: LimitScope, bound: SiteLimit) -> int:
-        """What the limit leaves for the jobs subject to it, including the running ones."""
+        """Return what the limit leaves for the jobs subject to it, including the running ones."""
         use, exempt = self.use(scope), self.running_exempt(scope, bound.kind)
         if bound.kind == ResourceKind.JOBS:
             return max(0, bound.maximum - len(use.jobs) - len(exempt))
@@ -260,7 +260,7 @@ def _limits(scope: LimitScope, groups: _Groups) -> Iterable[Limit]:
 
 
 def _additional_gpus(job: Job) -> int:
-    """How many GPUs the job may get besides those that it has."""
+    """Return how many GPUs the job may get in addition to those that it has."""
     return max(0, max(job.reqs) - job.running.gpus)
 
 
@@ -275,7 +275,7 @@ def _describe(
     jobs: int | bool = False,
     unbound: tuple[int, Sequence[JobId]] = (0, ()),
 ) -> str:
-    """The limit's name, with other jobs' usage if there is any.
+    """Return the limit's name, with other jobs' usage if there is any.
 
     ``unbound``: amount and ids of planned jobs that count without being subject to the limit.
     """
@@ -294,7 +294,7 @@ def _describe(
             usage.append(f"{amount} in use outside hops by {_sample_of_ids(use.jobs)}")
     if unbound[0]:
         amount = count_of(unbound[0], bound.kind)
-        usage.append(f"{amount} in use by {_sample_of_ids(unbound[1])}, for which it does not hold")
+        usage.append(f"{amount} in use by {_sample_of_ids(unbound[1])}, to which it does not apply")
     return f"{scope.name} ({limit}, {', '.join(usage)})"
 
 

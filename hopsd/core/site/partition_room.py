@@ -17,16 +17,16 @@ from hopsd.model.site import ResourceKind
 
 
 class PartitionSelector:
-    """Selects partitions whose limits fit a job beside all running jobs except ``may_leave``."""
+    """Selects partitions whose limits fit a job and all running jobs except ``may_leave``."""
 
     def __init__(self, reading: Reading, may_leave: Collection[JobId] = ()) -> None:
         self._reading, self._may_leave = reading, may_leave
 
     def partitions(self, job: Job, job_reading: JobReading) -> tuple[str, str]:
-        """The job's partitions whose limits fit its smallest count (all if none does), and a note
-        for its user about the others.
+        """Return the job's partitions whose limits fit its smallest count (all if none does).
 
-        Slurm goes on to the next partition where a limit of one is reached.
+        Also returns a note for its user about the others. If a limit of a partition is reached,
+        Slurm tries the next one.
         """
         names = job_reading.partition.split(",")
         full = {
@@ -34,7 +34,7 @@ class PartitionSelector:
         }
         usable = [name for name in names if name not in full]
         if not usable:
-            first_limit = full[names[0]]  # by the plan's own reason
+            first_limit = full[names[0]]  # the plan gives this reason itself
             full = {name: text for name, text in full.items() if text != first_limit}
         notes = [f"no room in partition {name}: {text}" for name, text in full.items()]
         return ",".join(usable or names), "; ".join(notes)

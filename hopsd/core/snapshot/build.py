@@ -1,4 +1,4 @@
-"""Build a policy's input, the snapshot, from a reading of the cluster."""
+"""Builds a policy's input, the snapshot, from a reading of the cluster."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ class SnapshotBuild:
 
     ``pinned_jobs``: running jobs that the round must not move. ``notes``: remarks for a job's user
     on how it is planned. ``refusals``: waiting jobs that Slurm would never start; they are not in
-    the snapshot. ``expected``: run times that users did not declare. ``partitions``: of jobs that
-    count in only some of the partitions they request.
+    the snapshot. ``expected``: run times that users did not declare. ``partitions``: those of jobs
+    that are planned in only some of the partitions they request.
     """
 
     snapshot: Snapshot
@@ -49,7 +49,7 @@ class SnapshotBuild:
     partitions: Mapping[JobId, str] = field(default_factory=dict)
 
     def with_notes(self, notes: Mapping[JobId, str]) -> SnapshotBuild:
-        """A copy with further notes."""
+        """Return a copy with further notes."""
         if not notes:
             return self
         updated_notes = {
@@ -83,7 +83,7 @@ def build_snapshot(
     refusals: dict[JobId, Reason] = {}
     expected: dict[JobId, Expectation] = {}
     job_readings: list[JobReading] = []
-    # At a round's start jobs may leave a partition, and Slurm would start others there.
+    # When a round begins, jobs may leave a partition, and Slurm would start others there.
     movable_jobs = [job for job, comment in comments.items() if info.first and comment.preempt]
     choice = _Choice(context, PartitionSelector(reading, frozenset(movable_jobs)))
     largest = max((node.gpus for node in reading.nodes), default=0)
@@ -129,7 +129,7 @@ def build_snapshot(
 
 
 class _Choice:
-    """Chooses the partitions that a waiting job counts in and may use."""
+    """Chooses the partitions in which a waiting job counts, and which it may use."""
 
     def __init__(self, context: Context, room: PartitionSelector) -> None:
         reading = context.reading
@@ -142,7 +142,7 @@ class _Choice:
         self._answers: dict[object, bool] = {}
 
     def job(self, facts: JobFacts) -> tuple[JobReading, SnapshotJob]:
-        """The job; a waiting one in its chosen partitions."""
+        """Return the job's reading and snapshot, a waiting job's in its chosen partitions."""
         reading, entry = facts.reading, snapshot_job(facts, self._context)
         if "," not in reading.partition or entry.job is None or entry.job.running:
             return reading, entry
@@ -153,8 +153,9 @@ class _Choice:
         return reading, replace(entry, note="; ".join(filter(None, [entry.note, note])))
 
     def _partitions(self, job: Job, reading: JobReading) -> tuple[str, str]:
-        """The partitions that could hold the job when idle and have room in their limits; a note on
-        the others.
+        """Return the partitions that could hold the job when idle and have room in their limits.
+
+        Also returns a note on the other partitions.
         """
         names = reading.partition.split(",")
         candidates = (
@@ -201,8 +202,10 @@ def _context(
 def _on_site(
     job: Job, job_reading: JobReading, partitions: str | Reason, reading: Reading, largest: int
 ) -> Job | Reason:
-    """The job with the GPU counts that the site allows in its open ``partitions``, or the reason if
-    it allows none. A running job stays as it is. ``largest``: GPUs of the largest node.
+    """Return the job with the GPU counts that the site allows in its open ``partitions``.
+
+    Returns the reason if the site allows none. A running job stays as it is. ``largest``: the
+    number of GPUs of the largest node.
     """
     result: Job | Reason
     if isinstance(partitions, Reason):
@@ -216,7 +219,7 @@ def _on_site(
 
 
 def _idle(nodes: Iterable[Node], reading: Reading, info: RoundInfo) -> dict[NodeName, int]:
-    """GPUs that a plan may give, by node; a first plan also those that hops jobs hold."""
+    """Return the GPUs that a plan may give, by node; a first plan may give those of hops jobs."""
     if not info.first:
         return {node.name: node.idle for node in nodes}
     foreign = {node.name: node.foreign_gpus for node in reading.nodes}
@@ -224,7 +227,7 @@ def _idle(nodes: Iterable[Node], reading: Reading, info: RoundInfo) -> dict[Node
 
 
 def _nodes(reading: Reading, racks: Mapping[NodeName, RackName]) -> tuple[Node, ...]:
-    """The schedulable nodes."""
+    """Return the schedulable nodes."""
     gpus_in_use: dict[NodeName, int] = defaultdict(int)
     for job in reading.jobs:
         if job.state in OCCUPYING_STATES:
@@ -245,7 +248,7 @@ def _nodes(reading: Reading, racks: Mapping[NodeName, RackName]) -> tuple[Node, 
 
 
 def with_racks(reading: Reading, racks: Mapping[NodeName, RackName]) -> Reading:
-    """The reading with the racks that the administrator named, where Slurm knows no switches."""
+    """Add the administrator's racks to the reading, where Slurm knows no switches."""
     if not racks:
         return reading
     nodes = (replace(node, switches=_switches(node, racks)) for node in reading.nodes)
@@ -253,13 +256,16 @@ def with_racks(reading: Reading, racks: Mapping[NodeName, RackName]) -> Reading:
 
 
 def _switches(node: NodeReading, racks: Mapping[NodeName, RackName]) -> tuple[str, ...]:
-    """Those that Slurm knows; otherwise the rack that the administrator named."""
+    """Return the switches that Slurm knows, or else the rack that the administrator named."""
     rack = racks.get(host_of(node.name))
     return node.switches or ((rack,) if rack else ())
 
 
 def _cores_and_memory(node: NodeReading, reading: Reading) -> dict[str, int | None]:
-    """Cores and memory, if Slurm reports what is free. On CPU nodes the cores are the devices."""
+    """Return cores and memory, if Slurm reports how much is free.
+
+    Cores of CPU nodes are left out, since they are the devices.
+    """
     amounts: dict[str, int | None] = {}
     if node.idle_cores is not None and not is_cpu(node.gpu_type):
         amounts |= {"cores": node.cores, "idle_cores": node.idle_cores}

@@ -1,5 +1,6 @@
-"""Consistency checks on a training's figures: where two figures disagree by a whole
-factor, one of them counts something else than samples.
+"""Consistency checks on a training's figures.
+
+If two figures differ by a whole factor, one of them counts something other than samples.
 """
 
 from __future__ import annotations
@@ -18,19 +19,19 @@ SAME_TIME = 0.1
 """Relative distance up to which two iterations take the same time."""
 
 MAX_RATIO = 1000
-"""Larger ratios have other causes than what counts as a sample."""
+"""Larger ratios have other causes than different ideas of a sample."""
 
-REMEDY = "batch= in its comment decides"
+REMEDY = "batch= in its comment settles it"
 
 UNKNOWN_TIME = (
-    "it has no speed: what its loop does between some of its iterations may be evaluations or part"
-    " of the training; in evaluations, call eval() and use no_grad() to show which"
+    "its speed is unknown: what its loop does between some iterations may be evaluation or part of"
+    " the training; to show which, call eval() and use no_grad() in evaluations"
 )
 
 
 def doubts_of_job(comment: Comment, record: JobRecord) -> Iterator[str]:
-    """What to doubt in a job's progress."""
-    # After a restart a job that saves may have lost all that it did.
+    """Yield notes on doubtful figures about a job's progress."""
+    # After a restart, a job that saves may have lost all its progress.
     counts = record.saved is False or (record.saved is not None and not record.restarts)
     if counts and not record.samples_done:
         yield f"its reports do not show how many samples an iteration trains on: {REMEDY}"
@@ -51,8 +52,10 @@ def doubts_of_job(comment: Comment, record: JobRecord) -> Iterator[str]:
 
 
 def doubtful_batch(records: Iterable[ThroughputRecord]) -> str:
-    """A note if one user's newest record of a workload has another batch than an earlier one of the
-    same shape, by a whole factor, while an iteration takes as long; "" if none has.
+    """Return a note if a user's batch changed by a whole factor while an iteration takes as long.
+
+    Compares each user's record of a workload with the previous one of the same shape. Returns "" if
+    no batch changed that way.
     """
     latest: dict[tuple[UserName, GpuType, int, int], ThroughputRecord] = {}
     note = ""
@@ -62,18 +65,18 @@ def doubtful_batch(records: Iterable[ThroughputRecord]) -> str:
         shape = record.user, record.gpu_type, record.gpus, record.nodes
         before = latest.get(shape)
         if before is not None and whole_factor(record.batch / before.batch):
-            took, takes = before.batch / before.per_gpu, record.batch / record.per_gpu
-            if abs(takes - took) <= SAME_TIME * max(takes, took):
+            old_seconds, new_seconds = before.batch / before.per_gpu, record.batch / record.per_gpu
+            if abs(new_seconds - old_seconds) <= SAME_TIME * max(new_seconds, old_seconds):
                 note = (
-                    f"samples of an iteration went from {before.batch:g} to {record.batch:g} a GPU"
-                    f" while it takes as long: if the batch size is the same, {REMEDY}"
+                    f"samples of an iteration went from {before.batch:g} to {record.batch:g} per"
+                    f" GPU while it takes as long: if the batch size is the same, {REMEDY}"
                 )
         latest[shape] = record
     return note
 
 
 def whole_factor(ratio: float) -> int | None:
-    """The whole number up to MAX_RATIO that ``ratio``, or its inverse, is near to; None: none."""
+    """Return the whole number (2 to MAX_RATIO) near ``ratio`` or its inverse; None if none is."""
     if not 1.0 / MAX_RATIO <= ratio <= MAX_RATIO:
         return None
     ratio = max(ratio, 1.0 / ratio)

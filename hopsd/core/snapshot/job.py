@@ -36,13 +36,13 @@ from hopsd.model.reading import Hold, JobReading, Reading, SlurmState
 from hopsd.model.rules import ANYWHERE, Rules
 
 MINGLED_NOTE = (
-    "how long its ranks communicate is not known, as only DistributedDataParallel tells: it counts"
-    " as forward and backward time, so speeds are less certain for shapes not yet measured"
+    "how long its ranks communicate is not known, since only DistributedDataParallel reports it: it"
+    " counts as forward and backward time, so speeds are less certain for shapes not yet measured"
 )
 
 
 class Speeds:
-    """Estimates for jobs on the nodes where they may run, shared by jobs with equal ones."""
+    """Estimates for jobs on the nodes where they may run, shared by jobs with equal estimates."""
 
     def __init__(self, estimator: Estimator, nodes: Sequence[Node]) -> None:
         self._estimator = estimator
@@ -52,26 +52,26 @@ class Speeds:
         self._doubts: dict[WorkloadName, str] = {}
 
     def pools(self, nodes: frozenset[NodeName]) -> Pools:
-        """The GPU types of the nodes ``nodes``."""
+        """Return the GPU types of the nodes ``nodes``."""
         if nodes not in self._pools:
             self._pools[nodes] = pools_of(node for node in self._nodes if node.name in nodes)
         return self._pools[nodes]
 
     def estimate(self, workload: WorkloadName, pools: Pools, *, cpu: bool) -> SpeedTables:
-        """The workload's speeds on the GPU types of ``pools``; ``cpu``: on CPU nodes."""
+        """Return the workload's speeds on the types of ``pools``; ``cpu``: also on CPU nodes."""
         key = workload, cpu, tuple(pools)
         if key not in self._estimates:
             estimate = self._estimator.estimate(workload)
             tables = {
                 t: table for t, table in usable(estimate.tables, cpu=cpu).items() if t in pools
             }
-            # Return the same object if no table is dropped: caches are keyed by it (Remembered).
+            # Return the same object if no table is dropped: caches are keyed by it (JobCache).
             complete = len(tables) == len(estimate.tables)
             self._estimates[key] = estimate if complete else replace(estimate, tables=tables)
         return self._estimates[key]
 
     def doubt(self, workload: WorkloadName) -> str:
-        """A note if the reports of its jobs contradict each other."""
+        """Return a note if the reports of the workload's jobs contradict each other."""
         if workload not in self._doubts:
             self._doubts[workload] = doubtful_batch(self._estimator.records(workload))
         return self._doubts[workload]
@@ -79,9 +79,11 @@ class Speeds:
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """Shared by all jobs of a reading. ``schedulable``, ``pools``: the schedulable nodes;
-    ``runnable``: which jobs could run there; ``rules``: on all nodes with GPUs; ``has_racks``:
-    whether a node's leaf switch or rack is known; ``blocks``: what Slurm allows across blocks.
+    """The facts that all jobs of a reading share.
+
+    ``schedulable``, ``pools``: the schedulable nodes; ``runnable``: tells which jobs could run
+    there; ``rules``: placement rules on all nodes with GPUs; ``has_racks``: whether the leaf switch
+    or rack of any node is known; ``blocks``: what Slurm allows across blocks.
     """
 
     reading: Reading
@@ -111,8 +113,10 @@ class JobFacts:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotJob:
-    """``job``: None if it runs on unusable nodes only. ``note``: a remark for its user on how
-    it is planned, or "". ``expected``: its run time, if the user did not declare it.
+    """A job in a snapshot. ``job`` is None if it runs on unusable nodes only.
+
+    ``note``: a remark for the job's user on how it is planned, or "". ``expected``: the job's run
+    time, if the user did not declare it.
     """
 
     job: Job | None
@@ -121,7 +125,7 @@ class SnapshotJob:
 
 
 def snapshot_job(facts: JobFacts, context: Context) -> SnapshotJob:
-    """The job with the GPU counts, speeds and nodes that are open to it."""
+    """Return the job with the GPU counts, speeds and nodes that are open to it."""
     nodes = context.access.nodes(facts.reading, min(facts.comment.reqs))
     pools = context.speeds.pools(nodes)
     speeds = context.speeds.estimate(facts.record.workload, pools, cpu=facts.comment.cpu)
@@ -177,7 +181,7 @@ def snapshot_job(facts: JobFacts, context: Context) -> SnapshotJob:
 
 
 def _steps_note(facts: JobFacts) -> str:
-    """What another GPU count does to the training, where nothing keeps its steps."""
+    """Return a note on what another GPU count does to a training that does not keep its steps."""
     moves = facts.stay in (StayRule.NO, StayRule.UNTIL_SAVED) and len(set(facts.comment.reqs)) > 1
     return STEPS_NOTE if moves and facts.record.keeps_steps is False else ""
 
@@ -241,9 +245,9 @@ def _left_alone(job: Job, runnable: RunnableFilter) -> Job:
 def _within_reach(
     reqs: tuple[int, ...], estimate: SpeedTables, pools: Pools
 ) -> tuple[tuple[int, ...], str]:
-    """The counts that the nodes open to the job could hold when idle, and a note about the others.
+    """Return the counts that the open nodes could hold when idle, and a note about the others.
 
-    The smallest is always kept, so that a reason can be given if the job can run nowhere.
+    The smallest count is always kept, so that a reason can be given if the job cannot run anywhere.
     """
     capacity = max(
         (
@@ -264,7 +268,7 @@ def _within_reach(
 
 
 def _fewer_cores(job: JobReading, rules: Rules) -> str:
-    """A note about cores that the job asks for and does not get."""
+    """Return a note about cores that the job asks for and does not get."""
     requested_cores = job.options.cores_per_gpu
     if (
         requested_cores is None
@@ -280,7 +284,7 @@ def _fewer_cores(job: JobReading, rules: Rules) -> str:
 
 
 def _longer_than_declared(facts: JobFacts, progress: Progress) -> str:
-    """A note about samples= that were too few."""
+    """Return a note if samples= was too low."""
     claim, trained_samples = facts.comment.samples, facts.record.samples_done
     if claim is None or (expected := by_declared(claim, progress.due)) == claim:
         return ""
@@ -297,7 +301,7 @@ def _longer_than_declared(facts: JobFacts, progress: Progress) -> str:
 
 
 def _running(reading: JobReading, context: Context) -> Allocation:
-    """What the job holds of the schedulable nodes."""
+    """Return the job's allocation on schedulable nodes."""
     if context.schedulable.issuperset(reading.allocation.nodes):
         return reading.allocation
     return Allocation.of(
@@ -306,14 +310,14 @@ def _running(reading: JobReading, context: Context) -> Allocation:
 
 
 def _samples(facts: JobFacts, expected: Expectation | None, progress: Progress) -> float | None:
-    """As declared, else as expected."""
+    """Return the total samples as declared, or else as expected."""
     if facts.comment.samples is not None:
         return by_declared(facts.comment.samples, progress.due)
     return expected.samples if expected is not None else None
 
 
 def _age(facts: JobFacts, expected: Expectation | None, settings: SnapshotSettings) -> float | None:
-    """None if (expected) samples or a time limit determine the age."""
+    """Return the age; None if (expected) samples or a time limit determine it."""
     if expected is not None:
         return expected.seconds
     if facts.comment.samples is not None or facts.reading.time_limit_seconds is not None:
@@ -322,16 +326,16 @@ def _age(facts: JobFacts, expected: Expectation | None, settings: SnapshotSettin
 
 
 def _expected(facts: JobFacts, context: Context) -> Expectation | None:
-    """The expected run time of a job without samples, by its loops, else by past runs.
+    """Return the expected run time of a job without samples, by its loops, else by past runs.
 
-    Without ``predicted``, only for jobs without a time limit.
+    Unless ``predicted`` is set, this is done only for jobs without a time limit.
     """
     limit = facts.reading.time_limit_seconds
     if facts.comment.samples is not None or not (context.settings.predicted or limit is None):
         return None
     if facts.record.samples_planned is not None:
         return by_loops(facts.record.samples_planned, facts.record.samples_done)
-    # Slurm counts the limit anew after each requeue.
+    # After each requeue, Slurm counts the limit from the start.
     since = facts.record.allocation_since if facts.record.allocation else None
     elapsed_seconds = context.reading.now - since if since else 0.0
     return context.run_times.expect(
@@ -350,7 +354,7 @@ def _expected(facts: JobFacts, context: Context) -> Expectation | None:
 
 
 def _restart_seconds(record: JobRecord, settings: SnapshotSettings) -> float:
-    """The job's restart time as measured, else as assumed."""
+    """Return the job's restart time as measured, or else as assumed."""
     if not settings.restart_cost:
         return 0.0
     return record.restart_seconds or settings.assumed_restart_seconds

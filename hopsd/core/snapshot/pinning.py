@@ -15,9 +15,9 @@ from hopsd.model.reading import JobReading, SlurmState
 class Unsaved(StrEnum):
     """Whether a job that was not seen to save stays where it runs.
 
-    ``STAYS``: always; ``STAYS_IF_SEEN``: if its reports show that it trains, so that a training
-    which hops cannot see is moved; ``MOVES``: never. A job that answers the signal that it is sent
-    before can save then.
+    ``STAYS``: always; ``STAYS_IF_SEEN``: if its reports show that it trains, so a training that
+    hops cannot see is moved; ``MOVES``: never. A job that handles the signal sent before a move can
+    be moved in any case, since it can save then.
     """
 
     STAYS = "stays"
@@ -26,14 +26,14 @@ class Unsaved(StrEnum):
 
 
 UNSAVED_NOTE = (
-    "it is not moved until it has been seen to save once, since it might start over (nor is there a"
-    " signal that it was seen to handle: --signal, trap); preempt=yes in the comment lets hops"
+    "it is not moved until it has been seen to save once, since it might start over (and it was not"
+    " seen to handle a signal: --signal, trap); preempt=yes in the comment allows moving it"
 )
 
 
 ENDS_NOTE = (
     "it is not moved, since an earlier job of its workload ended within the grace of hops' signal:"
-    " have the script answer it by scontrol requeue $SLURM_JOB_ID, and name another workload"
+    " make the script run scontrol requeue $SLURM_JOB_ID on the signal, and name another workload"
     " in the comment"
 )
 
@@ -45,17 +45,17 @@ RESUBMITS_NOTE = (
 
 FAILED_AGAIN_NOTE = (
     "it is not moved, since an earlier job of its workload failed within a minute of a restart:"
-    " have the script bear a second start, and name another workload in the comment"
+    " make the script tolerate a second start, and name another workload in the comment"
 )
 
 
 REFUSES_NOTE = (
-    "it is not moved, since its script fails where a file or folder of an earlier start is there:"
-    " have it go on there"
+    "it is not moved, since its script fails if a file or folder of an earlier start exists:"
+    " make it continue from there"
 )
 
 UNSEEN_SAVE_NOTE = (
-    "no save of it was seen: after a move it goes on from what it saves on hops' signal, or"
+    "hops has seen no save of it: after a move it continues from what it saves on hops' signal, or"
     " starts over; preempt=no in the comment keeps it where it runs"
 )
 
@@ -68,10 +68,12 @@ STEPS_NOTE = (
 
 
 class StayRule(Enum):
-    """Whether a job stays where it runs; ``UNTIL_SAVED``: until it was seen to save once;
-    ``ENDS_BY_SIGNAL``: since an earlier job of its workload ended in the grace of hops' signal;
-    ``RESUBMITS``: since its script submits a job when it is stopped; ``REFUSES``: since it fails at
-    a second start; ``FAILED_AGAIN``: since an earlier job of its workload did.
+    """Whether, and why, a job stays where it runs.
+
+    ``UNTIL_SAVED``: until it was seen to save once; ``ENDS_BY_SIGNAL``: since an earlier job of its
+    workload ended in the grace of hops' signal; ``RESUBMITS``: since its script submits a job when
+    it is stopped; ``REFUSES``: since its script fails at a second start; ``FAILED_AGAIN``: since an
+    earlier job of its workload failed at a second start.
     """
 
     NO = auto()
@@ -90,14 +92,16 @@ STAY_NOTES = {
     StayRule.REFUSES: REFUSES_NOTE,
     StayRule.FAILED_AGAIN: FAILED_AGAIN_NOTE,
 }
-"""What users are told."""
+"""The notes for the jobs' users."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pinning:
-    """The rules by which running jobs stay. ``schedulable``: nodes; ``by_user``: whether
-    ``preempt=no`` is honoured; ``unsaved``: what happens to a job that was not seen to save;
-    ``ended_by_signal``, ``failed_again``: as in :class:`hopsd.model.knowledge.Knowledge`.
+    """The rules that decide which running jobs stay.
+
+    ``schedulable``: the schedulable nodes; ``by_user``: whether ``preempt=no`` is honoured;
+    ``unsaved``: what happens to a job that was not seen to save; ``ended_by_signal``,
+    ``failed_again``: as in :class:`hopsd.model.knowledge.Knowledge`.
     """
 
     schedulable: frozenset[NodeName]
@@ -110,9 +114,11 @@ class Pinning:
     def decide(
         self, job: JobReading, comment: Comment | None, record: JobRecord | None
     ) -> StayRule:
-        """Whether the job stays: it does if its user says so, if Slurm may not requeue it, or if
-        one of its nodes accepts no new jobs (drained, down), or none of its length (reserved): it
-        may finish there.
+        """Decide whether the job stays.
+
+        It does if its user says so, if Slurm may not requeue it, if one of its nodes accepts no new
+        jobs (drained, down) or no job of its length (reserved), where the job may finish, or if a
+        move would do harm.
         """
         if job.state is not SlurmState.RUNNING:
             return StayRule.NO
@@ -125,7 +131,7 @@ class Pinning:
         return self._harm(job, record)
 
     def _harm(self, job: JobReading, record: JobRecord | None) -> StayRule:
-        """Which harm a move would do to a job that Slurm and its user would let go."""
+        """Return the harm that a move would do to a job that Slurm and its user allow to move."""
         kind = None if record is None else (record.user, record.workload)
         reasons = {
             StayRule.RESUBMITS: "resubmits" in job.options.repeats,
@@ -146,11 +152,11 @@ def _is_unsaved(job: JobReading, record: JobRecord | None, rule: Unsaved) -> boo
 
 
 def _answers(job: JobReading, record: JobRecord) -> bool:
-    """Whether a job that was not seen to save may yet do so on its signal.
+    """Whether a job that was not seen to save may still do so on its signal.
 
-    Whether its steps handle one only their reports tell: a script asks for it before its time
-    limit, where nothing is lost by it. Where a restart followed no save, the job is not stopped
-    again for nothing.
+    Only the reports show whether the job's steps handle a signal: scripts also ask for one before
+    the time limit, where an unhandled signal costs nothing. A job that was restarted without having
+    saved is not stopped in vain again.
     """
     options = job.options
     if "requeues" in options.repeats:

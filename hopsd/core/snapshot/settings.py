@@ -1,4 +1,4 @@
-"""Settings of the snapshot: what is assumed of jobs, and which of their wishes count."""
+"""Settings of the snapshot: what is assumed about jobs, and which user requests are honoured."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ from hopsd.model.ids import NodeName, RackName
 
 @dataclass(frozen=True, slots=True)
 class SnapshotSettings:
-    """``default_age_seconds``: the run time assumed for a job when nothing else is known.
+    """Settings of the snapshot.
 
-    ``predicted``: whether past runs say how long a job runs that gives no samples; else its time
-    limit does, if it has one. ``pinned``: whether ``preempt=no`` is honoured. ``unsaved``: what
-    happens to a running job that was not seen to save. ``racks``: by node, where known.
-    ``assumed_restart_seconds``: for jobs whose restart was never measured. ``cpus_per_gpu``: cores
-    per GPU for jobs that ask for none.
+    ``default_age_seconds``: the run time assumed for a job about which nothing else is known.
+    ``predicted``: whether the run time of a job without samples is predicted from past runs;
+    otherwise its time limit is used, if it has one. ``pinned``: whether ``preempt=no`` is honoured.
+    ``unsaved``: what happens to a running job that was not seen to save. ``racks``: by node, where
+    known. ``assumed_restart_seconds``: for jobs whose restart was never measured.
+    ``cpus_per_gpu``: cores per GPU for jobs that ask for none.
     """
 
     estimator: EstimatorSettings = field(default_factory=EstimatorSettings)

@@ -1,8 +1,9 @@
-"""How much slower a training is on servers of several leaf switches than below one.
+"""How much slower a training is on servers of several leaf switches than below a single one.
 
-Measured shapes say so where a workload ran on both. Otherwise its basic times do, with a bandwidth
-between servers of different leaves that was calibrated, or that other workloads' measured
-slowdowns imply, as for the other bandwidths (:mod:`hopsd.core.speed.inferred`).
+If a workload ran on both, measured shapes show it. Otherwise it follows from the workload's basic
+times, with a bandwidth between servers of different leaves that was calibrated, or that is implied
+by the measured slowdowns of other workloads, as for the other bandwidths
+(:mod:`hopsd.core.speed.inferred`).
 """
 
 from __future__ import annotations
@@ -24,19 +25,21 @@ from hopsd.model.job import Shape
 from hopsd.model.knowledge import ThroughputRecord
 
 SLOWEST, FASTEST = 0.05, 1.25
-"""Bounds of a factor: what is measured beyond them has other causes."""
+"""Bounds of a factor: measurements beyond them have other causes."""
 SCATTER = 0.02
-"""A smaller slowdown than this shows no bandwidth."""
+"""A smaller slowdown than this says nothing about the bandwidth."""
 STEPS = 40
-"""Bisections of the logarithm."""
+"""Number of bisections of the logarithm."""
 
 AcrossLeaves = Mapping[int, float]
-"""Factors by number of leaves, with that of one; empty: nothing is known."""
+"""Factors by number of leaves, including one leaf; empty if nothing is known."""
 
 
 def measured_across(records: Iterable[ThroughputRecord], min_records: int) -> dict[int, float]:
-    """Factors by number of leaves of a workload, from shapes that a user ran on one leaf and on
-    more, with ``min_records`` each: the geometric mean over shapes, the median over users.
+    """Return a workload's factors by number of leaves, from shapes run on one leaf and on more.
+
+    Each shape needs ``min_records`` of the same user on both. The result is the geometric mean over
+    shapes, and the median over users.
     """
     speeds: dict[tuple[UserName, object], dict[int, list[float]]] = defaultdict(
         lambda: defaultdict(list)
@@ -58,13 +61,14 @@ def measured_across(records: Iterable[ThroughputRecord], min_records: int) -> di
 
 
 def clamp_factor(factor: float) -> float:
-    """A factor within bounds."""
+    """Clamp a factor to its bounds."""
     return min(FASTEST, max(SLOWEST, factor))
 
 
 def theory_across(times: BasicTimes, b_across: float, shape: Shape, model: IterationModel) -> float:
-    """The factor that basic times predict for a shape, given parameters per second across leaves;
-    never above 1.
+    """Return the factor that basic times predict for a shape; never above 1.
+
+    ``b_across``: bandwidth between leaves in parameters per second.
     """
     below_one = iteration_seconds(times, *shape, model)
     return clamp_factor(
@@ -75,8 +79,9 @@ def theory_across(times: BasicTimes, b_across: float, shape: Shape, model: Itera
 def implied_across(
     times: BasicTimes, factor: float, shape: Shape, model: IterationModel
 ) -> float | None:
-    """Parameters per second across leaves with which basic times predict ``factor``; None: it
-    shows none.
+    """Return the parameters per second across leaves with which basic times predict ``factor``.
+
+    Returns None if the factor says nothing about the bandwidth.
     """
     if factor > 1.0 - SCATTER or theory_across(times, times.b_net, shape, model) <= factor:
         return None
@@ -93,7 +98,7 @@ def implied_across(
 def below_one_leaf(
     records: Sequence[ThroughputRecord], leaf_factors: Mapping[WorkloadName, AcrossLeaves]
 ) -> tuple[ThroughputRecord, ...]:
-    """The records as they would be below one leaf switch, where that is known."""
+    """Convert the records to the speeds expected below one leaf switch, where factors are known."""
     if not any(leaf_factors.values()):
         return tuple(records)
     return tuple(

@@ -15,8 +15,8 @@ SAME_SHARE = 0.1
 """Batch sizes that differ by less than this share are the same."""
 
 NEWEST = 6
-"""How many of the newest reports decide the present batch size. Two jobs of one name with different
-batch sizes must not change it at each report."""
+"""Number of newest reports that decide the present batch size. Two jobs of the same name with
+different batch sizes must not change it with each report."""
 
 Size = Callable[[ThroughputRecord], float]
 
@@ -24,17 +24,17 @@ Size = Callable[[ThroughputRecord], float]
 def split(
     records: Iterable[ThroughputRecord],
 ) -> tuple[list[ThroughputRecord], list[ThroughputRecord]]:
-    """One user's records of one workload: at the present batch size, and at the previous one.
+    """Split a user's records of a workload into the present and the previous batch size.
 
     A program keeps its batch per GPU, or divides a constant total among its GPUs; we assume
-    whichever explains the records by fewer batch sizes. Records without a batch count as present.
+    whichever explains the records with fewer batch sizes. Records without a batch count as present.
     """
     by_time = sorted(records, key=lambda record: record.at)
     with_batch = [record for record in by_time if record.batch > 0.0]
     if not with_batch:
         return by_time, []
     size: Size = min((_per_gpu, _total_batch), key=lambda size: _sizes(with_batch, size))
-    # A report is one record for each node.
+    # A report has one record for each node.
     reports = {
         (record.at, record.gpus, record.nodes, record.batch): record for record in with_batch
     }
@@ -54,7 +54,7 @@ def _total_batch(record: ThroughputRecord) -> float:
 
 
 def _sizes(records: Iterable[ThroughputRecord], size: Size) -> int:
-    """The number of different batch sizes."""
+    """Return the number of different batch sizes."""
     distinct: list[float] = []
     for size_value in sorted(map(size, records)):
         if not distinct or not is_near(size_value, distinct[-1]):
@@ -63,7 +63,7 @@ def _sizes(records: Iterable[ThroughputRecord], size: Size) -> int:
 
 
 def _most_frequent(sizes: Sequence[float]) -> float:
-    """The size that most others are near to; of several such, the largest."""
+    """Return the size that most sizes are near to; of several such, the largest."""
     return max(
         sizes, key=lambda candidate: (sum(is_near(candidate, size) for size in sizes), candidate)
     )
@@ -77,12 +77,12 @@ def is_near(first: float, second: float) -> bool:
 def carried_over(
     earlier_seconds: Mapping[Shape, float], present: Mapping[Shape, float]
 ) -> dict[Shape, float]:
-    """Seconds of an iteration, measured at an earlier batch size, as expected at the present one.
+    """Convert seconds of an iteration, measured at an earlier batch size, to the present one.
 
-    The compute time of an iteration changes with the batch, its communication time does not: so all
-    shapes change by as many seconds as those measured at both did on average. Without such shapes
-    nothing is carried over: scaling time with the batch predicts worse than theory alone.
-    Only shapes that were not measured at the present batch are in the result.
+    The compute time of an iteration changes with the batch, but its communication time does not: so
+    all shapes change by the number of seconds by which those measured at both sizes changed on
+    average. Without such shapes, nothing is converted: scaling time with the batch predicts worse
+    than theory alone. The result has only shapes that were not measured at the present batch.
     """
     common = sorted(earlier_seconds.keys() & present.keys())
     if not common:

@@ -18,7 +18,7 @@ from hopsd.core.speed.throughput import BasicTimes, IterationModel, interpolate,
 class PaperBase:
     """The layers that need no measured throughput: theory, and below it the assumption.
 
-    ``alone``: samples per second of one GPU. ``times`` None: communication time is unknown.
+    ``alone``: samples per second of one GPU. ``times`` is None if communication time is unknown.
     """
 
     alone: float
@@ -36,7 +36,7 @@ class PaperBase:
         return SpeedAnswer(theory_per_gpu(self.times, gpus, 1, self.model), self.source)
 
     def spread(self, servers: int) -> SpeedAnswer:
-        """The table knows only servers: a spread job is assumed to hold half of each."""
+        """Return the base for a number of servers; a spread job is assumed to hold half of each."""
         if self.times is None:
             return SpeedAnswer(self.alone / self.assumed_sensitivity, ASSUMED)
         gpus = servers * max(1, self.largest // 2)
@@ -54,15 +54,15 @@ class Column:
 
     @property
     def ratio(self) -> float | None:
-        """Mean of measured to base throughput; None where nothing was measured."""
+        """Mean ratio of measured to base throughput; None if nothing was measured."""
         ratios = self._ratios.values()
         return sum(ratios) / len(ratios) if ratios else None
 
     def answer(self, count: int, other_ratio: float | None) -> SpeedAnswer:
-        """MeasuredSpeed, interpolated, or the layer below scaled like the nearest measurement.
+        """Return a measured or interpolated speed, or the layer below, scaled.
 
-        ``other_ratio`` is the scale if this table has no measurement: a job that trains slower than
-        theory predicts does so wherever it runs.
+        The scale is that of the nearest measurement, or ``other_ratio`` if this table has none: a
+        job that trains slower than theory predicts does so wherever it runs.
         """
         if count in self._speeds:
             records = self._speeds[count].records

@@ -1,7 +1,7 @@
 """Throughput by GPU and server count: Gaussian process regression around equations 1 to 5.
 
-The logarithm of an iteration's time is the equations' prediction, with three corrections that are
-the same for all shapes of a workload on a type (to the whole time, the link's and the network's),
+The logarithm of an iteration's time is the equations' prediction with three corrections (to the
+whole time, the link's and the network's), which all shapes of a workload on a type have in common,
 plus a smooth deviation that similar shapes share. Both are inferred from measured shapes (Rasmussen
 and Williams, Gaussian Processes for Machine Learning, section 2.7, with Gauss-Newton steps).
 A measurement that agrees with the equations corrects nothing.
@@ -37,13 +37,13 @@ OLDER = 0.3
 """Additional standard deviation of measurements of an older version of the program."""
 
 SURPRISE = 3.0
-"""Cap on a logarithmic residual: beyond 20 times off, a report gains no influence."""
+"""Cap on a logarithmic residual: a report that is more than 20 times off gains no influence."""
 
 MAX_SHAPES = 48
-"""The most shapes that corrections are fitted to: those with the most records."""
+"""Maximum number of shapes that corrections are fitted to: those with the most records."""
 
 Corrections = tuple[float, float, float]
-"""Log corrections to the whole iteration, to communication in a server and to it over several."""
+"""Log corrections to the whole iteration, and to communication in a server and over several."""
 
 ALONE: Shape = (1, 1)
 """A single GPU, which has no peers to wait for."""
@@ -97,7 +97,7 @@ Speeds = tuple[tuple[Shape, float], ...]
 
 
 def speeds_of(speeds: Mapping[Shape, MeasuredSpeed]) -> Speeds:
-    """The shapes with most records. Rounding absorbs the common decay of all weights."""
+    """Return the shapes with the most records. Rounding absorbs the common decay of all weights."""
     top_shapes = sorted(speeds, key=lambda s: (-speeds[s].records, s))[:MAX_SHAPES]
     return tuple((shape, float(f"{speeds[shape].per_gpu:.12g}")) for shape in sorted(top_shapes))
 
@@ -106,7 +106,7 @@ def speeds_of(speeds: Mapping[Shape, MeasuredSpeed]) -> Speeds:
 def regression(
     belief: Belief, model: IterationModel, current_speeds: Speeds, older: Speeds = ()
 ) -> Regression:
-    """A cached :class:`Regression`, since most workloads have no new measurements at a tick."""
+    """Cache :class:`Regression`, since most workloads have no new measurements in a tick."""
     return Regression(belief, model, current_speeds, older)
 
 
@@ -127,11 +127,11 @@ class Regression:
         self._cache: dict[Shape, float] = {}
 
     def base(self, gpus: int, nodes: int) -> float:
-        """The equations' prediction, without measurements."""
+        """Return the equations' prediction, without measurements."""
         return exp(-self._log_seconds(NONE, self._belief.times, (gpus, nodes)))
 
     def per_gpu(self, gpus: int, nodes: int) -> float:
-        """The median of the estimate."""
+        """Return the median of the estimate."""
         shape = gpus, nodes
         if shape not in self._cache:
             fit = self._fit
@@ -142,7 +142,7 @@ class Regression:
         return self._cache[shape]
 
     def deviation(self, gpus: int, nodes: int) -> float:
-        """Standard deviation of the logarithm of :meth:`per_gpu`."""
+        """Return the standard deviation of the logarithm of :meth:`per_gpu`."""
         fit, shape = self._fit, (gpus, nodes)
         similarities = np.array([_similarity(fitted_shape, shape) for fitted_shape in fit.shapes])
         slope = self._slope(fit.corrections, shape) - similarities @ fit.inverse @ fit.slopes
@@ -150,7 +150,7 @@ class Regression:
         return float(np.sqrt(max(0.0, variance) + slope @ fit.covariance @ slope))
 
     def _log_seconds(self, corrections: Corrections, times: BasicTimes, shape: Shape) -> float:
-        """Log seconds per sample and GPU. ``times``: basic times with ``corrections`` applied."""
+        """Return log seconds per sample and GPU; ``times`` have ``corrections`` applied."""
         if shape == ALONE:
             times = replace(times, t_w=PeerWait())
         return corrections[0] + log(
@@ -158,7 +158,7 @@ class Regression:
         )
 
     def _slope(self, corrections: Corrections, shape: Shape) -> Floats:
-        """The gradient of the log seconds with respect to the corrections, (3,)."""
+        """Return the gradient of the log seconds with respect to the corrections, (3,)."""
         step = 1e-3
         index = 1 if shape[1] == 1 else 2
         values = [corrections[0], corrections[1], corrections[2]]
@@ -225,7 +225,7 @@ class Regression:
         return _Posterior(corrections, shapes, pull, slopes, inverse, posterior)
 
     def _surprise(self, shape: Shape, per_gpu: float) -> float:
-        """The measured log seconds per sample, capped at :data:`SURPRISE` from the prediction."""
+        """Return the measured log seconds per sample, at most SURPRISE from the prediction."""
         prediction = self._log_seconds(NONE, self._belief.times, shape)
         return min(max(-log(per_gpu), prediction - SURPRISE), prediction + SURPRISE)
 
@@ -239,7 +239,7 @@ def _corrected_times(times: BasicTimes, corrections: Corrections) -> BasicTimes:
 
 
 def _similarity(first: Shape, second: Shape) -> float:
-    """Covariance of the smooth deviations; none between one server and several."""
+    """Return the covariance of the smooth deviations; 0 between one server and several."""
     if (first[1] == 1) != (second[1] == 1):
         return 0.0
     gpus, nodes = log(first[0] / second[0]), log(first[1] / second[1])

@@ -10,7 +10,7 @@ from hopsd.errors import InputError
 
 @dataclass(frozen=True, slots=True)
 class Transfer:
-    """Seconds of an all-reduce of ``params`` values between GPUs of so many servers."""
+    """Seconds of an all-reduce of ``params`` values between ``gpus`` GPUs on ``nodes`` servers."""
 
     params: float
     gpus: int
@@ -19,7 +19,7 @@ class Transfer:
 
     @property
     def share(self) -> float:
-        """What equation 2 divides by the bandwidth."""
+        """The number of values that equation 2 divides by the bandwidth."""
         return self.params * ((self.gpus - 1) / self.gpus if self.nodes == 1 else 1.0)
 
 
@@ -34,7 +34,7 @@ class BandwidthFit:
         return transfer.share / self.bandwidth
 
     def residual(self, transfer: Transfer) -> float:
-        """MeasuredSpeed minus predicted, relative to measured."""
+        """Return measured minus predicted seconds, relative to measured."""
         return 1.0 - self.prediction(transfer) / transfer.seconds
 
     @property
@@ -45,15 +45,15 @@ class BandwidthFit:
 
 
 def fit(transfers: Iterable[Transfer]) -> BandwidthFit:
-    """The bandwidth B that minimises the squares of ``seconds - share / B``.
+    """Fit the bandwidth B that minimises the squares of ``seconds - share / B``.
 
     Large transfers weigh most: the latency of small ones is not in equation 2.
 
     Raises:
-        InputError: nothing was measured, or it took no time.
+        InputError: nothing was measured, or every transfer took 0 s.
     """
     measurements: Sequence[Transfer] = tuple(transfers)
     products = sum(t.share * t.seconds for t in measurements)
     if products <= 0.0:
-        raise InputError("no all-reduce with a time above 0; give one at least")
+        raise InputError("no all-reduce with a time above 0; give at least one")
     return BandwidthFit(sum(t.share**2 for t in measurements) / products, tuple(measurements))

@@ -1,13 +1,13 @@
 """Throughput estimates: the operator's table, then the layers of section 3.3, top-down.
 
-Records of a server give its factor for the shape, records of a GPU type the speed of the shapes
+Records of a server give its factor for a shape; records of a GPU type give the speed of the shapes
 measured on it. Other shapes come from the theory layer: equations 1 to 5 with basic times,
-corrected by the measured shapes (:mod:`hopsd.core.speed.by_shape`); under ``paper_exact`` from the
-paper's tables (:mod:`hopsd.core.speed.by_count`).
+corrected by the measured shapes (:mod:`hopsd.core.speed.by_shape`); under ``paper_exact`` they come
+from the paper's tables (:mod:`hopsd.core.speed.by_count`).
 The last layer is an assumption, so that even a job without any data can be placed: types compare
-as they do for other workloads (:mod:`hopsd.core.speed.type_speeds`) or, where nothing shows that,
-every GPU is as fast as any other and ``assumed_gpu_speedup`` times as fast as a CPU. Spreading
-costs ``assumed_sensitivity``.
+as they do for other workloads (:mod:`hopsd.core.speed.type_speeds`) or, if nothing is known, every
+GPU is as fast as any other and ``assumed_gpu_speedup`` times as fast as a CPU. Spreading costs
+``assumed_sensitivity``.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ from hopsd.model.job import Node, Shape, ThroughputTable
 from hopsd.model.knowledge import Bandwidth, Knowledge, Theory, ThroughputRecord
 
 KNOWN_ALONE, UNKNOWN_ALONE = 0.05, 0.5
-"""Standard deviation of the logarithm of a GPU's speed: from basic times, from other types."""
+"""Standard deviation of the logarithm of a GPU's speed, from basic times and from other types."""
 
 CALIBRATED_SD, UNCALIBRATED_SD = 0.5, 1.2
 """The same for communication time, with and without a measured bandwidth."""
@@ -65,9 +65,10 @@ INFERRED_SD = 0.7
 
 @dataclass(frozen=True, slots=True)
 class EstimatorSettings:
-    """A layer is used from ``min_records`` on; weights halve every ``half_life_seconds``.
+    """Settings of the estimator.
 
-    ``bandwidth``: the operator's, which overrides calibration.
+    A layer is used from ``min_records`` on; weights halve every ``half_life_seconds``.
+    ``bandwidth``: the operator's figures, which override calibration.
     """
 
     min_records: int = 3
@@ -80,8 +81,11 @@ class EstimatorSettings:
 
 @dataclass(frozen=True, slots=True)
 class SpeedTables:
-    """Tables by GPU type, factors of servers that differ from their type, and factors by shape
-    where measured; ``across``: factors by number of leaf switches.
+    """The speeds of a workload.
+
+    ``tables``: by GPU type; ``server_factor``: factors of servers that differ from their type;
+    ``server_factor_at``: the same by shape, where measured; ``across``: factors by number of leaf
+    switches.
     """
 
     tables: Mapping[GpuType, ThroughputTable]
@@ -95,8 +99,9 @@ class _Evidence:
     """The evidence about a workload on a type.
 
     ``theory`` comes from an older version of the program if ``is_outdated``; ``older``: speeds
-    measured with that version; ``earlier``: at the last batch size. ``alone_elsewhere``: a GPU's
-    speed inferred from other types. ``lender_type``: the type whose basic times ``theory`` scales.
+    measured with that version; ``earlier``: speeds measured at the previous batch size.
+    ``alone_elsewhere``: a GPU's speed inferred from other types. ``lender_type``: the type whose
+    basic times ``theory`` scales, if any.
     """
 
     tables: Tables
@@ -126,7 +131,7 @@ class _Evidence:
 
 
 class Estimator:
-    """Estimates for all workloads of one tick: records are sorted once, each workload once."""
+    """Estimates for all workloads of one tick; records are sorted and workloads estimated once."""
 
     def __init__(
         self,
@@ -143,7 +148,7 @@ class Estimator:
             self._largest[node.gpu_type] = max(node.gpus, self._largest.get(node.gpu_type, 1))
             self._servers[node.gpu_type] += 1
         records = knowledge.records
-        if settings.model.paper_exact:  # it has no batch sizes
+        if settings.model.paper_exact:  # the paper has no batch sizes
             records = tuple(replace(record, batch=0.0) for record in records)
         self._bandwidth = {b.gpu_type: b for b in knowledge.bandwidth}
         for setting in settings.bandwidth:
@@ -196,7 +201,7 @@ class Estimator:
         }
 
     def _imply_across(self) -> dict[GpuType, float]:
-        """Parameters per second across leaves by type: the median of what workloads imply."""
+        """Return parameters per second across leaves by type: the median of workloads' figures."""
         votes: dict[GpuType, list[float]] = defaultdict(list)
         for workload, factors in self._measured_across.items():
             for t, times, shape in self._network_times(workload):
@@ -206,7 +211,10 @@ class Estimator:
         return {t: median_low(rates) for t, rates in votes.items()}
 
     def _leaf_factors(self, workload: WorkloadName) -> AcrossLeaves:
-        """As measured, else as its basic times predict, the geometric mean over types."""
+        """Return factors by number of leaves: measured, or else predicted from basic times.
+
+        The prediction is the geometric mean over types.
+        """
         if workload in self._measured_across:
             return self._measured_across[workload]
         if not self._b_across:
@@ -224,7 +232,7 @@ class Estimator:
         return self._settings.model
 
     def _network_times(self, workload: WorkloadName) -> Iterator[tuple[GpuType, BasicTimes, Shape]]:
-        """Basic times of a workload on types whose network is known, and two whole servers."""
+        """Yield a workload's basic times on types whose network is known, and two whole servers."""
         for t, theory in self._theory.get(workload, {}).items():
             bandwidth = self._bandwidth.get(t) or self._implied_bandwidth.get(t)
             times = basic_times(theory, bandwidth) if bandwidth else None
@@ -232,13 +240,13 @@ class Estimator:
                 yield t, times, (2 * self._largest[t], 2)
 
     def estimate(self, workload: WorkloadName) -> SpeedTables:
-        """Tables of one workload for all GPU types of the nodes."""
+        """Return the tables of a workload for all GPU types of the nodes."""
         if workload not in self._estimates:
             self._estimates[workload] = self._estimate(workload)
         return self._estimates[workload]
 
     def records(self, workload: WorkloadName) -> Sequence[ThroughputRecord]:
-        """What jobs of a workload reported."""
+        """Return the records that jobs of a workload reported."""
         if self._records is None:
             self._records = defaultdict(list)
             for record in self._knowledge.records:
@@ -304,7 +312,7 @@ class Estimator:
         )
 
     def _previous_version(self, workload: WorkloadName) -> WorkloadName | None:
-        """The workload's newest other version of the program (its name after the last ``+``)."""
+        """Return the newest other version of the workload's program (name after the last ``+``)."""
         versions = self._versions.get(script_of(workload), {})
         candidates = [(last_use, name) for name, last_use in versions.items() if name != workload]
         return max(candidates)[1] if candidates else None
@@ -312,7 +320,7 @@ class Estimator:
     def _speed_on_other_types(
         self, tables_by_type: Mapping[GpuType, Tables], theories: Mapping[GpuType, Theory]
     ) -> float | None:
-        """Samples per second of one GPU, the mean over the known types."""
+        """Return samples per second of one GPU: the mean over the known types."""
         sensitivity = self._settings.assumed_sensitivity
         worth = {t: self._relative_speed(t) for t in [*tables_by_type, *theories]}
         aggregated_measurements = [
@@ -328,8 +336,9 @@ class Estimator:
         )
 
     def _relative_speed(self, gpu_type: GpuType) -> float:
-        """A device's speed relative to others until the workload is measured on it: from other
-        workloads, else an assumption.
+        """Return a device's relative speed for workloads not measured on it.
+
+        It comes from other workloads, or else from an assumption.
         """
         if gpu_type in self._knowledge.type_speed:
             return self._knowledge.type_speed[gpu_type]
@@ -403,7 +412,10 @@ class Estimator:
 
 
 def _lending_theory(fits: Mapping[GpuType, Theory]) -> Theory | None:
-    """The basic times that types without any borrow: of the newest training, on GPUs if any."""
+    """Return the basic times that types without any borrow: the newest of a training.
+
+    Those on GPUs take precedence over those on CPUs.
+    """
     training = [fit for fit in fits.values() if not fit.inference]
     return max(
         training, key=lambda fit: (not is_cpu(fit.gpu_type), fit.at, fit.gpu_type), default=None
@@ -415,10 +427,10 @@ def _carried_speeds(
     present: Mapping[Shape, MeasuredSpeed],
     theory: Theory,
 ) -> Speeds:
-    """Speeds measured at the previous batch size, converted to the present one (``theory``'s).
+    """Convert speeds measured at the previous batch size to the present one (``theory``'s).
 
-    Only for shapes with the same batch per GPU as one GPU had: a program that divides its batch
-    does something else on each.
+    This is done only for shapes with the same batch per GPU as a single GPU had: if a program
+    divides its batch, each shape has a different one.
     """
     size = earlier_speeds[ALONE].batch if ALONE in earlier_speeds else 0.0
     earlier_seconds = {
@@ -437,9 +449,9 @@ def _carried_speeds(
 
 
 def _server_counts(servers: int, measured_counts: Iterable[int]) -> list[int]:
-    """The entries of a distributed table: measured counts, their neighbours, and powers of two.
+    """Return the entries of a distributed table: measured counts, their neighbours, powers of two.
 
-    Readers interpolate between entries and take the last one beyond.
+    Readers interpolate between entries, and use the last entry for larger counts.
     """
     counts = {2} | {2**n for n in range(1, servers.bit_length()) if 2**n <= servers}
     for n in measured_counts:

@@ -1,7 +1,7 @@
-"""Bandwidths implied by other workloads' measured shapes, where nobody calibrated.
+"""Bandwidths implied by other workloads' measured shapes, for types that were not calibrated.
 
 Gradients of all trainings travel over the same links, so the slowdown of one spread training
-predicts that of another, by its parameters (eq. 2).
+predicts that of another, given its number of parameters (eq. 2).
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ SLOWEST, FASTEST = 1e4, 1e13
 """Search range in parameters per second: 40 kB/s to 40 TB/s in float32."""
 
 STEPS = 40
-"""Bisections of the logarithm: to a relative error below 1e-10."""
+"""Number of bisections of the logarithm, for a relative error below 1e-10."""
 
 MAX_SHAPES = 4
-"""Shapes used of a workload: those with the most records."""
+"""Number of shapes used of a workload: those with the most records."""
 
 MAX_WORKLOADS = 64
-"""Workloads used: the newest ones."""
+"""Number of workloads used: the newest ones."""
 
 OVERHEAD = 1.02
-"""A slowdown below this relative to one GPU is within the scatter and shows nothing."""
+"""A smaller slowdown than this, relative to one GPU, is within the scatter and shows nothing."""
 
 
 _Votes = dict[UserName, list[float]]
@@ -45,7 +45,7 @@ _Votes = dict[UserName, list[float]]
 def with_implied_bandwidths(
     knowledge: Knowledge, settings: EstimatorSettings, now: float
 ) -> Knowledge:
-    """``knowledge`` with the bandwidths that its workloads imply, without workloads that raise."""
+    """Add the bandwidths that the workloads imply to ``knowledge``; skip workloads that raise."""
     bandwidths, _ = find_failing_items(
         informative(knowledge), lambda names: implied_bandwidths(knowledge, names, settings, now)
     )
@@ -53,7 +53,7 @@ def with_implied_bandwidths(
 
 
 def informative(knowledge: Knowledge) -> tuple[WorkloadName, ...]:
-    """The newest workloads measured over several servers, on uncalibrated types."""
+    """Return the newest workloads that were measured over several servers on uncalibrated types."""
     calibrated_types = {bandwidth.gpu_type for bandwidth in knowledge.bandwidth}
     spread = {
         r.workload for r in knowledge.records if r.nodes > 1 and r.gpu_type not in calibrated_types
@@ -71,12 +71,12 @@ def implied_bandwidths(
     settings: EstimatorSettings,
     now: float,
 ) -> tuple[Bandwidth, ...]:
-    """Bandwidths of uncalibrated types: the median over users of the median that each user's shapes
-    imply, among ``workloads``.
+    """Return the bandwidths of uncalibrated types that the shapes of ``workloads`` imply.
 
-    Types never measured over several servers are omitted: a server's links say nothing about the
-    network. The reverse is possible, roughly: links count as :data:`LINK` times as fast as the
-    network. Empty under ``paper_exact``.
+    Each is the median over users of the median over the user's shapes. Types that were never
+    measured over several servers are omitted: a server's links say nothing about the network. The
+    reverse is possible, roughly: links count as :data:`LINK` times as fast as the network. The
+    result is empty under ``paper_exact``.
     """
     if settings.model.paper_exact:
         return ()
@@ -84,7 +84,7 @@ def implied_bandwidths(
         bandwidth.gpu_type for bandwidth in (*knowledge.bandwidth, *settings.bandwidth)
     }
     records = [record for record in knowledge.records if record.workload in workloads]
-    users = {r.workload: r.user for r in sorted(records, key=lambda r: -r.at)}  # the first one's
+    users = {r.workload: r.user for r in sorted(records, key=lambda r: -r.at)}  # the earliest
     layers = by_workload(records, settings.half_life_seconds, now)
     votes: dict[GpuType, tuple[_Votes, _Votes]] = defaultdict(
         lambda: (defaultdict(list), defaultdict(list))
@@ -111,14 +111,14 @@ def implied_bandwidths(
 
 
 def _median_of_medians(votes: _Votes) -> float:
-    """Rounded, as otherwise every further report would refit all workloads."""
+    """Return the rounded median; unrounded, every further report would refit all workloads."""
     return float(f"{median_low([median_low(user_votes) for user_votes in votes.values()]):.2g}")
 
 
 def _bandwidth_of_shapes(
     theory: Theory, speeds: Mapping[Shape, MeasuredSpeed], model: IterationModel
 ) -> Iterator[tuple[Shape, float]]:
-    """Parameters per second by shape, for shapes at the batch size of ``theory``."""
+    """Yield parameters per second by shape, for shapes at the batch size of ``theory``."""
     if theory.inference or theory.params <= 0:
         return
     times = replace(times_without_communication(theory), params=theory.params)
@@ -136,7 +136,7 @@ def _bandwidth_of_shapes(
 
 @lru_cache(maxsize=4096)
 def _rate(times: BasicTimes, shape: Shape, seconds: float, model: IterationModel) -> float | None:
-    """Parameters per second with which an iteration takes ``seconds``; None if none does."""
+    """Return the parameters per second with which an iteration takes ``seconds``, or None."""
 
     def seconds_at(rate: float) -> float:
         return iteration_seconds(replace(times, b_link=rate, b_net=rate), *shape, model)

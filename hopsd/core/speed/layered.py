@@ -47,14 +47,14 @@ class LayeredSpeeds:
         self._interval_factors: dict[Shape, float] = {}
 
     def per_gpu(self, gpus: int, nodes: int) -> float:
-        """The estimate."""
+        """Return the estimate."""
         shape = gpus, nodes
         if shape not in self._cache:
             self._cache[shape] = self._per_gpu(gpus, nodes)
         return self._cache[shape]
 
     def interval(self, gpus: int, nodes: int) -> tuple[float, float]:
-        """The 80 % interval of the estimate."""
+        """Return the 80 % interval of the estimate."""
         if (gpus, nodes) not in self._interval_factors:
             speed = self._speeds.get((gpus, nodes))
             if speed is not None:
@@ -67,7 +67,7 @@ class LayeredSpeeds:
         return per_gpu / factor, per_gpu * factor
 
     def source(self, gpus: int, nodes: int) -> str:
-        """The source of the estimate."""
+        """Say where the estimate comes from."""
         speed = self._speeds.get((gpus, nodes))
         if speed is not None:
             return f"type, {record_count(speed.records)}"
@@ -95,14 +95,14 @@ class LayeredSpeeds:
         return theory
 
     def _neighbours(self, gpus: int) -> tuple[int, ...]:
-        """The nearest measured counts on one server, if there are any on both sides."""
+        """Return the nearest measured counts on one server, if there are any on both sides."""
         smaller = [n for n in self._one_server if n < gpus]
         larger = [n for n in self._one_server if n > gpus]
         return (max(smaller), min(larger)) if smaller and larger else ()
 
 
 class ClampedSpeeds:
-    """``speeds`` times ``scale``, within ``together`` on one server and ``spread`` over several.
+    """``speeds`` times ``scale``, within ``one_server`` on one server and ``spread`` over several.
 
     Implements :class:`hopsd.model.job.ByShape`.
     """
@@ -114,21 +114,21 @@ class ClampedSpeeds:
         self._one_server, self._spread = one_server, spread
 
     def per_gpu(self, gpus: int, nodes: int) -> float:
-        """The estimate."""
+        """Return the estimate."""
         return self.clamp(self._scale * self._speeds.per_gpu(gpus, nodes), nodes)
 
     def interval(self, gpus: int, nodes: int) -> tuple[float, float]:
-        """The 80 % interval of the estimate."""
+        """Return the 80 % interval of the estimate."""
         low, high = self._speeds.interval(gpus, nodes)
         return self.clamp(self._scale * low, nodes), self.clamp(self._scale * high, nodes)
 
     def source(self, gpus: int, nodes: int) -> str:
-        """The source of the estimate."""
+        """Say where the estimate comes from."""
         source = self._speeds.source(gpus, nodes)
         is_unchanged = self.per_gpu(gpus, nodes) == self._speeds.per_gpu(gpus, nodes)
-        return source if is_unchanged else f"{source}, held to what is plausible"
+        return source if is_unchanged else f"{source}, limited to plausible values"
 
     def clamp(self, rate: float, nodes: int) -> float:
-        """``rate`` clamped to the bounds."""
+        """Clamp ``rate`` to the bounds."""
         bound = self._one_server if nodes == 1 else self._spread
         return min(max(rate, bound.minimum), bound.maximum)

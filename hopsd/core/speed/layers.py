@@ -23,7 +23,7 @@ MIN_WEIGHT = 1e-100
 
 
 def weight_of(age_seconds: float, half_life_seconds: float) -> float:
-    """The weight of a measurement by its age; never 0, since it may be the only one."""
+    """Return the weight of a measurement by its age; never 0, since it may be the only one."""
     return max(power(0.5, max(0.0, age_seconds) / half_life_seconds), MIN_WEIGHT)
 
 
@@ -69,7 +69,7 @@ class MeasuredSpeed:
 
     @property
     def iteration_seconds(self) -> float:
-        """0 if the batch is unknown."""
+        """Seconds of an iteration, 0 if the batch is unknown."""
         return self.seconds_sum / self.batch_weight if self.batch_weight else 0.0
 
     @property
@@ -93,8 +93,10 @@ def _shape_table() -> ShapeTable:
 
 @dataclass(slots=True)
 class Tables:
-    """``aggregated`` by GPU count in one server, ``spread`` by GPUs and servers, ``distributed``
-    by number of servers alone: the paper's table.
+    """The measured speeds of a layer.
+
+    ``aggregated``: by GPU count in one server; ``spread``: by GPUs and servers; ``distributed``: by
+    number of servers only, as in the paper's table.
     """
 
     aggregated: Table = field(default_factory=_table)
@@ -115,7 +117,7 @@ class Tables:
         return {(gpus, 1): m for gpus, m in self.aggregated.items()} | self.spread
 
     def answering(self, min_records: int) -> Tables:
-        """The counts and shapes with at least ``min_records``."""
+        """Return the counts and shapes with at least ``min_records``."""
         return Tables(
             _with_enough_records(self.aggregated, min_records),
             _with_enough_records(self.distributed, min_records),
@@ -143,9 +145,9 @@ class Layers:
 
 
 def median_of_users(reports: Sequence[tuple[float, float, T]]) -> T:
-    """The median user's value; ``reports``: per user a speed, its first time, and a value.
+    """Return the median user's value; ``reports``: per user a speed, its first time, and a value.
 
-    Of two users in the middle the earlier one counts, so that a single newcomer cannot change the
+    Of two users in the middle, the earlier one counts, so that a single newcomer cannot change the
     estimates of a workload.
     """
     sorted_reports = sorted(reports, key=lambda report: report[:2])
@@ -156,7 +158,7 @@ def median_of_users(reports: Sequence[tuple[float, float, T]]) -> T:
 def by_workload(
     records: Iterable[ThroughputRecord], half_life_seconds: float, now: float
 ) -> dict[WorkloadName, Layers]:
-    """The layers of every workload; a record's weight halves every ``half_life_seconds``.
+    """Return the layers of every workload; a record's weight halves every ``half_life_seconds``.
 
     Speeds out of bounds, which earlier releases may have stored, are ignored. If several users
     report on a workload, each shape's speed is the median user's.
@@ -191,7 +193,7 @@ def _of_user(records: Iterable[ThroughputRecord], half_life_seconds: float, now:
 
 
 def _median(layers: Sequence[Layers]) -> Layers:
-    """The median user's value, entry by entry."""
+    """Return the median user's value, entry by entry."""
     return Layers(
         _median_tables([of_user.entity for of_user in layers]),
         _median_tables([of_user.type for of_user in layers]),
@@ -220,9 +222,9 @@ def _median_table(by_user: Sequence[Mapping[Key, MeasuredSpeed]]) -> dict[Key, M
 
 
 def server_factors(layers: Layers, min_records: int) -> dict[NodeName, float]:
-    """The entity layer: a server's mean speed relative to its type, where it has enough records.
+    """Return the entity layer: the mean speed of servers with enough records, relative to the type.
 
-    Based on runs within that server, if there are any: a spread run is as fast as its slowest
+    It is based on runs within a server, if there are any: a spread run is as fast as its slowest
     server, which says little about the others.
     """
     factors = {}
@@ -238,7 +240,7 @@ def server_factors(layers: Layers, min_records: int) -> dict[NodeName, float]:
 
 
 def factors_by_shape(layers: Layers, min_records: int) -> dict[Shape, dict[NodeName, float]]:
-    """Server factors shape by shape, where a server has enough records of the shape."""
+    """Return server factors by shape, for servers that have enough records of the shape."""
     factors: dict[Shape, dict[NodeName, float]] = {}
     shapes = {gpu_type: tables.shapes for gpu_type, tables in layers.type.items()}
     for node, tables in sorted(layers.entity.items()):
@@ -251,10 +253,10 @@ def factors_by_shape(layers: Layers, min_records: int) -> dict[Shape, dict[NodeN
 def _ratio(
     node_speeds: Mapping[Key, MeasuredSpeed], of_type: Mapping[Key, MeasuredSpeed]
 ) -> float | None:
-    """Mean over the counts, weighted by the server's records.
+    """Return the mean ratio over the counts, weighted by the server's records; None if none.
 
-    With several users, a type may have too few records of a count that the server has enough of,
-    since each takes its median user's.
+    With several users, a type may have too few records of a count of which the server has enough,
+    since both use the records of their median user.
     """
     common = {n: speed for n, speed in node_speeds.items() if n in of_type}
     total = sum(speed.weight for speed in common.values())

@@ -12,19 +12,20 @@ from hopsd.model.arrays import Floats
 
 BINS_PER_DECADE = 24
 SMALLEST_SECONDS = 1e-6
-"""The bins of reported times: bin ``i`` begins at ``SMALLEST * 10 ** (i / BINS_PER_DECADE)``."""
+"""Where the bins of reported times begin: bin ``i`` begins at this times
+``10 ** (i / BINS_PER_DECADE)``."""
 
 BIN_WIDTH = 10.0 ** (1 / BINS_PER_DECADE)
 """Ratio of a bin's end to its beginning."""
 
 BIN_DEVIATION = 0.03
-"""Relative standard deviation within a bin of 10 % width: the minimum of a mode."""
+"""Relative standard deviation within a bin of 10 % width: the minimum deviation of a mode."""
 
 SEPARATE = 2.0
-"""Ashman's D from which two normals are distinct modes (Ashman et al. 1994, eq. 4)."""
+"""Ashman's D above which two normals are distinct modes (Ashman et al. 1994, eq. 4)."""
 
 MIN_MODE_RATIO = 1.5
-"""Least ratio of their means: a narrow mode on the border of two 10 % bins looks like two."""
+"""Minimum ratio of their means: a narrow mode at the border of two 10 % bins looks like two."""
 
 VERY_STRONG = 10.0
 """How much lower BIC must be for two modes (Kass and Raftery 1995, section 3.2)."""
@@ -38,7 +39,7 @@ TOLERANCE = 1e-7
 class Mixture:
     """A mixture of two times, in seconds: the shorter has weight ``p_cache``, the longer the rest.
 
-    With one mode ``p_cache`` is 1 and the other mode's figures are 0.
+    With one mode, ``p_cache`` is 1 and the figures of the other mode are 0.
     """
 
     p_cache: float
@@ -52,7 +53,7 @@ class Mixture:
         return self.p_cache * self.mu_cache + (1.0 - self.p_cache) * self.mu_load
 
     def share_cache(self, seconds: Floats) -> Floats:
-        """Probability of each time to be in the shorter mode; 1 everywhere with one mode."""
+        """Return the probability that each time is in the shorter mode; 1 with only one mode."""
         if self.p_cache >= 1.0:
             return np.ones(len(seconds))
         modes = _Modes.from_mixture(self)
@@ -61,14 +62,14 @@ class Mixture:
 
 
 def bin_centers(bins: Sequence[int]) -> Floats:
-    """Each bin's representative time in seconds: the geometric middle."""
+    """Return each bin's representative time in seconds: the geometric middle."""
     return SMALLEST_SECONDS * 10.0 ** ((np.asarray(bins) + 0.5) / BINS_PER_DECADE)
 
 
 def fit(seconds: Floats, counts: Floats) -> Mixture:
     """Fit one normal or two, whichever BIC prefers; two only if they are distinct.
 
-    ``counts``: how often each of ``seconds`` was seen, (n,); old ones may weigh less than 1.
+    ``counts``: how often each of ``seconds`` was seen, (n,); old times may count less than 1.
     """
     present = counts > 0
     seconds, counts = seconds[present], counts[present]
@@ -88,7 +89,7 @@ def fit(seconds: Floats, counts: Floats) -> Mixture:
 
 
 def fit_bins(bins: Mapping[int, float]) -> Mixture:
-    """`fit` to a histogram: counts by bin."""
+    """`fit` a histogram, given as counts by bin."""
     filled_bins = sorted(bins)
     return fit(
         bin_centers(filled_bins), np.array([bins[bin_] for bin_ in filled_bins], dtype=float)
@@ -121,7 +122,7 @@ class _Modes:
 
     @classmethod
     def estimate(cls, seconds: Floats, counts: Floats) -> _Modes:
-        """Weighted estimates from counts divided among the modes, (modes, n)."""
+        """Estimate the modes from ``counts`` divided among them, (modes, n)."""
         total = np.maximum(counts.sum(axis=1), 1e-12)
         mu = counts @ seconds / total
         spread = np.sqrt((counts * (seconds - mu[:, None]) ** 2).sum(axis=1) / total)
@@ -130,7 +131,7 @@ class _Modes:
         return cls((total / total.sum())[order], mu[order], sigma[order])
 
     def log_densities(self, seconds: Floats) -> Floats:
-        """Of each mode at each time, weighted, (modes, n)."""
+        """Return the weighted log density of each mode at each time, (modes, n)."""
         z = (seconds - self.mu[:, None]) / self.sigma[:, None]
         scale = np.log(self.weight / self.sigma) - 0.5 * math.log(2.0 * math.pi)
         densities: Floats = scale[:, None] - 0.5 * z * z
@@ -165,9 +166,9 @@ class _Modes:
 
 
 def _cuts(seconds: Floats, counts: Floats) -> list[int]:
-    """Where to cut ascending times in two: the best cut of the times, and of their logarithms.
+    """Return where to cut ascending times in two: by the times, and by their logarithms.
 
-    Load times spread over decades: a cut by the times alone may divide the longer mode.
+    Load times span orders of magnitude: a cut by the times alone may divide the longer mode.
     """
     if len(seconds) < 2:
         return []
@@ -175,9 +176,9 @@ def _cuts(seconds: Floats, counts: Floats) -> list[int]:
 
 
 def _otsu(values: Floats, counts: Floats) -> int:
-    """The cut with the largest variance between its two sides; values ascending.
+    """Return the cut with the largest variance between its two sides; ``values`` are ascending.
 
-    Both sides are summed, instead of subtracting one from the total: rounding would otherwise erase
+    Both sides are summed instead of subtracting one from the total: rounding would otherwise erase
     a last count that is small compared with the others.
     """
     left_count, right_count = np.cumsum(counts)[:-1], np.cumsum(counts[::-1])[-2::-1]

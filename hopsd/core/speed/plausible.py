@@ -1,6 +1,6 @@
-"""Plausibility bounds on a speed relative to others of the same workload.
+"""Plausibility bounds on a speed relative to other speeds of the same workload.
 
-Jobs measure themselves, so one could claim that its training runs 10^9 times as fast on 8 GPUs as
+Jobs measure themselves, so a job could claim that its training runs 10^9 times as fast on 8 GPUs as
 on one, and would outweigh all others in a plan. The bounds are based on
 
 - Gavel's measurements (26 job types on K80, P100 and V100; 1, 2, 4 and 8 GPUs in a server and
@@ -25,21 +25,22 @@ from hopsd.model.job import ByShape, ThroughputTable
 MARGIN = 2.0
 
 MIN_TOGETHER = 0.184
-"""Per GPU of several in one server, over one GPU alone: a language model of batch 5 on 8 P100. 330
-measurements."""
+"""Minimum speed per GPU of several GPUs in one server, relative to one GPU alone: a language model
+with batch 5 on 8 P100. 330 measurements."""
 
 MIN_SPREAD = 0.084
-"""Per GPU over several servers, over one GPU alone: a language model of batch 5 on 8 V100. 5,488
-measurements."""
+"""Minimum speed per GPU over several servers, relative to one GPU alone: a language model with
+batch 5 on 8 V100. 5,488 measurements."""
 
 MAX_PER_GPU = 1.1
-"""Per GPU of several, over one GPU alone. Without a margin, as faked speeds above gain what others
-lose (docs/lies.md); a training that is faster still is planned as one of linear speed. Of Gavel's
-333 measurements of several GPUs seven are above, all of ResNet-18 on V100 (1.13 to 1.57)."""
+"""Maximum speed per GPU of several GPUs, relative to one GPU alone. There is no margin, as faked
+speeds above it gain what others lose (docs/lies.md); a training that is even faster is planned as
+one of linear speed. Of Gavel's 333 measurements of several GPUs, seven are above it, all of
+ResNet-18 on V100 (1.13 to 1.57)."""
 
 MEASURED_TYPES = 11.63
-"""One GPU of the fastest type over one of the slowest: ResNet-18 of batch 256, V100 over K80.
-26 measurements."""
+"""Speed of one GPU of the fastest type relative to one of the slowest: ResNet-18 with batch 256,
+V100 over K80. 26 measurements."""
 
 MEASURED_OVER_CPU = 10.0
 
@@ -49,16 +50,16 @@ SPREAD = ValueRange(MIN_SPREAD / MARGIN, MAX_PER_GPU)
 TYPES = MEASURED_TYPES * MARGIN
 OVER_CPU = TYPES * MEASURED_OVER_CPU * MARGIN
 SERVERS = ValueRange(0.1, 10.0)
-"""One server relative to its type: no broad measurements are published."""
+"""Speed of one server relative to its type; no broad measurements have been published."""
 
 
 def plausible_tables(
     tables: Mapping[GpuType, ThroughputTable],
 ) -> Mapping[GpuType, ThroughputTable]:
-    """``tables`` of one workload, clamped to what is plausible.
+    """Clamp the ``tables`` of a workload to plausible speeds.
 
-    The bounds follow from its slowest type and, on each type, from one GPU alone. Tables within
-    them are returned unchanged.
+    The bounds follow from the workload's slowest type and, on each type, from one GPU alone. Tables
+    within the bounds are returned unchanged.
     """
     alone = {gpu_type: table.aggregated[1] for gpu_type, table in tables.items()}
     slowest_gpu = min((s for t, s in alone.items() if not is_cpu(t)), default=None)
@@ -73,12 +74,12 @@ def plausible_tables(
 
 
 def plausible_factors(factors: Mapping[NodeName, float]) -> Mapping[NodeName, float]:
-    """Server factors clamped to what is plausible."""
+    """Clamp server factors to plausible ones."""
     return {node: _clamp(factor, 1.0, SERVERS) for node, factor in factors.items()}
 
 
 def _table(table: ThroughputTable, alone: float) -> ThroughputTable:
-    """The clamped table. ``alone``: the plausible speed of one GPU, which scales all others."""
+    """Clamp a table. ``alone``: the plausible speed of one GPU, which scales all others."""
     scale = alone / table.aggregated[1]
     aggregated_speeds = {n: scale * rate for n, rate in table.aggregated.items()}
     spread = {n: scale * rate for n, rate in table.distributed.items()}
@@ -104,7 +105,7 @@ def _table(table: ThroughputTable, alone: float) -> ThroughputTable:
 def _by_shape(
     table: ThroughputTable, speeds: ByShape, scale: float, alone: float
 ) -> ThroughputTable:
-    """The estimates and tables with every shape clamped to the bounds."""
+    """Clamp every shape of the estimates and tables to the bounds."""
     clamped_model = ClampedSpeeds(
         speeds, scale, *(_bounds(alone, bound) for bound in (ONE_SERVER, SPREAD))
     )
@@ -137,6 +138,6 @@ def _clamped_sources(
     sources: Mapping[int, str], raw: Mapping[int, float], clamped_speeds: Mapping[int, float]
 ) -> dict[int, str]:
     return {
-        n: source if clamped_speeds[n] == raw[n] else f"{source}, held to what is plausible"
+        n: source if clamped_speeds[n] == raw[n] else f"{source}, limited to plausible values"
         for n, source in sources.items()
     }

@@ -18,5 +18,5 @@ class SpeedAnswer:
 
 
 def record_count(count: int) -> str:
-    """A number of records in words, such as ``3 records``."""
+    """Format a number of records, as in ``3 records``."""
     return count_of(count, "records")

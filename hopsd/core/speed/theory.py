@@ -25,22 +25,23 @@ from hopsd.model.ids import GpuType, UserName
 from hopsd.model.knowledge import Bandwidth, PhaseRecord, Theory
 
 SAME_BATCH = 0.1
-"""Runs whose batch size differs by more than this share from the newest one's are left out: their
-per-GPU times are not comparable."""
+"""Runs whose batch size differs by more than this share from that of the newest run are left out:
+their per-GPU times are not comparable."""
 
 
 LINK = 10.0
-"""How much faster GPUs are assumed to communicate within a server than between two."""
+"""Factor by which communication within a server is assumed to be faster than between two."""
 
 SHORTEST_SECONDS = 1e-6
-"""Shorter compute times are not credible: no throughput is derived from them."""
+"""Shorter compute times are not credible, and no throughput is derived from them."""
 
 
 def fit_theory(records: Sequence[PhaseRecord], half_life_seconds: float) -> Theory | None:
-    """Basic times of one workload on one GPU type; None where no record determines them.
+    """Fit the basic times of one workload on one GPU type; None if no record determines them.
 
-    Compute times are taken from processes that ran alone, if there are any: with peers the backward
-    pass contains communication. Waits for peers are taken from the others, data times from all.
+    Compute times are taken from processes that ran alone, if there are any: with peers, the
+    backward pass contains communication. Waits for peers are taken from the other processes, data
+    times from all.
     """
     newest = max(records, key=lambda r: r.at, default=None)
     if newest is None or newest.phases.batch_size <= 0:
@@ -86,7 +87,7 @@ def fit_theory(records: Sequence[PhaseRecord], half_life_seconds: float) -> Theo
 
 
 def fit_users(records: Sequence[PhaseRecord], half_life_seconds: float) -> Theory | None:
-    """:func:`fit_theory` of each user's records; returns the fit with the median one-GPU speed."""
+    """Apply :func:`fit_theory` to each user's records; return that of median one-GPU speed."""
     users: dict[UserName, list[PhaseRecord]] = defaultdict(list)
     for record in records:
         users[record.user].append(record)
@@ -99,12 +100,12 @@ def fit_users(records: Sequence[PhaseRecord], half_life_seconds: float) -> Theor
 
 
 def credible(theory: Theory) -> bool:
-    """Whether the speed that it predicts for one GPU is within bounds."""
+    """Whether the speed that the theory predicts for one GPU is within bounds."""
     return bounds.SPEED.holds(alone(theory))
 
 
 def basic_times(theory: Theory, bandwidth: Bandwidth | None) -> BasicTimes | None:
-    """The inputs of eq. 1 to 5; None where communication cannot be determined.
+    """Return the inputs of eq. 1 to 5; None if communication cannot be determined.
 
     Inference consists of data and forward pass only (section 3.5): no gradients are exchanged.
     """
@@ -123,9 +124,11 @@ def basic_times(theory: Theory, bandwidth: Bandwidth | None) -> BasicTimes | Non
 def times_without_bandwidth(
     theory: Theory | None, per_gpu: float, sensitivity: float, model: IterationModel
 ) -> BasicTimes:
-    """Basic times for unknown bandwidths: two GPUs on two servers are assumed to be ``sensitivity``
-    times as slow as one, and a server's links ``LINK`` times as fast as the network.
-    Without a ``theory``, based on one GPU with ``per_gpu`` samples per second.
+    """Return basic times for unknown bandwidths.
+
+    Two GPUs on two servers are assumed to be ``sensitivity`` times as slow as one, and a server's
+    links ``LINK`` times as fast as the network. Without a ``theory``, the times are based on one
+    GPU with ``per_gpu`` samples per second.
     """
     times = (
         times_without_communication(theory) if theory is not None else _times_from_speed(per_gpu)
@@ -144,7 +147,7 @@ def times_without_bandwidth(
 
 
 def _times_from_speed(per_gpu: float) -> BasicTimes:
-    """Basic times from a speed: a third of the time forward, the rest backward."""
+    """Return basic times for a speed: a third of the time is forward, the rest backward."""
     seconds = 1.0 / per_gpu
     no_loading = DataTime(1.0, 0.0, 0.0)
     return BasicTimes(
@@ -153,13 +156,14 @@ def _times_from_speed(per_gpu: float) -> BasicTimes:
 
 
 def alone(theory: Theory, model: IterationModel | None = None) -> float:
-    """Samples per second of one GPU alone: no communication and no waiting for peers."""
+    """Return samples per second of one GPU alone: no communication and no waiting for peers."""
     return theory_per_gpu(replace(times_without_communication(theory), t_w=PeerWait()), 1, 1, model)
 
 
 def scaled_to_speed(theory: Theory, gpu_type: GpuType, per_gpu: float) -> Theory:
-    """The basic times on another type, where one GPU does ``per_gpu`` samples per second: all times
-    keep their proportions, so the training scales equally well.
+    """Return the basic times on another type, where one GPU does ``per_gpu`` samples per second.
+
+    All times keep their proportions, so the training scales equally well.
     """
     slower = alone(theory) / per_gpu
     return replace(
@@ -178,7 +182,7 @@ def scaled_to_speed(theory: Theory, gpu_type: GpuType, per_gpu: float) -> Theory
 
 
 def times_without_communication(theory: Theory) -> BasicTimes:
-    """The basic times without any communication."""
+    """Return the basic times without any communication."""
     return BasicTimes(
         batch_size=theory.batch_size,
         params=0.0,
@@ -206,7 +210,7 @@ def _is_comparable(record: PhaseRecord, newest: PhaseRecord) -> bool:
 
 
 def _data_time(records: Sequence[PhaseRecord], weight: Mapping[int, float]) -> Mixture:
-    """The mixture of all histograms, scaled to the measured mean.
+    """Return the mixture of all histograms, scaled to the measured mean.
 
     A histogram's resolution is 10 %, while the sum of all times is exact if reported honestly.
     """
@@ -234,7 +238,7 @@ def _data_time(records: Sequence[PhaseRecord], weight: Mapping[int, float]) -> M
 def _peer_wait(
     records: Sequence[PhaseRecord], weight: Mapping[int, float], data: Mixture
 ) -> tuple[float, float]:
-    """Mean waits for peers while data came from memory, and while it came from storage.
+    """Return the mean waits for peers while data came from memory, and while it came from storage.
 
     With GPU timing, a tenth of the iterations are timed, without their data times, so the two cases
     cannot be distinguished.

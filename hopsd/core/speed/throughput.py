@@ -14,7 +14,7 @@ from hopsd.model.job import Job, ThroughputTable
 
 
 def interpolate(by_count: Mapping[int, float], count: int) -> float:
-    """Linear interpolation between counts, the nearest one outside; 0 from an empty table."""
+    """Interpolate linearly between counts, with the nearest one outside; 0 for an empty table."""
     if count in by_count:
         return by_count[count]
     counts = sorted(by_count)
@@ -29,10 +29,11 @@ def interpolate(by_count: Mapping[int, float], count: int) -> float:
 
 
 def per_gpu(table: ThroughputTable, gpus: int, nodes: int) -> float:
-    """Samples per second per GPU of ``gpus`` GPUs on ``nodes`` servers, without server factors.
+    """Return samples per second per GPU for ``gpus`` GPUs on ``nodes`` servers.
 
-    The estimate for the shape, if the table has estimates by shape. Otherwise the GPU count decides
-    in one server, and the server count alone over several. 0 if the table has no such placement.
+    Server factors are not included. This is the estimate for the shape, if the table has estimates
+    by shape. Otherwise it depends on the GPU count in one server, and only on the server count over
+    several. It is 0 if the table has no such placement.
     """
     if table.by_shape is not None:
         return table.by_shape.per_gpu(gpus, nodes)
@@ -42,13 +43,13 @@ def per_gpu(table: ThroughputTable, gpus: int, nodes: int) -> float:
 
 
 def single_gpu(job: Job, gpu_type: GpuType) -> float:
-    """Samples per second of one GPU of this type alone; 0 where the job cannot run on it."""
+    """Return samples per second of a single GPU of this type; 0 if the job cannot run on it."""
     table = job.throughput.get(gpu_type)
     return per_gpu(table, 1, 1) if table is not None else 0.0
 
 
 def across_leaves(job: Job, leaves: int) -> float:
-    """The factor on the job's throughput where it spans that many leaf switches."""
+    """Return the factor on the job's throughput if it spans ``leaves`` leaf switches."""
     return interpolate(job.across, leaves) if job.across else 1.0
 
 
@@ -58,10 +59,10 @@ def configuration_throughput(
     node_types: Mapping[NodeName, GpuType],
     leaf_of: Mapping[NodeName, str] | None = None,
 ) -> float:
-    """Samples per second of the whole job: its slowest server's per-GPU rate times all GPUs.
+    """Return samples per second of the whole job: its slowest server's per-GPU rate times all GPUs.
 
-    0 for no allocation, and where a server's type or the spread shape is not in the tables.
-    ``leaf_of``: each node's leaf switch; without it all are on the same.
+    The result is 0 for no allocation, and if a server's type or the spread shape is not in the
+    tables. ``leaf_of``: each node's leaf switch; without it, all nodes are on the same one.
     """
     rates = []
     gpus, nodes = allocation.gpus, len(allocation.parts)
@@ -74,7 +75,7 @@ def configuration_throughput(
 
 
 class Pattern(IntEnum):
-    """1: data loading overlaps with backward and update; 2: it does not (eq. 1)."""
+    """The pattern of eq. 1: data loading overlaps with backward and update (1), or not (2)."""
 
     OVERLAPPED = 1
     SERIAL = 2
@@ -82,7 +83,7 @@ class Pattern(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class DataTime:
-    """Seconds to load one batch: from memory with ``p_cache``, else from storage (eq. 4)."""
+    """Seconds to load one batch: from memory with ``p_cache``, else from storage (eq. 3)."""
 
     p_cache: float
     mu_cache: float
@@ -101,10 +102,10 @@ class PeerWait:
 
 @dataclass(frozen=True, slots=True)
 class BasicTimes:
-    """Seconds of one iteration's parts on one GPU type (eq. 1 to 5).
+    """Seconds of the parts of one iteration on one GPU type (eq. 1 to 5).
 
     ``params``: parameters of the model; ``b_link``, ``b_net``: parameters per second between
-    GPUs of one server and between servers; ``batch_size`` per GPU.
+    GPUs of one server and between servers; ``batch_size``: samples per GPU.
     """
 
     batch_size: float
@@ -120,14 +121,14 @@ class BasicTimes:
 
 
 class Communication(StrEnum):
-    """Time for gradients to travel between servers, given ``b_net``.
+    """Models of the time for gradients to travel between servers, given ``b_net``.
 
-    ``PAPER``: eq. 2, whatever the shape. ``RING``: all-reduce sends 2 (N - 1) / N of the
-    gradients, and more servers give it more paths: over K servers proportional to 1 / sqrt(K).
-    ``SWITCHED``: the same ring through a switch, where paths do not grow without end: a factor of
-    ``MORE_SERVERS`` from three servers on, and (N / K) ** ``SHARED_NETWORK`` since the GPUs of a
-    server share its network; all N GPUs wait for the slowest. Except for that wait, all three agree
-    for two GPUs on two servers. docs/estimator.md has the evidence.
+    ``PAPER``: eq. 2, regardless of the shape. ``RING``: all-reduce sends 2 (N - 1) / N of the
+    gradients, and has more paths with more servers: the time is proportional to 1 / sqrt(K) for K
+    servers. ``SWITCHED``: the same ring through a switch, where paths do not grow without bound: a
+    factor of ``MORE_SERVERS`` from three servers on, and (N / K) ** ``SHARED_NETWORK`` since the
+    GPUs of a server share its network; all N GPUs wait for the slowest. Except for this wait, all
+    three models agree for two GPUs on two servers. docs/estimator.md has the evidence.
     """
 
     PAPER = "paper"
@@ -139,15 +140,16 @@ MORE_SERVERS = 2 / 3
 SHARED_NETWORK = 0.1
 STRAGGLER_FACTOR = 0.06
 """The wait for the slowest GPU as a share of compute time, per factor e of GPUs, if no wait was
-measured. The three were fitted to six applications (docs/estimator.md)."""
+measured. These three constants were fitted to six applications (docs/estimator.md)."""
 
 
 @dataclass(frozen=True, slots=True)
 class IterationModel:
-    """``exposed_share``: the part of communication that never overlaps with backward.
+    """How the parts of an iteration add up.
 
-    ``paper_exact``: pattern 2 without the update's time, as printed in the paper. By default it is
-    counted, since an update that overlaps with nothing takes time.
+    ``exposed_share``: the part of communication that never overlaps with backward.
+    ``paper_exact``: pattern 2 leaves out the time of the update, as printed in the paper. By
+    default the time counts, since an update that overlaps with nothing takes time.
     """
 
     exposed_share: float = 0.2
@@ -158,7 +160,7 @@ class IterationModel:
 def communication_seconds(
     times: BasicTimes, gpus: int, nodes: int, model: IterationModel | None = None
 ) -> float:
-    """T_c (eq. 2): a ring within one server, the network between servers."""
+    """Return T_c (eq. 2): a ring within one server, the network between servers."""
     if nodes == 1:
         return times.params / times.b_link * (gpus - 1) / gpus
     form = model.communication if model is not None else Communication.PAPER
@@ -166,7 +168,7 @@ def communication_seconds(
 
 
 def _relative(gpus: int, nodes: int, form: Communication) -> float:
-    """T_c over several servers, relative to two GPUs on two servers."""
+    """Return T_c over several servers, relative to two GPUs on two servers."""
     if form is Communication.PAPER:
         return 1.0
     ring = 2 * (gpus - 1) / gpus
@@ -179,7 +181,7 @@ def _relative(gpus: int, nodes: int, form: Communication) -> float:
 def iteration_seconds(
     times: BasicTimes, gpus: int, nodes: int, model: IterationModel | None = None
 ) -> float:
-    """E(T_iter): expected iteration time over data from memory and from storage (eq. 5)."""
+    """Return E(T_iter): expected iteration time over data from memory and from storage (eq. 5)."""
     model = model or IterationModel()
     data, wait = times.t_d, times.t_w
     t_c = communication_seconds(times, gpus, nodes, model)
@@ -192,7 +194,7 @@ def iteration_seconds(
 
 
 def _expected_wait(times: BasicTimes, gpus: int) -> PeerWait:
-    """The wait as measured, else the expected wait for the slowest of ``gpus`` GPUs."""
+    """Return the measured wait, or else the expected wait for the slowest of ``gpus`` GPUs."""
     if gpus == 1 or not times.params or times.t_w.cache or times.t_w.load:
         return times.t_w
     slowest = STRAGGLER_FACTOR * log(gpus) * (times.t_f + times.t_b + times.t_u)
@@ -210,12 +212,12 @@ def _seconds(times: BasicTimes, t_c: float, t_d: float, t_w: float, model: Itera
 def theory_per_gpu(
     times: BasicTimes, gpus: int, nodes: int, model: IterationModel | None = None
 ) -> float:
-    """Samples per second per GPU: batch size over E(T_iter)."""
+    """Return samples per second per GPU: batch size over E(T_iter)."""
     return times.batch_size / iteration_seconds(times, gpus, nodes, model)
 
 
 def theory_table(times: BasicTimes, gpus_max: int) -> ThroughputTable:
-    """The model's throughput table for servers of up to ``gpus_max`` GPUs.
+    """Return the model's throughput table for servers of up to ``gpus_max`` GPUs.
 
     Eq. 2 does not depend on the number of servers, so one spread entry stands for all.
     """

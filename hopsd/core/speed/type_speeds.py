@@ -1,7 +1,7 @@
 """Relative speeds of GPU types, from workloads measured on several of them.
 
-Until a new training's reports correct it, the best guess is that its speeds on types where it was
-not measured relate as those of other workloads do.
+Until its own reports correct it, the best guess about a new training is that its speeds on types
+where it was not measured have the same ratios as those of other workloads.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from hopsd.model.job import Shape
 from hopsd.model.knowledge import NOBODY, Knowledge
 
 MAX_WORKLOADS = 64
-"""Workloads compared: the newest ones."""
+"""Number of workloads compared: the newest ones."""
 
 MAX_RATIO = 32.0
 """No type counts as faster than another by more than this factor."""
@@ -30,7 +30,7 @@ _Speeds = dict[GpuType, dict[Shape, float]]
 
 
 def with_type_speeds(knowledge: Knowledge, settings: EstimatorSettings) -> Knowledge:
-    """``knowledge`` with the types' relative speeds; workloads that raise an error are excluded.
+    """Add the types' relative speeds to ``knowledge``; skip workloads that raise an error.
 
     There are none under ``paper_exact``: an unmeasured type counts like the mean of the others.
     """
@@ -43,7 +43,7 @@ def with_type_speeds(knowledge: Knowledge, settings: EstimatorSettings) -> Knowl
 
 
 def _comparable(knowledge: Knowledge) -> tuple[WorkloadName, ...]:
-    """The newest workloads that were measured on several types."""
+    """Return the newest workloads that were measured on several types."""
     types: dict[WorkloadName, set[GpuType]] = defaultdict(set)
     newest: dict[WorkloadName, float] = {}
     observations = [(r.workload, r.gpu_type, r.at) for r in knowledge.records]
@@ -56,10 +56,11 @@ def _comparable(knowledge: Knowledge) -> tuple[WorkloadName, ...]:
 
 
 def type_speeds(knowledge: Knowledge, workloads: Collection[WorkloadName]) -> dict[GpuType, float]:
-    """Speeds of one GPU relative to the type that most ``workloads`` were measured on, which has 1.
+    """Return the speeds of one GPU relative to the type on which most ``workloads`` were measured.
 
-    Each is the median over users of the median over the user's workloads, so that no single user
-    decides where there are three. A type without a workload in common with that type is missing.
+    The reference type has 1. Each speed is the median over users of the median over the user's
+    workloads, so that with three users no single one decides. A type without a workload in common
+    with the reference type is missing.
     """
     by_workload = _mean_speeds(knowledge, frozenset(workloads))
     counts: dict[GpuType, int] = defaultdict(int)
@@ -86,8 +87,9 @@ def type_speeds(knowledge: Knowledge, workloads: Collection[WorkloadName]) -> di
 def _mean_speeds(
     knowledge: Knowledge, workloads: Collection[WorkloadName]
 ) -> Mapping[tuple[UserName, WorkloadName], _Speeds]:
-    """Mean samples per second per GPU by user, workload, type and shape; of a type with basic times
-    alone, those of one GPU.
+    """Return mean samples per second per GPU by user, workload, type and shape.
+
+    A type that has only basic times gets the speed of one GPU.
     """
     sums: dict[tuple[UserName, WorkloadName], dict[GpuType, dict[Shape, list[float]]]] = (
         defaultdict(lambda: defaultdict(lambda: defaultdict(list)))
@@ -115,6 +117,6 @@ def _mean_speeds(
 
 
 def _log_ratio(speeds: Mapping[Shape, float], reference: Mapping[Shape, float]) -> float | None:
-    """The logarithm of how much faster a GPU is, from the smallest shape that both have."""
+    """Return the logarithm of the speed ratio of one GPU, from the smallest common shape."""
     common = min(speeds.keys() & reference.keys(), default=None)
     return None if common is None else log(speeds[common] / reference[common])

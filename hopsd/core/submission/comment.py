@@ -1,7 +1,7 @@
 """The job comment that asks hops for GPUs: ``hops:reqs=1,2,4,8;samples=1.28e9;lr=0.1@1``.
 
-``slurm_plugin/job_submit.lua`` accepts and refuses the same texts with the same words: change both
-together. ``tests/plugin/test_comment.py`` compares them, message by message.
+``slurm_plugin/job_submit.lua`` accepts and refuses the same texts with the same messages: change
+both together. ``tests/plugin/test_comment.py`` compares them, message by message.
 """
 
 from __future__ import annotations
@@ -50,15 +50,15 @@ class LrRule(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Comment:
-    """What a job asks for. ``reqs`` ascending GPU counts; ``batch_size`` samples per GPU.
+    """What a job asks for. ``reqs``: ascending GPU counts; ``batch_size``: samples per GPU.
 
-    ``lr`` as given, by GPU count; a plain rate applies to the smallest requirement. ``cpu``: it may
-    run on CPU devices instead of GPUs, in the counts of ``reqs``. ``app``: the hyper-parameter
-    search that it belongs to; ``phase``: its phase in that, 0: none.
-    ``shape``, and ``per_node`` GPUs on each node; None: as in the script's own options.
-    ``profile``: its user lets hops run it briefly on one GPU of each type to measure its speed.
-    ``segment``: its nodes come in groups of so many, each within one rack; None: as in the script.
-    ``interactive``: somebody waits for it (srun, salloc, Jupyter), and it is never moved.
+    ``lr``: as given, by GPU count; a plain rate applies to the smallest requirement. ``cpu``: the
+    job may run on CPU devices instead of GPUs, in the counts of ``reqs``. ``app``: the job's
+    hyper-parameter search; ``phase``: its phase there, 0 if none. ``shape``, and ``per_node`` GPUs
+    on each node; None for the script's own options. ``profile``: the user lets hops run the job
+    briefly on one GPU of each type to measure its speed. ``segment``: the number of nodes in each
+    group within one rack, None as in the script. ``interactive``: somebody waits for the job (srun,
+    salloc, Jupyter), and it is never moved.
     """
 
     reqs: tuple[int, ...]
@@ -78,7 +78,7 @@ class Comment:
     interactive: bool = False
 
     def up_to(self, gpus: int | None) -> Comment:
-        """The same without requirements above ``gpus``, or as it is where all are, or with None."""
+        """Drop requirements above ``gpus`` (None: no bound); keep all if none would be left."""
         smaller = tuple(count for count in self.reqs if gpus is None or count <= gpus)
         return replace(self, reqs=smaller) if 0 < len(smaller) < len(self.reqs) else self
 
@@ -89,18 +89,19 @@ def is_ours(text: str) -> bool:
 
 
 def our_part(text: str) -> str | None:
-    """The text after ``hops:`` in a comment that may also hold other text; None without it.
+    """Return the text after ``hops:`` in a comment that may also have other text; None without it.
 
-    It starts at the beginning or after a blank, ``;`` or ``,``. It extends to the end, or to the
-    first blanks not next to ``;``, ``=`` or ``,``: ``laion; hops:reqs=8, 16 other``.
+    ``hops:`` is at the beginning or after a blank, ``;`` or ``,``. The part extends to the end, or
+    to the first blanks not next to ``;``, ``=`` or ``,``: ``laion; hops:reqs=8, 16 other``.
     """
     match = _OURS.search(text)
     return match and match[1]
 
 
 def unread_part(text: str) -> str:
-    """What follows our part and looks like more of it: ``2,4`` of ``hops:reqs=1 2,4``; "" if
-    nothing does. Other text may follow, as in ``hops:reqs=1 night run``.
+    """Return the text that follows our part and looks like more of it, "" if there is none.
+
+    For ``hops:reqs=1 2,4`` it is ``2,4``. Other text may follow, as in ``hops:reqs=1 night run``.
     """
     match = _OURS.search(text)
     if match is None:
@@ -112,7 +113,7 @@ def unread_part(text: str) -> str:
 
 
 def remark(text: str) -> str:
-    """What the user should know of a comment that is not refused; "" for nothing."""
+    """Return what the user should know about a comment that is not refused; "" if nothing."""
     if is_ours(text):
         remainder = unread_part(text)
         return remainder and (
@@ -131,7 +132,7 @@ def parse(text: str, *, range_values: int = DEFAULT_RANGE_VALUES) -> Comment:
 
     Raises:
         NotOursError: there is no ``hops:`` in the text.
-        CommentError: a bad text; the message is one line with key, value and what to write.
+        CommentError: the text is bad; the message is one line with key, value and what to write.
     """
     body = our_part(text)
     if body is None:
@@ -170,10 +171,10 @@ def parse(text: str, *, range_values: int = DEFAULT_RANGE_VALUES) -> Comment:
 
 
 def spread_over_range(low: int, high: int, num: int) -> tuple[int, ...]:
-    """At most ``num`` evenly spaced whole numbers from ``low`` to ``high``, both included.
+    """Return at most ``num`` evenly spaced whole numbers from ``low`` to ``high``, both included.
 
-    Halves round up, duplicates are dropped. If ``num`` exceeds the range, all its numbers result:
-    with a spacing below 1 every whole number is the nearest to some point.
+    Halves round up, duplicates are dropped. If ``num`` exceeds the range, the result is all of its
+    numbers: with a spacing below 1, every whole number is the nearest to some point.
     """
     steps = min(num - 1, high - low)
     if steps == 0:
@@ -184,10 +185,10 @@ def spread_over_range(low: int, high: int, num: int) -> tuple[int, ...]:
 
 
 def learning_rate(comment: Comment, gpus: int) -> float | None:
-    """The rate on ``gpus`` GPUs: the one given for that count, else scaled from the nearest below.
+    """Return the rate on ``gpus`` GPUs: as given, or else scaled from the nearest count below.
 
-    ``linear``: lr x k, ``sqrt``: lr x sqrt k with k = gpus / reference GPUs, ``none``: as it
-    is. None where the user gave no rate.
+    ``linear``: lr x k, ``sqrt``: lr x sqrt k with k = gpus / reference GPUs, ``none``: unchanged.
+    Returns None if the user gave no rate.
     """
     if not comment.lr:
         return None
@@ -205,7 +206,7 @@ def read_app(value: str) -> tuple[AppName, int]:
     """Parse ``NAME`` or ``NAME:PHASE``; the phase is 0 by default.
 
     Raises:
-        CommentError: it is neither.
+        CommentError: the value is neither.
     """
     match = _APP.fullmatch(value)
     if not match:
@@ -214,7 +215,7 @@ def read_app(value: str) -> tuple[AppName, int]:
 
 
 def _pairs(body: str) -> dict[str, str]:
-    """The values by key, each of which its reader accepts."""
+    """Return the values by key, each of which its reader accepts."""
     pieces = [piece.strip(BLANKS) for piece in body.split(";")]
     if len(pieces) > 1 and not pieces[-1]:
         pieces.pop()  # a trailing ';' ends the last pair
@@ -244,14 +245,15 @@ def _unknown(key: str) -> str:
 
 
 def _normal(key: str) -> str:
-    """The same for ``req`` and ``reqs``, ``lr-rule`` and ``lr_rule``, ``LR`` and ``lr``."""
+    """Map ``req`` and ``reqs``, ``lr-rule`` and ``lr_rule``, ``LR`` and ``lr`` to the same text."""
     return "".join(c for c in key if c.isascii() and c.isalnum()).lower().rstrip("s")
 
 
 def _check_together(pairs: Mapping[str, str]) -> None:
-    """
+    """Check that pairs which are valid on their own go together.
+
     Raises:
-        CommentError: pairs that are good alone do not go together.
+        CommentError: they do not.
     """
     if "reqs" not in pairs:
         raise CommentError("reqs is missing: give the GPU counts, as in hops:reqs=1,2,4,8")
@@ -301,7 +303,7 @@ def _reqs(value: str, num: int) -> tuple[int, ...]:
 
 
 def _rates(value: str, smallest: int = 1) -> dict[int, float]:
-    """The learning rate by GPU count; a plain rate is for the ``smallest``."""
+    """Return the learning rate by GPU count; a plain rate is for the ``smallest``."""
     if ":" not in value:
         rate, separator, gpus = value.partition("@")
         return {_gpus(gpus) if separator else smallest: _decimal(rate, bounds.LEARNING_RATE)}
@@ -340,7 +342,10 @@ def _name(value: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """``accepts`` completes "give ..."; ``parse`` raises ValueError for any other value."""
+    """A key of the comment.
+
+    ``accepts`` completes "give ..."; ``parse`` raises ValueError for a value that is not accepted.
+    """
 
     accepts: str
     parse: Callable[[str], object]
@@ -380,7 +385,7 @@ KEYS: Mapping[str, Key] = {
     "segment": Key(f"nodes in a rack together, from {bounds.GPUS}", _gpus),
     "interactive": _choice("yes", "no"),
 }
-"""All keys; ``job_submit.lua`` has the same, in this order."""
+"""All keys; ``job_submit.lua`` has the same keys, in this order."""
 
 _FLAGS = ("interactive",)
 """Keys that mean yes without a value."""
@@ -395,7 +400,7 @@ def _bad(key: str, value: str) -> CommentError:
 
 
 def _printable(text: str) -> str:
-    """One printable line of at most 80 bytes, whatever the user sent."""
+    """Return one printable line of at most 80 bytes, whatever the user sent."""
     raw = text.encode(errors="surrogatepass")
     short = raw if len(raw) <= 80 else raw[:77] + b"..."
     return "'" + "".join(chr(byte) if 32 <= byte < 127 else "?" for byte in short) + "'"

@@ -1,4 +1,4 @@
-"""``--constraint``: which nodes have the features that a job asks for (see sbatch's manual)."""
+"""``--constraint``: finds nodes with the features that a job asks for (see sbatch's manual)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _MATCHING_PART = re.compile(r"\[([^\[\]]*)\]")
 
 
 def alternatives(constraint: str) -> list[str]:
-    """``[a|b]&c`` as ``(a)&c`` and ``(b)&c``: all nodes of a job must have the same one of them."""
+    """Expand ``[a|b]&c`` to ``(a)&c`` and ``(b)&c``: all nodes of a job must have the same one."""
     match = _MATCHING_PART.search(constraint)
     if not match:
         return [constraint]
@@ -37,7 +37,7 @@ def _expression(tokens: Iterator[str], features: Collection[str]) -> bool:
         if operator in ")]":
             break
         operand = _operand(tokens, features)
-        # Slurm takes a comma for "&", and writes it so: only a script's own text has one.
+        # Slurm takes a comma for "&", and reports "&": only a script's own text has commas.
         value = (value and operand) if operator in "&," else (value or operand)
     return value
 

@@ -1,4 +1,4 @@
-"""Slurm's notation for many nodes, ``n[1-3,07],login``, in time proportional to the names."""
+"""Parses Slurm's node lists, ``n[1-3,07],login``, in time proportional to the number of names."""
 
 from __future__ import annotations
 
@@ -16,13 +16,14 @@ _RANGE = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9}))?")
 
 @lru_cache(maxsize=4096)
 def node_names(text: str, limit: int = int(bounds.NODES.maximum)) -> tuple[NodeName, ...]:
-    """The names in ``text``, each once, in its order.
+    """Return the names in ``text``, each once, in their order.
 
     Users write such lists, so neither ``n[1-999999999]`` nor a thousand names with three numbers
-    each may take long; ClusterShell's NodeSet takes 30 s for the first million and 14 s for those.
+    each may take long; ClusterShell's NodeSet takes 30 s for the first million of the former, and
+    14 s for the latter.
 
     Raises:
-        ValueError: ``text`` is no such list, or has more than ``limit`` names.
+        ValueError: ``text`` is not a node list, or has more than ``limit`` names.
     """
     names: dict[str, None] = {}
     parts: list[tuple[str, ...]] = []
@@ -38,7 +39,7 @@ def node_names(text: str, limit: int = int(bounds.NODES.maximum)) -> tuple[NodeN
             inside = token["inside"]
             parts.append(_numbers(inside, limit) if inside else (token[0],))
     if position != len(text):
-        raise ValueError(f"{text[:80]!r} is no list of nodes")
+        raise ValueError(f"{text[:80]!r} is not a list of nodes")
     _add(names, parts, limit)
     return tuple(map(NodeName, names))
 
@@ -52,12 +53,12 @@ def _add(names: dict[str, None], parts: list[tuple[str, ...]], limit: int) -> No
 
 
 def _numbers(inside: str, limit: int) -> tuple[str, ...]:
-    """The numbers in brackets, as wide as a range's first is written."""
+    """Return the numbers in brackets, padded to the width of a range's first number."""
     numbers: list[str] = []
     for part in inside.split(","):
         match = _RANGE.fullmatch(part)
         if match is None:
-            raise ValueError(f"[{inside[:80]}] is no list of numbers")
+            raise ValueError(f"[{inside[:80]}] is not a list of numbers")
         low, high = int(match[1]), int(match[2] or match[1])
         if len(numbers) + high - low >= limit:
             raise ValueError(f"a list of more than {limit} nodes")

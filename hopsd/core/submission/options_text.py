@@ -1,4 +1,4 @@
-"""The script's own sbatch options, as job_submit.lua passed them on.
+"""Parses the script's own sbatch options, as passed on by job_submit.lua.
 
 ``slurm_plugin/job_submit.lua`` reads the options when a job is submitted and stores them in the
 admin comment: ``hops:asks|shape:even|per_node:4|tasks:1/1|cores:8/1``. Options that Slurm itself
@@ -23,7 +23,7 @@ MARK = "hops:asks"
 
 _NUMBERS = {"10": "USR1", "12": "USR2", "15": "TERM", "2": "INT", "1": "HUP"}
 _SECONDS = 60
-"""The warning that Slurm gives where ``--signal`` names no time."""
+"""How long before the end Slurm sends a signal if ``--signal`` names no time."""
 
 _OPTION = re.compile(r"\{?(?:([RB]*):)?(?:SIG)?(\w+?)(?:@(\d{1,5}))?\}?", re.IGNORECASE)
 _WHOLE = re.compile(r"[1-9][0-9]{0,11}")
@@ -33,7 +33,7 @@ _RATIO = re.compile(r"([1-9][0-9]{0,11})/([1-9][0-9]{0,11})")
 
 @lru_cache(maxsize=8192)
 def read_script_options(admin_comment: str) -> ScriptOptions:
-    """Parse the options. Other text is ignored: administrators write there, too."""
+    """Parse the options. Other text is ignored, since administrators write there, too."""
     for word in admin_comment.split():
         mark, *pairs = word.split("|")
         if mark == MARK:
@@ -44,9 +44,9 @@ def read_script_options(admin_comment: str) -> ScriptOptions:
 
 
 def with_signal(options: ScriptOptions, option: str) -> ScriptOptions:
-    """What is asked, with the value of a ``--signal`` in place of its signal: ``B:USR1@60``.
+    """Replace the signal of ``options`` with the value of a ``--signal``, such as ``B:USR1@60``.
 
-    A signal that nobody traps (KILL) stands for none, as in ``job_submit.lua``.
+    A signal that nobody traps (KILL) counts as none, as in ``job_submit.lua``.
     """
     match = _OPTION.fullmatch(option.strip("\"'"))
     if match is None:
@@ -117,4 +117,4 @@ def _nodes(text: str | None) -> frozenset[NodeName] | None:
     try:
         return frozenset(node_names(text, int(bounds.NAMED_NODES.maximum)))
     except ValueError:
-        return frozenset()  # no node: what is asked for cannot be given
+        return frozenset()  # no node: the request cannot be met

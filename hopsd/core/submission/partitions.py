@@ -1,4 +1,4 @@
-"""Where Slurm lets a job run: in its partitions, on nodes not reserved before it would end."""
+"""Where Slurm lets a job run: in its partitions, on nodes that are not reserved before its end."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ from hopsd.model.ids import GpuType, NodeName
 from hopsd.model.reading import JobReading, NodeReading, Reading
 
 START_SECONDS = 60.0
-"""From a plan to a start that is cut short before a reservation."""
+"""Time from a plan to the start of a job whose time limit is cut before a reservation."""
 
 
 def shortened_minutes(job: JobReading, nodes: Iterable[NodeReading], now: float) -> int | None:
-    """The time limit with which a job that allows it (``--time-min``) ends before these nodes are
-    reserved; None: its own does.
+    """Return the time limit with which a job ends before the nodes are reserved.
+
+    Returns None if the job does not allow a shorter one (``--time-min``) or does not need it.
     """
     min_seconds, limit = job.options.time_min_seconds, job.time_limit_seconds
     starts = [node.reserved_from for node in nodes if node.reserved_from is not None]
@@ -42,11 +43,11 @@ class Access:
         self._node_sets: dict[object, frozenset[NodeName]] = {}
 
     def nodes(self, job: JobReading, min_gpus: int = 1) -> frozenset[NodeName]:
-        """The nodes where Slurm would start the job, all usable in one placement.
+        """Return the nodes where Slurm would start the job, all usable in one placement.
 
         Slurm takes all nodes of a job from one partition. If the job requests several, the one that
-        can hold ``min_gpus`` GPUs and has most free is chosen, per GPU type, since no placement
-        mixes types.
+        can hold ``min_gpus`` GPUs and has the most free GPUs is chosen, per GPU type, since no
+        placement mixes types.
         """
         type_nodes = self._open_nodes(job, min_gpus, self._end(job))
         if job.options.time_min_seconds is None or self._free(type_nodes) >= min_gpus:
@@ -54,7 +55,7 @@ class Access:
         return self._open_nodes(job, min_gpus, self._least_end(job))
 
     def _open_nodes(self, job: JobReading, min_gpus: int, end: float) -> frozenset[NodeName]:
-        """Those for a run that ends at ``end`` (epoch)."""
+        """Return the nodes for a run that ends at ``end`` (epoch)."""
         several = min_gpus if "," in job.partition else 1
         kind = job.options.gpu_type
         key = job.partition, job.reservation, bisect_left(self._until, end), kind, several
@@ -71,13 +72,13 @@ class Access:
         return self._node_sets[key]
 
     def take_back(self, job: JobReading) -> bool:
-        """Whether Slurm would start a running job again where it is."""
+        """Whether Slurm would start a running job again where it runs now."""
         nodes = [self._nodes.get(name) for name in job.allocation.nodes]
         end = self._end(job)
         return all(node is not None and self._open(job, node, end) for node in nodes)
 
     def _free(self, nodes: Collection[NodeName]) -> int:
-        """Idle GPUs, of the type that has most."""
+        """Return the number of idle GPUs of the type that has the most."""
         free: Counter[GpuType] = Counter()
         for name in nodes:
             free[self._nodes[name].gpu_type] += max(0, self._idle.get(name, 0))
@@ -88,7 +89,7 @@ class Access:
         return float("inf") if seconds is None else self._now + seconds
 
     def _least_end(self, job: JobReading) -> float:
-        """The end of a run as short as ``--time-min`` allows, which starts in a while."""
+        """Return the end of a run as short as ``--time-min`` allows, after START_SECONDS."""
         seconds = job.options.time_min_seconds
         full_end = self._end(job)
         return full_end if seconds is None else min(full_end, self._now + START_SECONDS + seconds)

@@ -15,13 +15,13 @@ from hopsd.model.reading import JobReading, NodeReading, Reading, SeveralBlocks,
 from hopsd.model.rules import Rules, ShapeRule, intern_nodes
 
 _DECIMALS = 10**6
-"""Fractions of a core per GPU or of a megabyte, rounded down: never more than was requested."""
+"""Cores per GPU are rounded down to this resolution: never more than was requested."""
 
-_EVEN_NOTE = "as many GPUs on each node: Slurm's topology/block starts it on no others"
-_ONE_BLOCK_NOTE = "within one block: before 26.05 Slurm starts it on no named nodes of several"
+_EVEN_NOTE = "the same number of GPUs on each node: topology/block does not start it otherwise"
+_ONE_BLOCK_NOTE = "within one block: before 26.05 Slurm does not start it on named nodes of several"
 
 _MAX_NAMES = 4
-"""Nodes that a note names."""
+"""Maximum number of nodes that a note names."""
 
 
 def rules_of(
@@ -32,7 +32,7 @@ def rules_of(
     shape: ShapeRule | None = None,
     per_node: int | None = None,
 ) -> Rules:
-    """The job's rules. ``cores_per_gpu``: the site's default.
+    """Return the job's rules. ``cores_per_gpu``: the site's default.
 
     ``shape`` and ``per_node``: from the comment, for a job whose options are unknown. No job gets
     more cores per GPU than a GPU's share of its node, or the node's other GPUs would stay idle.
@@ -57,8 +57,10 @@ def rules_of(
 
 
 class RulesOnNodes:
-    """:func:`rules_of` for many jobs on the same nodes, worked out once for those that ask for the
-    same: there may be 15,000 jobs and 5,000 nodes.
+    """Caches :func:`rules_of` for many jobs on the same nodes.
+
+    The rules are computed once for all jobs with the same requests: there may be 15,000 jobs and
+    5,000 nodes.
     """
 
     def __init__(self, nodes: Sequence[NodeReading], cores_per_gpu: int) -> None:
@@ -74,7 +76,7 @@ class RulesOnNodes:
         per_node: int | None = None,
         access: frozenset[NodeName] | None = None,
     ) -> Rules:
-        """The job's rules; on the nodes ``access`` alone, if given."""
+        """Return the job's rules, restricted to the nodes ``access`` if given."""
         memory = job.memory_mb_per_node, job.memory_mb_per_cpu
         key = job.options, job.excluded_nodes, job.features, memory, site, shape, per_node, access
         if key not in self._cache:
@@ -87,10 +89,10 @@ class RulesOnNodes:
 
 
 def allowed_nodes(job: JobReading, nodes: Iterable[NodeReading]) -> list[NodeReading]:
-    """The nodes with the GPU type, features, memory, disk and other GRES that the job asks for.
+    """Return the nodes with the GPU type, features, memory, disk and GRES that the job asks for.
 
-    For ``[a|b]`` the alternative with most GPUs.
-    Jobs on a node with several GPU types share it, so it is for none with ``--exclusive``.
+    For ``[a|b]``, the alternative with the most GPUs is chosen. Jobs on a node with several GPU
+    types share it, so jobs with ``--exclusive`` do not get it.
     """
     options, required_mb = job.options, job.requested_node_mb
     gres = dict(_gres(item) for item in options.gres.split(",") if item)
@@ -117,9 +119,7 @@ def allowed_nodes(job: JobReading, nodes: Iterable[NodeReading]) -> list[NodeRea
 
 
 def on_racks(rules: Rules, job: JobReading, wait_seconds: float) -> Rules:
-    """``rules`` with what ``--segment`` and ``--switches`` ask of a job that has waited so many
-    seconds.
-    """
+    """Add what ``--segment`` and ``--switches`` ask for after ``wait_seconds`` to ``rules``."""
     return replace(
         rules,
         segment=job.options.segment,
@@ -131,13 +131,13 @@ def on_racks(rules: Rules, job: JobReading, wait_seconds: float) -> Rules:
 
 @dataclass(frozen=True, slots=True)
 class BlockRule:
-    """What Slurm's topology/block leaves of the placements on ``nodes``."""
+    """The placements that Slurm's topology/block allows."""
 
     several: SeveralBlocks
     nodes: int = 0
-    """In the largest block."""
+    """Number of nodes in the largest block."""
     gpus: int = 0
-    """On the largest node."""
+    """Number of GPUs on the largest node."""
 
     @classmethod
     def from_reading(cls, reading: Reading) -> BlockRule:
@@ -146,8 +146,9 @@ class BlockRule:
         return cls(reading.several_blocks, max(sizes.values(), default=0), largest_node)
 
     def apply(self, rules: Rules, reqs: Sequence[int]) -> tuple[Rules, str]:
-        """The rules that Slurm accepts of a job with these GPU counts, and what its user should
-        know of them. A job that no block holds is left as it is.
+        """Return rules that Slurm accepts for a job with these GPU counts, and a note for its user.
+
+        The rules of a job that fits in no block remain as they are.
         """
         if rules.shape is ShapeRule.NODE:
             return rules, ""
@@ -161,13 +162,13 @@ class BlockRule:
 
 
 def _switches(job: JobReading, wait_seconds: float) -> int | None:
-    """The most leaf switches for the job; None: any number."""
+    """Return the maximum number of leaf switches for the job; None for any number."""
     limit = job.options.switches_seconds
     return job.options.switches if limit is None or wait_seconds < limit else None
 
 
 def racks_note(job: JobReading, wait_seconds: float, *, has_racks: bool) -> str:
-    """What the job's user should know of ``--switches`` and ``--segment``; "" if nothing."""
+    """Return what the job's user should know of ``--switches`` and ``--segment``; "" if nothing."""
     max_switches, limit = job.options.switches, job.options.switches_seconds
     options = ["--switches"] * (max_switches is not None) + ["--segment"] * bool(
         job.options.segment
@@ -187,7 +188,7 @@ def racks_note(job: JobReading, wait_seconds: float, *, has_racks: bool) -> str:
 
 
 def segments_note(rules: Rules, reqs: Sequence[int]) -> str:
-    """What the job's user should know of GPU counts that make no whole segments; "" if nothing."""
+    """Return a note for the job's user on GPU counts that make no whole segments; "" if none."""
     per_node, segment = rules.per_node, rules.segment
     if per_node is None or segment is None:
         return ""
@@ -201,8 +202,10 @@ def segments_note(rules: Rules, reqs: Sequence[int]) -> str:
 
 
 class NodesNotes:
-    """What users should know of nodes that their jobs do not get: those for jobs with a GPU type,
-    and names that no node has. Worked out once for all jobs with the same choice of nodes.
+    """Notes for users on nodes that their jobs do not get.
+
+    These are nodes for jobs that name a GPU type, and names that no node has. The notes are
+    computed once for all jobs with the same choice of nodes.
     """
 
     def __init__(self, nodes: Iterable[NodeReading]) -> None:
@@ -212,7 +215,7 @@ class NodesNotes:
         self._cache: dict[object, str] = {}
 
     def for_job(self, job: JobReading) -> str:
-        """The note, "" if nothing."""
+        """Return the note for a job, "" if there is none."""
         is_untyped = job.options.gpu_type is None
         if job.options.nodes is None and not (is_untyped and self._by_type):
             return ""
@@ -255,7 +258,7 @@ def _gres(item: str) -> tuple[str, int]:
 
 
 def gres_count(text: str) -> int:
-    """``12G`` as a number; 1 if it cannot be read."""
+    """Convert a count such as ``12G`` to a number; 1 if it cannot be read."""
     digits = text.rstrip("kKmMgGtTpP")
     if not digits.isdigit():
         return 1
@@ -265,7 +268,7 @@ def gres_count(text: str) -> int:
 
 def _cores(job: JobReading, nodes: Sequence[NodeReading], default: int) -> Fraction:
     requested_cores = job.options.cores_per_gpu
-    tasks = job.options.tasks_per_gpu or Fraction(0)  # Slurm gives each a core at least
+    tasks = job.options.tasks_per_gpu or Fraction(0)  # Slurm gives each task at least a core
     if requested_cores is None:
         return max(Fraction(default), tasks)
     share = max((Fraction(n.cores, n.gpus) for n in nodes if n.gpus), default=requested_cores)
@@ -275,7 +278,7 @@ def _cores(job: JobReading, nodes: Sequence[NodeReading], default: int) -> Fract
 def _memory_mb(
     job: JobReading, nodes: Sequence[NodeReading], site: SiteMemory, cores: Fraction
 ) -> tuple[Fraction, int]:
-    """Megabytes per GPU, and those per node in addition."""
+    """Return the megabytes per GPU, and additional megabytes per node."""
     options = job.options
     per_gpu, per_node, per_cpu = options.memory_mb_per_gpu, None, None
     if options.default_memory:
@@ -301,6 +304,6 @@ def _memory_mb(
 
 
 def share_mb(nodes: Iterable[NodeReading]) -> int:
-    """A GPU's share of its node's memory, on the node where it is smallest."""
+    """Return a GPU's share of its node's memory, on the node where the share is smallest."""
     parts = [floor(n.memory_mb / n.gpus) for n in nodes if n.memory_mb and n.gpus]
     return min(parts, default=0)

@@ -1,6 +1,7 @@
-"""Why the timing plugin may not get into a training, by what its script starts it with.
+"""Why the timing plugin may not get into a training, by the commands that start the training.
 
-The plugin is found through ``PYTHONPATH``, and writes to a folder that ``HOPS_REPORT_DIR`` names.
+Python finds the plugin through ``PYTHONPATH``, and the plugin writes to the folder that
+``HOPS_REPORT_DIR`` names.
 """
 
 from __future__ import annotations
@@ -25,6 +26,6 @@ _REASONS = {
 
 
 def why_unseen(options: ScriptOptions) -> str:
-    """What may keep the plugin out, in words; "" if nothing of the kind is seen in the script."""
+    """Say what may keep the plugin out; "" if nothing of the kind is seen in the script."""
     causes = [words for name, words in _REASONS.items() if name in options.starts]
     return f"its script starts Python with {' and '.join(causes)}" if causes else ""

@@ -1,4 +1,4 @@
-"""Workload identity: which runs are the same training and share what was learnt."""
+"""Workload identity: which runs are the same training and share what was learnt about it."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from hopsd.model.reading import JobReading
 
 
 def workload_of(job: JobReading, program: str = "") -> WorkloadName:
-    """The workload's name: the comment's, else user, job name and the script's name and hash.
+    """Return the workload's name: from the comment, else user, job name and script name and hash.
 
     ``program``: hash of the training script, which the batch script may merely call; known once a
-    job has reported. So a changed script is a new workload, and a resubmitted one is recognised.
-    The script's imports and inputs are not hashed: a user who changes them names the workload.
+    job has reported. A changed script is thus a new workload, and a resubmitted one is recognised.
+    The script's imports and inputs are not hashed: a user who changes them can name the workload.
     """
     explicit = _explicit_name(job.comment)
     if explicit:
@@ -26,7 +26,7 @@ def workload_of(job: JobReading, program: str = "") -> WorkloadName:
 
 
 def _script(command: str) -> str:
-    """The script's file name. Not kept: a user's command line may be as long as they like."""
+    """Return the script's file name. It is not cached, as command lines have any length."""
     return command.partition(" ")[0].rstrip("/").rpartition("/")[2]
 
 
@@ -39,5 +39,5 @@ def _explicit_name(comment: str) -> str | None:
 
 @lru_cache(maxsize=16384)
 def _accepted_name(comment: str) -> str | None:
-    """A comment that is refused, for its length as well, is not kept."""
+    """Return the workload in a comment. Refused comments, such as long ones, are not cached."""
     return parse(comment).workload

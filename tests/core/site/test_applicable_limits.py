@@ -162,7 +162,7 @@ def test_who_is_exempt_from_a_bound_uses_it_up_for_the_others() -> None:
     jobs = [job(1), *(job(n, "bob") for n in (2, 3, 4))]
     [row] = limit_rows(Reading(0.0, (), reads, site=site), jobs)
     assert (row.gpus, row.count, row.jobs) == (1, 2, frozenset(map(JobId, "234")))
-    text = "account lab (5 GPUs and 3 jobs, 4 GPUs in use by 1, for which it does not hold)"
+    text = "account lab (5 GPUs and 3 jobs, 4 GPUs in use by 1, to which it does not apply)"
     assert (row.name, row.exempt) == (text, {JobId("1")})
     waits = tuple(replace(reading, allocation=Allocation()) for reading in reads)
     [row] = limit_rows(Reading(0.0, (), waits, site=site), jobs)

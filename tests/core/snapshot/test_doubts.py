@@ -67,7 +67,7 @@ def test_a_training_whose_time_is_in_doubt_is_told_why_it_has_no_speed(
 ) -> None:
     remarks = notes(None, replace(RECORD, time_known=known))
     assert len(remarks) == is_doubted
-    assert all("no speed" in note and "eval()" in note for note in remarks)
+    assert all("speed is unknown" in note and "eval()" in note for note in remarks)
 
 
 @pytest.mark.parametrize(

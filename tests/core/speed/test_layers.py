@@ -250,7 +250,7 @@ def test_every_shape_has_an_answer_within_what_was_measured(
             strict=True,
         ):
             assert rate > 0
-            if source.startswith("type") and not source.endswith(("plausible", "neighbours")):
+            if source.startswith("type") and not source.endswith(("values", "neighbours")):
                 assert min(rates) * 0.999 <= rate <= max(rates) * 1.001
     for factor in answer.server_factor.values():
         assert factor > 0

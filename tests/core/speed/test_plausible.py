@@ -57,7 +57,7 @@ def test_a_faked_speed_gains_no_more_than_was_ever_measured(factor: float) -> No
         )
     alone = [table.aggregated[1] for table in tables.values()]
     assert max(alone) / min(alone) <= TYPES * 1.001
-    assert "held to what is plausible" in tables[A].source_of(8, 1)
+    assert "limited to plausible values" in tables[A].source_of(8, 1)
 
 
 @pytest.mark.parametrize(("gpus", "nodes"), [(8, 1), (8, 2)])
