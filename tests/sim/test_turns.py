@@ -299,7 +299,7 @@ def test_interrupted_it_does_not_point_to_what_is_refused(
     monkeypatch.setattr("signal.signal", lambda *_: None)
     result = simulate(tmp_path, "--policy", "hare")
     assert result.exit_code == 130
-    assert "interrupted; the same command plays all of it again" in result.output
+    assert "interrupted; the same command starts over" in result.output
     assert "--resume" not in result.output
 
 
