@@ -10,7 +10,7 @@ a round begins or a job arrives.
 - A job's scale is its rigid size, the median requirement. Tasks of a round may follow one another
   on a GPU, and be on GPUs of several types and servers.
 - A task takes as long as its GPU's type needs when the job trains on as many GPUs as its scale and
-    on as many servers as its round. This includes synchronisation: GPUs are not lent meanwhile.
+  on as many servers as its round. This includes synchronisation: GPUs are not lent meanwhile.
 - A round of tasks that has begun is not planned again.
 """
 

@@ -27,7 +27,7 @@ def earliest_available(
     ready: float,  # noqa: ARG001
     seconds: Sequence[float],
 ) -> tuple[int, int]:
-    """Choose the GPU that is free first, whatever its speed (Algorithm 1, line 12)."""
+    """Choose the GPU free first, whatever its speed; the first of equals (Algorithm 1, line 12)."""
     kinds = (kind for kind, pool in enumerate(pools) if pool and seconds[kind] < inf)
     return min(kinds, key=lambda kind: pools[kind][0]), 0
 

@@ -11,7 +11,7 @@ tasks begin at once:
 - Since a GPU is not given away while a job synchronises, T^s is part of T^c.
 - Tasks of a round that share a GPU train one after the other: a job may get fewer GPUs than its
   scale, as far as its requirements allow. These are of one type, since a round is as fast as its
-    slowest task, and are placed as close together as possible.
+  slowest task, and are placed as close together as possible.
 - All jobs weigh the same.
 """
 

@@ -9,10 +9,10 @@ all rows, so the optimum is a lower bound:
 - each job is trained completely, and not before it arrives;
 - GPUs of a type train no longer in an interval than they are available;
 - a round takes at least ``p = min_g (T^c + T^s)``, so at most d / p rounds and two partial ones
-    are trained in d seconds, and those two can train at most T^s / (T^c + T^s) above their part;
+  are trained in d seconds, and those two can train at most T^s / (T^c + T^s) above their part;
 - C_n >= mean time of training (the interval's begin or the arrival) + half a training and the
-    synchronisation of a task + (|R_n| - 1) / 2 times p, which is what follows the mean task;
-  - C_n >= a_n + the serial time of the rounds, each as long as its tasks on average.
+  synchronisation of a task + (|R_n| - 1) / 2 times p, which is what follows the mean task;
+- C_n >= a_n + the serial time of the rounds, each as long as its tasks on average.
 """
 
 from __future__ import annotations
