@@ -75,8 +75,8 @@ def test_the_cluster_is_read_where_a_sites_script_calls_ours(tmp_path: Path) -> 
         ("13", "job=gpu:a100:13", "of the type a100: the most on one node are 4"),
         ("1", "node=gpu:h100:1", "no node has GPUs of the type h100: the types are a100, v100"),
         ("2", f"node=gpu:2 {MEMORY}", ""),
-        ("2", f"node=gpu:v100:2 {MEMORY}", "no node with as many has so much"),
-        ("16", MEMORY, "16 GPUs with --mem=60000M: too few nodes have so much memory"),
+        ("2", f"node=gpu:v100:2 {MEMORY}", "no node with as many has that much"),
+        ("16", MEMORY, "16 GPUs with --mem=60000M: too few nodes have that much memory"),
         ("16", "node=gpu:4 min_nodes=4 max_nodes=4", "nodes with 4 each have 12 in all"),
         ("12", "node=gpu:4 min_nodes=3 max_nodes=3", ""),
         ("64;cpu=yes", "", ""),
@@ -151,7 +151,7 @@ def test_a_range_that_is_empty_or_of_endless_numbers_is_no_list(tmp_path: Path, 
     """An empty range made a long one beside it count as no node; slurmctld waited for its names."""
     became, message = submit(tmp_path, "1", nodes=nodes)
     assert became == "refused"
-    assert "is no list of nodes" in message
+    assert "is not a list of nodes" in message
 
 
 def test_without_slurm_conf_beside_it_nothing_is_known(tmp_path: Path) -> None:
