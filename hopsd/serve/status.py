@@ -29,8 +29,8 @@ Document = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """The daemon's own state: ``mode`` is active, paused or standby, ``sentence`` says what the last
-    tick did.
+    """The daemon's own state. ``mode`` is active, paused or standby; ``sentence`` says what the
+    last tick did.
 
     Since the daemon's start, ``reports_refused`` reports of jobs were invalid, and no job gained by
     ``needless_restarts`` moves.
