@@ -45,7 +45,8 @@ _REST_SECONDS = 1.1
 
 # scontrol sends one request per job. While slurmctld starts thousands of jobs, an answer took 0.1 s
 # and more (22.05): this many jobs take a fraction of a command's time-out, and their numbers fit on
-# one line. They are placed immediately before: the submit plugin detects a hold since for 60 s.
+# one line. They are placed immediately before, since the submit plugin detects a hold in between
+# only for 60 s.
 _RELEASED_AT_ONCE = 50
 
 # The most starts under way at a time, unless twice as many have already started. The cluster is
