@@ -1,5 +1,5 @@
--- Jobs and where they ran. Times are seconds since the epoch as hopsd computes with them: a
--- timestamptz keeps whole microseconds only and would not give back what was written.
+-- Jobs and where they ran. Times are seconds since the epoch, as hopsd computes with them: a
+-- timestamptz keeps only whole microseconds, so it would not return exactly what was written.
 
 CREATE TABLE jobs (
     id text NOT NULL,
@@ -23,7 +23,7 @@ CREATE TABLE jobs (
     age_seconds double precision,
     ended double precision,
     released boolean NOT NULL,
-    -- Slurm starts again at its first job id after the last one.
+    -- Slurm's job ids wrap around.
     PRIMARY KEY (id, submit)
 );
 

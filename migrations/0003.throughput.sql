@@ -1,5 +1,5 @@
--- What jobs reported: samples per second per GPU. Read again after a crash, a report is the
--- same row.
+-- What jobs reported: samples per second per GPU. A report that is read again after a crash is
+-- the same row.
 
 CREATE TABLE throughput (
     workload text NOT NULL,

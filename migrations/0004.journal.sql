@@ -1,4 +1,4 @@
--- What hopsd noticed, and what operators told it.
+-- What hopsd noticed, and what operators set.
 
 CREATE TABLE events (
     id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,

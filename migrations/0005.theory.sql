@@ -1,5 +1,5 @@
--- The theory layer: what processes measured of their iterations' parts, the basic times fitted
--- to it, and the bandwidths that calibration found.
+-- The theory layer: how long the parts of iterations took by processes' measurements, the basic
+-- times fitted to them, and the bandwidths that calibration measured.
 
 CREATE TABLE phases (
     workload text NOT NULL,
@@ -12,7 +12,7 @@ CREATE TABLE phases (
     world integer NOT NULL,
     at double precision NOT NULL,
     phases jsonb NOT NULL,
-    -- A process reports its counts since its start: the last report is all of it.
+    -- A process reports its counts since its start, so its last report includes all earlier ones.
     PRIMARY KEY (workload, gpu_type, job, run, node, rank, pid)
 );
 

@@ -1,4 +1,4 @@
--- The profiling queue: each run on one GPU to measure a workload on a type.
+-- The profiling queue: each row is a run on one GPU that measures a workload on a type.
 
 CREATE TABLE profile_runs (
     job text NOT NULL,

@@ -1,3 +1,3 @@
--- GPU seconds of the jobs of the same app that have ended.
+-- GPU seconds of the ended jobs of the same app.
 
 ALTER TABLE jobs ADD COLUMN app_gpu_seconds double precision NOT NULL DEFAULT 0;

@@ -1,8 +1,8 @@
--- What jobs train with: a hash of the training script, which a batch script may only call.
+-- The program that a job trains with: a hash of the training script that its batch script calls.
 
 ALTER TABLE jobs ADD COLUMN program text NOT NULL DEFAULT '';
 
--- What the last job of each batch script trained with.
+-- The program that the last job of each batch script trained with.
 CREATE TABLE programs (
     script text PRIMARY KEY,
     program text NOT NULL,

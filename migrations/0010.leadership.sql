@@ -1,4 +1,4 @@
--- Each hopsd that comes to lead takes the next number; what an earlier one still writes is refused.
+-- Each hopsd that becomes the leader takes the next number; late writes of an earlier one are refused.
 
 CREATE TABLE leadership (
     singleton boolean PRIMARY KEY DEFAULT true CHECK (singleton),

@@ -1,4 +1,4 @@
--- What operators asked for and is not done yet: jobs to give back to plain Slurm, none: all held.
+-- Operators' requests that are not fulfilled yet: jobs to give back to plain Slurm; empty: all held.
 
 CREATE TABLE wishes (
     id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,

@@ -1,4 +1,4 @@
--- GPU types on which a user's workload ran out of memory, with the most GPUs at which it did.
+-- GPU types on which a user's workload ran out of memory, with the largest GPU count at which it did.
 
 CREATE TABLE shortages (
     "user" text NOT NULL,

@@ -1,4 +1,4 @@
--- What became of the cluster's GPUs, in GPU-seconds by hour and type: added to at every look.
+-- How the cluster's GPUs were used, in GPU-seconds by hour and type; updated at every reading.
 
 CREATE TABLE gpu_use (
     hour double precision NOT NULL,

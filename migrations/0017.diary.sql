@@ -1,4 +1,4 @@
--- A shadow's diary: what each job asked for, and when and where hops would first have started it.
+-- A shadow's diary: what each job asked for, and when and where hops would have started it first.
 
 CREATE TABLE diary (
     job text NOT NULL,

@@ -1,3 +1,3 @@
--- Whether a job's ranks tell how long they communicate; NULL: unknown, or one rank.
+-- Whether a job's ranks report communication times; NULL if unknown, or with a single rank.
 
 ALTER TABLE jobs ADD COLUMN communication_timed boolean;

@@ -1,4 +1,4 @@
--- What predictions of starts and ends have learnt from what came true: one row.
+-- What predictions of starts and ends have learnt from actual ones, in one row.
 
 CREATE TABLE predictions (
     singleton boolean PRIMARY KEY DEFAULT true CHECK (singleton),

@@ -1,5 +1,5 @@
 -- Steps of finished plans that are still under way: a grace, a requeue, a start that Slurm has not
--- answered. Written after each look, so that a hopsd that starts goes on where the last one was.
+-- answered. Written after each poll, so that a new hopsd continues where the last one stopped.
 
 CREATE TABLE transitions (
     position integer PRIMARY KEY,

@@ -1,4 +1,4 @@
--- The one cluster whose jobs this database has: their numbers mean other jobs on another.
+-- The one cluster whose jobs this database has: on another, the same numbers mean other jobs.
 
 CREATE TABLE cluster (
     only_row boolean PRIMARY KEY DEFAULT true CHECK (only_row),

@@ -1,4 +1,4 @@
--- What each user wants to be told by mail, as `hopsctl notify` set it. Without a row: what they asked
+-- The mails that each user wants, as set by `hopsctl notify`. Without a row, those that they asked
 -- Slurm for by sbatch --mail-type.
 
 CREATE TABLE mail_kinds (

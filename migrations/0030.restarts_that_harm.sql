@@ -1,5 +1,5 @@
--- Whether the ranks of a job handle the signal of its script's --signal; NULL: it reported nothing.
--- Whether a job failed soon after it was started again, having run longer before.
+-- Whether the ranks of a job handle the signal of its script's --signal; NULL if it reported nothing.
+-- Whether a job failed soon after a restart although it had run longer before.
 
 ALTER TABLE jobs ADD COLUMN answers_signal boolean;
 ALTER TABLE jobs ADD COLUMN failed_again boolean NOT NULL DEFAULT false;

@@ -1,3 +1,3 @@
--- Whether a job's reports show how long an iteration takes; NULL: it reported nothing.
+-- Whether a job's reports show how long an iteration takes; NULL if it reported nothing.
 
 ALTER TABLE jobs ADD COLUMN time_known boolean;

@@ -1,15 +1,15 @@
 # hops: turns a job's comment and its GPUs (COMMENT, GPUS, NODES, RESTARTS, RANGE and
-# PROFILE in the environment) into the variables of its tasks, one NAME=value per line; nothing
-# for a bad comment.
+# PROFILE in the environment) into the variables of its tasks, one NAME=value per line; prints
+# nothing for a bad comment.
 #
-# The comment was checked by job_submit.lua; what does not look as expected is left out all the
-# same, so that only these names with plain values can reach a task.
+# job_submit.lua has already checked the comment. Anything unexpected is left out all the same, so
+# that only these names with plain values can reach a task.
 
 function trim(text) { gsub(/^[ \t]+|[ \t]+$/, "", text); return text }
 # Some awks read a number with a leading zero as octal (busybox 1.35).
 function number(text) { text = trim(text); sub(/^0+/, "", text); return text + 0 }
 function is_whole(text) { return text ~ /^[0-9]+$/ }
-# What follows "hops:", up to the first blanks that are not next to ";", "=" or ",".
+# The text after "hops:", up to the first blanks that are not next to ";", "=" or ",".
 function our_part(text,    beside) {
     if (!match(text, /(^|[ \t;,])hops:[ \t]*/)) return ""
     text = substr(text, RSTART + RLENGTH)
@@ -21,7 +21,7 @@ function our_part(text,    beside) {
 }
 function rate_for(gpus,    count, reference) {
     reference = 0
-    for (count in rate) # the nearest count below, else the smallest
+    for (count in rate) # the nearest count at or below, else the smallest
         if (count + 0 <= gpus && count + 0 > reference) reference = count + 0
     if (!reference)
         for (count in rate)
@@ -31,7 +31,7 @@ function rate_for(gpus,    count, reference) {
     if (value["lr_rule"] == "sqrt") return rate[reference] * sqrt(gpus / reference)
     return rate[reference]
 }
-# The GPU counts in order, joined by ","; "" if there are none, or too many for an
+# Returns the GPU counts in order, joined by ","; "" if there are none, or too many for an
 # environment variable. Sets smallest.
 function reqs_of_range(low, high,    steps, i, count, last, text) {
     smallest = low
@@ -76,7 +76,7 @@ BEGIN {
         else rate[smallest] = number(items[i])
     }
     print "HOPS_JOB=1"
-    print "HOPS_JOB_ID=" ENVIRON["SLURM_JOB_ID"] # whose variables these are: a job that this one submits inherits them
+    print "HOPS_JOB_ID=" ENVIRON["SLURM_JOB_ID"] # the owner of the variables, since jobs submitted by this one inherit them
     if (reqs != "") print "HOPS_REQS=" reqs
     if (gpus) print "HOPS_GPUS=" gpus
     print "HOPS_NODES=" ENVIRON["NODES"]

@@ -3,7 +3,7 @@
  * Container plugins such as pyxis enter the container before Slurm runs TaskProlog, so Slurm looks
  * for it in there: a job whose container has no /etc/hops would fail, whether it is a hops
  * job or not. This plugin runs the same task_prolog.sh on the node itself, once per step and node,
- * in hops jobs only, and passes its output on to each task. It needs no TaskProlog line.
+ * for hops jobs only, and passes its output on to each task. It needs no TaskProlog line.
  *
  *     cc -O2 -Wall -shared -fPIC -o hops_spank.so hops_spank.c      (headers: libslurm-dev)
  *
@@ -11,9 +11,9 @@
  *
  *     optional /usr/lib/hops/hops_spank.so
  *
- * with scripts=/etc/hops and run_dir=/run/hops-node if these are elsewhere. "optional": if
- * the file is missing or built for another release of Slurm, jobs run without it. Whatever goes
- * wrong in here, a job starts; at worst it lacks hops' variables.
+ * with scripts=/etc/hops and run_dir=/run/hops-node if these are elsewhere. "optional" means that
+ * jobs run without the plugin if the file is missing or built for another release of Slurm. If
+ * anything fails in here, the job still starts; at worst it lacks hops' variables.
  */
 
 #define _GNU_SOURCE
@@ -40,7 +40,7 @@ SPANK_PLUGIN(hops, 1);
 #define MOST_VARIABLES 512
 #define PATIENCE_SECONDS 720 /* task_prolog.sh waits for a silent slurmctld, ten minutes at most */
 
-/* Gathered before the tasks are forked, outside of any container; used in each of them. */
+/* The script's output: read before the tasks are forked, outside of any container; used in each. */
 static char said[MOST_SAID];
 
 static const char *option(int ac, char **av, const char *name, const char *otherwise)
@@ -53,7 +53,7 @@ static const char *option(int ac, char **av, const char *name, const char *other
 	return otherwise;
 }
 
-/* What prolog.sh or epilog.sh left of this job; task_prolog.sh checks whose it is. */
+/* Whether prolog.sh or epilog.sh left a file for this job; task_prolog.sh checks who owns it. */
 static bool is_hops_job(const char *run_dir, uint32_t job, const char *node)
 {
 	static const char *const endings[] = { "", ".left" };
@@ -77,7 +77,7 @@ static double now(void)
 	return time.tv_sec + 1e-9 * time.tv_nsec;
 }
 
-/* Only what the script reads: nothing else of a user's environment comes near it. */
+/* Whether the script reads the variable: it gets nothing else of a user's environment. */
 static bool is_wanted(const char *variable)
 {
 	static const char *const ours[] = { "SLURM_JOB_ID=", "SLURM_STEP_ID=", "SLURMD_NODENAME=" };
@@ -94,8 +94,8 @@ static bool is_wanted(const char *variable)
 	return !strncmp(variable, "SLURM", 5);
 }
 
-/* Whether sbatch handed on the variables of another job, which had submitted this one: the script
- * takes them back. */
+/* Whether sbatch passed on the variables of another job that submitted this one: the script unsets
+ * them. */
 static bool inherits_variables(char *const *environment, uint32_t job)
 {
 	for (; environment && *environment; environment++)
@@ -104,8 +104,8 @@ static bool inherits_variables(char *const *environment, uint32_t job)
 	return false;
 }
 
-/* The script as the job's user for good: slurmstepd only lent this thread the user's rights, and a
- * shell that is started so takes root's back. */
+/* Executes the script as the job's user for good: slurmstepd only lent this thread the user's rights,
+ * and a shell started that way would take back root's. */
 static void become_script(const char *script, char **environment, int output)
 {
 	uid_t uid = geteuid();
@@ -125,7 +125,7 @@ static void become_script(const char *script, char **environment, int output)
 	_exit(127);
 }
 
-/* Up to PATIENCE_SECONDS; returns the length, or -1. */
+/* Reads to the end, for up to PATIENCE_SECONDS; returns the length, or -1. */
 static ssize_t read_all(int input, char *into, size_t most)
 {
 	double deadline = now() + PATIENCE_SECONDS;

@@ -1,38 +1,38 @@
 -- hops: job_submit/lua plugin for Slurm 22.05 and newer, Lua 5.1 to 5.5.
 --
--- A job with "hops:" in its comment is checked, freed of what would pin its shape and held: from
--- then on hopsd alone places it. Every other job passes untouched.
+-- A job with "hops:" in its comment is checked, freed of everything that would pin its shape, and held:
+-- from then on only hopsd places it. Every other job passes untouched.
 --
--- Slurm lets a job through, changed as far as it got, when this script raises an error or
--- returns no number. So nothing here runs outside pcall once a job is known to be ours, and a
--- failed call refuses.
+-- If this script raises an error or does not return a number, Slurm accepts the job with the changes made
+-- so far. So once a job is known to be ours, everything here runs inside pcall, and a failed call refuses
+-- the job.
 --
--- It is one file, and its chapters are no files of their own: Slurm loads it through whatever link or copy a site
--- puts beside slurm.conf, and Lua does not follow links, so that parts would be looked for where none are; Slurm
--- loads it again when its own time stamp grows, never for that of a part (22.05 to 26.05); and an update that is cut
--- short must not join the halves of two releases, since slurmctld does not start on a script that fails to load.
+-- The script is a single file, and its chapters are not separate files, for three reasons. Slurm loads it through
+-- whatever link or copy a site puts beside slurm.conf, and Lua does not follow links, so it would look for parts in
+-- the wrong place. Slurm reloads it when its own time stamp grows, never for that of a part (22.05 to 26.05). And an
+-- interrupted update must not mix two releases, since slurmctld does not start if the script fails to load.
 --
 -- A site with a job_submit.lua of its own calls this one at its end, before its last `return`:
 --     dofile("/usr/share/hops/slurm/job_submit.lua")
--- The site's functions, which are there by then, go first: they see each job as its user asks for it.
+-- The site's functions, which are defined by then, run first: they see each job as its user requested it.
 
-if rawget(_G, "hops_is_loaded") then return slurm.SUCCESS end -- a site's script that calls it twice
+if rawget(_G, "hops_is_loaded") then return slurm.SUCCESS end -- a site's script calls it twice
 hops_is_loaded = true
 
-local NO_VAL = slurm.NO_VAL or 4294967294 -- Slurm's "not given" of 32-bit fields
+local NO_VAL = slurm.NO_VAL or 4294967294 -- Slurm's "not given" in 32-bit fields
 local NO_VAL16 = slurm.NO_VAL16 or 65534
 local RELEASE = slurm.INFINITE or 4294967295 -- the priority that `scontrol release` asks for
 local DENIED = slurm.ESLURM_ACCESS_DENIED or slurm.ERROR -- scontrol shows the code, not the text (22.05)
 
--- As sbatch writes it: with '/' from 23.11 on, which has this constant since 23.11.3.
+-- As sbatch writes it: with '/' from 23.11 on, which is recognized by a constant of 23.11.3 and later.
 local GPU = slurm.GRES_ALLOW_TASK_SHARING and "gres/gpu:" or "gres:gpu:"
 
--- --ntasks-per-node alone sets SLURM_NTASKS: from 23.02 on, which can be told from 23.11.3 on.
+-- Whether --ntasks-per-node alone sets SLURM_NTASKS: so from 23.02 on, but only 23.11.3 and later can be recognized.
 local COUNTS_TASKS_OF_NODE = slurm.GRES_ALLOW_TASK_SHARING ~= nil
 
 local PREFIX = "hops:"
 
--- The bounds of what a comment may say; hopsd/model/bounds.py has the same, and why.
+-- The bounds of a comment's values; hopsd/model/bounds.py has the same, with the reasons.
 local MAX_CHARACTERS = 1024
 local GPUS = { 1, 65536, "1 to 65536" }
 local RANGE_COUNTS = { 2, 256, "2 to 256" }
@@ -42,27 +42,27 @@ local SAMPLES = { 1e-3, 1e18, "1e-3 to 1e18" }
 local BATCH = { 1, 10000000, "1 to 1e7" }
 local LEARNING_RATE = { 1e-20, 1e6, "1e-20 to 1000000" }
 
--- Marks a hold by the owner or an operator. Slurm gives a job held by this script and one held by
--- a person the same state, and refuses an admin_comment set here on behalf of anyone but an
--- administrator ("Attempt to change admin_comment", 22.05; operators are not). The begin time is
--- the user's to change, every reader sees it, and no job begins in 2100: this one says "not before
--- it is released".
+-- Marks a hold by the owner or an operator. To Slurm, a job held by this script and one held by a
+-- person have the same state, and it refuses an admin_comment set here on behalf of anyone but an
+-- administrator ("Attempt to change admin_comment", 22.05; operators are not administrators). Users
+-- may change the begin time, every reader sees it, and no job begins in 2100: this begin time means
+-- "not before it is released".
 local USER_HOLD_BEGIN = 4102444800 -- 2100-01-01 00:00:00 UTC
 
--- hopsd and this script write their marks behind the comment, which no user may change
+-- hopsd and this script append their marks to the comment, which no user may change
 -- (hopsd/model/reading.py).
 local MARK = "#hops-"
 
--- An operator holds the job: its owner cannot release it.
+-- An operator holds the job, so its owner cannot release it.
 local HELD_MARK = "#hops-held"
 
--- The job was taken out of hops: its owner may change it like any other.
+-- The job was given back to plain Slurm, so its owner may change it like any other.
 local RELEASED_MARK = "#hops-released"
 
 ------------------------------------------------------------------------------------------
--- Text, and what is told.
+-- Text and messages.
 
--- Slurm waits for this script: everything here takes time in proportion to the text.
+-- Slurm waits for this script, so everything here takes time at most in proportion to the text.
 local function trim(text)
   local first = text:find("[^ \t]")
   return first and text:match("^.*[^ \t]", first) or ""
@@ -78,13 +78,13 @@ local function split(text, separator)
   end
 end
 
--- One printable line, whatever the user sent.
+-- Text of a user as one short printable line, in quotes.
 local function shown(text)
   local short = #text <= 80 and text or text:sub(1, 77) .. "..."
   return "'" .. short:gsub("[^ -~]", "?") .. "'"
 end
 
--- Words joined by ",", each once; nil for none.
+-- Words without duplicates, joined by ","; nil if there are none.
 local function joined(words)
   local list, seen = {}, {}
   for _, word in ipairs(words) do
@@ -98,7 +98,7 @@ local function has(list, word)
   return list ~= nil and ("," .. list .. ","):find("," .. word .. ",", 1, true) ~= nil
 end
 
--- sbatch sends these for options that were not given (22.05 to 26.05).
+-- Whether an option was given: otherwise sbatch sends one of these values (22.05 to 26.05).
 local function given(value)
   return value ~= nil and value ~= "" and value ~= NO_VAL and value ~= NO_VAL16
 end
@@ -107,7 +107,7 @@ local function tell(text)
   pcall(slurm.log_user, "%s", "hops: " .. text)
 end
 
--- `hopsctl check` asks what a script would be.
+-- Whether `hopsctl check` asks how a script would be treated.
 local function is_check(job) return job.environment ~= nil and job.environment.HOPS_CHECK == "1" end
 
 ------------------------------------------------------------------------------------------
@@ -129,7 +129,7 @@ local function decimal(text, bound)
   return within(tonumber(digits), bound)
 end
 
--- Readers of values: nil or false for one that is not valid.
+-- Readers of values: they return nil or false for an invalid one.
 local function is_one_of(...)
   local words = { ... }
   return function(value)
@@ -181,8 +181,8 @@ end
 
 local NAME_TEXT = "1 to 64 of the letters A-Z a-z, digits, '.', '_' and '-'"
 
--- Key, what it accepts (completes "give ..."), and the reader of its values. hopsd's own table is KEYS in
--- hopsd/core/submission/comment.py; tests/plugin/test_comment.py compares them.
+-- Key, accepted values (completes "give ..."), and the reader of values. hopsd's own table is KEYS in
+-- hopsd/core/submission/comment.py; tests/plugin/test_comment.py compares the two.
 local KEYS = {
   { "reqs", "GPU counts from " .. GPUS[3] .. " joined by ',' or one range such as 1-16", is_reqs },
   { "num", "a whole number from " .. RANGE_COUNTS[3], is_whole_from(RANGE_COUNTS) },
@@ -206,9 +206,9 @@ for position, key in ipairs(KEYS) do
   KEY_NAMES[position], KEY_OF[key[1]] = key[1], { accepts = key[2], read = key[3] }
 end
 
--- Our part of a comment that others may use as well, and where it ends; nil: nothing is ours. It follows
--- "hops:" at the beginning or after a blank, ';' or ','. It goes to the end, or to the first blanks that are
--- not next to ';', '=' or ','.
+-- Returns our part of a comment that others may use as well, and where it ends; nil if nothing is ours. The part
+-- follows "hops:" at the beginning or after a blank, ';' or ','. It ends at the end of the comment, or at the
+-- first blanks that are not next to ';', '=' or ','.
 local function our_part(comment)
   if type(comment) ~= "string" then return nil end
   local first, last, from = nil, nil, 1
@@ -228,7 +228,7 @@ local function our_part(comment)
   end
 end
 
--- What follows our part and looks like more of it: "2,4" of "hops:reqs=1 2,4"; nil if nothing does.
+-- The text after our part if it looks like more of it, such as "2,4" in "hops:reqs=1 2,4"; otherwise nil.
 local function unread_part(comment)
   local part, last = our_part(comment)
   local rest = trim(comment:sub(last + 1))
@@ -240,7 +240,7 @@ local function unread_part(comment)
   end
 end
 
--- What the user should know of a comment that is not refused; nil for nothing.
+-- What the user should know about a comment that is not refused; nil if nothing.
 local function remark(comment)
   if type(comment) ~= "string" then return nil end
   if our_part(comment) then
@@ -256,7 +256,7 @@ local function remark(comment)
   end
 end
 
--- Whether some count of the valid `reqs` is a multiple of `per_node`.
+-- Whether any count of the valid `reqs` is a multiple of `per_node`.
 local function has_multiple(reqs, per_node)
   local low, high = reqs:match("^[ \t]*(%d+)[ \t]*%-[ \t]*(%d+)[ \t]*$")
   if low then return high - high % per_node >= tonumber(low) end
@@ -266,7 +266,7 @@ local function has_multiple(reqs, per_node)
   return false
 end
 
--- The same for "req" and "reqs", "lr-rule" and "lr_rule", "LR" and "lr".
+-- Maps spellings of a key to the same text: "req" and "reqs", "lr-rule" and "lr_rule", "LR" and "lr".
 local function normal(key)
   return (key:gsub("[^A-Za-z0-9]", ""):lower():gsub("s+$", ""))
 end
@@ -279,7 +279,7 @@ local function unknown_key(key)
   return "unknown key " .. shown(key) .. ": " .. hint .. "The keys are " .. table.concat(KEY_NAMES, ", ")
 end
 
--- Why values that are valid alone do not go together; nil if they do.
+-- Why values that are valid by themselves cannot be combined; nil if they can.
 local function why_not_together(values)
   local reqs, per_node, shape = values.reqs, values.per_node, values.shape
   if not reqs then return "reqs is missing: give the GPU counts, as in hops:reqs=1,2,4,8" end
@@ -331,13 +331,13 @@ end
 
 ------------------------------------------------------------------------------------------
 -- The site's choices: hops_site.lua beside the job_submit.lua that Slurm loads, read when that is loaded
--- (Slurm does it again when job_submit.lua is touched). For example
+-- (Slurm loads it again when job_submit.lua is touched). For example
 --     return { partitions = { "hops", "gpu" }, operators = { 997 } }
--- partitions: where hops jobs may go; the first one for jobs that name none. Without: anywhere.
--- operators: uids beside root and SlurmUser that may change hops jobs: hopsd's own, for one.
+-- partitions: where hops jobs may run; the first one is for jobs that name none. By default, anywhere.
+-- operators: uids besides root and SlurmUser that may change hops jobs, such as hopsd's own.
 
--- The folders of the scripts that are running: the first is that of Slurm's own job_submit.lua, which is this
--- file or a site's that calls it, the last is this file's.
+-- The folders of the running scripts: the first is that of Slurm's own job_submit.lua, which is this file or a
+-- site's that calls it, the last is that of this file.
 local function script_folders()
   local folders = {}
   for level = 1, 250 do
@@ -349,9 +349,9 @@ local function script_folders()
   return folders
 end
 
-local FOLDERS = script_folders() -- now: a site's script no longer runs when Slurm calls the functions below
+local FOLDERS = script_folders() -- now, since a site's script is not running when Slurm calls the functions below
 
--- A file beside one of these scripts, and its path; or nil, what went wrong and the number of the error.
+-- Opens a file beside one of these scripts; returns it and its path, or nil, the error and its number.
 local function open_beside(name)
   for _, folder in ipairs(FOLDERS) do
     local file, problem, errno = io.open(folder .. name)
@@ -372,8 +372,8 @@ local function check_site(site)
   end
 end
 
--- Returns the choices, or {} and what is wrong with them: then hops jobs are refused, since a
--- site that meant to confine them must not find them everywhere.
+-- Returns the choices, or {} and what is wrong with them. Hops jobs are then refused: a site that meant
+-- to confine them must not find them everywhere.
 local function load_site()
   local file, path, errno = open_beside("hops_site.lua")
   if not file then return {}, errno ~= 2 and path or nil end
@@ -386,7 +386,7 @@ local function load_site()
   return site
 end
 
--- Slurm runs this script as SlurmUser, who may do everything.
+-- The uid of SlurmUser, who may do everything: Slurm runs this script as that user.
 local function own_uid()
   local file = io.open("/proc/self/status")
   if not file then return nil end
@@ -395,8 +395,8 @@ local function own_uid()
   return tonumber(text:match("\nUid:%s+%d+%s+(%d+)"))
 end
 
--- Appends the lines of slurm.conf and of the files that it includes, in small letters and without comments; false:
--- some of them cannot be read.
+-- Appends the lines of slurm.conf and of the files that it includes to `lines`, in lower case and without comments;
+-- returns false if some of the files cannot be read.
 local function read_conf(name, lines, depth)
   local file = name:sub(1, 1) == "/" and io.open(name) or open_beside(name)
   if not file or depth > 4 then return false end
@@ -416,7 +416,7 @@ local function read_conf(name, lines, depth)
   return complete
 end
 
--- Whether Slurm keeps what is in a job's output file at a restart: slurm.conf lies beside this script.
+-- Whether Slurm keeps the content of a job's output file at a restart, by the slurm.conf beside this script.
 local function appends_output()
   local lines, value = {}, nil
   read_conf("slurm.conf", lines, 0)
@@ -436,7 +436,7 @@ local function default_partition(partitions)
   end
 end
 
--- Returns the first partition of a request that the site keeps free of hops jobs.
+-- Returns the first partition of a request that the site closes to hops jobs.
 local function closed_partition(request)
   local open = {}
   for _, name in ipairs(SITE.partitions) do open[name] = true end
@@ -446,16 +446,16 @@ local function closed_partition(request)
 end
 
 ------------------------------------------------------------------------------------------
--- Options. What the script asks for: a shape that hops keeps, tasks, cores and memory in proportion to the
--- GPUs, and where it may run. It goes to hopsd as one word of the admin comment, which
+-- Options. What the script requests: a shape that hops keeps, tasks, cores and memory in proportion to the
+-- GPUs, and where it may run. This is passed to hopsd as one word of the admin comment, which
 -- hopsd/core/submission/options_text.py reads, and to task_prolog.sh in the job's environment.
 
-local EXCLUSIVE = 0 -- of the field shared
+local EXCLUSIVE = 0 -- the value of the field shared for --exclusive
 
 local ASKS_MARK = "hops:asks"
-local WORD_CHARACTERS = 10240 -- every reading of the queue has it, for each job
+local WORD_CHARACTERS = 10240 -- every reading of the queue contains the word of each job
 
--- "gres:gpu:a100:4,gres:VRAM:12G", or "gres/gpu:a100=4" from 23.11 on: name, type and count each.
+-- Splits "gres:gpu:a100:4,gres:VRAM:12G", or "gres/gpu:a100=4" from 23.11 on, into names, types and counts.
 local function gres_items(text)
   local items = {}
   if not given(text) then return items end
@@ -474,15 +474,15 @@ end
 
 local SEVERAL_TYPES = "a hops job has GPUs of one type: ask for one type, or for none"
 
--- GPUs of one option, their type, and what else the option asks for. A count of several types is
--- none that one GPU type could give.
+-- Returns the GPUs of one option, their type, and the option's other GRES; or the problem. Counts of several types
+-- are refused, since one GPU type could not provide them.
 local function gpus_of(text)
   local gpus, kind, others
   for _, item in ipairs(gres_items(text)) do
     if item.name == "gpu" and tonumber(item.count) == 0 then
-      -- --gres=gpu:0 of a script for CPUs: nothing is asked.
+      -- --gres=gpu:0 of a script for CPUs requests nothing.
     elseif item.name == "gpu" then
-      -- --gres=gpu:8 beside --gpus-per-node=8 says the same twice.
+      -- --gres=gpu:8 with --gpus-per-node=8 says the same twice.
       if gpus and kind ~= item.kind then return nil, nil, nil, SEVERAL_TYPES end
       if gpus and gpus ~= tonumber(item.count) then
         return nil, nil, nil, string.format("the options ask for %d and for %s GPUs on a node (--gres, --gpus-per-node): "
@@ -504,17 +504,17 @@ local function number_of(text, name)
   end
 end
 
--- Words of users go into the admin comment: no blank, no mark of ours.
+-- Users' words go into the admin comment, so they must have neither blanks nor our marks.
 local function plain(option, text)
   if text and not text:find("^[%w%[%],._:+-]+$") then
     return option .. "=" .. shown(text) .. ": write it with letters, digits and []._-:+, alone"
   end
 end
 
--- How many nodes a list such as n[1-3],login names; nil: it is no list.
+-- How many nodes a list such as n[1-3],login names; nil if it is not a valid list.
 local function named_nodes(text)
   local brackets = text:gsub("[^%[%]]", ""):gsub("%[%]", "")
-  if brackets ~= "" then return nil end -- else the patterns below would look on to the end from each of them
+  if brackets ~= "" then return nil end -- otherwise the patterns below would search to the end from each bracket
   local total = 0
   local flat = text:gsub("%b[]", function(inside) return (inside:gsub(",", ";")) end)
   for _, item in ipairs(split(flat, ",")) do
@@ -524,7 +524,7 @@ local function named_nodes(text)
       for _, part in ipairs(split(inside, ";")) do
         local low, high = part:match("^(%d+)%-(%d+)$")
         low, high = low or part:match("^%d+$"), high or part:match("^%d+$")
-        -- An empty range would make one of any length beside it count as none; Lua 5.1 counts to 2^53.
+        -- An empty range would make another of any length count as none; Lua 5.1 is exact up to 2^53.
         if not low or #low > 15 or tonumber(high) < tonumber(low) then return nil end
         numbers = numbers + tonumber(high) - tonumber(low) + 1
       end
@@ -544,14 +544,14 @@ local function too_many_nodes(text)
   end
 end
 
--- "4/6" as "2/3".
+-- A reduced fraction: 4 and 6 give "2/3".
 local function ratio(a, b)
   local x, y = a, b
   while y > 0 do x, y = y, x % y end
   return string.format("%d/%d", a / x, b / x)
 end
 
--- The options in the form that hops uses; or nil and what to change.
+-- Returns the options in the form that hops uses; or nil and what the user must change.
 local function read_options(job)
   local o = {}
   local kind, total_kind, task_kind, problem, _
@@ -569,7 +569,7 @@ local function read_options(job)
       return nil, "--gpus-per-socket needs --sockets-per-node; or ask for --gpus-per-node"
     end
     o.per_node = per_socket * job.sockets_per_node
-    job.sockets_per_node = NO_VAL16 -- or it would be said to be ignored
+    job.sockets_per_node = NO_VAL16 -- otherwise the user would be told that it is ignored
   end
   o.kind = kind or total_kind or task_kind or socket_kind
   for _, other in pairs({ total_kind, task_kind, socket_kind }) do
@@ -583,13 +583,13 @@ local function read_options(job)
     o.nodes = math.ceil(o.tasks / o.tasks_each)
   end
   if o.nodes and not o.tasks and o.tasks_each then o.tasks = o.nodes * o.tasks_each end
-  -- Beside --ntasks, --ntasks-per-node is a maximum. Scripts start as many ranks as it says (sbatch hands it
-  -- on as SLURM_NTASKS_PER_NODE), whatever srun starts.
+  -- With --ntasks, --ntasks-per-node is a maximum. Scripts start as many ranks as it says (sbatch passes it on
+  -- as SLURM_NTASKS_PER_NODE), whatever srun starts.
   local nodes = o.nodes or 1
   if o.tasks and o.tasks_each and o.tasks < nodes * o.tasks_each and o.tasks % nodes == 0 then
     o.most_tasks_each, o.tasks_each = o.tasks_each, o.tasks / nodes
   end
-  if o.tasks and o.tasks == o.nodes then o.tasks_each = 1 end -- no node is without a task
+  if o.tasks and o.tasks == o.nodes then o.tasks_each = 1 end -- every node has a task
   o.cores = given(job.cpus_per_task) and job.cpus_per_task > 0 and job.cpus_per_task
     or number_of(job.tres_per_task, "cpu")
   o.cores_per_gpu = number_of(job.cpus_per_tres, "gpu")
@@ -601,7 +601,7 @@ local function read_options(job)
   if not o.per_node and o.per_task and o.tasks_each then o.per_node = o.per_task * o.tasks_each end
   if not o.total and o.per_task then o.total = o.per_task * (o.tasks or 1) end
   if not o.per_node and o.total and o.nodes == 1 then o.per_node = o.total end
-  -- --nodes=2 --gpus=8 --ntasks-per-node=4: a rank a GPU, and so as many GPUs on each node.
+  -- --nodes=2 --gpus=8 --ntasks-per-node=4 means one rank per GPU, and so as many GPUs on each node.
   local ranks_each = o.nodes and o.tasks_each and o.nodes * o.tasks_each == o.total
   if not o.per_node and ranks_each then o.per_node = o.tasks_each end
   return o
@@ -610,17 +610,17 @@ end
 local function shape_of(o)
   if o.nodes and o.nodes > 1 then return "even", o.per_node end
   if o.nodes == 1 or o.per_node then return "node" end
-  -- sbatch makes --ntasks of --ntasks-per-node alone: --exclusive --ntasks-per-node=8 is a whole node.
+  -- sbatch derives --ntasks from --ntasks-per-node alone: --exclusive --ntasks-per-node=8 means a whole node.
   local fills_node = o.exclusive and not o.total and o.tasks == (o.most_tasks_each or o.tasks_each)
   if o.tasks and o.tasks > 1 and not fills_node then return "even" end
   if o.total or o.exclusive or o.tasks or o.tasks_each then return "node" end
-  return "any" -- nothing was asked: such a script was written for hops
+  return "any" -- a script that requests nothing was written for hops
 end
 
--- Tasks for each GPU as a ratio, or so many on each node whatever its GPUs; nil: one a node.
+-- Returns the tasks per GPU as a ratio; or nil and their number on each node, whatever its GPUs; or nil for one per node.
 local function tasks_of(o)
   if o.tasks_per_gpu then return ratio(o.tasks_per_gpu, 1) end
-  if o.per_task and o.per_task > 1 and (o.tasks_each or o.tasks) == 1 then return nil end -- it starts the others
+  if o.per_task and o.per_task > 1 and (o.tasks_each or o.tasks) == 1 then return nil end -- the task starts the others
   if o.per_task then return ratio(1, o.per_task) end
   local nodes = o.nodes or 1
   local each = o.tasks_each or o.tasks and o.tasks / nodes or 1
@@ -631,8 +631,8 @@ local function tasks_of(o)
   return nil, math.floor(each)
 end
 
--- Cores for each GPU as a ratio. --mincpus is for each node. With memory by cores, one core for each
--- task, as Slurm gives it: more of them would multiply the memory.
+-- The cores per GPU as a ratio. --mincpus is per node. With memory per core, each task gets one core, as in Slurm:
+-- more cores would multiply the memory.
 local function cores_of(o, tasks, tasks_each, smallest)
   if o.cores_per_gpu then return ratio(o.cores_per_gpu, 1) end
   local nodes = o.nodes or 1
@@ -652,7 +652,7 @@ local function cores_of(o, tasks, tasks_each, smallest)
   return count > 0 and ratio(count, of) or nil
 end
 
--- The smallest of the counts that are a multiple of `each`.
+-- The smallest of the counts that are multiples of `each`.
 local function smallest_count(reqs, each)
   each = each or 1
   local least
@@ -664,7 +664,7 @@ local function smallest_count(reqs, each)
   return least
 end
 
--- Counts of a list that `per_node` leaves out.
+-- The counts of a list that `per_node` rules out.
 local function unused_counts(reqs, per_node)
   local unused = {}
   if reqs:find("-", 1, true) then return unused end
@@ -674,7 +674,7 @@ local function unused_counts(reqs, per_node)
   return unused
 end
 
--- Options that are read here or kept for hopsd: Slurm's own limits come after this script, and are wider.
+-- Options that are read here or kept for hopsd. Slurm checks its own, wider limits only after this script.
 local READ = {
   { "--gres, --gpus-per-node", "tres_per_node" }, { "--gpus", "tres_per_job" }, { "--gpus-per-task", "tres_per_task" },
   { "--gpus-per-socket", "tres_per_socket" }, { "--cpus-per-gpu", "cpus_per_tres" }, { "--mem-per-gpu", "mem_per_tres" },
@@ -691,7 +691,7 @@ local function length_problem(job)
   end
 end
 
--- What keeps tasks that have several GPUs each (--gpus-per-task=2) from getting them; nil: nothing.
+-- Why tasks with several GPUs each (--gpus-per-task=2) could not get them, and what to change; nil if they could.
 local function why_no_whole_tasks(o, tasks, reqs)
   local each = tasks and o.per_task or 1
   if each == 1 or o.shape == "any" then return nil end
@@ -708,25 +708,26 @@ local function why_no_whole_tasks(o, tasks, reqs)
 end
 
 ------------------------------------------------------------------------------------------
--- The script's text: what it handles, starts, fixes and would repeat.
+-- The script's text: the signals that it handles, the programs that it starts, the counts that it fixes, and what it
+-- would repeat.
 
 local SIGNALS = { USR1 = "USR1", USR2 = "USR2", TERM = "TERM", INT = "INT", HUP = "HUP",
   ["10"] = "USR1", ["12"] = "USR2", ["15"] = "TERM", ["2"] = "INT", ["1"] = "HUP" }
 
--- What a site may warn jobs by (hopsd/config/schema.py, checkpoint_signal).
+-- The signals by which a site may warn jobs (hopsd/config/schema.py, checkpoint_signal).
 local WARNINGS = { "USR1", "USR2", "HUP", "INT", "TERM", "ALRM", "URG", "XCPU" }
 
--- How much of a script's handlers is looked at.
+-- How many of a script's handlers are read, and how much of each.
 local MAX_HANDLERS = 32
 local HANDLER_CHARACTERS = 4096
 local MAX_FUNCTIONS = 16
 
--- The beginning of a script, where all that is looked for stands.
+-- The beginning of a script, which contains everything that is searched for.
 local function beginning_of(script)
   return (script or ""):sub(1, 262144)
 end
 
--- The script without its comments. Slurm waits meanwhile: line by line, so that no text takes longer
+-- The script without its comments. It is read line by line, since Slurm waits meanwhile: no text may take longer
 -- than in proportion to its length.
 local function commands_of(script)
   local kept = {}
@@ -746,14 +747,14 @@ local function option_lines(script)
   return lines
 end
 
--- The value of an option in these lines, the last one counts; nil: it is not there.
+-- The value of an option in these lines, of which the last counts; nil if the option is not there.
 local function option_in(script, pattern)
   local value
   for _, line in ipairs(option_lines(script)) do value = line:match(pattern) or value end
   return value
 end
 
--- The signals that end a trap's line.
+-- The signals at the end of a trap's line.
 local function signals_in(text)
   local names = {}
   for word in text:match("^[^\n;&|)]*"):gmatch("%w+") do
@@ -766,8 +767,7 @@ local function signals_in(text)
   return names
 end
 
--- The handlers in a shell's text, as { what it runs, its signals, how it names them }; with `-` it
--- runs none.
+-- The handlers in a shell's text, as { what it runs, its signals, the text that names them }; `-` resets a handler.
 local function handlers_of(text)
   local handlers = {}
   for at in text:gmatch("[^%w_]trap[ \t]+()") do
@@ -781,8 +781,8 @@ local function handlers_of(text)
   return handlers
 end
 
--- The signals that the script itself handles, as "USR1,TERM", or "none": those of its traps or, where it is
--- a program that speaks of signals, those that it names. Anything else would die of one.
+-- The signals that the script itself handles, as "USR1,TERM", or "none": those of its traps or, if it is a program
+-- that uses signals, those that it names. The script would die of any other signal.
 local function traps_of(script)
   local text = "\n" .. commands_of(script):gsub("\\\n", " ") .. "\n"
   if text:find("[%s;&|]exec[ \t]+hops%-lane[%s\"']") then return "USR1,USR2,TERM,INT,HUP" end
@@ -800,8 +800,8 @@ local function traps_of(script)
   return joined(names) or "none"
 end
 
--- Where the functions of a shell's text begin, by name. One pass: a search for each name that a handler has would
--- take time in proportion to their product.
+-- Where the functions in a shell's text begin, by name. This takes a single pass: a search for each name in a handler
+-- would take time in proportion to the number of names times the length of the text.
 local function functions_of(text)
   local begins = {}
   for _, pattern in ipairs({ "()[%s;]([%a_][%w_]*)[ \t]*%([ \t]*%)", "()[%s;]function[ \t]+([%a_][%w_]*)" }) do
@@ -810,14 +810,14 @@ local function functions_of(text)
   return begins
 end
 
--- What a function does that begins there.
+-- The body of the function that begins at `first`.
 local function body_at(text, first)
   local body = text:sub(first, first + HANDLER_CHARACTERS)
   local last, same = body:find("\n[ \t]*}"), body:find("[; \t]}[ \t]*\n")
   return body:sub(1, math.min(last or #body, same or #body))
 end
 
--- What a handler runs, with the functions that it names, of MAX_FUNCTIONS at most; and whether these are all.
+-- What a handler runs, with the bodies of the functions that it names, at most MAX_FUNCTIONS; and whether these are all.
 local function acts_of(text, begins, runs)
   local acts, seen, count = { " " .. runs .. " " }, {}, 0
   for name in runs:gmatch("[%a_][%w_]*") do
@@ -830,13 +830,13 @@ local function acts_of(text, begins, runs)
   return table.concat(acts, " ") .. " ", true
 end
 
--- Whether a shell that runs this on a signal may come to its end by it, so that Slurm takes the job for
--- done: it exits, or lets the training end, or interrupts the one `wait` that the script stands in.
+-- Whether a shell that runs this handler may end because of the signal, so that Slurm takes the job for completed: the
+-- handler exits, lets the training end, or interrupts the script's only `wait`.
 local function may_end(text, begins, runs)
   if runs:find("^%s*$") then return false end -- the signal is ignored
   local acts, complete = acts_of(text, begins, runs)
   if not complete then return true end
-  if not runs:find("[^%w_]") and not runs:find("^true$") and not begins[runs] then return true end -- not seen here
+  if not runs:find("[^%w_]") and not runs:find("^true$") and not begins[runs] then return true end -- defined elsewhere
   for _, word in ipairs({ "exit", "kill", "wait", "exec", "scancel", "sbatch" }) do
     if acts:find("[^%w_]" .. word .. "[^%w_]") then return true end
   end
@@ -844,8 +844,8 @@ local function may_end(text, begins, runs)
   return waits == 1 and not (text:find("[^%w_]while[^%w_]") or text:find("[^%w_]until[^%w_]"))
 end
 
--- Of the signals that the script handles, those that it may end by as if it were done, as "USR1,TERM"; nil:
--- none. A script that has Slurm requeue it leaves by none.
+-- Those of the handled signals on which the script may end as if it had completed, as "USR1,TERM"; nil if none. A script
+-- that makes Slurm requeue the job never ends that way.
 local function ends_of(script, traps)
   local text = ("\n" .. commands_of(script) .. "\n"):gsub("\\\n", " ")
   if traps == "none" or text:find("scontrol[ \t\"',]+requeue") or text:find("HOPS_REQUEUE_EXIT_CODE", 1, true)
@@ -853,7 +853,7 @@ local function ends_of(script, traps)
     return nil
   end
   local handlers, begins, names = handlers_of(text), functions_of(text), {}
-  if #handlers == 0 then return not text:find("exec[ \t]+hops%-lane") and traps or nil end -- no shell: not seen
+  if #handlers == 0 then return not text:find("exec[ \t]+hops%-lane") and traps or nil end -- not a shell: unknown
   for _, handler in ipairs(handlers) do
     if handler[1] ~= "-" and may_end(text, begins, handler[1]) then
       for _, name in ipairs(handler[2]) do names[#names + 1] = name end
@@ -862,8 +862,8 @@ local function ends_of(script, traps)
   return joined(names)
 end
 
--- What the value of a --signal asks for, as "batch:USR1:60" or "steps:USR1:60"; nil for one that Slurm
--- takes no warning from.
+-- The warning that a value of --signal requests, as "batch:USR1:60" or "steps:USR1:60"; nil for a value by which Slurm
+-- sends no warning.
 local function warning_of(value)
   local flags, rest = value:gsub("[\"']", ""):match("^{?([RB]*)}?:?(.*)$")
   local name, seconds = rest:match("^(%w+)@(%d+)")
@@ -872,8 +872,8 @@ local function warning_of(value)
   return (flags:find("B") and "batch:" or "steps:") .. name .. ":" .. (seconds or "60")
 end
 
--- What the job wants to be warned by. Slurm does not pass the option to this script: it is read where
--- it was given, but for one on sbatch's command line, which hopsd reads (hopsd/slurm/submit_line.py).
+-- The warning that the job requests. Slurm does not pass the option to this script, so it is read from the environment
+-- and the script; one on sbatch's command line is read by hopsd (hopsd/slurm/submit_line.py).
 local function signal_of(job)
   local variable = job.environment and job.environment.SBATCH_SIGNAL
   if given(variable) then return warning_of(variable) end
@@ -881,8 +881,8 @@ local function signal_of(job)
   return value and warning_of(value)
 end
 
--- "append", "truncate" or nil: what the script chooses to become of its output file at a restart. Slurm
--- does not pass the option to this script (22.05 to 26.05).
+-- "append", "truncate" or nil: what the script wants to happen to its output file at a restart. Slurm does not pass the
+-- option to this script (22.05 to 26.05).
 local function open_mode_of(job)
   local variable = job.environment and job.environment.SBATCH_OPEN_MODE
   local value = given(variable) and variable or option_in(job.script, "^#SBATCH.*%-%-open%-mode[= ]+[\"']?(%a+)")
@@ -890,14 +890,14 @@ local function open_mode_of(job)
   return letter == "a" and "append" or letter == "t" and "truncate" or nil
 end
 
--- Whether a job has a flag that this Slurm knows (nil: none). Lua 5.1 has no operators on bits; flags and their sum are
--- exact in a double.
+-- Whether a job has a flag; `flag` is nil if this Slurm does not know it. Lua 5.1 has no bit operators, but flags and
+-- their sum are exact in a double.
 local function has_flag(job, flag)
   return flag and job.bitflags and math.floor(job.bitflags / flag) % 2 == 1
 end
 
--- How many nodes at a time are to be in one block. Slurm tells this script of --segment from 26.05 on; before, it is
--- read where it was given.
+-- How many nodes at a time must be in one block. Slurm passes --segment to this script from 26.05 on; before, it is read
+-- from the comment, the environment and the script.
 local function segment_of(job, values)
   local variable = job.environment and job.environment.SBATCH_SEGMENT_SIZE
   local size = values.segment or given(job.segment_size) and job.segment_size > 0 and string.format("%.0f", job.segment_size)
@@ -906,7 +906,7 @@ local function segment_of(job, values)
   return size and size >= 1 and size % 1 == 0 and size <= GPUS[2] and string.format("%.0f", size) or nil
 end
 
--- "spread", "consolidate", both joined by ',', or nil: where segments are to be, as sbatch's options of these names say.
+-- Where segments must be by sbatch's options of these names: "spread", "consolidate", both joined by ',', or nil.
 local function segments_of(job)
   local words = {}
   for _, name in ipairs({ "spread", "consolidate" }) do
@@ -918,7 +918,7 @@ local function segments_of(job)
   return joined(words)
 end
 
--- Whether a shell submits a job as it is stopped: Slurm ends it by TERM, on which it runs its EXIT trap.
+-- Whether a shell submits a job when it is stopped: Slurm ends it by TERM, on which it runs its EXIT trap.
 local function resubmits(text)
   local begins = functions_of(text)
   for _, handler in ipairs(handlers_of(text)) do
@@ -929,7 +929,7 @@ local function resubmits(text)
   return false
 end
 
--- What starts a program: what comes after it, the first start has not done when the job is moved.
+-- The commands that start a training program: the first start has not run the lines after it when the job is moved.
 local PROGRAMS = { "srun", "python[%d.]*", "torchrun", "accelerate", "deepspeed", "mpirun", "mpiexec", "hops%-run" }
 
 local function starts_program(line)
@@ -942,12 +942,12 @@ end
 local THERE, NOT_THERE = "%[+%s+%-[def]%s[^%]]*%]+", "%[+%s+!%s+%-[def]%s[^%]]*%]+"
 local FAILS = "[^%w_]exit%s+[$1-9]"
 
--- Whether the script fails at once where it finds what an earlier start has made: a guard against an output
--- folder that is there, or a mkdir or mv that cannot succeed twice.
+-- Whether the script fails at once if it finds files of an earlier start: it has a guard against an existing output
+-- folder, or a mkdir or mv that cannot succeed twice.
 local function refuses_again(text)
   local inside, strict, lines = false, false, 0
   for raw in text:gmatch("[^\n]+") do
-    -- The patterns look on to the end from each bracket: what people write is shorter.
+    -- The patterns search to the end from each bracket, so long texts are cut: what people write is shorter.
     lines = lines + 1
     if lines > 200 then return false end
     local line = (" " .. raw:sub(1, 512)):gsub("[^%w_]test%s+(%!?%s*%-[def]%s+%S+)", " [ %1 ]")
@@ -964,8 +964,8 @@ local function refuses_again(text)
   return false
 end
 
--- What a second start of the script would do once more, or what it does when it is stopped: hops starts none
--- for the sake of measuring, and moves none that submits a job when it is stopped, or refuses a second start.
+-- What a second start of the script would repeat, or what the script does when it is stopped: hops does not start such a
+-- script just to measure it, and does not move one that submits a job when it is stopped, or refuses a second start.
 local function repeats_of(script)
   local text = "\n" .. commands_of(script)
   local words = {}
@@ -973,14 +973,14 @@ local function repeats_of(script)
   local joined_lines = text:gsub("\\\n", " ")
   if resubmits(joined_lines .. "\n") then words[#words + 1] = "resubmits" end
   if refuses_again(joined_lines) then words[#words + 1] = "refuses" end
-  -- submitit's checkpoint has Slurm requeue the job.
+  -- submitit's checkpoint makes Slurm requeue the job.
   if text:find("scontrol[ \t\"',]+requeue") or text:find("submitit.core._submit", 1, true) then words[#words + 1] = "requeues" end
   if text:find("SLURM_RESTART_COUNT", 1, true) then words[#words + 1] = "counts" end
   return joined(words)
 end
 
--- How the script starts its training, where that decides whether the timing plugin gets into it:
--- word, texts of which one stands in its commands.
+-- How the script starts its training, as far as that decides whether the timing plugin reaches it: the word for hopsd,
+-- and patterns of which one matches the script's commands.
 local STARTS = {
   { "apptainer", "[^%w_]apptainer%s", "[^%w_]singularity%s" },
   { "cleanenv", "%-%-cleanenv", "%-%-containall", "%-%-compat%s" },
@@ -995,8 +995,8 @@ local STARTS = {
   { "pdsh", "[^%w_]pdsh%s" },
 }
 
--- What apptainer's options in one letter say: -w, -e and -C, also as -ec. Of its words up to the image
--- any may be an option's value; from two in a row on, it is the command in the image that they belong to.
+-- What apptainer's one-letter options say: -w, -e and -C, also combined as in -ec. Any word before the image may be an
+-- option's value, but after two words in a row the options are those of the command in the image.
 local function letters_of_apptainer(line)
   local clean, writable, plain = false, false, 1
   for word in line:gmatch("%S+") do
@@ -1011,8 +1011,8 @@ local function letters_of_apptainer(line)
   return clean, writable
 end
 
--- The words after a command's name, up to the first that is neither an option nor could be the value of
--- one. A command has few of them, so that no line takes long.
+-- The words after a command's name, up to the first that can be neither an option nor an option's value. At most 32, so
+-- that no line takes long.
 local function options_after(line, from)
   local words, after_option = {}, false
   while #words < 32 do
@@ -1026,7 +1026,7 @@ local function options_after(line, from)
   return words
 end
 
--- Whether a line runs something in a container by `name`, whose own options come before the command:
+-- Whether a line runs something in a container by `name`, whose own options come before its command, as in
 -- podman --runtime crun run IMAGE.
 local function runs_in_container(line, name)
   local _, last = line:find("[^%w_]" .. name .. "%s")
@@ -1039,7 +1039,7 @@ local function runs_in_container(line, name)
   return false
 end
 
--- deepspeed on several nodes, unless it is told of another way than its own.
+-- Whether a line starts deepspeed on several nodes by pdsh, its default launcher.
 local function starts_pdsh(line)
   local launcher = line:find("deepspeed", 1, true)
   local words = launcher and line:sub(launcher)
@@ -1079,7 +1079,7 @@ local function starts_of(job)
   return #found > 0 and table.concat(found, ",") or nil
 end
 
--- The variables that a script sets to a number, or to one unless they are set.
+-- The variables that a script sets to a number, also as a default.
 local function numbers_of(text)
   local numbers = {}
   for name, number in text:gmatch("[\n;%s]([%a_][%w_]*)=[\"']?(%d+)") do
@@ -1091,12 +1091,12 @@ local function numbers_of(text)
   return numbers
 end
 
--- A count that a job may have; other Luas than 5.1 print no larger ones as whole numbers.
+-- The count, if a job may have it; Luas other than 5.1 do not print larger ones as whole numbers.
 local function plausible(count)
   return count and count >= 1 and count <= GPUS[2] and count or nil
 end
 
--- What a launcher's option says: 8, a variable among `numbers`, or a list such as 0,1,2,3.
+-- The count in a launcher's option: 8, a variable among `numbers`, or a list such as 0,1,2,3.
 local function count_in(text, option, numbers)
   local value = text:match(option .. "[= ]+[\"']?([%w_${},]+)")
   if not value then return nil end
@@ -1108,8 +1108,8 @@ end
 
 local GPUS_HERE = "write $SLURM_GPUS_ON_NODE in place of the number"
 
--- How scripts fix the GPUs of each node: an option's pattern and name, what to do instead, and a word that
--- the script has as well (Ray's --num_gpus is the cluster's).
+-- How scripts fix the GPUs of each node: an option's pattern and name, what to do instead, and a word that the script
+-- must contain as well (Ray's --num_gpus is for the whole cluster).
 local NODE_COUNTS = {
   { "%-%-nproc[_-]per[_-]node", "--nproc_per_node", "write --nproc_per_node=gpu" },
   { "%-%-num_gpus", "--num_gpus", GPUS_HERE, "deepspeed" },
@@ -1119,10 +1119,10 @@ local NODE_COUNTS = {
   { "%-%-devices", "--devices", GPUS_HERE },
 }
 
--- Fixed counts are tables: `count`, `name` of what sets it, `instead` what to do, `roles`: one GPU is not like
--- the other, `nodes`: it counts nodes.
+-- Fixed counts are tables: `count`; `name`, the option or variable that sets it; `instead`, what to do instead; `roles`,
+-- whether the GPUs have different roles; `nodes`, whether it counts nodes.
 
--- GPUs that the script names one by one, for one program or for several with roles of their own.
+-- The GPUs that the script names one by one, for one program or for several with different roles.
 local function listed_gpus(text)
   local count, highest, lists = 0, 0, {}
   for list in text:gmatch("CUDA_VISIBLE_DEVICES=[\"']?(%d[%d,]*)") do
@@ -1136,7 +1136,7 @@ local function listed_gpus(text)
   }
 end
 
--- A loop over the GPUs' numbers: for gpu in 0 1 2 3, {0..3} or $(seq 0 3).
+-- The count of a loop over GPU numbers: for gpu in 0 1 2 3, {0..3} or $(seq 0 3).
 local function looped_gpus(text)
   local chooses = {}
   for name in text:gmatch("CUDA_VISIBLE_DEVICES=[\"']?%${?([%a_][%w_]*)") do chooses[name] = true end
@@ -1178,7 +1178,7 @@ local function fixed_on_node(script, shape)
   return listed or looped_gpus((text:gsub("[ \t]+", " ")))
 end
 
--- Counts for the whole job that the script does not take from its allocation.
+-- A count for the whole job that the script does not take from its allocation.
 local function fixed_in_job(script, shape)
   local text = "\n" .. commands_of(script)
   local numbers = numbers_of(text)
@@ -1197,12 +1197,12 @@ local function fixed_in_job(script, shape)
   end
 end
 
--- A port that every job of the script would use, and what sets it.
+-- Options and variables that set a port, which every job of the script would then use.
 local PORTS = {
   { "MASTER_PORT", "[\n;%s]MASTER_PORT=[\"']?(%d+)" },
   { "--master_port", "%-%-master[_-]port[= ]+[\"']?(%d+)" },
   { "--main_process_port", "%-%-main_process_port[= ]+[\"']?(%d+)" },
-  { "--rdzv_endpoint", "%-%-rdzv[_-]endpoint[= ]+[\"']?[^%s:=]*:(%d+)" }, -- no '=': it would look on past the next one
+  { "--rdzv_endpoint", "%-%-rdzv[_-]endpoint[= ]+[\"']?[^%s:=]*:(%d+)" }, -- no '=', or it would search past the next one
 }
 local function fixed_port(script)
   local text = "\n" .. commands_of(script)
@@ -1214,8 +1214,8 @@ local function fixed_port(script)
   if port and #port <= 5 and tonumber(port) > 0 then return port, "MASTER_PORT" end
 end
 
--- The tasks that a step asks for by a number, as srun -n 4 of a script that asks for 4 tasks, or those of each
--- node, where their number there changes.
+-- The number of tasks that a step fixes, as srun -n 4 in a script that requests 4 tasks, or those of each node if their
+-- number there may change.
 local function fixed_tasks(script, o)
   if not o.tasks or o.tasks < 2 or not o.tasks_ratio then return nil end
   for line in commands_of(script):gsub("\\\n", " "):gmatch("[^\n]+") do
@@ -1233,11 +1233,11 @@ local function fixed_tasks(script, o)
 end
 
 ------------------------------------------------------------------------------------------
--- What the cluster has. Slurm checks a held job's size only once it is released: what no node could give is told at
--- submission. It is not refused, since slurm.conf may be about to change.
+-- What the cluster has. Slurm checks a held job's size only when it is released, so users are told at submission what no
+-- node could provide. Such a job is not refused, since slurm.conf may be about to change.
 
-local CLUSTER_SECONDS = 60 -- slurm.conf may change; a large one takes some milliseconds
-local KNOWN_NODES = 65536 -- the names of more are not looked at
+local CLUSTER_SECONDS = 60 -- slurm.conf may change; reading a large one takes some milliseconds
+local KNOWN_NODES = 65536 -- names are not checked if there are more
 
 -- The names of a valid list such as n[08-10,12],login.
 local function names_in(text)
@@ -1259,8 +1259,9 @@ local function names_in(text)
   return names
 end
 
--- The nodes of slurm.conf as { count, memory in MB, CPUs, GPUs by type }, "" for GPUs whose type it does not tell.
--- `names`: of all nodes and sets of nodes, as keys, nil of too many. `complete`: there can be no others.
+-- Reads the nodes in slurm.conf as { count, memory in MB, CPUs, GPUs by type }, with "" for GPUs without a type. `names`
+-- has the names of all nodes and node sets as keys, and is nil if there are too many. `complete` says whether there can
+-- be no others.
 local function read_cluster()
   local lines, default, cluster, total = {}, {}, { nodes = {}, names = {}, at = os.time() }, 0
   cluster.complete = read_conf("slurm.conf", lines, 0)
@@ -1296,7 +1297,7 @@ local function cluster_now()
   return known_cluster
 end
 
--- The most GPUs of a type that the job's shape allows on nodes with that memory, and the types that there are.
+-- The most GPUs of one type that the job's shape allows on nodes with that memory, and the existing types.
 local function room_for(cluster, o, memory)
   local most, totals, kinds = 0, {}, {}
   for _, node in ipairs(cluster.nodes) do
@@ -1317,7 +1318,7 @@ local function room_for(cluster, o, memory)
   return total, kinds
 end
 
--- Why the cluster has no room for `count` GPUs; nil: it has.
+-- Why the cluster cannot provide `count` GPUs; nil if it can.
 local function why_no_room(cluster, job, o, count)
   local memory = given(job.min_mem_per_node) and job.min_mem_per_node or 0
   local room, kinds = room_for(cluster, o, memory)
@@ -1326,14 +1327,14 @@ local function why_no_room(cluster, job, o, count)
   if o.kind and without_memory == 0 then
     return string.format("no node has GPUs of the type %s: the types are %s", o.kind, table.concat(kinds, ", "))
   elseif count <= without_memory then
-    return string.format("%d GPUs with --mem=%.0fM: %s so much memory", count, memory,
+    return string.format("%d GPUs with --mem=%.0fM: %s that much memory", count, memory,
       o.shape == "node" and "no node with as many has" or "too few nodes have")
   end
   local most = o.shape == "node" and "the most on one node are %d" or o.each and "nodes with %d each have %d in all" or "the cluster has %d of one type"
   return string.format("%d GPUs%s: " .. most, count, o.kind and " of the type " .. o.kind or "", o.each and o.shape ~= "node" and o.each or room, room)
 end
 
--- Cores for each GPU that the job asks for beyond a GPU's share of its node, which hops gives at most.
+-- Warns if the job requests more cores per GPU than a GPU's share of its node, which is the most that hops gives.
 local function warn_of_cores(_, o, values)
   if not o.cores_ratio or o.exclusive or values.cpu == "yes" then return nil end
   local a, b = o.cores_ratio:match("(%d+)/(%d+)")
@@ -1350,7 +1351,7 @@ local function warn_of_cores(_, o, values)
     .. "its node", share, wanted)
 end
 
--- Why Slurm would refuse a plain job with this valid --nodelist, and whether that is sure; nil: it would not.
+-- Why Slurm would refuse a plain job with this valid --nodelist, and whether that is certain; nil if it would not.
 local function unknown_nodes(text)
   local function missing(cluster)
     local words = {}
@@ -1361,14 +1362,14 @@ local function unknown_nodes(text)
     return joined(words)
   end
   local names = missing(cluster_now())
-  if names and known_cluster.at ~= os.time() then -- a node may be new
+  if names and known_cluster.at ~= os.time() then -- nodes may have been added since
     known_cluster = read_cluster()
     names = missing(known_cluster)
   end
   return names and "Invalid node name specified: slurm.conf has no " .. shown(names) .. " (--nodelist)", known_cluster.complete
 end
 
--- What no node of the cluster could give the job, for its user; nil: it has all.
+-- Warns the user if the cluster cannot provide what the job requests; nil if it can.
 local function warn_of_room(_, o, values, job)
   local cluster = cluster_now()
   if o.unknown_nodes then return o.unknown_nodes .. ". hops cannot start the job until nodes join that have these names" end
@@ -1376,7 +1377,7 @@ local function warn_of_room(_, o, values, job)
   local why = why_no_room(cluster, job, o, smallest_count(values.reqs, o.each))
   local until_then = cluster.complete and "" or ", until nodes join that have them"
   if why then return "Requested node configuration is not available: " .. why .. ". hops cannot start the job" .. until_then end
-  if is_check(job) then return nil end -- which tells of each count
+  if is_check(job) then return nil end -- hopsctl check itself reports on each count
   local never = {}
   local list = values.reqs:find("-", 1, true) and "" or values.reqs
   for item in list:gmatch("%d+") do
@@ -1388,9 +1389,9 @@ local function warn_of_room(_, o, values, job)
 end
 
 ------------------------------------------------------------------------------------------
--- The request: options and script in one, as a word for hopsd.
+-- The request: options and script together, as a word for hopsd.
 
--- Returns what is asked, and the word for it; or nil and what to change.
+-- Returns the request, and the word for it; or nil and what the user must change.
 local function read_request(job, values)
   local o, problem = read_options(job)
   if not o then return nil, problem end
@@ -1416,8 +1417,8 @@ local function read_request(job, values)
       .. "reqs=%d,%d, or per_node= or shape= to the comment", values.reqs, o.each, o.each, 2 * o.each)
   end
   local words, tasks, tasks_each = {}, tasks_of(o)
-  -- Slurm gives tasks by cores: of 5 and 6 GPUs, nodes got 6 and 5 tasks (22.05). A task for each GPU is
-  -- for task_prolog.sh, which names a node to srun for each of them.
+  -- Slurm distributes tasks by cores: nodes with 5 and 6 GPUs got 6 and 5 tasks (22.05). task_prolog.sh provides a task
+  -- for each GPU, by naming a node to srun for each of them.
   if o.shape == "any" and (tasks and tasks ~= "1/1" or tasks_each) then
     return nil, "shape=any goes with one task for each GPU (srun python), or one on each node, which starts its own ranks "
       .. "(srun hops-run, torchrun): write shape=even in the comment, or --ntasks-per-node=1"
@@ -1440,14 +1441,14 @@ local function read_request(job, values)
   end
   o.cores_ratio = cores_of(o, tasks, tasks_each, smallest_count(values.reqs))
   add("cores", o.cores_ratio)
-  -- Slurm gives whole nodes without GPUs of their own memory by the core: nearly all there is.
+  -- If whole nodes are requested without GPUs, Slurm gives memory per core, which is nearly all of it.
   local unasked = not given(job.min_mem_per_node) and not o.memory_per_core and not o.memory_per_gpu
   o.whole_memory = job.min_mem_per_node == 0 or unasked and o.exclusive and not (o.per_node or o.total)
   add("memory", o.whole_memory and "node" or o.memory_per_gpu and string.format("%d", o.memory_per_gpu) or unasked and "default" or nil)
   add("per_core", o.memory_per_core and (o.cores or o.cores_per_gpu) and string.format("%.0f", o.memory_per_core))
   add("exclusive", o.exclusive and "yes")
   o.signal, o.traps = signal_of(job), traps_of(job.script)
-  add("preempt", values.preempt == "yes" and "yes") -- its user says that it bears a move
+  add("preempt", values.preempt == "yes" and "yes") -- the user says that the job tolerates moves
   add("signal", o.signal)
   add("type", o.kind)
   add("gres", o.gres)
@@ -1475,9 +1476,9 @@ local function read_request(job, values)
 end
 
 ------------------------------------------------------------------------------------------
--- Words: what users should change, and what may happen to their jobs.
+-- Messages: what users should change, and what may happen to their jobs.
 
--- What breaks on other counts than the script's own, with the line to change; nil: nothing is seen.
+-- Warns of a script that breaks on GPU counts other than its own, and says what to change; nil if none is seen.
 local function warn_of_fixed_gpus(_, o, values)
   local fixed = o.fixed
   if not fixed then return nil end
@@ -1518,8 +1519,8 @@ local function warn_of_port(script, o)
     .. "$((20000 + SLURM_JOB_ID %% 10000)) in place of the number", port, name)
 end
 
--- A step on fewer nodes than the job's, which would have all its GPUs: srun refuses it on nodes with
--- different numbers of them.
+-- Warns of a step on fewer nodes than the job has: by default it requests all of the job's GPUs, and srun refuses that on
+-- nodes with different numbers of GPUs.
 local function warn_of_steps(script, o, values)
   if o.shape ~= "any" or not values.reqs:find("[2-9]") and not values.reqs:find("%d%d") then return nil end
   local text = commands_of(script):gsub("\\\n", " ")
@@ -1546,8 +1547,8 @@ local function has_other_counts(o, values)
   return first ~= nil and next(counts, first) ~= nil
 end
 
--- Which signal hops sends before it stops the job: its name, "steps", "shell" or "trap", and the seconds until the stop.
--- Or, where it sends none, only why not; nil: the script handles none.
+-- The signal that hops sends before it stops the job: its name, "steps", "shell" or "trap", and the seconds until the
+-- stop. If hops sends none, nil and the reason; nil alone if the script handles no signal.
 local function signal_before_move(o)
   local target, name, seconds = (o.signal or ""):match("^(%w+):(%w+):(%d+)$")
   if target == "batch" and not has(o.traps, name) then
@@ -1579,7 +1580,7 @@ local function keeps_batch(script)
   return (commands:find("HOPS_FRAMEWORK_SAVES=1", 1, true) or commands:find("ElasticLoader", 1, true)) ~= nil
 end
 
--- All that there is to say of moves, for `hopsctl check`.
+-- All that users should know about moves, for `hopsctl check`.
 local function explain_moves(script, o, values, job)
   local others, vouched = has_other_counts(o, values), values.preempt == "yes"
   local name, target, seconds = signal_before_move(o)
@@ -1605,7 +1606,7 @@ local function explain_moves(script, o, values, job)
   return text .. output_after_restart(job) .. ". preempt=no in the comment disables moving"
 end
 
--- The same in few words: with what follows, sbatch's output is to fit into three lines of 80 columns.
+-- The same in few words: with the text that follows, sbatch's output should fit into three lines of 80 columns.
 local function summarize_moves(script, o, values, job)
   local name, target, seconds = signal_before_move(o)
   local text = "may restart on other nodes"
@@ -1624,7 +1625,7 @@ local function summarize_moves(script, o, values, job)
   return text .. "; preempt=no in the comment forbids it" .. output_after_restart(job) .. ". More: hopsctl check"
 end
 
--- What may become of a job that hops may move, and how to keep it from that; nil: it stays.
+-- What may happen to a job that hops may move, and how to prevent it; nil if the job stays in place.
 local function warn_of_moves(script, o, values, job)
   if values.preempt == "no" then return nil end
   if has(o.repeats, "resubmits") then
@@ -1637,14 +1638,14 @@ local function warn_of_moves(script, o, values, job)
   return is_check(job) and explain_moves(script, o, values, job) or summarize_moves(script, o, values, job)
 end
 
--- Slurm before 26.05 keeps an option that this script cannot take off the job.
+-- Before 26.05 this script cannot remove --segment from a job.
 local function warn_of_segment(script, o)
   if not o.segment or o.segment_is_ours or not option_in(script, "^#SBATCH.*%-%-segment[= ]") then return nil end
   return string.format("topology/block of this Slurm starts no job with --segment on nodes that hops names: write segment=%s in "
     .. "the comment in place of it", o.segment)
 end
 
--- What becomes of profile=yes; nil without it. hopsd/core/queue/profiling.py decides.
+-- What profile=yes will do; nil without it. hopsd/core/queue/profiling.py decides.
 local function warn_of_profile(_, o, values)
   if values.profile ~= "yes" then return nil end
   local why = values.preempt == "no" and "preempt=no forbids stopping the job"
@@ -1655,7 +1656,7 @@ local function warn_of_profile(_, o, values)
   return "to measure it (profile=yes), hops first runs the script on one GPU of each type, stops it midway and starts it again"
 end
 
--- "1, 2, 4 or 8 GPUs" of reqs, without the counts that `per_node` leaves out.
+-- "1, 2, 4 or 8 GPUs" from reqs, without the counts that `per_node` rules out.
 local function counts_text(reqs, per_node)
   local low, high = reqs:match("^[ \t]*(%d+)[ \t]*%-[ \t]*(%d+)")
   if low then return string.format("%d to %d GPUs", low, high) end
@@ -1689,18 +1690,18 @@ end
 
 local function refusal_of(job, values)
   if job.comment:find(MARK, 1, true) then return "leave " .. MARK .. " out of the comment: it is hopsd's own mark" end
-  if SITE_PROBLEM then return "no job is accepted until an administrator mends this: " .. SITE_PROBLEM end
+  if SITE_PROBLEM then return "no job is accepted until an administrator fixes this: " .. SITE_PROBLEM end
   local problem = length_problem(job)
   if problem then return problem end
   if given(job.het_job_offset) or option_in(job.script, "^#SBATCH%s+(%a+job)%s*$") then
     return "no heterogeneous jobs (hetjob, ' : '): submit the parts as separate jobs, or leave hops: out of every comment"
   end
   if job.script == nil and values.interactive ~= "yes" then -- also a later part of a heterogeneous job, under --test-only
-    return "batch jobs alone: submit it with sbatch, the parts of a heterogeneous job (hetjob, ' : ') as separate jobs; or, for "
+    return "only batch jobs: submit it with sbatch, the parts of a heterogeneous job (hetjob, ' : ') as separate jobs; or, for "
       .. "a session by srun or salloc, write hops:reqs=" .. values.reqs .. ";interactive"
   end
   if given(job.array_inx) and given(job.dependency) and job.dependency:find("singleton", 1, true) then
-    -- Slurm lets the tasks that it still keeps together go first (22.05), and hops others.
+    -- Slurm runs the tasks first that it still keeps in one record (22.05), but hops runs others first.
     return "--dependency=singleton does not go with a job array: write --array=...%1 for one task at a time"
   end
   if job.cron_job == true then return "no scrontab jobs: leave hops: out of the comment" end
@@ -1711,8 +1712,8 @@ local function refusal_of(job, values)
   end
 end
 
--- What would pin the job's shape: field, the value that stands for "not given". hopsd asks for all of
--- it again when it places the job: what the script asked for is in the job's admin comment.
+-- Fields that would pin the job's shape, and their values for "not given". hopsd requests all of them again when it
+-- places the job: the script's requests are in the job's admin comment.
 local CLEARED = {
   { "tres_per_node", "" }, { "tres_per_job", "" }, { "tres_per_socket", "" },
   { "tres_per_task", "" }, { "cpus_per_tres", "" }, { "mem_per_tres", "" },
@@ -1721,7 +1722,7 @@ local CLEARED = {
   { "req_switch", NO_VAL }, { "wait4switch", NO_VAL },
 }
 
--- The same for what hops ignores with a message: option, field, "not given".
+-- The same for options that hops ignores with a message: option, field, value for "not given".
 local IGNORED = {
   { "--ntasks-per-socket", "ntasks_per_socket", NO_VAL16 },
   { "--sockets-per-node", "sockets_per_node", NO_VAL16 },
@@ -1736,7 +1737,7 @@ local IGNORED_FLAGS = {
   { "--gres-flags=enforce-binding", slurm.GRES_ENFORCE_BIND },
   { "--spread-job", slurm.SPREAD_JOB },
   { "--use-min-nodes", slurm.USE_MIN_NODES },
-  -- Slurm would start the job again on the nodes it had, before hops sees it (25.11 and later).
+  -- Slurm would restart the job on the nodes that it had, before hops sees it (25.11 and later).
   { "--requeue=expedite", slurm.EXPEDITED_REQUEUE },
 }
 
@@ -1764,8 +1765,8 @@ local function clear_shape(job)
     local option, flag = entry[1], entry[2]
     if clear_flag(job, flag) then ignored[#ignored + 1] = option end
   end
-  -- hopsd names nodes that keep the segments. topology/block accepts named nodes of several blocks only where each is
-  -- a segment of its own (26.05).
+  -- hopsd itself names nodes that keep the segments. topology/block accepts named nodes of several blocks only if each
+  -- node is a segment of its own (26.05).
   if job.segment_size ~= nil then job.segment_size = 1 end
   clear_flag(job, slurm.SPREAD_SEGMENTS)
   clear_flag(job, slurm.CONSOLIDATE_SEGMENTS)
@@ -1778,13 +1779,13 @@ local function clear_shape(job)
   end
 end
 
--- By the smallest shape that it accepts Slurm checks the job against limits, and refuses it where it
--- would refuse a plain job. hopsd clears all of it when it places the job.
+-- Requests the smallest shape that the job accepts, so that Slurm checks it against limits, and refuses it if it would
+-- refuse a plain job. hopsd clears this request when it places the job.
 local function keep_smallest(job, asked, gpus)
   local kind = GPU .. (asked.kind and asked.kind .. ":" or "")
   job.tres_per_job = kind .. string.format("%d", gpus)
   if asked.each then job.min_nodes = gpus / asked.each end
-  job.min_cpus = job.min_nodes * (asked.tasks_of_node or 1) -- a task has a core at least
+  job.min_cpus = job.min_nodes * (asked.tasks_of_node or 1) -- a task has at least one core
   for _, each in pairs({ asked.tasks_ratio, asked.cores_ratio }) do
     local count, of = each:match("(%d+)/(%d+)")
     job.min_cpus = math.max(job.min_cpus, math.ceil(count * gpus / of))
@@ -1833,8 +1834,9 @@ local function accept(job, partitions, values, asked, word)
   job.admin_comment = words .. ASKS_MARK .. "|" .. word
   if job.environment then
     job.environment.HOPS_ASKS = word
-    job.environment.HOPS_JOB_ID = "new" -- and no other job's, which sbatch hands on; task_prolog.sh sets it
-    -- sbatch derives the first from the second. Empty: another job's may have been handed on.
+    job.environment.HOPS_JOB_ID = "new" -- not another job's, which sbatch may pass on; task_prolog.sh sets it
+    -- Not with --cpus-per-gpu, from which sbatch derives --cpus-per-task. Empty, not unset: sbatch may have passed on
+    -- another job's.
     local cores = asked.cores and not asked.cores_per_gpu and string.format("%d", asked.cores)
     job.environment.HOPS_CPUS_PER_TASK = cores or ""
   end
@@ -1872,8 +1874,8 @@ local function submit(job, partitions)
 end
 
 ------------------------------------------------------------------------------------------
--- Modification. On a held job an innocent `scontrol update nice=5` sets a priority and the job
--- starts (22.05 to 26.05), so its owner gets to change only what leaves hold and shape alone.
+-- Modification. On a held job an innocent `scontrol update nice=5` sets a priority, and the job starts
+-- (22.05 to 26.05). So its owner may change only what does not affect its hold and shape.
 
 local FIXED = {
   "comment", "nice", "requeue", "req_nodes", "exc_nodes", "min_nodes", "max_nodes", "min_cpus",
@@ -1884,7 +1886,7 @@ local FIXED = {
   "req_switch", "wait4switch", "features", "prefer", "reservation", "licenses",
 }
 
--- In an update an empty string is a change: it clears.
+-- Whether an update changes a field. An empty string is a change, which clears the field.
 local function changed(value)
   return value ~= nil and value ~= NO_VAL and value ~= NO_VAL16
 end
@@ -1894,23 +1896,23 @@ local function mentions(text, word)
 end
 
 local function waits(record)
-  return record.job_state % 256 == 0 -- the low byte is the base state, 0 is pending
+  return record.job_state % 256 == 0 -- the low byte is the base state; 0 means pending
 end
 
--- The begin time of an update, 0 where it has none.
+-- The begin time of an update, nil if it sets none.
 local function begins(job)
   local begin = job.begin_time
   return given(begin) and begin ~= 0 and begin or nil
 end
 
--- When a person held a job, and when hopsd gave one its nodes, by job id. Slurm tells a job's begin
--- time not here, where nothing can come in between; its restart forgets both, and hopsd reads again.
--- A task that Slurm has just taken out of its array's record has a number of its own, and was held
--- under the array's; `lifted`: when it was released alone.
+-- When a person held a job, and when hopsd placed one, by job id. They are kept here, where requests are
+-- handled one at a time, because Slurm does not pass a job's begin time to this script. A restart of Slurm
+-- loses both, but hopsd then reads the jobs again. A task that Slurm has just taken out of its array's record
+-- has a number of its own, but was held under the array's number; `lifted` is when it was released by itself.
 local held, placed, lifted = {}, {}, {}
 
 local function array_of(record)
-  local array = record.array_job_id -- 0 of a job that is in none
+  local array = record.array_job_id -- 0 if the job is in no array
   return given(array) and array ~= 0 and array or nil
 end
 
@@ -1937,23 +1939,24 @@ local function held_at(record)
   return at and not (lifted[id] and lifted[id] >= at) and at or nil
 end
 
--- `scontrol hold 17` asks once for each task of array 17, and each time finds in the request what
--- was answered for the task before: this comment, and a begin time.
+-- `scontrol hold 17` calls this script once for each task of array 17, and each request has what was set for
+-- the previous task: this comment, and a begin time.
 local answered
 
 local function set_comment(job, record, comment)
   job.comment, answered = comment, { array = array_of(record), comment = comment }
 end
 
--- hopsd's own requests may have that comment, too: they name nodes, or hold without a person's mark.
+-- Whether a request repeats the answer to the previous task. hopsd's own requests may have that comment, too, but
+-- they name nodes, or hold without a person's mark.
 local function is_repeated(job, record)
   if not answered or not answered.array or answered.array ~= array_of(record) then return false end
   if changed(job.req_nodes) or job.priority == 0 and not mentions(job.comment, HELD_MARK) then return false end
   return given(job.comment) and job.comment == answered.comment
 end
 
--- hopsd notes behind the comment what partitions a job asked for that it has placed in fewer. Once
--- somebody else chooses them, that is over.
+-- If hopsd places a job in fewer partitions than it asked for, it appends those to the comment. This mark is removed
+-- once somebody else chooses partitions.
 local function choose_partitions(job, record)
   set_comment(job, record, (record.comment:gsub(" #hops%-partitions=%S*", "")))
   return job.comment
@@ -1977,7 +1980,7 @@ local function modify(job, record)
       tell("an operator holds it")
       return DENIED
     end
-  elseif begins(job) then -- of the owner's own hold
+  elseif begins(job) then -- a new begin time ends the owner's own hold
     lift(record)
   end
   if not changed(job.priority) then return slurm.SUCCESS end
@@ -1990,7 +1993,7 @@ local function modify(job, record)
     remember(held, record.job_id)
     return slurm.SUCCESS
   end
-  if job.priority == RELEASE then -- lifts the owner's hold, not the one by hops
+  if job.priority == RELEASE then -- lifts the owner's hold, but not hops' own
     lift(record)
     job.begin_time = os.time()
     job.priority = NO_VAL
@@ -2005,8 +2008,8 @@ local function refuse_joining()
   return DENIED
 end
 
--- hopsd's request rests on its last reading of the job. A person may have held it since: hopsd's
--- begin time would erase the mark, and its release start the job. These are refused.
+-- hopsd's request is based on its last reading of the job. If a person has held the job since, it is refused: hopsd's
+-- begin time would erase the mark, and its release would start the job.
 local function follow_hopsd(job, record)
   local at = held_at(record)
   if at and os.time() - at <= 600 then
@@ -2018,15 +2021,15 @@ local function follow_hopsd(job, record)
   return slurm.SUCCESS
 end
 
--- An operator's release lifts a person's hold. The one by hops stays: a job without a place would
--- start with its smallest count, anywhere. As hopsd's own release, it passes once the job has a place.
+-- An operator's release lifts a person's hold. hops' own hold stays: an unplaced job would start with its smallest
+-- count, on any nodes. Like hopsd's own release, it passes if the job is placed.
 local function follow_release(job, record)
   local id, at = record.job_id, held_at(record)
   local has_place = is_recent(placed, id, 600)
   local late = at and is_recent(placed, id, 60) and placed[id] <= at
   placed[id] = nil
   if late then
-    tell("it was held after hops placed it; release it once more if you mean it")
+    tell("it was held after hops placed it; release it again if that is intended")
     return DENIED
   end
   lift(record)
@@ -2039,8 +2042,8 @@ local function follow_release(job, record)
   return slurm.SUCCESS
 end
 
--- An operator keeps a job back as its owner does, and the owner cannot undo it. hopsd's own hold
--- names a begin time, as its placement does with the nodes; `scontrol hold` and `uhold` do not.
+-- An operator may hold a job as its owner may, but the owner cannot undo that. hopsd's own hold sets a begin time, and
+-- so does its placement, with the nodes; `scontrol hold` and `uhold` do not.
 local function follow_operator(job, record)
   if not waits(record) then return slurm.SUCCESS end
   local again = is_repeated(job, record)
@@ -2059,7 +2062,7 @@ local function follow_operator(job, record)
     set_comment(job, record, mentions(words, HELD_MARK) and words or words .. " " .. HELD_MARK)
   elseif job.priority == RELEASE then
     return follow_release(job, record)
-  elseif changed(job.priority) or changed(job.nice) then -- Slurm would take it out of its hold
+  elseif changed(job.priority) or changed(job.nice) then -- Slurm would end the hold
     tell("it would start with GPUs that hops has not chosen; hopsctl release " .. id .. " gives it to plain Slurm")
     return DENIED
   elseif begins(job) then
@@ -2068,9 +2071,9 @@ local function follow_operator(job, record)
   return slurm.SUCCESS
 end
 
--- Another user's job, changed by an account unknown to this script: Slurm carries it out only for
--- its own operators and for coordinators of the job's account, whatever is answered here. They may
--- hold it, and lift any person's hold; the one by hops stays.
+-- An update of another user's job by an account that this script does not know. Slurm carries it out only for its own
+-- operators and for coordinators of the job's account, whatever this script returns. They may hold the job, and lift
+-- any person's hold; hops' own hold stays.
 local function by_another(job, record)
   local again = is_repeated(job, record)
   local asks = job.priority == 0 or job.priority == RELEASE or again and not changed(job.priority)
@@ -2080,7 +2083,7 @@ local function by_another(job, record)
   return follow_operator(job, record)
 end
 
--- An administrator who writes an admin comment does not mean to erase the script's options in it.
+-- Keeps the script's options in an admin comment that an administrator replaces.
 local function keep_options(job, record)
   local text, before = job.admin_comment, record.admin_comment
   local word = before and (" " .. before):match(" (" .. ASKS_MARK .. "|%S*)")
@@ -2089,7 +2092,7 @@ local function keep_options(job, record)
 end
 
 ------------------------------------------------------------------------------------------
--- What Slurm calls.
+-- The functions that Slurm calls.
 
 local function guarded(what, refusal, act, ...)
   local ran, answer = pcall(act, ...)
@@ -2102,8 +2105,8 @@ end
 -- The functions of a site's own script that calls this one.
 local site_submit, site_modify = rawget(_G, "slurm_job_submit"), rawget(_G, "slurm_job_modify")
 
--- What the site's function answers; slurm.SUCCESS where there is none, or it answers nothing. Slurm lets
--- the job through when it fails; a hops job would then run unheld, and is refused instead.
+-- The result of the site's function; slurm.SUCCESS if there is no function or no result. If the function fails, Slurm
+-- would accept the job; a hops job would then run without being held, so it is refused instead.
 local function site_answer(rules, what, refusal, ...)
   if not rules then return slurm.SUCCESS end
   local ran, answer = pcall(rules, ...)
@@ -2114,7 +2117,7 @@ local function site_answer(rules, what, refusal, ...)
   return refusal
 end
 
--- hopsd's requests are not the site's to judge: it acts as root, SlurmUser or an operator.
+-- The site's rules do not apply to hopsd's requests: it acts as root, SlurmUser or an operator.
 local function follow_site(job, record, partitions, uid)
   if not site_modify then return slurm.SUCCESS end
   if not ours(record.comment) then return site_modify(job, record, partitions, uid) or slurm.SUCCESS end

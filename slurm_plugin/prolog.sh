@@ -1,11 +1,11 @@
 #!/bin/sh
-# hops: Prolog (slurm.conf), as root on every node of a job before its first task there.
+# hops: Prolog (slurm.conf), run as root on every node of a job before its first task there.
 #
-# Writes the variables of a hops job's tasks into a file that task_prolog.sh passes on: the
+# It writes the variables of a hops job's tasks into a file that task_prolog.sh passes on: the
 # comment is in the Prolog's environment but not in the TaskProlog's (Slurm 22.05 to 26.05).
-# Always exits 0: a Prolog that fails drains its node.
+# It always exits 0: a Prolog that fails drains its node.
 #
-# `prolog.sh again`: run by task_prolog.sh, as the job's user; writes to standard output instead.
+# `prolog.sh again`, which task_prolog.sh runs as the job's user, writes to standard output instead.
 
 case ${1-}:${SLURM_JOB_COMMENT-} in :hops:* | :*[\;,[:blank:]]hops:* | again:*) ;; *) exit 0 ;; esac
 
@@ -19,8 +19,8 @@ site=${0%/*}/site.sh
 # shellcheck source=slurm_plugin/site.sh
 [ -r "$site" ] && . "$site"
 
-# What only slurmctld knows, asked once per node and start, never once per task: the GPUs of a job
-# on several nodes, since hops gives them different counts.
+# Asks slurmctld for what only it knows, once per node and start, never once per task: the GPUs of a
+# job on several nodes, which may have different counts.
 needed_of_slurmctld() {
     case ${SLURM_JOB_NUM_NODES:-1}:${SLURM_JOB_GPUS-} in
         1:?*) ;;
@@ -32,9 +32,9 @@ ask_slurmctld() {
     timeout 5 "$HOPS_SCONTROL" show job --details --oneliner "$SLURM_JOB_ID" 2>&1
 }
 
-# STATUS ANSWER of ask_slurmctld, which failed: whether to ask again. There are many words for a
-# slurmctld that says nothing, and more with each release; without scontrol, for a job that it does not
-# know, or for somebody that it does not trust, it will say nothing later either.
+# is_silent STATUS ANSWER of a failed ask_slurmctld: whether to ask again. The errors of a silent
+# slurmctld are many, and each release adds some, so the others are listed: without scontrol, for an
+# unknown job, or for a user that slurmctld does not trust, a later attempt would fail as well.
 is_silent() {
     case $1:$2 in
         126:* | 127:* | *"Invalid job id"* | *uthentication* | *"ermission denied"* | *"onfiguration file"*) return 1 ;;
@@ -42,8 +42,8 @@ is_silent() {
     esac
 }
 
-# STATUS ANSWER: seconds to wait for slurmctld. What does not say that it is out of reach may be a
-# lasting fault of this node.
+# patience STATUS ANSWER: the seconds to wait for slurmctld. An error that does not say that slurmctld
+# is unreachable may be a permanent fault of this node.
 patience() {
     case $1:$2 in
         124:* | *ontroller* | *"imed out"* | *"ytes were"* | *"essage receive"* | *onnection* | *"onfiguration source"*) echo 600 ;;
@@ -51,7 +51,7 @@ patience() {
     esac
 }
 
-# GPUs of the whole allocation, from slurmctld's answer or, on one node, from the environment.
+# Counts the GPUs of the whole allocation, by slurmctld's answer or, on one node, by the environment.
 count_gpus() {
     if [ "${SLURM_JOB_NUM_NODES:-1}" = 1 ] && [ -n "${SLURM_JOB_GPUS-}" ]; then
         printf 'IDX:%s)\n' "$SLURM_JOB_GPUS"
@@ -79,7 +79,7 @@ count_gpus() {
         END { print total + 0 }'
 }
 
-# GPUs of each node of several, "n[0-1]:2;n4:3", from slurmctld's answer.
+# Prints the GPUs of each of several nodes, "n[0-1]:2;n4:3", by slurmctld's answer.
 gpus_by_node() {
     printf '%s\n' "$1" | awk '{
         for (at = 1; at <= NF; at++) {
@@ -99,8 +99,8 @@ gpus_by_node() {
     } END { if (found) print "HOPS_GPUS_BY_NODE=" found }'
 }
 
-# Most iterations to measure, from the mark "#hops-profile=20" that hopsd appends to the
-# comment; 0: do not profile.
+# Prints the most iterations to measure, from the mark "#hops-profile=20" that hopsd appends to the
+# comment; 0 if the job is not to be profiled.
 profile_iterations() {
     case "$SLURM_JOB_COMMENT " in
         *' #hops-profile='[0-9]*)
@@ -111,7 +111,7 @@ profile_iterations() {
     esac
 }
 
-# Where hops stopped the job to move it, from the mark "#hops-moved=n0:2,n4:4".
+# Prints where hops stopped the job to move it, from the mark "#hops-moved=n0:2,n4:4".
 moved_from() {
     case "$SLURM_JOB_COMMENT " in
         *' #hops-moved='*)
@@ -130,21 +130,21 @@ read_comment() {
     [ "${SLURM_JOB_NUM_NODES:-1}" = 1 ] || gpus_by_node "$1"
 }
 
-# A field of slurmctld's answer, in the form of the Prolog's environment.
+# word NAME ANSWER: a field of slurmctld's answer, in the form of the Prolog's environment.
 word() {
     printf '%s\n' "$2" | sed -n "s/.* $1=\([^ ]*\).*/\1/p"
 }
 
 if [ "${1-}" = again ]; then
-    # Without slurmctld srun can start nothing either: the job waits for ten minutes at most.
+    # Without slurmctld srun cannot start anything either, so the job waits for ten minutes at most.
     began=$(date +%s)
     until job=$(ask_slurmctld); do
         status=$?
         is_silent $status "$job" &&
             [ "$(date +%s)" -lt $((began + $(patience $status "$job"))) ] || exit 0
-        sleep $((5 + (SLURM_JOB_ID + ${SLURM_PROCID:-0}) % 11)) # each task asks: not all at once
+        sleep $((5 + (SLURM_JOB_ID + ${SLURM_PROCID:-0}) % 11)) # so that not all tasks ask at once
     done
-    SLURM_JOB_COMMENT=${job##* Comment=} # and what follows, which nobody takes for ours
+    SLURM_JOB_COMMENT=${job##* Comment=} # and the fields after it, which the parser ignores
     SLURM_JOB_NUM_NODES=$(word NumNodes "$job")
     SLURM_JOB_RESTART_COUNT=$(word Restarts "$job")
     SLURM_JOB_GPUS=
@@ -152,9 +152,9 @@ if [ "${1-}" = again ]; then
     exit 0
 fi
 
-# A folder in memory, the job's own, for a state that outlives its processes: see epilog.sh. Only
-# root can put one there, so that its owner is who it was made for. `mounts`: see memory.py. Root does
-# not look into one that a user has had: what an earlier job of this number left is set aside.
+# Creates the job's own folder in memory, for state that outlives its processes: see epilog.sh. Only
+# root can create it there, so its owner is who it was made for. For `mounts` see memory.py. Root does
+# not look into a folder that a user has owned: one left by an earlier job with this number is renamed.
 make_state_dir() {
     case $HOPS_STATE_DIR:${SLURM_JOB_UID-} in :* | *: | *:*[!0-9]*) return 0 ;; esac
     make_ours "$HOPS_STATE_DIR" || return 1
@@ -175,7 +175,7 @@ file=$HOPS_RUN_DIR/$SLURM_JOB_ID.${SLURMD_NODENAME-}
             read_comment "$told" > "$file.new" && mv "$file.new" "$file"
             [ -s "$file" ] || rm -f "$file" # the comment is not ours after all
         else
-            true > "$file" # task_prolog.sh asks again, for as long as it takes
+            true > "$file" # task_prolog.sh asks again, and waits longer
         fi
 } || timeout 5 logger -t hops "no environment for job $SLURM_JOB_ID: cannot write $file, or others could"
 make_state_dir 2> /dev/null ||

@@ -1,6 +1,6 @@
 #!/bin/sh
-# hops: TaskProlog (slurm.conf), as the user before each task. Slurm takes the lines "export X=Y"
-# and "unset X" into the task's environment. In a job that is not hops' this starts no process.
+# hops: TaskProlog (slurm.conf), run as the user before each task. Slurm applies the lines "export X=Y"
+# and "unset X" to the task's environment. In a job that is not hops' this starts no process.
 
 HOPS_RUN_DIR=/run/hops-node
 HOPS_STATE_DIR=
@@ -30,7 +30,7 @@ hand_on() {
     done
 }
 
-# A count for each node: "4 4 3" from "4(x2),3".
+# Prints a count for each node: "4 4 3" from "4(x2),3".
 for_each_node() {
     rest=$1,
     while [ -n "$rest" ]; do
@@ -43,7 +43,7 @@ for_each_node() {
     done
 }
 
-# From "4(x2),3": total number of tasks, and the most on a node.
+# Sets the total number of tasks and the most on a node, from "4(x2),3".
 count_tasks() {
     tasks=0 most=0 on_nodes=$1
     for count in $(for_each_node "$1"); do
@@ -52,7 +52,7 @@ count_tasks() {
     done
 }
 
-# The cores that each task can have on all nodes, 0 where they are not known.
+# Sets share to the cores that each task can have on all nodes, 0 if they are unknown.
 cores_for_each() {
     share=0
     # shellcheck disable=SC2046
@@ -68,7 +68,7 @@ cores_for_each() {
     done
 }
 
-# MOST: what --ntasks-per-node comes to for the GPUs here, where it is a maximum beside --ntasks; else MOST.
+# most_tasks_here MOST: what --ntasks-per-node comes to for the GPUs here if it is a maximum beside --ntasks; else MOST.
 most_tasks_here() {
     case "|${HOPS_ASKS-}|" in
         *"|most_tasks:"[1-9]*/[1-9]*) ;;
@@ -81,12 +81,12 @@ most_tasks_here() {
     esac
 }
 
-# NAME VALUE: replaces what sbatch left of the request by what was given; other variables stay.
+# correct NAME VALUE: replaces the request that sbatch left by what was allocated; other variables stay.
 correct() {
     [ -z "$2" ] || [ "$2" = 0 ] || echo "export $1=$2"
 }
 
-# NAME COUNT LIST: the list, such as "cpu:12,gres/gpu:a100=4", with another count of NAME, or without it.
+# with_count NAME COUNT LIST: the list, such as "cpu:12,gres/gpu:a100=4", with another count of NAME, or without it.
 with_count() {
     left=$3, made=
     while [ "$left" != , ] && [ -n "$left" ]; do
@@ -99,9 +99,9 @@ with_count() {
     printf '%s' "${made#,}"
 }
 
-# A task for each GPU of nodes with different numbers of them: srun starts so many where a file names
-# each node as often as it has GPUs. Slurm itself gives tasks by cores, not by GPUs. Where the file
-# cannot be written srun fails, for the lack of it: nobody would notice idle GPUs.
+# Makes srun start a task for each GPU on nodes with different numbers of GPUs, by a host file that names
+# each node as often as it has GPUs. Slurm itself distributes tasks by cores, not by GPUs. If the file
+# cannot be written, srun fails because it is missing: otherwise nobody would notice idle GPUs.
 one_for_each_gpu() {
     PATH=${PATH:+$PATH:}/usr/local/bin:/usr/bin:/bin
     each= rest=$by_node\; most=0 hosts=${TMPDIR:-/tmp}/hops-hosts.$SLURM_JOB_ID
@@ -116,7 +116,7 @@ one_for_each_gpu() {
         done
     done > "${made:-/dev/null}"
     if [ -z "$made" ] || [ "$(wc -l < "$made")" != "$gpus" ]; then
-        # Slurm writes to the task's output what follows "print".
+        # Slurm writes the text after "print" to the task's output.
         echo "print hops: srun cannot start a task for each of $gpus GPUs on $by_node:" \
             "${TMPDIR:-/tmp} takes no file, or $HOPS_SCONTROL does not name the nodes"
         [ -z "$made" ] || rm -f "$made"
@@ -129,14 +129,14 @@ one_for_each_gpu() {
     echo "export SLURM_NPROCS=$gpus"
     echo "export SLURM_TASKS_PER_NODE=$each"
     [ -z "${SLURM_GPUS_PER_NODE-}" ] || echo "export SLURM_GPUS=$gpus"
-    for name in NTASKS_PER_NODE GPUS_PER_NODE GRES; do # these are the same on every node
+    for name in NTASKS_PER_NODE GPUS_PER_NODE GRES; do # these mean the same count on every node
         echo "unset SLURM_$name"
         unset "SLURM_$name"
     done
 }
 
-# sbatch hands a job's environment on to the jobs that it submits. What hops sets for one job means
-# nothing in another: a child would end as a profile run, or train at its parent's learning rate.
+# sbatch passes a job's environment on to the jobs that it submits. hops' variables of one job are wrong
+# in another: a child would end like a profile run, or train at its parent's learning rate.
 case ${HOPS_JOB_ID:-${SLURM_JOB_ID-}} in
     "${SLURM_JOB_ID-}") ;;
     *)
@@ -154,7 +154,7 @@ case ${HOPS_JOB_ID:-${SLURM_JOB_ID-}} in
 esac
 
 file=$HOPS_RUN_DIR/${SLURM_JOB_ID-}.${SLURMD_NODENAME-}
-# job_submit.lua sets both variables: a hops job, also where the Prolog could write nothing.
+# job_submit.lua sets both variables for a hops job, so it is recognized even if the Prolog could write nothing.
 case ${HOPS_ASKS:+yes}:${HOPS_JOB_ID-} in
     yes:new | yes:"${SLURM_JOB_ID-}") submitted=yes ;;
     *)
@@ -172,13 +172,13 @@ if [ -n "$trusted" ] && [ -s "$file" ]; then
     hand_on < "$file"
 else
     # slurmd runs no Prolog while it has the credential of the job's last run here in its cache,
-    # which it clears when a job starts or ends, but at most every two seconds (22.05): this
-    # happens to a job that comes back at once, or just after another one's start. Where slurmctld is
-    # silent, prolog.sh leaves the file empty; where the folder is full or read-only, there is none.
+    # which it clears when a job starts or ends, but at most every two seconds (22.05): this affects
+    # a job that comes back at once, or just after another one's start. If slurmctld is silent,
+    # prolog.sh leaves the file empty; if the folder is full or read-only, there is no file.
     told=$("${0%/*}/prolog.sh" again)
     if [ -z "$told" ]; then
         case "|${HOPS_ASKS-}|" in
-            *"|shape:any|"*"tasks:1/1|"*) # one task a node would leave GPUs idle, and nobody would notice
+            *"|shape:any|"*"tasks:1/1|"*) # one task per node would leave GPUs idle, and nobody would notice
                 echo "print hops: srun starts nothing on ${SLURMD_NODENAME-}, since slurmctld does not say which GPUs the job has"
                 echo "export SLURM_HOSTFILE=$file.missing"
                 echo "export SLURM_DISTRIBUTION=arbitrary"
@@ -202,7 +202,7 @@ if [ -n "$HOPS_PROFILER_PATH" ]; then
     esac
 fi
 
-# A list of folders that apptainer binds, and ours.
+# with_ours LIST: the list of folders that apptainer binds, with ours added.
 with_ours() {
     binds=$1
     for folder in "${HOPS_PROFILER_PATH%/*}" "$HOPS_REPORT_DIR"; do
@@ -213,7 +213,7 @@ with_ours() {
     printf '%s' "$binds"
 }
 
-# Whether apptainer can make a folder that an image lacks; if not, a bind keeps it from starting.
+# Whether apptainer can create a folder that an image lacks; if not, binding it keeps apptainer from starting.
 makes_folders() {
     for conf in $HOPS_APPTAINER_CONF; do
         [ -r "$conf" ] && grep -q '^enable overlay *= *no' "$conf" &&
@@ -222,10 +222,10 @@ makes_folders() {
     return 0
 }
 
-# apptainer passes PYTHONPATH on, but not the folders. Of two variables of one name it reads
-# APPTAINER_*: ours is the other one, so that it never hides what a script or a module sets later.
-# It joins BINDPATH and BIND, of which scripts mostly set the second. With --writable it could not
-# make the folders inside, and would not start.
+# apptainer passes PYTHONPATH on, but not the folders. APPTAINER_* takes precedence over SINGULARITY_*:
+# ours is the latter, so that it never hides what a script or a module sets later. apptainer joins
+# BINDPATH and BIND, of which scripts mostly set the second. With --writable it could not create the
+# folders inside, and would not start.
 case "|${HOPS_ASKS-}|${APPTAINER_WRITABLE:+writable}${SINGULARITY_WRITABLE:+writable}" in
     *"|starts:"*writable*) ;;
     *"|starts:"*apptainer*)
@@ -238,7 +238,7 @@ case "|${HOPS_ASKS-}|${APPTAINER_WRITABLE:+writable}${SINGULARITY_WRITABLE:+writ
             echo "export APPTAINER_BINDPATH=$(with_ours "$APPTAINER_BINDPATH")"
             case ${SINGULARITY_BINDPATH-} in
                 "") ;;
-                "$ours") echo "unset SINGULARITY_BINDPATH" ;; # the batch script was told of it
+                "$ours") echo "unset SINGULARITY_BINDPATH" ;; # inherited from the batch script
                 *) echo "export SINGULARITY_BINDPATH=$(with_ours "$SINGULARITY_BINDPATH")" ;;
             esac
         fi
@@ -246,11 +246,11 @@ case "|${HOPS_ASKS-}|${APPTAINER_WRITABLE:+writable}${SINGULARITY_WRITABLE:+writ
 esac
 
 # sbatch leaves its options in the batch script's environment, where the script and srun read them:
-# totals and counts per node become those of the job's shape, as in an ordinary job of this
-# shape. What is requested per task or per GPU holds in every shape.
+# totals and counts per node are replaced by those of the job's shape, as in an ordinary job of this
+# shape. Requests per task or per GPU are valid in every shape.
 case ${SLURM_STEP_ID:--5} in
     -5 | 4294967291) # the batch script; unset on 22.05, -5 on 26.05
-        # One line in the job's own output: what happened to it.
+        # Say in one line of the job's own output what happened to it.
         case $restarts in
             0 | "") ;;
             *)
@@ -259,7 +259,7 @@ case ${SLURM_STEP_ID:--5} in
                 echo "print hops: $how $(echo "${by_node:-${SLURMD_NODENAME-}:$gpus}" | tr ';' ',') at $(date +%H:%M)"
                 ;;
         esac
-        # In names of files in /tmp, so that no other user can make them first; the steps inherit it.
+        # Part of the names of files in /tmp, so that no other user can create them first; steps inherit it.
         echo "export HOPS_RUN_KEY=$(od -A n -N 8 -t x8 /dev/urandom | tr -d ' ')"
         count_tasks "${SLURM_TASKS_PER_NODE-}"
         uneven=
@@ -276,31 +276,31 @@ case ${SLURM_STEP_ID:--5} in
                 [ -z "${SLURM_NTASKS-}" ] || correct SLURM_NTASKS "$tasks"
                 [ -z "${SLURM_NPROCS-}" ] || correct SLURM_NPROCS "$tasks"
                 ;;
-            *) # hops asks for tasks in any case, and `srun -N1 hostname` would start them all
+            *) # hops always requests tasks, and `srun -N1 hostname` would start them all
                 echo "unset SLURM_NTASKS"
                 echo "unset SLURM_NPROCS"
                 ;;
         esac
         [ -z "${SLURM_NTASKS_PER_NODE-}" ] || correct SLURM_NTASKS_PER_NODE "$(most_tasks_here "$most")"
-        # From 23.11 on Slurm gives the one core that hops asks for in two variables, and srun fails
+        # From 23.11 on Slurm passes the one core that hops requests in two variables, and srun fails
         # if they differ.
         cores=${HOPS_CPUS_PER_TASK-} tres=${SLURM_TRES_PER_TASK-}
         case $cores in
             *[!0-9]* | "") ;;
             *)
-                cores_for_each # a job has no more than its GPUs' share of a node
+                cores_for_each # a job gets no more than its GPUs' share of a node
                 [ "$share" = 0 ] || [ "$cores" -le "$share" ] || cores=$share
                 correct SLURM_CPUS_PER_TASK "$cores"
                 tres=$(with_count cpu "$cores" "$tres")
                 ;;
         esac
-        # Memory per GPU, the site's default or requested, instead of memory per CPU, which Slurm
-        # gave the job while it had no GPUs.
+        # Use memory per GPU, the site's default or requested, instead of memory per CPU, which Slurm
+        # set while the job had no GPUs.
         case "|${HOPS_ASKS-}|" in
             *"|memory:default|"* | *"|memory:"[0-9]*) echo "unset SLURM_MEM_PER_CPU" ;;
         esac
-        # The only task of its node (--ntasks-per-node=1 --gpus-per-task=4) has all GPUs there, if
-        # their number is the same on each.
+        # The only task of a node (--ntasks-per-node=1 --gpus-per-task=4) gets all GPUs there, if their
+        # number is the same on each node.
         of_task=
         case "|${HOPS_ASKS-}|:${SLURM_GPUS_PER_TASK-}$tres" in
             "||"* | *"|tasks:"* | *"|tasks_each:"* | *"|:") ;;

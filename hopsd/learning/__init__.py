@@ -1,1 +1,1 @@
-"""Learning from reports: read, validated, fitted and stored."""
+"""Learns from jobs' reports: reads, validates, fits and stores them."""

@@ -15,8 +15,8 @@ FIT_SECONDS = 60.0
 """Minimum age of a fit before a refit: one takes 20 ms, and little changes in a minute."""
 
 RENEW_SECONDS = 1.0
-"""So long a tick fits. A user's reports may be of thousands of workloads: what is left is fitted at
-the next ticks, one of each user after another."""
+"""The time for fits in one tick. A user's reports may be of thousands of workloads: the rest is
+fitted in the next ticks, with users taking turns."""
 
 _AT_A_TIME = 8
 
@@ -30,7 +30,7 @@ class Fits:
         self._store = store
         self._clock = clock
         self._stale: dict[Pair, UserName] = {}
-        """With the user whose report was the first; those that wait longest come first."""
+        """Pairs to refit, those that wait longest first, with the user of the first report."""
         self._last_fits: dict[Pair, float] = {}
 
     def note(self, records: Iterable[PhaseRecord]) -> None:
@@ -42,10 +42,11 @@ class Fits:
                 self._stale.setdefault((record.workload, record.gpu_type), record.user)
 
     def renew(self, half_life_seconds: float, now: float) -> list[tuple[str, Exception]]:
-        """Refit workloads with new reports, unless their last fit is less than a minute old, for
-        :data:`RENEW_SECONDS`.
+        """Refit workloads with new reports for :data:`RENEW_SECONDS`, except those whose last fit
+        is less than a minute old.
 
-        Returns those that could not be fitted, with the error; their next report retries them.
+        Returns the workloads that could not be fitted, with the error; their next report makes them
+        be tried again.
         """
         self._last_fits = {p: at for p, at in self._last_fits.items() if now - at < FIT_SECONDS}
         due_pairs = in_turn(

@@ -1,4 +1,4 @@
-"""Turns the credible reports of jobs into stored knowledge."""
+"""Turns jobs' valid reports into stored knowledge."""
 
 from __future__ import annotations
 
@@ -22,13 +22,14 @@ MAX_EVENTS = 20
 """Maximum events per scan for refused reports: a user may put any number of files there."""
 
 MAX_EVENTS_PER_HOUR = 200
-"""Of all scans: a user may make hopsd look every few seconds, and events are kept for months."""
+"""Maximum events of all scans: a user may cause a scan every few seconds, and events are kept for
+months."""
 
 
 class Learner:
-    """Learns from reports; keeps state between scans. ``refusal_count``: refused reports;
-    ``ranks``, ``steps``, ``gpus_used``, ``gpus_taken``: those of :class:`Collected` at the last
-    scan.
+    """Learns from reports, and keeps state between scans. ``refusal_count`` counts refused reports;
+    ``ranks``, ``steps``, ``gpus_used`` and ``gpus_taken`` are those of the last scan's
+    :class:`Collection`.
     """
 
     def __init__(self, store: History, folder: Path) -> None:
@@ -48,14 +49,14 @@ class Learner:
         self._reports = BackgroundReader(folder)
 
     def accepted_reports(self, prefix: str) -> list[str]:
-        """As :meth:`hopsd.learning.reader.ReportReader.accepted_names`."""
+        """See :meth:`hopsd.learning.reader.ReportReader.accepted_names`."""
         return self._reports.accepted_names(prefix)
 
     def learn(self, reading: Reading, half_life_seconds: float) -> str:
         """Learn speeds, phases of iterations and progress of the jobs in ``reading``.
 
-        Returns why the reports could not be read, "" if they could. Where a scan takes longer than
-        a tick waits, a later call learns from it.
+        Returns why the reports could not be read, "" if they could. If a scan takes longer than a
+        tick waits, a later call learns from it.
 
         A report that makes a step raise is set aside and recorded as an event; learning from the
         other jobs continues.
@@ -124,11 +125,11 @@ class Learner:
         self.refusal_count += len(refusals)
         texts = [*map(str, refusals[:MAX_EVENTS])]
         if len(refusals) > MAX_EVENTS:
-            texts.append(f"and {len(refusals) - MAX_EVENTS} more at the same look")
+            texts.append(f"and {len(refusals) - MAX_EVENTS} more in the same scan")
         self._record("report_refused", texts, now)
 
     def _record(self, kind: str, texts: Iterable[str], now: float) -> None:
-        """The first :data:`MAX_EVENTS_PER_HOUR` become events."""
+        """Record events, at most :data:`MAX_EVENTS_PER_HOUR` an hour."""
         for text in texts:
             times = self._event_times
             if len(times) == times.maxlen and 0.0 <= now - times[0] < HOUR:

@@ -1,4 +1,4 @@
-"""What hopsd knows about the speed of workloads, as shown by `hopsctl throughput`."""
+"""What hopsd knows about workloads' speeds, as shown by `hopsctl throughput`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Document = dict[str, Any]
 
 
 def known_workloads(knowledge: Knowledge) -> list[Document]:
-    """One row per workload: where it was measured, how often, and when last."""
+    """Return one row per workload: where it was measured, how often, and when last."""
     names = {
         *knowledge.tables,
         *(record.workload for record in knowledge.records),
@@ -50,12 +50,12 @@ def workload_document(
     settings: EstimatorSettings,
     now: float,
 ) -> Document:
-    """The tables of all layers of one workload, and the resulting estimate.
+    """Return the tables of all layers of one workload, and the resulting estimate.
 
-    ``name``: its full name, or a unique prefix of it.
+    ``name`` is the workload's full name, or a unique prefix of it.
 
     Raises:
-        InputError: no or several known workloads match; the message names them.
+        InputError: no known workload or several match; the message names them.
     """
     name = _unique_match([row["workload"] for row in known_workloads(knowledge)], name)
     knowledge = with_implied_bandwidths(knowledge, settings, now)
@@ -88,7 +88,7 @@ def _unique_match(names: Sequence[WorkloadName], prefix: WorkloadName) -> Worklo
     if prefix in names or len(matches) == 1:
         return prefix if prefix in names else matches[0]
     if matches:
-        raise InputError(f"workload {prefix!r} begins {len(matches)}: {', '.join(matches[:5])}")
+        raise InputError(f"workload {prefix!r} matches {len(matches)}: {', '.join(matches[:5])}")
     close = difflib.get_close_matches(prefix, names, n=3) or names[:3]
     hint = f"did you mean {' or '.join(close)}?" if close else "no workload is known yet"
     raise InputError(f"workload {prefix!r} is not known; {hint}")
@@ -143,7 +143,7 @@ def _spread_by_count(
     type_tables: Tables,
     by_node: Mapping[NodeName, Tables],
 ) -> list[Document]:
-    """The distributed table as in the paper, or the operator's."""
+    """The rows of the paper's table for distributed jobs, or of the operator's table."""
     return [
         _shape("servers", n, rate, table.source_of(n, n), type_tables.distributed.get(n))
         | {

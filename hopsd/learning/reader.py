@@ -1,7 +1,7 @@
 """Reads jobs' reports from the spool folder.
 
-A report must be a regular file with one link, owned by the job's user, and name a node of the run.
-Other files are reported once, with the reason, and removed.
+A report must be a regular file with one link, be owned by the job's user, and name a node of the
+run. Other files are reported once, with the reason, and removed.
 """
 
 from __future__ import annotations
@@ -41,17 +41,17 @@ from hopsd.model.knowledge import PhaseRecord, Shortage, ThroughputRecord
 from hopsd.model.reading import JobReading, Reading, SlurmState, has_new_owner
 
 MAX_PROGRAMS_PER_JOB = 16
-"""Distinct ones: a script that its user edits between runs has few. Each is a workload of its own,
-which hops stores, fits and plans with."""
+"""Maximum distinct programs: a script that its user edits between runs has few. Each is a separate
+workload, which hops stores, fits and plans with."""
 MAX_FILES_PER_JOB = 4096
 MAX_FILES_PER_USER = 65_536
-"""A scan looks at each and keeps what it said: 0.2 GB."""
+"""A scan checks each file and keeps its report: 0.2 GB."""
 
 MAX_READ_PER_USER = 4 * 2**20
 """Bytes of one user's reports read in one scan: some 1,500 changed reports."""
 
 Stamp = tuple[int, int, int]
-"""Inode, modification time and size of a file: show whether it was read already."""
+"""Inode, modification time and size of a file, which show whether it was already read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,19 +69,23 @@ class Refusal:
 class Collection:
     """The result of one scan of the folder.
 
-    ``records`` and ``phases`` are new since the last scan. ``samples_done``: by job, over all runs
-    whose reports still exist. ``samples_planned``: the total that a job's loops show.
-    ``restart_seconds``: from Slurm's start of the present run to its first optimizer step.
-    ``programs``: hash of the training script, from the newest run that reported it. ``saved``:
-    whether a training job was seen to save. ``communication_timed``: whether a job's ranks report
-    communication times. ``shortages``: GPU types whose memory was too small. ``unread``: why the
-    folder could not be read, if so. ``ranks``: of running trainings of which a rank says that it
-    stands still, the last words of all ranks. ``steps``: that the present runs have done.
-    ``gpus_used``: by the trainings of a running job that have gone on for minutes. ``gpus_taken``:
-    on how many of its GPUs the driver sees any process. ``keeps_steps``: whether a job's steps have
-    the same samples on any number of GPUs. ``time_known``: whether its reports show how long an
-    iteration takes. ``answers_signal``: whether all of its ranks handle the
-    signal of its script.
+    ``records`` and ``phases`` are new since the last scan; ``refusals`` are this scan's. ``unread``
+    says why the folder could not be read, if so. ``ranks`` has the last reports of all ranks of
+    running trainings in which a rank says that it stalls. ``shortages`` are GPU types whose memory
+    was too small. The others are mappings by job:
+
+    - ``samples_done``: over all runs whose reports still exist;
+    - ``samples_planned``: the total that the job's loops show;
+    - ``restart_seconds``: from Slurm's start of the current run to its first optimizer step;
+    - ``programs``: the hash of the training script, from the newest run that reported it;
+    - ``steps``: the steps done in the current run;
+    - ``gpus_used``: the GPUs used by trainings that have run for minutes;
+    - ``gpus_taken``: the GPUs on which the driver sees any process;
+    - ``saved``: whether a training was seen to save;
+    - ``communication_timed``: whether the ranks report communication times;
+    - ``keeps_steps``: whether steps have the same samples on any number of GPUs;
+    - ``time_known``: whether reports show how long an iteration takes;
+    - ``answers_signal``: whether all ranks handle the signal of the job's script.
     """
 
     records: tuple[ThroughputRecord, ...] = ()
@@ -105,7 +109,7 @@ class Collection:
 
 
 class _Budget:
-    """The remaining bytes of each user in a scan; ``resume``: the first postponed file."""
+    """The bytes that each user may still use in a scan; ``resume`` has the first postponed file."""
 
     def __init__(self) -> None:
         self._remaining: dict[int, int] = {}
@@ -159,7 +163,7 @@ class ReportReader:
         self._fresh.clear()
         files = {JobId(job.number or job.id): job for job in reading.jobs if job.rest is None}
         names, orphans, unread = self._spool.look(files, reading.now)
-        refusals = [Refusal(name[:300], "nobody's, and cannot be removed") for name in orphans]
+        refusals = [Refusal(name[:300], "of no job, and cannot be removed") for name in orphans]
         by_job: dict[JobId, dict[str, Report]] = defaultdict(dict)
         for name, job, report in self._valid_reports(names, files, reading.now, refusals):
             by_job[job][name] = report
@@ -190,14 +194,14 @@ class ReportReader:
         self._settled_state = (self._reports_read, self._counters)
 
     def accepted_names(self, prefix: str) -> list[str]:
-        """The names with this prefix of reports that the last settled scan accepted; also for
-        another thread than the scan's.
+        """The names with this prefix of reports that the last settled scan accepted. May be called
+        from a thread other than the scan's.
         """
         reports, _ = self._settled_state
         return [name for name in reports if name.startswith(prefix)]
 
     def _remember(self, jobs: Mapping[JobId, JobReading]) -> None:
-        """Note where runs are: we may read a report of a run after the job has moved."""
+        """Note where runs are: a run's report may be read after the job has moved."""
         for job in jobs.values():
             first = (job.submit, job.restarts)
             if has_new_owner(job, *self._identities.get(job.id, first)):
@@ -217,7 +221,7 @@ class ReportReader:
         }
 
     def _forget(self, job: JobId) -> None:
-        """Slurm gave the number to another job."""
+        """Forget a job's runs because Slurm gave its number to another job."""
         self._programs.pop(job, None)
         self._allocations = {run: a for run, a in self._allocations.items() if run[0] != job}
         self._single_gpus = {run: i for run, i in self._single_gpus.items() if run[0] != job}
@@ -233,11 +237,11 @@ class ReportReader:
         now: float,
         refusals: list[Refusal],
     ) -> Iterator[tuple[str, JobId, Report]]:
-        """The acceptable reports of ``jobs``, which are keyed by Slurm's job number. Others are
-        appended to ``refusals``.
+        """Yield the valid reports of ``jobs``, which are keyed by Slurm's job number; append the
+        others to ``refusals``.
 
-        Only files of the job's user count against its limits. The next scan continues where one
-        scan's limit ended.
+        Only files of the job's user count towards the limits. The next scan continues where a
+        limit ended this one.
         """
         files: Counter[JobId | int] = Counter()
         budget = _Budget()
@@ -256,18 +260,18 @@ class ReportReader:
     def _in_scan_order(
         self, names: Iterable[str], jobs: Mapping[JobId, JobReading]
     ) -> list[tuple[str, JobReading]]:
-        """Each user's files from where the last scan left off."""
+        """Order the files so that each user's begin where the last scan stopped."""
         entries = [(name, jobs[JobId(name.partition(".")[0])]) for name in names]
         return sorted(entries, key=lambda f: (f[0] < self._resume.get(f[1].uid, ""), f[0]))
 
     def _validate_report(
         self, name: str, job: JobReading, files: Counter[JobId | int], budget: _Budget, now: float
     ) -> Report | None:
-        """The report if it is acceptable; None if it is too early to tell.
+        """Return the report if it is valid; None if it is too early to tell.
 
         Raises:
-            FormatError: it is refused.
-            OSError: it cannot be read.
+            FormatError: the report is refused.
+            OSError: the report cannot be read.
         """
         status = (self._spool.folder / name).lstat()
         if status.st_uid != job.uid:
@@ -299,7 +303,7 @@ class ReportReader:
             self._first_seen[name] = now
         allocation = self._allocations.get((job.id, entry[1].run))
         if allocation is not None:
-            # A report knows Slurm's name of the node.
+            # A report has Slurm's name of the node.
             names = {host_of(node): node for node in allocation.nodes}
             host = host_of(entry[1].node)
             if host not in names:
@@ -309,10 +313,10 @@ class ReportReader:
         return entry[1]
 
     def _check_owner(self, report: Report, job: JobReading) -> None:
-        """Refuse what an earlier job with this number left: Slurm gives one twice after a loss."""
+        """Refuse an earlier job's report: after a loss Slurm gives a number to a second job."""
         runs = job.state is SlurmState.RUNNING and report.run == job.restarts
         if runs and report.at < job.start - bounds.CLOCK_SKEW_SECONDS:
-            raise FormatError("at: before the job's start; it is of an earlier job of this number")
+            raise FormatError("at: before the job's start; from an earlier job with this number")
 
     def _results_of_job(
         self,
@@ -321,7 +325,7 @@ class ReportReader:
         reading: Reading,
         refusals: list[Refusal],
     ) -> Collection | None:
-        """The results of one job's reports; None, with the reports refused, if a step raises."""
+        """Return the results of one job's reports; None, with the reports refused, on an error."""
         try:
             return self._of_job(job, reports, reading)
         except Exception as error:
@@ -365,9 +369,7 @@ class ReportReader:
         )
 
     def _accepted_programs(self, programs: Mapping[Run, str]) -> dict[Run, str]:
-        """With the job's last accepted program in place of those beyond
-        :data:`MAX_PROGRAMS_PER_JOB`.
-        """
+        """Replace programs beyond :data:`MAX_PROGRAMS_PER_JOB` by the job's last accepted one."""
         programs_of_run = {}
         for run, program in sorted(programs.items()):
             names = self._programs.setdefault(run[0], [])
@@ -377,7 +379,7 @@ class ReportReader:
         return programs_of_run
 
     def _ranks(self, job: JobReading, reports: Mapping[str, Report]) -> Iterator[Rank]:
-        """The last words of the present run's ranks, if one says that it stands still."""
+        """Yield the last reports of the current run's ranks, if one says that it stalls."""
         present = {name: r for name, r in reports.items() if r.run == job.restarts}
         stands_still = any(r.pause is not None and r.pause.is_stalled for r in present.values())
         if job.state is not SlurmState.RUNNING or not stands_still:
@@ -461,7 +463,7 @@ class ReportReader:
 
 
 def _merge(results: Iterable[Collection], refusals: Iterable[Refusal], unread: str) -> Collection:
-    """The merged results of all jobs."""
+    """Merge the results of all jobs."""
     parts = tuple(results)
     return Collection(
         tuple(record for part in parts for record in part.records),
@@ -486,7 +488,7 @@ def _merge(results: Iterable[Collection], refusals: Iterable[Refusal], unread: s
 
 
 def _without_histograms(report: Report) -> Report:
-    """What is kept of a report whose phases are stored: they take most of its memory."""
+    """Remove the histograms, which take most of a report's memory, once its phases are stored."""
     if report.phases is None:
         return report
     return replace(report, phases=replace(report.phases, data_bins={}, backward_by_data={}))
@@ -498,7 +500,7 @@ def _phase_records(
     reading: Reading,
     programs: Mapping[Run, str],
 ) -> Iterator[PhaseRecord]:
-    """Phase records of the processes on nodes whose GPU type is known."""
+    """Yield phase records of the processes on nodes whose GPU type is known."""
     types = {node.name: node.gpu_type for node in reading.nodes}
     for report in reports:
         if report.phases is not None and report.node in types:

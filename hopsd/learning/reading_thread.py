@@ -1,4 +1,4 @@
-"""Reads the jobs' reports in a thread of its own: a file server that hangs stops no tick."""
+"""Reads the jobs' reports in a separate thread, so that a file server that hangs stops no tick."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from hopsd.model.ids import JobId
 from hopsd.model.reading import JobReading, Reading, SaveTimes
 
 WAIT_SECONDS = 1.0
-"""So long a tick waits for a scan, or for what a job's reports say of its saves. A scan that takes
-longer is used by the first tick after its end."""
+"""How long a tick waits for a scan, or for a job's reports of its saves. A scan that takes longer
+is used by the first tick after its end."""
 
 SAVES_SECONDS = 3.0
-"""So long ticks wait for the saves of all jobs that leave at once: a plan may stop hundreds, and a
-file server that is slow answers each in time."""
+"""How long ticks wait for the saves of all jobs that leave at once: a plan may stop hundreds, and a
+slow file server may answer for each of them just in time."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Scan:
-    """One scan under way; a read from a file server that hangs cannot be interrupted."""
+    """A scan under way; a read from a file server that hangs cannot be interrupted."""
 
     reading: Reading
     results: Future[Collection]
@@ -33,8 +33,8 @@ class _Scan:
 
 
 class BackgroundReader:
-    """A :class:`ReportReader` whose scans end by themselves: one at a time, none is waited for
-    longer than :data:`WAIT_SECONDS`, and not at all once it was.
+    """A :class:`ReportReader` that scans in the background, one scan at a time. Each scan is waited
+    for once, for at most :data:`WAIT_SECONDS`.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -45,7 +45,7 @@ class BackgroundReader:
 
     def collect(self, reading: Reading) -> tuple[Reading, Collection]:
         """As :meth:`ReportReader.collect`, with the reading that the scan was for. While the folder
-        does not answer, ``unread`` says so and since when.
+        does not answer, ``unread`` says for how long.
         """
         scan, seconds = self._scan, 0.0
         if scan is None:
@@ -59,7 +59,7 @@ class BackgroundReader:
         return scan.reading, scan.results.result()
 
     def _begin(self, reading: Reading) -> _Scan:
-        """Once the files of the scan before are removed."""
+        """Start a scan, which waits until the last scan's files are removed."""
         removal = self._settle_thread
 
         def collect() -> Collection:
@@ -70,12 +70,12 @@ class BackgroundReader:
         return _Scan(reading, call_in_background(collect, "reports"))
 
     def accepted_names(self, prefix: str) -> list[str]:
-        """As :meth:`ReportReader.accepted_names`."""
+        """See :meth:`ReportReader.accepted_names`."""
         return self._reader.accepted_names(prefix)
 
     def settle(self) -> None:
-        """As :meth:`ReportReader.settle`, in the background: files are removed. Nothing during a
-        scan, whose results are not stored.
+        """As :meth:`ReportReader.settle`, in the background, since it removes files. Does nothing
+        during a scan, whose results are not stored yet.
         """
         if self._scan is None:
             self._settle_thread = threading.Thread(
@@ -84,7 +84,7 @@ class BackgroundReader:
             self._settle_thread.start()
 
     def close(self) -> None:
-        """Leave the folder at once; a scan that hangs there is left to itself."""
+        """Leave the folder at once; a scan that hangs there is abandoned."""
         if self._scan is None and (
             self._settle_thread is None or not self._settle_thread.is_alive()
         ):
@@ -92,8 +92,8 @@ class BackgroundReader:
 
 
 class BackgroundSaves:
-    """A :class:`hopsd.learning.save_reader.SaveReader` whose reads end by themselves: while one
-    hangs, a run's saves are what was last known of them.
+    """A :class:`hopsd.learning.save_reader.SaveReader` that reads in the background: while a read
+    hangs, the last known saves of the run are returned.
     """
 
     def __init__(self, read: Callable[[JobReading], SaveTimes | None]) -> None:
@@ -103,5 +103,5 @@ class BackgroundSaves:
         )
 
     def __call__(self, job: JobReading) -> SaveTimes | None:
-        """None: no process of the run reports saves, its reports cannot be read, or hang."""
+        """The run's saves; None if no process reports any, or reports are unreadable or hang."""
         return self._answers.get((job.id, job.restarts), lambda: self._read(job))

@@ -1,4 +1,4 @@
-"""When running jobs save, read from their reports at the moment when it matters."""
+"""Reads when running jobs save from their reports, at the moment when it matters."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from hopsd.learning.spool import MAX_LISTED, Spool, by_rank
 from hopsd.model.reading import JobReading, SaveTimes
 
 MAX_RANKS = 64
-"""Reports of a job that are read: the first ranks save."""
+"""How many of a job's reports are read: the first ranks save."""
 
 
 class SaveReader:
-    """Reads the reports of a job's present run, anew at each call."""
+    """Reads the reports of a job's current run at each call."""
 
     def __init__(
         self,
@@ -24,16 +24,16 @@ class SaveReader:
         clock: Callable[[], float] = time.time,
         accepted_names: Callable[[str], Iterable[str]] = lambda _prefix: (),
     ) -> None:
-        """``accepted_names``: names with a prefix that a scan has accepted before, as
-        :meth:`hopsd.learning.reader.ReportReader.accepted_names`. They are read first, since
-        anybody may fill the folder, also with names of this job.
+        """``accepted_names`` returns the names with a prefix that a scan has accepted before, like
+        :meth:`hopsd.learning.reader.ReportReader.accepted_names`. They are read first, since any
+        user may fill the folder, even with names that look like this job's.
         """
         self._folder = folder
         self._clock = clock
         self._accepted_names = accepted_names
 
     def __call__(self, job: JobReading) -> SaveTimes | None:
-        """None: no process of the run reports saves, or its reports cannot be read."""
+        """The run's saves; None if no process reports any, or the reports cannot be read."""
         try:
             times = [_times(report) for report in self._reports(job)]
         except OSError:
@@ -50,7 +50,7 @@ class SaveReader:
         for name in names:
             try:
                 yield parse_report(spool.read_owned(name, job.uid), name, self._clock())
-            except (FormatError, FileNotFoundError):  # another's, or just replaced
+            except (FormatError, FileNotFoundError):  # another user's, or just replaced
                 continue
 
 

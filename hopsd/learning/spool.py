@@ -1,6 +1,6 @@
 """The folder where jobs leave their reports: shared, world-writable, sticky.
 
-Any user may put any number of files into it, so each scan lists a bounded part and the next scan
+Any user may put any number of files into it, so each scan lists a limited part and the next scan
 continues there; known reports are read in every scan. Orphans, files that belong to no job, are
 removed after ORPHAN_SECONDS, or reported if that fails.
 """
@@ -19,7 +19,7 @@ from hopsd.errors import FormatError
 from hopsd.model.ids import JobId
 
 MAX_LISTED = 20_000
-"""Maximum names read in one scan: 25 ms."""
+"""Maximum names read in one scan, which takes 25 ms."""
 
 MAX_JUDGED = 2_000
 """Maximum orphans checked for removal in one scan."""
@@ -28,7 +28,7 @@ MAX_STUCK = 100_000
 ORPHAN_SECONDS = 3600.0
 
 FUTURE_SECONDS = 86_400.0
-"""No file server's clock is a day ahead: somebody dated such a file to keep it from removal."""
+"""No file server's clock is a day ahead: such a file was dated to keep it from removal."""
 
 
 class Spool:
@@ -42,11 +42,11 @@ class Spool:
         self._stuck: set[str] = set()
 
     def look(self, jobs: Collection[JobId], now: float) -> tuple[list[str], list[str], str]:
-        """Names of reports of ``jobs`` in order; new orphans that cannot be removed; and why the
-        folder cannot be read, empty if it can.
+        """Return the names of ``jobs``' reports in order, new orphans that cannot be removed, and
+        why the folder cannot be read ("" if it can).
         """
         names, unread = self._next_names()
-        # May be a write in progress, or belong to a job newer than the reading: give it time.
+        # An orphan may be a write in progress, or of a job newer than the reading: give it time.
         orphans = [name for name in names if not _is_report_of(name, jobs)]
         self._report_names.update(set(names).difference(orphans))
         self._report_names = {name for name in self._report_names if _is_report_of(name, jobs)}
@@ -54,7 +54,7 @@ class Spool:
         return sorted(self._report_names), unremovable, unread
 
     def names(self, prefix: str, limit: int) -> list[str]:
-        """The names with this prefix, in order of rank, among the first ``limit`` of the folder.
+        """Return names with this prefix, in order of rank, among the folder's first ``limit``.
 
         Raises:
             OSError: the folder cannot be read.
@@ -69,7 +69,7 @@ class Spool:
         self._listing = None
 
     def _next_names(self) -> tuple[list[str], str]:
-        """The next names."""
+        """List the next part of the folder; returns names, and why it is unreadable ("" if not)."""
         try:
             if self._listing is None:
                 self._listing = listing = os.scandir(self.folder)
@@ -84,7 +84,7 @@ class Spool:
         return names, ""
 
     def _is_settled(self, name: str, now: float) -> bool:
-        """Whether an orphan needs no message: it was removed or reported, or may stay for now."""
+        """Whether an orphan needs no report: it was removed or reported, or may stay for now."""
         if name in self._stuck:
             return True
         try:
@@ -117,10 +117,10 @@ class Spool:
         return name in self._stuck
 
     def read_owned(self, name: str, uid: int) -> bytes:
-        """The bytes of a report; it must be a plain file with one link that ``uid`` owns.
+        """Read a report, which must be a regular file with one link that ``uid`` owns.
 
         Raises:
-            FormatError: it is not such a file, or larger than a report is.
+            FormatError: it is not such a file, or too large for a report.
             OSError: it cannot be read; a symbolic link is not followed.
         """
         # O_NONBLOCK: opening a FIFO that a user put there must not block the daemon.
@@ -141,7 +141,7 @@ class Spool:
 
 
 def _read_limited(descriptor: int) -> bytes:
-    """Up to one byte more than a report may have."""
+    """Read at most one byte more than a report may have."""
     data = b""
     while len(data) <= MAX_BYTES and (part := os.read(descriptor, MAX_BYTES + 1 - len(data))):
         data += part
@@ -149,7 +149,7 @@ def _read_limited(descriptor: int) -> bytes:
 
 
 def by_rank(names: Iterable[str]) -> list[str]:
-    """Names of reports in order of their ranks."""
+    """Sort names of reports by rank."""
 
     def rank(name: str) -> int:
         match = FILE_NAME.fullmatch(name)

@@ -1,4 +1,4 @@
-"""hopsd's figures for Prometheus: docs/metrics.md."""
+"""hopsd's metrics for Prometheus: docs/metrics.md."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ log = structlog.get_logger()
 
 
 class Metrics:
-    """Serves what the last tick left. Whatever goes wrong here, hopsd plans on without it."""
+    """Serves the metrics of the last tick. If this fails, hopsd continues planning without it."""
 
     def __init__(self, config: Config) -> None:
-        """Listen at ``metrics.listen``, if that is set."""
+        """Listen on ``metrics.listen``, if that is set."""
         self._server: HttpServer | None = None
         listen = config.metrics.listen
         if not listen:
@@ -48,7 +48,7 @@ class Metrics:
                 listen, make_wsgi_app(self._figures.registry), SCRAPES, "metrics"
             )
         except HopsError as refused:
-            log.error("metrics", error=str(refused), did="hopsd goes on without metrics")
+            log.error("metrics", error=str(refused), did="hopsd runs without metrics")
 
     def after_tick(
         self,
@@ -57,12 +57,12 @@ class Metrics:
         backing_off: int,
         config: Config,
     ) -> None:
-        """Show what a tick left from now on."""
+        """Serve a tick's metrics from now on."""
         if self._server is None:
             return
         try:
             self._figures.take(Tick(document, result, backing_off, time.time(), config))
-        except Exception:  # the figures of the tick before stay
+        except Exception:  # the last tick's metrics stay
             log.exception("defect", where="metrics")
 
     def close(self) -> None:

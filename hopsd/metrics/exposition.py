@@ -1,4 +1,4 @@
-"""What Prometheus reads: made once after each tick, so that a scrape costs the daemon nothing.
+"""The metrics for Prometheus, made once after each tick, so that a scrape costs the daemon nothing.
 
 Names and units follow https://prometheus.io/docs/practices/naming/. No label names a job, a user or
 a node: the number of series depends on the cluster's GPU types alone.
@@ -36,8 +36,8 @@ WAIT_FOR_GPUS = (ReasonCode.LOST_TO_OTHERS, ReasonCode.OUTSIDE_WINDOW)
 
 
 class TickOutcome(StrEnum):
-    """``PLANNED``: a round succeeded. ``LATE``: its plan was not ready in time. ``IDLE``: on
-    standby or paused.
+    """How a tick ended: a round succeeded (``PLANNED``), its plan was not ready in time (``LATE``),
+    hopsd is on standby or paused (``IDLE``), or the tick failed.
     """
 
     PLANNED = "planned"
@@ -48,9 +48,9 @@ class TickOutcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Tick:
-    """What a tick left behind. ``document``: the status document; ``result``: the last round's,
-    the same object where no new one succeeded; ``backing_off``: jobs left out of plans for a while;
-    ``ended``: when it ended, in seconds since 1970.
+    """The results of a tick. ``document`` is the status document, ``result`` that of the last
+    successful round (the same object if no new one succeeded), ``backing_off`` the number of jobs
+    left out of plans for a while, ``ended`` when the tick ended (epoch seconds).
     """
 
     document: Mapping[str, Any]
@@ -61,7 +61,7 @@ class Tick:
 
 
 class Figures:
-    """A registry of prometheus-client's, renewed by :meth:`take` after each tick."""
+    """A prometheus-client registry, updated by :meth:`take` after each tick."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
@@ -79,7 +79,7 @@ class Figures:
         )
         self._steps = Counter(
             "hops_steps",
-            "Changes asked of Slurm, by kind and by what came of them.",
+            "Changes requested from Slurm, by kind and outcome.",
             ["kind", "status"],
             registry=self.registry,
         )
@@ -89,7 +89,7 @@ class Figures:
             buckets=PLANNING_BUCKETS,
             registry=self.registry,
         )
-        # Series that exist from the start, so that rate() sees the first event.
+        # Create all series at the start, so that rate() sees the first event.
         for outcome in TickOutcome:
             self._ticks.labels(outcome.value)
         for kind in ("first", "further"):
@@ -101,15 +101,15 @@ class Figures:
         self.registry.register(self)
 
     def describe(self) -> Iterable[Metric]:
-        """Nothing, as long as no tick has ended."""
+        """Describe no metrics at registration, since there are none before the first tick ends."""
         return ()
 
     def collect(self) -> Iterable[Metric]:
-        """The gauges of the last tick; prometheus-client asks for them at each scrape."""
+        """Return the gauges of the last tick; prometheus-client calls this at each scrape."""
         return self._gauges
 
     def take(self, tick: Tick) -> None:
-        """Count what the tick did, and show what it left from now on."""
+        """Count what the tick did, and replace the gauges by the tick's."""
         fresh = tick.result if tick.result is not self._last else None
         self._last = tick.result
         if fresh is not None:
@@ -161,12 +161,12 @@ def _gauges(tick: Tick, last_round: float) -> Iterator[Metric]:
     yield _gauge("hops_plan_gap_limit_ratio", "plan.gap.", config.plan.gap)
     yield CounterMetricFamily(
         "hops_reports_refused",
-        "Reports of jobs that were not believed.",
+        "Reports of jobs that were refused.",
         document["reports_refused"],
     )
     yield CounterMetricFamily(
         "hops_needless_restarts",
-        "Moves that nobody gained by.",
+        "Moves that no job gained by.",
         document["needless_restarts"],
     )
     yield _gauge(
@@ -180,7 +180,7 @@ def _gauges(tick: Tick, last_round: float) -> Iterator[Metric]:
         )
     if document.get("predictions") is not None:
         yield from _predictions(document["predictions"])
-    # A standby sees nothing: no figure is better than a zero.
+    # A standby hopsd does not read the cluster: no value is better than a zero.
     if document["time"] is not None:
         yield from _cluster(document)
     if tick.result is not None:
@@ -188,15 +188,15 @@ def _gauges(tick: Tick, last_round: float) -> Iterator[Metric]:
 
 
 def _predictions(predictions: Mapping[str, Any]) -> Iterator[Metric]:
-    """How far the first prediction of each job's next start, and of its end, was off."""
+    """Yield how far the first predictions of each job's next start and of its end were off."""
     errors = HistogramMetricFamily(
         "hops_prediction_error_seconds",
-        "How far the first prediction of a start or an end was from what came true.",
+        "Error of the first prediction of each start and end.",
         labels=["kind"],
     )
     right = CounterMetricFamily(
         "hops_predictions_within_interval",
-        "Those that came true within their 80 % interval.",
+        "First predictions whose start or end came within the 80 % interval.",
         labels=["kind"],
     )
     for kind, error in predictions["errors"].items():
@@ -208,12 +208,12 @@ def _predictions(predictions: Mapping[str, Any]) -> Iterator[Metric]:
     yield right
     yield _gauge(
         "hops_predictions_timestamp_seconds",
-        "Of when the newest predictions are.",
+        "When the newest predictions were made.",
         predictions["at"],
     )
     yield _gauge(
         "hops_predictions_duration_seconds",
-        "How long it took to make them.",
+        "How long the newest predictions took.",
         predictions["seconds"],
     )
 
@@ -262,31 +262,31 @@ def _cluster(document: Mapping[str, Any]) -> Iterator[Metric]:
 def _plan(document: Mapping[str, Any], result: RoundResult) -> Iterator[Metric]:
     plan = result.plan
     yield _gauge("hops_plan_objective", "Objective of the last plan.", plan.objective)
-    yield _gauge("hops_plan_upper_bound", "Proven bound of it.", plan.upper_bound)
+    yield _gauge("hops_plan_upper_bound", "Proven bound of the objective.", plan.upper_bound)
     yield _gauge("hops_plan_gap_ratio", "How far the objective may be from the best.", plan.gap)
     yield _labelled_gauges(
         "hops_plan_status",
-        "1 for how the last plan ended.",
+        "1 for the status of the last plan.",
         ["status"],
         {(status.value,): float(status is plan.status) for status in PlanStatus},
     )
-    yield _gauge("hops_plan_configurations", "Placements that were weighed.", plan.configurations)
+    yield _gauge("hops_plan_configurations", "Placements considered.", plan.configurations)
     yield _gauge("hops_fragmented_gpus", "GPUs left idle while jobs wait.", plan.fragments)
     yield _gauge(
         "hops_rack_fragmented_gpus",
-        "Whole racks' worth of idle GPUs on racks of use to no waiting rack-bound job.",
+        "Whole racks' worth of idle GPUs on racks where no waiting rack-bound job could use them.",
         plan.rack_fragments,
     )
     yield _gauge(
         "hops_fitting_jobs",
-        "Jobs that wait for GPUs although idle ones would hold them.",
+        "Jobs that wait for GPUs although they would fit on idle ones.",
         jobs_that_fit(document, result),
     )
 
 
 def jobs_that_fit(document: Mapping[str, Any], result: RoundResult) -> int:
-    """How many jobs wait for GPUs, by the last plan, that fit on what was idle after it: GPUs,
-    cores, memory, nodes and shape. Starts that Slurm was too busy for do not count.
+    """Count the jobs that wait for GPUs by the last plan, but fit on the GPUs, cores, memory, nodes
+    and shapes that it left idle. Starts that Slurm was too busy for do not count.
     """
     waiting = {
         row["id"]

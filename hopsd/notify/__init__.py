@@ -1,1 +1,1 @@
-"""What hops tells people by itself: jobs that ended, failed, lost GPUs or are stuck."""
+"""Notifies people unasked about jobs that ended, failed, lost GPUs or are stuck."""

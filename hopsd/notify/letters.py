@@ -1,4 +1,4 @@
-"""The words of mails: about jobs to their users, about the day to the admins."""
+"""Writes the text of mails: to users about their jobs, to admins about the day."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from hopsd.model.reason import clock, duration
 from hopsd.notify.news import STUCK_CODES, News, one_line
 
 LINES = 12
-"""Of each list; the rest is counted."""
+"""The most lines of each list; the rest is counted."""
 
 
 def paragraph(item: News, history: Mapping[str, Any]) -> str:
-    """What happened to a job, and what hops did with it. ``history``: `History.job_history`."""
+    """Say what happened to a job and what hops did with it; ``history``: `History.job_history`."""
     lines = [f"Job {item.job}: {item.text}.", *_placements(history["placements"])]
     waits = history["reasons"][-1:]
     lines += [f"  last waited because: {wait['reason']}" for wait in waits]
@@ -29,7 +29,7 @@ def _placements(placements: Sequence[Mapping[str, Any]]) -> list[str]:
     for place in visible:
         nodes = " ".join(f"{node}:{gpus}" for node, gpus in place["nodes"].items())
         end = "now" if place["end"] is None else clock(place["end"])
-        purpose = " (to be measured)" if place["profiling"] else ""
+        purpose = " (profile run)" if place["profiling"] else ""
         lines.append(f"  ran on {nodes} from {clock(place['start'])} to {end}{purpose}")
     return lines
 
@@ -39,8 +39,8 @@ def digest(
     use: Sequence[Mapping[str, Any]],
     ended_jobs: Sequence[Mapping[str, Any]],
 ) -> str:
-    """The last day for admins. ``doc``: the status document; ``use``: `GpuUse` rows of the day;
-    ``ended_jobs``: records of the jobs that ended that day.
+    """Summarize the last day for admins. ``doc`` is the status document, ``use`` the day's `GpuUse`
+    rows, ``ended_jobs`` the records of the jobs that ended that day.
     """
     states = Counter(record["state"].lower() for record in ended_jobs)
     waits = [record["wait_seconds"] for record in ended_jobs]
@@ -59,7 +59,7 @@ def digest(
         for row in doc["waiting"]
         if row["code"] in STUCK_CODES
     ]
-    lines += _list("Nodes that take no work, or break it:", nodes)
+    lines += _list("Nodes that take no work, or break jobs:", nodes)
     lines += _list("Jobs that wait for a limit, or can run nowhere:", stuck)
     if doc["error"]:
         lines += ["", f"The last round failed: {doc['error']}"]
@@ -86,7 +86,7 @@ USE_WORDS = {
     "idle": "idle",
     "down": "down",
 }
-"""Keys of `GpuUse`."""
+"""What the fields of `GpuUse` are called in a digest."""
 
 
 def _list(title: str, lines: Sequence[str]) -> list[str]:

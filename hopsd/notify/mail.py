@@ -1,5 +1,5 @@
-"""Sends mails by the site's mail program or an SMTP server: never many to one user, never in a
-tick's way.
+"""Sends mails by the site's mail program or an SMTP server: never many to one user, and never
+delaying a tick.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from hopsd.config import MailRoute
 from hopsd.notify.webhook import MAX_LINES
 
 SECONDS = 30.0
-"""For one mail to be taken."""
+"""Time-out for the delivery of one mail."""
 HOUR = 3600.0
 
 
 @dataclass(frozen=True, slots=True)
 class Mail:
-    """``recipient``: one address. ``subject`` and ``text`` are plain; what is no character is
-    replaced.
+    """A mail to one address, ``recipient``. ``subject`` and ``text`` are plain text; invalid
+    characters are replaced.
     """
 
     recipient: str
@@ -32,14 +32,14 @@ class Mail:
 
 
 class MailError(Exception):
-    """The mail was not taken; the message says why."""
+    """The mail was not accepted; the message says why."""
 
 
 def deliver(mail: Mail, route: MailRoute, sender: str) -> None:
-    """Hand a mail over.
+    """Hand a mail to the mail program or server.
 
     Raises:
-        MailError: it was not taken within ``SECONDS``.
+        MailError: it was not accepted within ``SECONDS``.
     """
     try:
         if route.server is None:
@@ -73,8 +73,8 @@ class _Mailbox:
 
 
 class MailBudget:
-    """At most ``per_hour`` mails an hour to one address. What comes beyond waits and goes in one
-    mail when there is room; of a great deal the rest is counted.
+    """Limits mails to ``per_hour`` an hour for each address. Further paragraphs wait, and go in one
+    mail when the limit allows; those beyond ``MAX_LINES`` are only counted.
     """
 
     def __init__(self, per_hour: int) -> None:
@@ -88,8 +88,8 @@ class MailBudget:
         box.more += len(paragraphs[room:])
 
     def due(self, now: float, send: Callable[[str, Sequence[str], int], None]) -> None:
-        """Call ``send`` with the address, the paragraphs and the number of those left out, for each
-        mail that may go now.
+        """For each mail that may go now, call ``send`` with the address, the paragraphs and the
+        number of those left out.
         """
         for address, box in list(self._boxes.items()):
             while box.send_times and box.send_times[0] <= now - HOUR:

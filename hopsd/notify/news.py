@@ -1,4 +1,4 @@
-"""What is worth telling: found by comparing the status documents of two ticks."""
+"""Finds news by comparing the status documents of two ticks."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ Document = dict[str, Any]
 
 DONE, FAILED, FEWER, STUCK = KINDS = ("done", "failed", "fewer", "stuck")
 STUCK_CODES = ("no_configuration", "error", "limit")
-"""Reasons that may last for ever."""
+"""Reasons that may last forever."""
 _FAILURES = frozenset({SlurmState.FAILED, SlurmState.TIMEOUT, SlurmState.NODE_FAIL})
 
 
 @dataclass(frozen=True, slots=True)
 class News:
-    """A sentence about a job; ``kind``: of :data:`KINDS`."""
+    """A sentence about a job; ``kind`` is one of :data:`KINDS`."""
 
     kind: str
     job: str
@@ -34,13 +34,13 @@ class News:
 
 
 def one_line(text: str) -> str:
-    """Without line breaks and control characters."""
+    """Replace line breaks and control characters by spaces."""
     return "".join(c if c.isprintable() else " " for c in text)
 
 
 class Comparison:
-    """Remembers what jobs had at the last tick. The first one reports nothing: hopsd may have
-    started a second ago.
+    """Remembers the state of jobs at the last tick. The first tick reports nothing, since hopsd may
+    have started a second ago.
     """
 
     def __init__(
@@ -48,14 +48,14 @@ class Comparison:
         ended_jobs: Callable[[Collection[JobId]], Mapping[JobId, JobRecord]],
         stuck_seconds: float,
     ) -> None:
-        """``ended_jobs``: records of jobs by id, such as `History.newest_jobs`."""
+        """``ended_jobs`` returns records of jobs by id, as `History.newest_jobs` does."""
         self._ended_jobs = ended_jobs
         self._stuck_seconds = stuck_seconds
         self._gpus: dict[str, int] | None = None
         self._told_stuck: set[str] = set()
 
     def look(self, doc: Document) -> list[News]:
-        """What is new in ``doc``. A tick that failed or decided nothing knows nothing."""
+        """Return the news in ``doc``; none if the tick failed or decided nothing."""
         if doc["mode"] != "active" or doc["error"]:
             return []
         rows = {row["id"]: row for row in (*doc["running"], *doc["waiting"])}
@@ -65,7 +65,7 @@ class Comparison:
         stuck = {job: row for job, row in rows.items() if self._is_stuck(row)}
         news += [_stuck(row) for job, row in stuck.items() if job not in self._told_stuck]
         self._told_stuck = set(stuck)
-        # What a job had last, while it waits to go on.
+        # A job that waits to continue keeps its last number of GPUs.
         self._gpus = {job: count or previous.get(job, 0) for job, count in gpus.items()}
         return [] if first else news
 
@@ -75,7 +75,7 @@ class Comparison:
         for job, record in self._ended_jobs([JobId(name) for name in sorted(jobs)]).items():
             kind = FAILED if record.state in _FAILURES else DONE
             if record.end is None or record.state not in (*_FAILURES, SlurmState.COMPLETED):
-                continue  # its user, or an operator, cancelled it, and knows
+                continue  # its user or an operator cancelled it, and knows
             verb = "is done" if kind == DONE else f"failed ({record.state.value})"
             ran, wait_text = duration(record.run_seconds), duration(record.wait_seconds)
             text = f"{record.name} {verb}: it ran {ran} and waited {wait_text}"

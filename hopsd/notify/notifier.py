@@ -1,4 +1,4 @@
-"""Tells after each tick what the site and its users want to be told."""
+"""Sends the news after each tick that the site and its users want."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ log = structlog.get_logger()
 
 
 class Notifier:
-    """As ``[notify]`` says; without a webhook and a way for mails it does nothing."""
+    """Notifies as ``[notify]`` says; does nothing if neither a webhook nor mail is configured."""
 
     def __init__(self, config: NotifyConfig, store: History, commands: SlurmCommands) -> None:
         self._kinds = config.kinds
@@ -44,7 +44,7 @@ class Notifier:
         )
 
     def after_tick(self, doc: dict[str, Any]) -> None:
-        """``doc``: the status document. A failure is logged: no tick depends on it."""
+        """Send the news in ``doc``, the status document. Failures are only logged."""
         if self._webhook is None and self._postman is None:
             return
         try:

@@ -1,4 +1,4 @@
-"""Writes and sends mails, in a thread of its own: to users of their jobs, to admins of the day."""
+"""Writes and sends mails in a separate thread: to users about jobs, to admins about the day."""
 
 from __future__ import annotations
 
@@ -24,19 +24,20 @@ from hopsd.store.history import DAY_SECONDS, History
 Document = Mapping[str, Any]
 
 MAX_WAITING = 1000
-"""Ticks; while mails cannot be sent for long, later ones are dropped, and the log says so."""
+"""The most ticks that wait while mails cannot be sent; later ones are dropped, which is logged."""
 MAX_WHOLE = 8
-"""Ticks that wait with their whole status document, which has 30 MB on a large site. Of later ones
-only the time is kept."""
+"""The most ticks that wait with their whole status document, which has 30 MB on a large site. Of
+later ones only the time is kept."""
 MAX_ENDED = 100_000
-"""Jobs of a day in a digest."""
+"""The most jobs of a day in a digest."""
 
 log = structlog.get_logger()
 
 
 class Postman:
-    """``wish_of``: what a job's user asked Slurm for, such as `read_mail_wish`; ``domain``:
-    slurm.conf's MailDomain. ``send``: hands a mail over, in place of the configured way.
+    """Sends mails in the background. ``wish_of`` returns what a job's user asked Slurm for, as
+    `read_mail_wish` does; ``domain`` returns slurm.conf's MailDomain. ``send`` replaces the
+    configured way of delivery.
     """
 
     def __init__(
@@ -57,16 +58,16 @@ class Postman:
         self._thread.start()
 
     def after_tick(self, news: Sequence[News], doc: Document) -> None:
-        """Returns at once. ``doc``: the status document."""
+        """Queue the news for mails; returns at once. ``doc`` is the status document."""
         if self._ticks.qsize() >= MAX_WHOLE:
             doc = {"time": doc["time"], "mode": ""}
         try:
             self._ticks.put_nowait((news, doc))
         except queue.Full:
-            log.error("mail", dropped=len(news), reason="mails are not taken fast enough")
+            log.error("mail", dropped=len(news), reason="mails are not accepted fast enough")
 
     def close(self, seconds: float = 2.0) -> None:
-        """What waits is sent within this many seconds, or not at all."""
+        """Send what waits within this many seconds; the rest is lost."""
         try:
             self._ticks.put_nowait(None)
         except queue.Full:
@@ -79,7 +80,7 @@ class Postman:
             for step in (self._write, self._send_due, self._digest):
                 try:
                     step(news, doc)
-                except Exception as error:  # the next mail is another matter
+                except Exception as error:  # the other mails must still be sent
                     log.error("mail", error=f"{type(error).__name__}: {error}")
 
     def _write(self, news: Sequence[News], _: Document) -> None:
@@ -90,7 +91,7 @@ class Postman:
                 kinds_by_user[item.user] = self._store.mail_kinds(UserName(item.user))
             kinds = kinds_by_user[item.user]
             if kinds is not None and item.kind not in kinds:
-                continue  # Slurm need not be asked
+                continue  # without asking Slurm
             address = address_of(item, self._wish_of(item.job), kinds, domain)
             if address:
                 history = self._store.job_history(item.job_id)
@@ -104,11 +105,11 @@ class Postman:
         others_count = len(paragraphs) + omitted_count - 1
         subject = f"hops: {first}"[:150] + (f" (and {others_count} more)" if others_count else "")
         suffix = [f"And {omitted_count} more."] if omitted_count else []
-        end = "`hopsctl notify` says what you are told, and changes it."
+        end = "`hopsctl notify` shows and changes which mails you get."
         self._try(Mail(address, subject, "\n\n".join([*paragraphs, *suffix, end]) + "\n"))
 
     def _digest(self, _: Sequence[News], doc: Document) -> None:
-        """Once a day, after the hour that the site chose (local time)."""
+        """Send the digest once a day, after the hour that the site chose (local time)."""
         now = doc["time"]
         if not self._config.admins or now is None or doc["mode"] != "active":
             return

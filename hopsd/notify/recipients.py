@@ -1,4 +1,4 @@
-"""Who gets a mail of a job, and where: by the user's setting, else by what they asked Slurm for."""
+"""Decides who gets a mail about a job, and where: by the user's setting, else sbatch's options."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ _SLURM_TYPES: Mapping[str, Collection[str]] = {
     "REQUEUE": (FEWER,),
     "TIME_LIMIT": (FAILED,),
 }
-"""What somebody wants to know who asked for a mail of this type by ``sbatch --mail-type``."""
+"""The kinds of news for a user who asked for this type by ``sbatch --mail-type``."""
 
 _ADDRESS = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._%+-]*(@[A-Za-z0-9][A-Za-z0-9.-]*)?")
-"""No option of a mail program, no second recipient, no header."""
+"""Excludes options of a mail program, a second recipient, and headers."""
 
 
 @dataclass(frozen=True, slots=True)
 class MailWish:
-    """What ``sbatch --mail-type`` and ``--mail-user`` of a job say. ``address`` empty: none."""
+    """A job's ``sbatch --mail-type`` and ``--mail-user``; ``address`` is "" if not given."""
 
     kinds: frozenset[str] = frozenset()
     address: str = ""
 
 
 def read_mail_wish(commands: SlurmCommands, job: str) -> MailWish:
-    """Of a job that Slurm still knows; an empty one if it does not, or does not answer."""
+    """Read a job's wish from Slurm; empty if Slurm no longer knows the job or does not answer."""
     try:
         record = commands.run("scontrol", "show", "job", job)
     except SlurmError:
@@ -48,9 +48,10 @@ def read_mail_wish(commands: SlurmCommands, job: str) -> MailWish:
 def address_of(
     item: News, wish: MailWish, chosen_kinds: Collection[str] | None, domain: str
 ) -> str:
-    """Where ``item`` is sent, or ``""`` if its user does not want it or the address is none.
+    """Return where to send ``item``; ``""`` if its user does not want it or the address is invalid.
 
-    ``chosen_kinds``: those that the user set, None: nothing. ``domain``: slurm.conf's MailDomain.
+    ``chosen_kinds`` are those that the user set, None if nothing is set; ``domain`` is slurm.conf's
+    MailDomain.
     """
     if item.kind not in (wish.kinds if chosen_kinds is None else chosen_kinds):
         return ""
@@ -61,5 +62,5 @@ def address_of(
 
 
 def is_address(text: str) -> bool:
-    """Whether mails are sent to ``text``: one address, or a local user."""
+    """Whether ``text`` is something that mails are sent to: one address, or a local user."""
     return _ADDRESS.fullmatch(text) is not None

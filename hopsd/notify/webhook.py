@@ -1,4 +1,4 @@
-"""Posts news to a chat: one message a tick, from a thread of its own."""
+"""Posts news to a chat: one message per tick, from a separate thread."""
 
 from __future__ import annotations
 
@@ -17,31 +17,32 @@ from hopsd.model.isolation import describe_error
 from hopsd.notify.news import News, one_line
 
 MAX_LINES = 20
-"""Of a message; the rest is counted."""
+"""The most lines of a message; the rest is counted."""
 MAX_WAITING = 100
-"""Messages; while the chat is away for long, later ones are dropped, and the log says so."""
+"""The most messages that wait while the chat is down; later ones are dropped, which is logged."""
 TIMEOUT_SECONDS = 10.0
 PAUSES = (1.0, 10.0, 60.0)
-"""Between tries of one message."""
+"""Seconds between tries of one message."""
 
 log = structlog.get_logger()
 
 
 def slack(lines: Sequence[str]) -> dict[str, str]:
-    """For Slack's incoming webhooks and what takes their format (Mattermost, Rocket.Chat).
+    """Format for Slack's incoming webhooks and compatible ones (Mattermost, Rocket.Chat).
 
-    Their text marks links and mentions by ``<`` and ``>``, which a job's name must not make.
+    Their text marks links and mentions by ``<`` and ``>``, so these are escaped: a job's name must
+    not create any.
     """
     return {"text": "\n".join(escape(line, quote=False) for line in lines)}
 
 
 def matrix(lines: Sequence[str]) -> dict[str, str]:
-    """For a generic webhook of matrix-hookshot."""
+    """Format for a generic webhook of matrix-hookshot."""
     return {"text": "\n".join(lines), "html": "<br/>".join(map(escape, lines))}
 
 
 def lines_of(news: Sequence[News]) -> list[str]:
-    """A line each, without control characters."""
+    """Return one line per news item, without control characters."""
     lines = [f"job {item.job} of {item.user}: {item.text}" for item in news[:MAX_LINES]]
     suffix = [f"and {len(news) - MAX_LINES} more"] if len(news) > MAX_LINES else []
     return list(map(one_line, (*lines, *suffix)))
@@ -70,7 +71,7 @@ class Webhook:
             log.error("webhook", dropped=len(news), reason="it does not answer")
 
     def close(self, seconds: float = 2.0) -> None:
-        """What waits is sent within this many seconds, or not at all."""
+        """Send what waits within this many seconds; the rest is lost."""
         try:
             self._messages.put_nowait(None)
         except queue.Full:
@@ -89,7 +90,7 @@ class Webhook:
                     time.sleep(pause)
 
     def _post(self, message: bytes) -> str | None:
-        """None, or why it did not work; never the URL, which is a secret."""
+        """Post a message; returns None or the problem, without the URL, which is a secret."""
         headers = {"Content-Type": "application/json", "User-Agent": "hops"}
         request = Request(self._url, message, headers)  # noqa: S310 - the operator's
         try:

@@ -1,4 +1,4 @@
-"""The WSGI application: finds out who asks, and passes the request to hopsd's one handler."""
+"""The WSGI application: authenticates the caller, and passes the request to hopsd's one handler."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from hopsd.serve.peers import BusyError, RequestSlots, is_trusted
 from hopsd.serve.socket import CONNECTIONS_PER_USER, MAX_REQUEST_BYTES, Handler, Request
 
 PUBLIC = "/openapi.json"
-"""The description of the API; it is the same everywhere."""
+"""The path of the API's description, which needs no credential: it is the same everywhere."""
 
 _STATUS: tuple[tuple[type[HopsError], int], ...] = (
     (InputError, 400),
@@ -48,7 +48,9 @@ log = structlog.get_logger()
 
 
 def application(handler: Handler, munge: Munge, turns: RequestSlots) -> Flask:
-    """``handler`` answers as for the local socket, to the uid that ``munge`` tells."""
+    """Create the application. ``handler`` answers the uid that ``munge`` decodes, as it does on the
+    local socket.
+    """
     app = Flask(__name__, static_folder=None)
     app.config["MAX_CONTENT_LENGTH"] = MAX_REQUEST_BYTES
     gate = _Gate(munge)
@@ -96,7 +98,7 @@ def _body() -> dict[str, Any]:
 
 
 class _Gate:
-    """Who asks, by a credential for this request alone."""
+    """Authenticates the caller by a credential that is valid for this request only."""
 
     def __init__(self, munge: Munge) -> None:
         self._munge = munge
@@ -121,7 +123,7 @@ class _Gate:
         g.uid = payload.uid
 
     def sign(self, response: Response) -> Response:
-        """Let the client see that hopsd answers, and that nobody changed its answer."""
+        """Sign the response, so that the client can verify that hopsd sent it, unchanged."""
         response.headers["Cache-Control"] = "no-store"
         response.headers["X-Content-Type-Options"] = "nosniff"
         if g.get("credential"):
@@ -129,7 +131,7 @@ class _Gate:
             try:
                 response.headers[ANSWER_HEADER] = self._munge.encode(payload)
             except HopsError as error:
-                log.error("api", error=str(error), did="the answer goes unsigned")
+                log.error("api", error=str(error), did="the answer is sent unsigned")
         return response
 
 
@@ -147,7 +149,7 @@ def _error_response(error: HopsError) -> Response:
 
 
 def _not_accepted(error: HTTPException) -> Response:
-    """An unknown path, a method that a path does not have, or a body that is too long."""
+    """Answer an unknown path, a method that a path does not have, or a body that is too long."""
     accepted_paths = ", ".join(f"{item.method} {item.path}" for item in operations().values())
     response = _answer(
         {"error": f"{error.description} Accepted: {accepted_paths}"}, error.code or 500

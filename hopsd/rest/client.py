@@ -1,4 +1,4 @@
-"""Asks a hopsd on another host, as this process's user."""
+"""Sends requests to a hopsd on another host, as this process's user."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ ACCOUNT = "hops"
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """Where hopsd listens, and how this host's munged is reached; empty: libmunge's default.
+    """Where hopsd listens, and the socket of this host's munged ("" for libmunge's default).
 
-    An answer is believed from root and from ``account``.
+    Answers by root and by ``account`` are trusted.
     """
 
     host: str
@@ -47,10 +47,10 @@ def ask_server(
     timeout_seconds: float,
     object_hook: Callable[[dict[str, Any]], Any] | None = None,
 ) -> Any:
-    """hopsd's answer to a command of its local socket.
+    """Send a command of hopsd's local socket; returns hopsd's answer.
 
     Raises:
-        UnreachableError: hopsd or munged does not answer, or who answers is not hopsd.
+        UnreachableError: hopsd or munged does not answer, or the answer is not hopsd's.
         InputError, RefusedError: with hopsd's message.
     """
     operation = operations()[command]
@@ -74,7 +74,7 @@ def ask_server(
     try:
         seal = munge.decode(signature)
     except HopsError as error:
-        # hopsd without its munged cannot sign; what it says of that is all there is.
+        # hopsd cannot sign without its munged, but its answer says so.
         message = document.get("error", "") if isinstance(document, dict) else ""
         raise UnreachableError(
             f"the answer from {server} is not signed by hopsd ({error}) {message}".rstrip()
@@ -83,7 +83,7 @@ def ask_server(
         raise UnreachableError(f"the answer from {server} is not the one that hopsd signed")
     if seal.uid not in _trusted_uids(server.account):
         raise UnreachableError(
-            f"who answers at {server} is uid {seal.uid}, not hopsd: name its account as"
+            f"uid {seal.uid} answers at {server}, not hopsd: if that is hopsd's account, set"
             f" `account` in hopsctl.toml (root and {server.account!r} are trusted)"
         )
     if status != 200:

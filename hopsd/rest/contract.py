@@ -15,15 +15,15 @@ from hopsd.errors import InputError
 
 SPECIFICATION = Path(__file__).with_name("openapi.json")
 SCHEME = "MUNGE"
-"""Of the header Authorization: ``MUNGE CREDENTIAL``."""
+"""The scheme in the Authorization header: ``MUNGE CREDENTIAL``."""
 ANSWER_HEADER = "Hops-Credential"
-"""Where an answer has hopsd's own credential."""
+"""The header of an answer that has hopsd's own credential."""
 
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """A command of hopsd's as an HTTP request. ``query``: the type of each parameter of the query,
-    by name; ``body``: whether its arguments are a JSON object in the request's body.
+    """A command of hopsd's as an HTTP request. ``query`` has the type of each query parameter by
+    name; ``body`` says whether the arguments are a JSON object in the request's body.
     """
 
     command: str
@@ -33,7 +33,7 @@ class Operation:
     body: bool
 
     def request(self, arguments: Mapping[str, Any]) -> tuple[str, bytes]:
-        """The target, path and query, and the body of a request. An argument None is left out."""
+        """Return the target (path and query) and body of a request; None arguments are left out."""
         given_arguments = {key: value for key, value in arguments.items() if value is not None}
         path = self.path
         for key in [key for key in given_arguments if f"{{{key}}}" in path]:
@@ -44,10 +44,10 @@ class Operation:
         return f"{path}?{query}" if query else path, b""
 
     def arguments(self, query: Mapping[str, list[str]]) -> dict[str, Any]:
-        """The arguments in a query's values.
+        """Parse the arguments in a query's values.
 
         Raises:
-            InputError: a parameter is unknown, or its value is of another type.
+            InputError: a parameter is unknown, or its value has the wrong type.
         """
         return {key: self._value(key, values) for key, values in query.items()}
 
@@ -56,7 +56,7 @@ class Operation:
         if kind is None:
             accepted_keys = ", ".join(self.query) or "none"
             raise InputError(
-                f"{key[:80]!r} is no parameter of {self.path}; accepted: {accepted_keys}"
+                f"{key[:80]!r} is not a parameter of {self.path}; accepted: {accepted_keys}"
             )
         if kind == "array":
             return values
@@ -72,7 +72,7 @@ _TYPES: Mapping[str, Any] = {"string": str, "integer": int, "number": float}
 
 @cache
 def operations() -> Mapping[str, Operation]:
-    """By command, as hopsd's local socket calls them."""
+    """The operations by command, as hopsd's local socket names them."""
     paths = json.loads(SPECIFICATION.read_text())["paths"]
     supported_operations = (
         Operation(
@@ -93,12 +93,12 @@ def _query(parameters: Iterable[Mapping[str, Any]]) -> Iterable[tuple[str, str]]
 
 
 def request_payload(method: str, target: str, body: bytes) -> bytes:
-    """The payload of a request's credential: it is good for this request only."""
+    """The payload of a request's credential, which makes it valid for this request only."""
     text = f"{method} {target}"
     return (f"{text} {sha256(body).hexdigest()}" if body else text).encode()
 
 
 def answer_payload(status: int, credential: str, body: bytes) -> bytes:
-    """The payload of an answer's credential: to the request with ``credential``, and no other."""
+    """The payload of an answer's credential, valid only for the request with ``credential``."""
     digest = sha256(credential.encode("ascii", "replace")).hexdigest()
     return f"{status} {digest} {sha256(body).hexdigest()}".encode()

@@ -1,7 +1,7 @@
 """MUNGE credentials through libmunge, as Slurm's own commands use them (munge(3), munge_ctx(3)).
 
 A credential tells any host with the same key which uid made it and when. Its payload is encrypted
-with that key. munged refuses one that is older than five minutes, or that it has seen before.
+with that key. munged refuses a credential that is older than five minutes or was used before.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ _OPTION_SOCKET = 8
 
 
 class CredentialError(HopsError):
-    """The credential is none, is too old, or was used before."""
+    """The credential is invalid, too old, or was used before."""
 
 
 @dataclass(frozen=True, slots=True)
 class Credential:
-    """What a valid one says: who made it, and the payload."""
+    """The content of a valid credential: who made it, and the payload."""
 
     uid: int
     payload: bytes
 
 
 class Munge:
-    """Makes and reads credentials through the munged at ``socket``; empty: libmunge's default.
+    """Makes and reads credentials through the munged at ``socket`` ("" for libmunge's default).
 
     Raises:
-        UnreachableError: there is no libmunge here.
+        UnreachableError: libmunge is not installed.
     """
 
     def __init__(self, socket: str = "") -> None:
@@ -43,7 +43,7 @@ class Munge:
         self._socket = socket
 
     def encode(self, payload: bytes) -> str:
-        """A credential of this process's user.
+        """Make a credential of this process's user.
 
         Raises:
             UnreachableError: munged does not answer.
@@ -60,10 +60,10 @@ class Munge:
             _free(credential)
 
     def decode(self, credential: str) -> Credential:
-        """What ``credential`` says.
+        """Read ``credential``.
 
         Raises:
-            CredentialError: it is not valid, or not any more.
+            CredentialError: the credential is invalid, or no longer valid.
             UnreachableError: munged does not answer.
         """
         payload, length = ctypes.c_void_p(), ctypes.c_int()
@@ -95,7 +95,7 @@ class Munge:
 
 
 class _Context:
-    """A munge_ctx_t for one call: it must not be shared between threads."""
+    """A munge_ctx_t for one call, since it must not be shared between threads."""
 
     def __init__(self, library: ctypes.CDLL, socket: str) -> None:
         self._library = library
@@ -116,7 +116,7 @@ def _library() -> ctypes.CDLL:
         library = ctypes.CDLL(LIBRARY)
     except OSError as error:
         raise UnreachableError(
-            f"{LIBRARY} is not here ({error}): it comes with MUNGE, which Slurm's commands need too"
+            f"{LIBRARY} cannot be loaded ({error}): install MUNGE, which Slurm's commands need, too"
         ) from None
     library.munge_ctx_create.restype = ctypes.c_void_p
     library.munge_ctx_destroy.argtypes = [ctypes.c_void_p]
@@ -135,5 +135,5 @@ def _libc() -> ctypes.CDLL:
 
 
 def _free(memory: ctypes.c_char_p | ctypes.c_void_p) -> None:
-    """What libmunge allocated."""
+    """Free memory that libmunge allocated."""
     _libc().free(memory)

@@ -1,4 +1,4 @@
-"""Serves other hosts. Whatever goes wrong here, hopsd plans on without it."""
+"""Serves other hosts. If anything fails here, hopsd continues planning without it."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ except ImportError as error:  # Flask is an extra
     MISSING = str(error)
 
 HOSTS = Bounds(per_user=64, in_all=512, seconds=300.0, silence_seconds=10.0)
-"""A host is one user here: what its users may have is bounded by their turns."""
+"""A host counts as one user here; request slots limit its users."""
 
 
 class RestServer(OptionalServer):
-    """Answers at ``api.listen`` until closed, if that is set."""
+    """Serves requests at ``api.listen``, if that is set, until closed."""
 
     def __init__(
         self, config: ApiConfig, handler: Handler, turns: RequestSlots | None = None
     ) -> None:
-        """``handler``: the local socket's. ``turns``: with others who give answers."""
+        """``handler`` is the local socket's; ``turns`` are shared with other servers."""
 
         def serve() -> HttpServer:
             app = application(handler, Munge(config.munge_socket), turns or RequestSlots())

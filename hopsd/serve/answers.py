@@ -1,4 +1,4 @@
-"""What people may ask hopsd, by its local socket or its web page. Nothing is changed here."""
+"""Answers what people ask hopsd, by its local socket or its web page; changes nothing."""
 
 from __future__ import annotations
 
@@ -38,30 +38,30 @@ from hopsd.store.history import DAY_SECONDS, History
 from hopsd.store.postgres import PostgresStore
 
 ASK_SECONDS = 5.0
-"""Who asks waits no longer for what Slurm says."""
+"""The time-out of Slurm's commands, for which whoever asks must wait."""
 
 STRANGER = -1
-"""The uid of a reader without an account: no job is theirs."""
+"""The uid of a reader without an account, who owns no job."""
 
 HOURLY_SECONDS = 3 * DAY_SECONDS
 """Usage is reported by the hour for periods up to this long, else by the day (UTC)."""
 
 MAX_OUTPUT_PATHS = 1000
-"""As many are remembered: a page that is open asks again and again."""
+"""How many paths are cached: an open page asks for the same one again and again."""
 
 _MAX_NAMED = 10
-"""Tasks of an array in a sentence."""
+"""How many tasks of an array a message names."""
 
 
 class PrivacySource(Protocol):
-    """Such as `hopsd.slurm.ask.PrivacyReader`."""
+    """Reads privacy settings, as `hopsd.slurm.ask.PrivacyReader` does."""
 
     def read(self) -> Privacy:
-        """What Slurm hides, and from whom nothing."""
+        """Return what Slurm hides, and the users who see everything."""
 
 
 class RoundSource(Protocol):
-    """What the last round left, such as `hopsd.service.controller.Controller`."""
+    """Keeps the last round's result, as `hopsd.service.controller.Controller` does."""
 
     @property
     def document(self) -> Document:
@@ -69,11 +69,11 @@ class RoundSource(Protocol):
 
     @property
     def result(self) -> RoundResult | None:
-        """Of the last round that succeeded."""
+        """The result of the last round that succeeded, if any."""
 
 
 class QueryService:
-    """Safe to use from several threads. ``config``: the one in force, set anew after a reload."""
+    """Answers queries; thread-safe. ``config`` is the current one, replaced after a reload."""
 
     def __init__(
         self, rounds: RoundSource, store: History, privacy: PrivacySource, config: Config
@@ -87,16 +87,16 @@ class QueryService:
 
     @property
     def document(self) -> Document:
-        """The status document as the last tick left it, with what not everybody may see."""
+        """The status document of the last tick, including what not everybody may see."""
         return self._rounds.document
 
     @property
     def result(self) -> RoundResult | None:
-        """Of the last round that succeeded."""
+        """The result of the last round that succeeded, if any."""
         return self._rounds.result
 
     def viewer(self, uid: int, user: str) -> Viewer:
-        """What this user may see; ``STRANGER``: what a user without jobs here may see."""
+        """Return what this user may see; ``STRANGER`` sees what a user without jobs may see."""
         extra = map(Private, self.config.daemon.private_data)
         return viewer(uid, user, os.getuid(), self._privacy.read(), extra)
 
@@ -104,18 +104,19 @@ class QueryService:
         return status_for(viewer, self.document)
 
     def excerpt(self, viewer: Viewer, arguments: Mapping[str, Any]) -> Document:
-        """What is ``arguments`` for of the status: :meth:`hopsd.serve.excerpt.JobSelection.parse`.
+        """Return the part of the status that ``arguments`` select; see
+        :meth:`hopsd.serve.excerpt.JobSelection.parse`.
 
         Raises:
-            InputError: it is not understood.
+            InputError: the arguments are invalid.
         """
         return excerpt(self.status(viewer), JobSelection.parse(arguments))
 
     def explain(self, viewer: Viewer, job: str) -> Document:
-        """A job's row, history, and a sentence about one that hops has not seen.
+        """Return a job's row and history, or a sentence about a job that hops has not seen.
 
         Raises:
-            InputError: ``job`` is no job id.
+            InputError: ``job`` is not a job id.
         """
         if not re.fullmatch(r"[0-9]{1,18}(_[0-9]{1,18})?", job):
             raise InputError(f"job {job[:80]!r}; give the number of a job, or of a task as in 17_4")
@@ -136,24 +137,26 @@ class QueryService:
         return explanation
 
     def _explain_unknown(self, viewer: Viewer, job: JobId) -> str | None:
-        """Of a job that hopsd has not seen and Slurm knows, in a sentence."""
+        """A sentence about a job that hopsd has not seen; None if Slurm does not know it either, or
+        it is private.
+        """
         with self._looking_up:  # one command at a time, however many users ask
             job_info = look_up(SlurmCommands(ASK_SECONDS), job)
         if job_info is None or (viewer.hides(Private.JOBS) and job_info.uid != viewer.uid):
             return None
         if not job_info.ours:
-            return f"job {job} has no hops comment: it is Slurm's alone ({job_info.state})"
+            return f"job {job} has no hops comment: only Slurm schedules it ({job_info.state})"
         seconds = self.config.daemon.refresh_seconds
         return (
             f"job {job} is {job_info.state}, and hops has not looked at it yet: it looks every"
-            f" {seconds:g} s, or later where it waits for jobs to save their work"
+            f" {seconds:g} s, or less often while jobs save their work"
         )
 
     def throughput(self, viewer: Viewer, workload: str | None) -> Document:
-        """The speeds of a workload, or which workloads are known.
+        """Return the speeds of a workload, or the names of the known workloads if None.
 
         Raises:
-            InputError: no or several known workloads begin so.
+            InputError: no known workload, or more than one, begins with ``workload``.
         """
         user_workloads = self._store.workloads_of(UserName(viewer.user))
         knowledge = knowledge_for(viewer, self._store.knowledge(), user_workloads)
@@ -174,11 +177,11 @@ class QueryService:
     def report(
         self, viewer: Viewer, arguments: Mapping[str, Any], store: PostgresStore
     ) -> Document:
-        """Sums from ``since`` to ``until`` of ``arguments``; over ``viewer``'s own jobs if others'
-        are private.
+        """Return sums over the period from ``since`` to ``until`` (``arguments``), of ``viewer``'s
+        own jobs if others' are private.
 
         Raises:
-            InputError: they are no times, or the period is empty.
+            InputError: these are not times, or the period is empty.
         """
         since, until = _time(arguments, "since"), _time(arguments, "until")
         if since >= until:
@@ -201,18 +204,18 @@ class QueryService:
         }
 
     def diary(self, viewer: Viewer, arguments: Mapping[str, Any], store: PostgresStore) -> Document:
-        """What a shadow noted of the newest ``limit`` jobs from ``since`` to ``until``, with what
-        is needed to play them through. Older ones are asked for with ``before``: the submit time
-        and id of the first job of the last answer.
+        """Return a shadow's entries on the newest ``most`` jobs from ``since`` to ``until``, with
+        what is needed to simulate them. To get older ones, pass as ``before`` the submit time and
+        id of the first job of the last answer.
 
         Raises:
-            HopsError: something is hidden from ``viewer``, and the diary is of everybody's jobs.
-            InputError: they are no times, no job, or the number is none that is accepted.
+            HopsError: something is hidden from ``viewer``: the diary covers everybody's jobs.
+            InputError: an argument is not a time or a job, or ``most`` is out of range.
         """
         if viewer.secrets:
             raise HopsError(
-                f"the diary is of everybody's jobs, and {', '.join(sorted(viewer.secrets))} are"
-                " private here: it is for root, hopsd's account and Slurm's operators"
+                f"the diary covers everybody's jobs, and {', '.join(sorted(viewer.secrets))} are"
+                " private here: only root, hopsd's account and Slurm's operators may read it"
             )
         limit = arguments.get("most")
         if isinstance(limit, bool) or not isinstance(limit, int) or not 0 < limit <= MAX_DIARY_ROWS:
@@ -235,7 +238,7 @@ class QueryService:
     def ended_jobs(
         self, reader: Viewer, limit: int, user: UserName | None = None
     ) -> list[Document]:
-        """The last jobs that ended, of ``user`` or all; ``reader``'s own if others' are private."""
+        """The last ended jobs, of ``user`` or all; ``reader``'s own if others' are private."""
         if reader.hides(Private.JOBS, Private.USAGE):
             user = UserName(reader.user)
         return [
@@ -244,7 +247,7 @@ class QueryService:
         ]
 
     def past(self, reader: Viewer, since: float, until: float, seconds: float) -> Document:
-        """Use, queue and waits by periods of ``seconds``, a multiple of an hour."""
+        """Return GPU use, queue and waits by periods of ``seconds``, a multiple of an hour."""
         user = UserName(reader.user) if reader.hides(Private.JOBS, Private.USAGE) else None
         is_usage_hidden = reader.hides(Private.USAGE, Private.NODES)
         use = [] if is_usage_hidden else self._store.gpu_use(since, until, seconds)
@@ -259,7 +262,7 @@ class QueryService:
         }
 
     def output_path(self, job: str) -> str:
-        """Where Slurm writes a job's output, as far as Slurm still says so, else ``""``."""
+        """The path of a job's output file; ``""`` if Slurm no longer knows it."""
         if job not in self._output_paths:
             with self._looking_up:  # one command at a time, however many users ask
                 path = output_path(SlurmCommands(ASK_SECONDS), JobId(job))
@@ -288,7 +291,7 @@ def _place(value: Any) -> JobKey:
 
 
 def _waits_as(job: str, rows: Mapping[str, Document]) -> str:
-    """The array's, of one of its tasks before their turn."""
+    """The id of the row that has ``job``: for an array's task before its turn, the array's."""
     array, _, task = job.partition("_")
     waits = array in rows and task and int(task) in Tasks.parse(rows[array]["tasks"])
     return array if waits else job

@@ -1,6 +1,6 @@
 """A part of the status document: chosen jobs, the first rows of each list, and totals of all.
 
-Nobody reads all of it for a cluster of 5,000 nodes and 15,000 jobs.
+Nobody reads the whole document of a cluster of 5,000 nodes and 15,000 jobs.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ JOBS = ("running", "waiting")
 
 @dataclass(frozen=True, slots=True)
 class JobSelection:
-    """Jobs of these users, submitted to these partitions, in these states or waiting for these
-    reasons; empty: any. ``most``: rows of each list, None: all.
+    """Selects jobs of these users, submitted to these partitions, in these states or waiting for
+    these reasons; an empty set selects any. ``most`` limits the rows of each list; None: no limit.
     """
 
     users: frozenset[str] = frozenset()
@@ -31,11 +31,11 @@ class JobSelection:
 
     @classmethod
     def parse(cls, arguments: Mapping[str, Any]) -> JobSelection:
-        """The choice in a request's arguments; what is not there chooses everything.
+        """Parse the selection in a request's arguments; a missing argument selects everything.
 
         Raises:
-            InputError: ``users``, ``partitions`` or ``states`` is no list of words, or ``limit`` no
-                number of rows.
+            InputError: ``users``, ``partitions`` or ``states`` is not a list of words, or ``most``
+                not a number of rows.
         """
         limit = arguments.get("most")
         if limit is not None and (
@@ -48,7 +48,7 @@ class JobSelection:
         return cls(users, partitions, frozenset(map(str.lower, states)), limit)
 
     def fits(self, job: Document) -> bool:
-        """Whether a job's row is chosen. A job may have several partitions."""
+        """Whether a job's row is selected. A job may have several partitions."""
         return (
             (not self.users or job["user"] in self.users)
             and (not self.partitions or not self.partitions.isdisjoint(job["partition"].split(",")))
@@ -64,8 +64,8 @@ def _words(arguments: Mapping[str, Any], key: str) -> frozenset[str]:
 
 
 def excerpt(doc: Document, choice: JobSelection) -> Document:
-    """The document with the chosen jobs alone, cut to the first rows of each list, and ``totals``
-    of what it would have whole.
+    """Return the document with only the selected jobs, cut to the first rows of each list, and with
+    ``totals`` of the whole document.
     """
     jobs = {kind: [*filter(choice.fits, doc[kind])] for kind in JOBS}
     doc = {**doc, **jobs}
@@ -82,7 +82,7 @@ def excerpt(doc: Document, choice: JobSelection) -> Document:
 
 
 def totals(doc: Document) -> Document:
-    """How many rows each list has, GPUs by type, jobs by user and waiting ones by reason."""
+    """Count the rows of each list, GPUs by type, jobs by user and waiting jobs by reason."""
     steps = (doc["round"] or {}).get("steps", [])
     return {
         "nodes": len(doc["nodes"]),
@@ -96,7 +96,7 @@ def totals(doc: Document) -> Document:
 
 
 def _by_type(nodes: Iterable[Document]) -> list[Document]:
-    """Of every GPU type, in the nodes' order; ``idle`` and ``usable``: of usable nodes."""
+    """Count nodes and GPUs by type, in the nodes' order; ``idle`` GPUs are on usable nodes."""
     totals: dict[str, Document] = {}
     for node in nodes:
         kind = node["gpu_type"]
@@ -112,7 +112,7 @@ def _by_type(nodes: Iterable[Document]) -> list[Document]:
 
 
 def _by_user(doc: Document) -> list[Document]:
-    """Jobs of every user, and the GPUs they hold, without CPUs; who holds most comes first."""
+    """Count every user's jobs and the GPUs they hold, without CPUs, by GPUs in falling order."""
     runs, waits = (Counter(job["user"] for job in doc[kind]) for kind in JOBS)
     cpus = {node["name"] for node in doc["nodes"] if is_cpu(node["gpu_type"])}
     gpus: Counter[str] = Counter()

@@ -1,4 +1,4 @@
-"""Slow nodes and nodes that break jobs, judged from what hopsd has stored, when somebody asks."""
+"""Judges slow nodes and nodes that break jobs from hopsd's stored records, when somebody asks."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from hopsd.store.postgres import PostgresStore
 from hopsd.store.throughput import ReportedSpeed
 
 HISTORY_SECONDS = 30 * 86_400.0
-"""Older reports and ends are not judged."""
+"""Reports and ends of jobs that are older are ignored."""
 
 KEPT_SECONDS = 60.0
-"""Whoever asks again so soon gets the same answer."""
+"""Answers are cached for this long."""
 
 
 class HealthService:
-    """Judges outside the tick: in the thread that asks, one request at a time."""
+    """Judges outside the tick, in the thread that asks, one request at a time."""
 
     def __init__(self, store: PostgresStore) -> None:
         self._store = store
@@ -38,7 +38,7 @@ class HealthService:
         self._verdict: tuple[float, Health] | None = None
 
     def health(self, nodes: Iterable[Mapping[str, Any]]) -> Health:
-        """The verdicts on ``nodes``, rows of the status document."""
+        """Return the verdicts on ``nodes``, rows of the status document."""
         from hopsd.health.judge import judge  # noqa: PLC0415  # scipy is slow to import
 
         with self._lock:
@@ -56,10 +56,10 @@ def health_records(
     ends: Iterable[EndedRun],
     stays: Iterable[StoredStay] = (),
 ) -> HealthRecords:
-    """Stored rows as records; what was on a node that is no longer there is left out.
+    """Convert stored rows to records; rows with a node that no longer exists are left out.
 
-    Seconds are those of a sample on a GPU: within a workload and batch size they compare as those
-    of an iteration do.
+    Times are seconds per sample and GPU: within a workload and batch size they compare as
+    iteration times do.
     """
     records = tuple(
         HealthNode(NodeName(n["name"]), GpuType(n["gpu_type"]), n["gpus"])

@@ -1,4 +1,4 @@
-"""Serves a WSGI application: each user or host has some connections, for some seconds."""
+"""Serves a WSGI application, with limits on each user's or host's connections and their time."""
 
 from __future__ import annotations
 
@@ -25,20 +25,19 @@ if TYPE_CHECKING:
     from wsgiref.types import WSGIApplication
 
 CALLER = "hops.caller"
-"""Where an application finds the uid of who asks if the kernel knows it, else the host."""
+"""The WSGI environment's key of the caller: the uid if the kernel knows it, else the host."""
 UNTIL_SENT = "hops.until_sent"
-"""Where an application finds an `ExitStack` that is closed once the answer is sent, or cut off."""
+"""The key of an `ExitStack` that is closed once the answer is sent, or cut off."""
 TARGET = "hops.target"
-"""Where an application finds what was asked for as the client wrote it: path and query."""
+"""The key of the request target as the client wrote it: path and query."""
 
 log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """A user's connections at a time, and all users'. After ``seconds`` one is cut, whether it says
-    nothing or is being answered; after ``silence_seconds``, if these are fewer, one that says
-    nothing.
+    """Limits of connections at a time, for one user and for all. A connection is cut after
+    ``seconds`` even while it is being answered; a silent one after ``silence_seconds``, if less.
     """
 
     per_user: int
@@ -48,16 +47,16 @@ class Bounds:
 
 
 class HttpServer:
-    """Answers requests until closed."""
+    """Serves requests until closed."""
 
     def __init__(
         self, address: ListenAddress, app: WSGIApplication, bounds: Bounds, section: str
     ) -> None:
-        """Listen at ``address``; a socket is for hopsd's account and its group. ``section``: of
-        the configuration, whose ``listen`` it is.
+        """Listen on ``address``; a socket is open to hopsd's account and group. ``section`` is the
+        section of the configuration that has this ``listen``.
 
         Raises:
-            HopsError: nothing can listen there.
+            HopsError: the address cannot be listened on.
         """
         self._path = address.path
         try:
@@ -69,9 +68,7 @@ class HttpServer:
             if self._path is not None:
                 self._path.chmod(0o660)
         except (OSError, ValueError) as error:
-            raise HopsError(
-                f"{section}.listen: {address} cannot be listened on: {error}"
-            ) from error
+            raise HopsError(f"{section}.listen: cannot listen on {address}: {error}") from error
         self._server.set_app(app)
         self._thread = threading.Thread(
             target=self._server.serve_forever, args=(0.2,), name=section, daemon=True
@@ -87,11 +84,11 @@ class HttpServer:
 
 
 class OptionalServer:
-    """What hopsd goes on without: a server that starts if it is configured and can start."""
+    """A server that starts if it is configured and can start; otherwise hopsd runs without it."""
 
     def __init__(self, name: str, missing: str, serve: Callable[[], HttpServer] | None) -> None:
-        """``serve``: None where ``name.listen`` is not set. ``missing``: why Flask cannot be
-        imported.
+        """``serve`` is None if ``name.listen`` is not set. ``missing`` says why Flask cannot be
+        imported, if so.
         """
         self._server: HttpServer | None = None
         if serve is None:
@@ -103,7 +100,7 @@ class OptionalServer:
         try:
             self._server = serve()
         except HopsError as refused:
-            log.error(name, error=str(refused), did="hopsd goes on without it")
+            log.error(name, error=str(refused), did="hopsd runs without it")
 
     def close(self) -> None:
         if self._server is not None:
@@ -119,13 +116,13 @@ class _Server(BoundedThreads, WSGIServer):
         super().__init__(address, _Handler)
 
     def server_bind(self) -> None:
-        """Without the look-up of the host's name, which may take long."""
+        """Bind without looking up the host's name, which may take long."""
         TCPServer.server_bind(self)
         self.server_name, self.server_port = "hopsd", 0
         self.setup_environ()
 
     def finish_request(self, request: Any, client_address: Any) -> None:
-        # A client that sends or reads byte by byte is cut off, too.
+        # This also cuts off a client that sends or reads byte by byte.
         timer = threading.Timer(self.seconds, _abort, [request])
         timer.daemon = True
         try:
@@ -138,7 +135,7 @@ class _Server(BoundedThreads, WSGIServer):
             timer.cancel()
 
     def handle_error(self, _request: Any, _client_address: Any) -> None:
-        """A client that hangs up in the middle is its own affair; a defect is ours."""
+        """Ignore a client that hangs up midway; log a defect of ours."""
         if not isinstance(sys.exception(), OSError):
             log.exception("defect", where=self._section)
 
@@ -151,7 +148,7 @@ class _UnixServer(_Server):
     address_family = socket.AF_UNIX
 
     def get_request(self) -> tuple[socket.socket, Any]:
-        """With a client address of the form that wsgiref wants."""
+        """Accept a connection, with a client address of the form that wsgiref expects."""
         return self.socket.accept()[0], ("local", 0)
 
 
@@ -179,10 +176,10 @@ class _Handler(WSGIRequestHandler):
     def get_environ(self) -> dict[str, Any]:
         caller = self.server.caller(self.connection)
         environ = super().get_environ()
-        # Raw bytes, which no client of HTTP sends, would be no text of an application's.
+        # Quoted, since raw bytes, which no HTTP client should send, are not valid text.
         query = quote(environ["QUERY_STRING"], safe=punctuation, encoding="latin-1")
         own_values = {CALLER: caller, TARGET: self.path, UNTIL_SENT: self._until_sent}
         return {**environ, "QUERY_STRING": query, **own_values}
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - its name there
-        """A request every some seconds is no news."""
+        """Do not log requests: pages send one every few seconds."""

@@ -1,4 +1,4 @@
-"""Who calls a server, and how much of it one user or host may have at a time."""
+"""Identifies a server's callers, and limits what one user or host may use of it at a time."""
 
 from __future__ import annotations
 
@@ -18,28 +18,28 @@ from typing import Any
 from hopsd.errors import HopsError
 
 ANSWERS = 3
-"""At a time, of several users: one fewer than the connections to PostgreSQL, which the round needs
-as well. root and hopsd's account do not wait for the others.
+"""How many users are answered at a time: one fewer than the connections to PostgreSQL, since the
+round needs one as well. root and hopsd's account do not wait for the others.
 """
 SMALL_ANSWER = 1 << 16
 UNREAD_BYTES_PER_USER = 1 << 25
-"""A first answer may have more."""
+"""The limit of a user's unread answers; a single answer may be larger."""
 UNREAD_BYTES = 1 << 28
-"""Eight users who read nothing reach it; small answers, and those to root and hopsd's account, are
-given beyond it. hopsd's unit allows 4 GiB.
+"""The limit of all users' unread answers, which eight users who read nothing reach. Small answers,
+and those to root and hopsd's account, are given beyond it. hopsd's unit allows 4 GiB.
 """
 UNKNOWN = -1
 """The uid of a caller who hung up before the kernel was asked."""
 
-_CONNECTED_STATE = "01"  # as /proc/net/tcp calls it
+_CONNECTED_STATE = "01"  # as in /proc/net/tcp
 
 
 class BusyError(HopsError):
-    """The same user has too many questions open."""
+    """This caller, or all callers together, have too many questions open or answers unread."""
 
 
 def peer_uid(connection: socket.socket) -> int:
-    """The uid at the other end, from the kernel: of a Unix socket even after it hung up."""
+    """The uid at the other end, from the kernel; of a Unix socket even after the peer hung up."""
     if connection.family == socket.AF_UNIX:
         credentials = connection.getsockopt(
             socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i")
@@ -51,7 +51,7 @@ def peer_uid(connection: socket.socket) -> int:
 
 
 def _tcp_uid(connection: socket.socket) -> int:
-    """Of a client on this machine: the kernel lists its end of the connection as well."""
+    """The uid of a client on this machine: the kernel lists its end of the connection, too."""
     table = "tcp6" if connection.family == socket.AF_INET6 else "tcp"
     ends = [_end(connection.getpeername()), _end(connection.getsockname())]
     with Path("/proc/self/net", table).open() as lines:
@@ -63,7 +63,7 @@ def _tcp_uid(connection: socket.socket) -> int:
 
 
 def _end(address: Any) -> str:
-    """As proc_net_tcp(5) writes it: words of 32 bits in the machine's order, and the port."""
+    """Format an address as proc_net_tcp(5): 32-bit words in the machine's order, and the port."""
     host, port = address[:2]
     address_bytes = socket.inet_pton(socket.AF_INET6 if ":" in host else socket.AF_INET, host)
     words = struct.unpack(f"={len(address_bytes) // 4}I", address_bytes)
@@ -78,14 +78,14 @@ def _caller(connection: socket.socket, address: Any) -> int | str:
 
 
 def is_trusted(uid: int | str) -> bool:
-    """root and hopsd's account."""
+    """Whether the caller is root or hopsd's account."""
     return uid in (0, os.getuid())
 
 
 class BoundedThreads(ThreadingMixIn):
-    """A thread for each connection. Every user of this machine, and every other host, has at most
-    ``per_user`` at a time, all of them ``in_all``; root and hopsd's account are let in beyond that.
-    Who comes beyond is turned away.
+    """Serves each connection in a thread. Every user of this machine, and every other host, has at
+    most ``per_user`` connections at a time, and all together ``in_all``; further ones are refused,
+    except those of root and hopsd's account.
     """
 
     daemon_threads = True
@@ -101,7 +101,7 @@ class BoundedThreads(ThreadingMixIn):
         super().__init__(*arguments)
 
     def caller(self, request: Any) -> int | str:
-        """Who is at the other end of a connection that was let in: a uid, or another host."""
+        """The caller of an accepted connection: a uid, or another host's address."""
         return self._callers[request]
 
     def verify_request(self, request: Any, client_address: Any) -> bool:
@@ -137,7 +137,7 @@ class BoundedThreads(ThreadingMixIn):
 
 @dataclass(slots=True)
 class _Slot:
-    """One caller's: ``unread_bytes`` of answers to ``open_questions``."""
+    """One caller's ``open_questions``, and the ``unread_bytes`` of answers to them."""
 
     lock: threading.Lock = field(default_factory=threading.Lock)
     open_questions: int = 0
@@ -145,9 +145,9 @@ class _Slot:
 
 
 class RequestSlots:
-    """One answer after another to each user, to a few users at a time: some questions cost seconds
-    of the processor and PostgreSQL that the round needs. An answer is in hopsd's memory until its
-    reader has taken it: each user's have a bound, and all users'.
+    """Answers each user's questions one at a time, and only a few users at a time: some questions
+    take seconds of CPU and PostgreSQL, which the round needs. An answer stays in hopsd's memory
+    until its reader has read it, so unread answers are limited per user and in all.
     """
 
     def __init__(self, answers: int = ANSWERS) -> None:
@@ -160,8 +160,8 @@ class RequestSlots:
     def question(
         self, caller: Hashable, *, waiting: int, at_once: bool = False
     ) -> Iterator[OpenQuestion]:
-        """A question of the caller's, which is open until its answer is sent. ``at_once``: whatever
-        the other callers ask and read.
+        """Context manager of a caller's question, which is open until its answer is sent. With
+        ``at_once``, it does not wait for other callers.
 
         Raises:
             BusyError: ``waiting`` questions of this caller are open.
@@ -169,7 +169,7 @@ class RequestSlots:
         with self._lock:
             slot = self._slots.setdefault(caller, _Slot())
             if slot.open_questions >= waiting:
-                raise BusyError(f"{waiting} of your questions wait for an answer: ask again later")
+                raise BusyError(f"{waiting} of your requests are unanswered yet: ask again later")
             slot.open_questions += 1
         question = OpenQuestion(self, slot, at_once=at_once)
         try:
@@ -184,7 +184,7 @@ class RequestSlots:
 
     @contextmanager
     def turn(self, slot: _Slot, *, at_once: bool) -> Iterator[None]:
-        """Of one question of the slot's caller after another."""
+        """Context manager in which one question of the slot's caller is answered."""
         with slot.lock, nullcontext() if at_once else self._answers:
             yield
 
@@ -201,13 +201,13 @@ class RequestSlots:
                     f"you have {own_bytes >> 20} MiB of answers to read: read them, then ask again"
                 )
             if size > SMALL_ANSWER and not at_once and self._unread_bytes + size > UNREAD_BYTES:
-                raise BusyError("too much that others asked for is still unread: ask again later")
+                raise BusyError("other users have too many unread answers: ask again later")
             slot.unread_bytes += size
             self._unread_bytes += size
 
 
 class OpenQuestion:
-    """An open question, as `RequestSlots.question` gives it."""
+    """An open question, from `RequestSlots.question`."""
 
     def __init__(self, slots: RequestSlots, slot: _Slot, *, at_once: bool) -> None:
         self._slots, self._slot, self._at_once = slots, slot, at_once
@@ -221,7 +221,7 @@ class OpenQuestion:
         """Keep an answer of ``size`` bytes until the question is closed.
 
         Raises:
-            BusyError: too much is unread.
+            BusyError: too many bytes are unread.
         """
         self._slots.keep(self._slot, size, at_once=self._at_once)
         self.unread_bytes += size

@@ -1,4 +1,4 @@
-"""Privacy: the status document and a job's history without what a user may not see."""
+"""Privacy: removes from the status document and a job's history what a user may not see."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ Document = dict[str, Any]
 
 
 def viewer(uid: int, user: str, own_uid: int, privacy: Privacy, extra: Iterable[Private]) -> Viewer:
-    """``own_uid``: hopsd's, which sees all; ``extra``: hidden by hopsd's own configuration."""
+    """Return what a user may see. ``own_uid`` is hopsd's, which sees everything; ``extra`` is what
+    hopsd's own configuration hides.
+    """
     sees_everything = (
         uid == own_uid or uid in privacy.privileged_uids or user in privacy.privileged_users
     )
@@ -23,7 +25,7 @@ def viewer(uid: int, user: str, own_uid: int, privacy: Privacy, extra: Iterable[
 
 
 def status_for(viewer: Viewer, document: Document) -> Document:
-    """The status document as ``viewer`` may see it; ``private`` in it names what is left out."""
+    """Return the status document as ``viewer`` may see it; ``private`` names what is left out."""
     doc = {**document, "private": sorted(viewer.secrets)}
     doc["running"] = [_without_code(viewer, row) for row in doc["running"]]
     if viewer.hides(Private.JOBS):
@@ -36,7 +38,7 @@ def status_for(viewer: Viewer, document: Document) -> Document:
 
 
 def _without_code(viewer: Viewer, row: Document) -> Document:
-    """A job's row without lines of its user's code, unless that is ``viewer``, or root."""
+    """Remove lines of the user's code from a job's row, unless ``viewer`` is its user or root."""
     hung = row.get("hung")
     if hung is None or viewer.uid in (0, row["uid"]):
         return row
@@ -53,7 +55,7 @@ def _own_jobs(viewer: Viewer, doc: Document) -> Document:
         [{**row, "reason": without_jobs(row["reason"] or "", user_jobs) or None} for row in rows]
         for rows in (running, waiting)
     )
-    # The sentences on what a tick did and why it failed may name any job.
+    # The sentences about what a tick did and why it failed may name any job.
     return {
         **doc,
         "running": running,
@@ -81,8 +83,8 @@ def _jobs_of_user(user_jobs: Collection[str], gpus_by_job: Mapping[str, int]) ->
 
 
 def history_for(viewer: Viewer, history: Document) -> Document:
-    """A job's history; empty if it is another user's and jobs are private. Of its own job a user
-    then sees reasons and events that name no jobs.
+    """Return a job's history; if jobs are private, an empty one for another user's job, and for the
+    user's own only reasons and events that name no other jobs.
     """
     record = history["record"]
     is_owner = record is not None and record["user"] == viewer.user
@@ -101,7 +103,7 @@ def history_for(viewer: Viewer, history: Document) -> Document:
 def knowledge_for(
     viewer: Viewer, knowledge: Knowledge, user_workloads: Collection[WorkloadName]
 ) -> Knowledge:
-    """Speeds of the workloads that ``viewer`` ever ran: ``user_workloads``, and default names."""
+    """Keep the speeds of workloads that ``viewer`` ran: ``user_workloads``, and default names."""
     if not viewer.hides(Private.JOBS, Private.USAGE):
         return knowledge
 
@@ -117,7 +119,7 @@ def knowledge_for(
 
 
 def throughput_for(viewer: Viewer, answer: Document) -> Document:
-    """The answer of `hopsctl throughput` without nodes, where these are private."""
+    """Remove nodes from the answer of `hopsctl throughput` if they are private."""
     if not viewer.hides(Private.NODES) or "types" not in answer:
         return answer
     types = [

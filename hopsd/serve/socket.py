@@ -1,7 +1,7 @@
 """The daemon's local socket: every user may ask, only some may change anything.
 
-One JSON object a line each way. The kernel identifies the caller (SO_PEERCRED, unix(7)), so no
-password is needed and none can be guessed.
+Request and answer are one line of JSON each. The kernel identifies the caller (SO_PEERCRED,
+unix(7)), so no password is needed and none can be guessed.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ MAX_REQUEST_BYTES = 65536
 REQUEST_SECONDS = 10.0
 CONNECTIONS_PER_USER = 32
 CONNECTIONS = 512
-"""In all: a thread and a descriptor each."""
+"""The most connections in all; each takes a thread and a descriptor."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,14 +41,14 @@ Handler = Callable[[Request], Any]
 
 
 class LocalServer:
-    """QueryService requests in threads until closed."""
+    """Answers requests in threads until closed."""
 
     def __init__(self, path: Path, handler: Handler, turns: RequestSlots | None = None) -> None:
-        """Listen at ``path``; a socket that nobody listens on any more is replaced. ``turns``: with
-        other servers of the same answers.
+        """Listen at ``path``; a socket on which nobody listens any more is replaced. ``turns`` are
+        shared with other servers of the same answers.
 
         Raises:
-            HopsError: another process listens there, or no socket can be made there.
+            HopsError: another process listens there, or the socket cannot be created.
         """
         self._path = path
         try:
@@ -57,8 +57,8 @@ class LocalServer:
             path.chmod(0o666)
         except OSError as error:
             raise HopsError(
-                f"no socket can be made at {path}: {error.strerror or error}; daemon.socket names"
-                " a path of at most 107 bytes in a folder that hopsd may write to"
+                f"cannot create a socket at {path}: {error.strerror or error}; daemon.socket must"
+                " be a path of at most 107 bytes in a folder that hopsd may write to"
             ) from error
         self._thread = threading.Thread(
             target=self._server.serve_forever, args=(0.2,), name="socket", daemon=True
@@ -76,18 +76,18 @@ def clear_socket(path: Path, setting: str) -> None:
     """Remove a socket left behind by a hopsd that was killed, and nothing else.
 
     Raises:
-        HopsError: somebody listens there; ``setting`` names the path.
+        HopsError: another process listens there; ``setting`` is the setting with the path.
     """
     if not path.is_socket():
         return
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
         if client.connect_ex(str(path)) == 0:
-            raise HopsError(f"another hopsd listens at {path}; {setting} must be its own")
+            raise HopsError(f"another hopsd listens at {path}; each needs its own {setting}")
     path.unlink()
 
 
 class _Server(BoundedThreads, socketserver.UnixStreamServer):
-    """No user may keep the others out, or the round from its work."""
+    """The server, which lets no user lock others out or hold up the round."""
 
     per_user = CONNECTIONS_PER_USER
 
@@ -98,14 +98,14 @@ class _Server(BoundedThreads, socketserver.UnixStreamServer):
         super().__init__(path, _Connection)
 
     def handle_error(self, _request: Any, _client_address: Any) -> None:
-        """A client that hangs up midway is ignored; a defect of ours is logged."""
+        """Ignore a client that hangs up midway; log a defect of ours."""
         if not isinstance(sys.exception(), OSError):
             _log_defect()
 
 
 def _log_defect() -> None:
     """Log the exception that is being handled."""
-    import structlog  # noqa: PLC0415 - it takes 0.14 s, and hopsctl asks here as well
+    import structlog  # noqa: PLC0415 - it takes 0.14 s, and hopsctl imports this module, too
 
     structlog.get_logger().exception("defect", where="local socket")
 
@@ -145,7 +145,7 @@ def _encode(document: Mapping[str, Any]) -> bytes:
 
 
 def _line(connection: socket.socket, seconds: float) -> bytes:
-    """What came before the first newline, the end, or too much; in ``seconds`` in all."""
+    """Read up to the first newline, the end or the size limit, for at most ``seconds`` in all."""
     deadline = time.monotonic() + seconds
     request_bytes = b""
     while b"\n" not in request_bytes and len(request_bytes) < MAX_REQUEST_BYTES:

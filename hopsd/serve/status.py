@@ -29,10 +29,11 @@ Document = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """The daemon's own state. ``mode``: active, paused or standby; ``sentence``: the last tick.
+    """The daemon's own state. ``mode`` is active, paused or standby; ``sentence`` says what the
+    last tick did.
 
-    ``reports_refused``: reports of jobs that were not believed, since its start;
-    ``needless_restarts``: moves since then that no job gained by.
+    Since the daemon's start, ``reports_refused`` reports of jobs were invalid, and no job gained by
+    ``needless_restarts`` moves.
     """
 
     mode: str
@@ -47,14 +48,14 @@ class Service:
 
 
 class Predictions(Protocol):
-    """What is predicted, such as `hopsd.predict.outlook.Outlook`."""
+    """Predictions, such as `hopsd.predict.outlook.Outlook`."""
 
     @property
     def document(self) -> Document | None:
-        """When it was predicted, and how far earlier predictions were off."""
+        """The time of the predictions, and how far off earlier ones were."""
 
     def row(self, job: JobId) -> Document | None:
-        """When the job starts or ends."""
+        """The prediction of the job's start or end."""
 
 
 def document(
@@ -66,10 +67,10 @@ def document(
     idle: Mapping[JobId, Document] = MappingProxyType({}),
     numbers: Mapping[JobId, JobNumbers] = MappingProxyType({}),
 ) -> Document:
-    """Everything known at the end of a tick. ``result`` None: no round was run. ``hung``: jobs
-    whose training hangs, with what `hopsd.service.hung_jobs` tells of each; ``idle``: those that
-    hold GPUs for nothing, as `hopsd.service.idle_jobs` tells; ``numbers``: the figures of running
-    jobs in the plan that placed them.
+    """Build the status document at the end of a tick. ``result`` is None if no round was run.
+    ``hung`` has the rows of jobs whose training hangs (`hopsd.service.hung_jobs`), ``idle`` those
+    of jobs that do not use their GPUs (`hopsd.service.idle_jobs`), ``numbers`` the figures of
+    running jobs in the plan that placed them.
     """
     doc: Document = {
         "version": __version__,
@@ -111,7 +112,7 @@ def document(
 
 
 def with_health(doc: Document, slow: Mapping[str, str], lemons: Mapping[str, str]) -> Document:
-    """The document with what its nodes are like: a sentence on each that is ``slow``, or one of
+    """Add the nodes' health to the document: a sentence on each node that is ``slow``, or one of
     the ``lemons`` that break jobs.
     """
     nodes = []
@@ -129,7 +130,7 @@ def with_health(doc: Document, slow: Mapping[str, str], lemons: Mapping[str, str
 
 
 def _prediction_document(job: JobReading, predictions: Predictions | None) -> Document | None:
-    """When it starts, or ends if it runs; None: that is not known, or it was another's turn."""
+    """The job's predicted start or, if it runs, end; None if unknown or of the other kind."""
     prediction = predictions.row(job.id) if predictions is not None else None
     runs = job.state in OCCUPYING_STATES
     return prediction if prediction is not None and (prediction["kind"] == "end") == runs else None
@@ -205,7 +206,7 @@ _NOT_DONE = {
 
 
 def _not_done(outcomes: Sequence[StepOutcome]) -> dict[JobId, Reason]:
-    """Why the first step of each job that failed, or was put off, did."""
+    """For each job, why its first step that failed or was put off did so."""
     return {
         outcome.step.job: Reason(_NOT_DONE[outcome.status], outcome.error)
         for outcome in reversed(outcomes)
@@ -220,7 +221,7 @@ def _row(
     result: RoundResult | None,
     undone: Mapping[JobId, Reason],
 ) -> Document:
-    """A job's row, even if nothing is known of it or planning failed on it."""
+    """A job's row, even if nothing is known about it or planning failed on it."""
     record = observation.records.get(job.id)
     if record is None:
         record = JobRecord(
@@ -276,13 +277,13 @@ def _job(
 
 
 def _figures(numbers: JobNumbers | None) -> Document:
-    """A job's in a plan; None: it was in none."""
+    """A job's figures in a plan; all None if it was in none."""
     keys = ("priority", "sensitivity", "gain", "throughput", "between", "source")
     return {key: getattr(numbers, key) if numbers else None for key in keys}
 
 
 def _expected(record: JobRecord, result: RoundResult | None) -> Document | None:
-    """A run time that the user did not tell, its 80 % interval, and its source; None: he did."""
+    """The expected run time, its 80 % interval and its source; None if the user stated it."""
     expectation = result.build.expected.get(record.id) if result else None
     age = (expectation.seconds or record.age_seconds) if expectation else None
     if expectation is None or age is None:
@@ -292,14 +293,14 @@ def _expected(record: JobRecord, result: RoundResult | None) -> Document | None:
 
 
 def _comment_of(job: JobReading, observation: Observation) -> Comment | None:
-    """What the comment of a job that is in no plan asks for; None: it is not accepted."""
+    """The comment of a job that is in no plan; None if it is not accepted."""
     with suppress(InputError):
         return observation.comments.get(job.id) or parse(job.comment)
     return None
 
 
 def _notice(job: JobReading, observation: Observation, result: RoundResult | None) -> str | None:
-    """What its user should know although it does not keep the job waiting."""
+    """What the job's user should know although it does not keep the job waiting."""
     if job.state is not SlurmState.PENDING and job.id in observation.errors:
         return observation.errors[job.id].text
     return result.build.notes.get(job.id) if result else None
@@ -327,14 +328,14 @@ def _reason(
 
 
 def _kept_back(job: JobReading, now: float) -> str:
-    """Why it was kept back, by its user's own request."""
+    """Why the job is held back at its user's own request."""
     notes = []
     if job.dependency:
         notes.append(f"depends on other jobs ({job.waits_for})")
     if job.begin > now:
         begin = datetime.fromtimestamp(job.begin, UTC).astimezone()
         notes.append(f"may not begin before {begin:%Y-%m-%d %H:%M:%S}")
-    return ", ".join(notes) or "was kept back when the plan was made"
+    return ", ".join(notes) or "was held back when the plan was made"
 
 
 def _left_to_slurm(row: Document, service: Service) -> str | None:
@@ -346,7 +347,7 @@ def _left_to_slurm(row: Document, service: Service) -> str | None:
 
 
 def sentence_of(result: RoundResult) -> str:
-    """What a round did, for people and logs."""
+    """Say what a round did, for people and logs."""
     plan = result.plan
     kind = "first plan" if result.first else "further plan"
     seconds = plan.seconds.get("total", 0.0)
@@ -359,12 +360,12 @@ def sentence_of(result: RoundResult) -> str:
 
 
 def of_racks(rack_fragments: int) -> str:
-    """What is added to a number of fragments, "" if nothing."""
-    return f", {rack_fragments} of them of use to no rack-bound job" if rack_fragments else ""
+    """The addition to a number of fragments; "" if there are no rack fragments."""
+    return f", {rack_fragments} of them useless to rack-bound jobs" if rack_fragments else ""
 
 
 def count_outcomes(outcomes: Collection[StepOutcome]) -> str:
-    """Such as `2 start done, 1 move failed`."""
+    """Count outcomes, as in `2 start done, 1 move failed`."""
     counts = Counter((o.step.kind.value, o.status.value) for o in outcomes)
     return (
         ", ".join(f"{n} {kind} {status}" for (kind, status), n in sorted(counts.items()))

@@ -1,4 +1,4 @@
-"""When a job would start if it were submitted now: `hopsctl when`."""
+"""Predicts when a job would start if it were submitted now: `hopsctl when`."""
 
 from __future__ import annotations
 
@@ -13,29 +13,29 @@ from hopsd.predict.hypothetical import JobRequest
 Document = dict[str, Any]
 
 MAX_WAYS = 6
-"""GPU counts that are tried, the whole set included."""
+"""How many alternatives are tried, the whole set of GPU counts included."""
 
 MAX_LIMIT = 366 * 86400.0
 
 
 class StartSource(Protocol):
-    """Such as `hopsd.predict.outlook.Outlook`."""
+    """Predicts starts, as `hopsd.predict.outlook.Outlook` does."""
 
     @property
     def document(self) -> Document | None:
-        """About the newest predictions; None: there are none yet."""
+        """The document about the newest predictions; None if there are none yet."""
 
     def predict_start(self, request: JobRequest) -> Document | None:
-        """When such a job would start; None: unknown."""
+        """Predict when such a job would start; None if unknown."""
 
 
 def when(source: StartSource, user: UserName, arguments: Mapping[str, Any]) -> Document:
-    """The start of a job with the ``comment`` and ``time_limit_seconds`` of ``arguments``: with all
-    its GPU counts, and with each of them alone.
+    """Predict the start of a job with the ``comment`` and ``time_limit_seconds`` of ``arguments``,
+    with all its GPU counts and with each of them alone.
 
     Raises:
         InputError: the comment or the limit is invalid.
-        RefusedError: nothing is predicted yet.
+        RefusedError: there are no predictions yet.
     """
     comment = parse(str(arguments.get("comment", "")))
     limit = arguments.get("time_limit_seconds")

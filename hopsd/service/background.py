@@ -1,4 +1,4 @@
-"""Work beside the ticks: what asks Slurm or judges for seconds must not hold one up."""
+"""Background work: queries to Slurm and judgements that take seconds must not delay a tick."""
 
 from __future__ import annotations
 
@@ -7,5 +7,5 @@ from collections.abc import Callable
 
 
 def in_thread(work: Callable[[], None]) -> None:
-    """Begin ``work`` in a thread that does not keep the process alive."""
+    """Start ``work`` in a thread that does not keep the process alive."""
     threading.Thread(target=work, name="background", daemon=True).start()

@@ -1,6 +1,6 @@
-"""What hopsd does at each tick: keep the lead, finish what was left undone, learn, run a round.
+"""What hopsd does at each tick: keep the lead, finish interrupted plans, learn, run a round.
 
-There is no clock, signal or thread here: `daemon.py` calls :meth:`Controller.tick`.
+Clock, signals and threads are in `daemon.py`, which calls :meth:`Controller.tick`.
 """
 
 from __future__ import annotations
@@ -63,14 +63,16 @@ log = structlog.get_logger()
 
 
 HEALTH_ASK_SECONDS = 30.0
-"""For so long Slurm may take to say how much processor time jobs use, or to drain a node."""
+"""Time-out of Slurm's commands that report jobs' processor time or drain a node."""
 
 UNSEEN_SECONDS = 900.0
-"""What became of the GPUs in a longer time without a look, as while hopsd was off, is not known."""
+"""GPU use is not counted over a longer time without a reading, as while hopsd was off."""
 
 
 def _give_back(job: JobReading, comment: Comment, observation: Observation) -> Step:
-    """To Slurm, CPUs are GPUs like any other: a job that does not want them must not get them."""
+    """Build the step that gives the job to Slurm. To Slurm, CPUs are GPUs like any other, so a job
+    that does not accept CPUs must avoid their nodes.
+    """
     cpus = () if comment.cpu else cpu_nodes(observation.reading)
     gpus = comment.reqs[0]
     largest = max((n.gpus for n in observation.reading.nodes if n.name not in cpus), default=gpus)
@@ -79,9 +81,7 @@ def _give_back(job: JobReading, comment: Comment, observation: Observation) -> S
 
 
 def _accepted_comment(job: JobReading, observation: Observation) -> Comment | None:
-    """The comment of a job that hops plans for now, or later: of an array's tasks before their
-    turn.
-    """
+    """The comment of a job that hops plans now or, for array tasks before their turn, later."""
     if (job.rest is not None or job.is_throttled) and job.id not in observation.released:
         with suppress(InputError):
             return parse(job.comment)
@@ -108,7 +108,7 @@ class _Defects:
 
 
 class Controller:
-    """What lasts from tick to tick: the round in force, the mode, the last status document."""
+    """Runs ticks, and keeps the state between them: the current round, the last status document."""
 
     def __init__(
         self,
@@ -119,7 +119,7 @@ class Controller:
         leader: Leader,
         claim: Callable[[], None] = lambda: None,
     ) -> None:
-        """``claim``: raises if the database is another cluster's; called until it succeeds."""
+        """``claim`` raises if the database is another cluster's; it is called until it succeeds."""
         self._claim = claim
         self._has_claimed_lead = False
         self._port = port
@@ -132,7 +132,7 @@ class Controller:
         self._observation: Observation | None = None
         self._result: RoundResult | None = None
         self._numbers: dict[JobId, JobNumbers] = {}
-        """Of running jobs, from the last plan that each was in."""
+        """The figures of running jobs, from the last plan that each was in."""
         self._needless = 0
         self._backoffs: dict[JobId, Backoff] = {}
         self._told_aside: set[str] = set()
@@ -159,7 +159,8 @@ class Controller:
         """Use a new configuration from the next tick on; a tick under way ends with the old one.
 
         Raises:
-            InputError: its policy, an installed package's, cannot be loaded; the old one stays.
+            InputError: its policy, from an installed package, cannot be loaded; the old
+                configuration stays.
         """
         get_policy(config.plan.policy)
         self._next_config = config
@@ -184,12 +185,12 @@ class Controller:
 
     @property
     def result(self) -> RoundResult | None:
-        """Of the last round that succeeded; None where none was run since, as on standby."""
+        """The result of the last round that succeeded; None if none has run, as on standby."""
         return self._result
 
     @property
     def backing_off(self) -> int:
-        """How many jobs are left out of plans for a while, since they failed."""
+        """How many jobs are left out of plans for a while because they failed."""
         now = self._observation.reading.now if self._observation is not None else inf
         return len(backing_off(self._backoffs, now))
 
@@ -197,7 +198,7 @@ class Controller:
         """Read the cluster and, as leader and unless paused, make one plan. Returns what was done.
 
         After a failure nothing more is changed in Slurm, and the returned sentence says so;
-        the next tick finishes what was left half done.
+        the next tick finishes what was interrupted.
         """
         self._ticks += 1
         mode, error, defect = "standby", None, None
@@ -217,7 +218,7 @@ class Controller:
         except HopsError as failure:
             self._is_recovered = False
             sentence = error = str(failure)
-        except Exception as exception:  # the round's edge: jobs run on, and status says so
+        except Exception as exception:  # the outermost handler: jobs run on, the status tells
             self._is_recovered, defect = False, exception
             sentence = error = f"a defect of hops, {type(exception).__name__}: {exception}"
             log.exception("defect")
@@ -225,7 +226,7 @@ class Controller:
         if mode != "standby":
             self._whatever_happens(lambda: self._keep_house(observe_anew=defect is not None))
         if log_problem := logs.problem():
-            sentence = f"{sentence}; lines of the log are lost: {log_problem}"
+            sentence = f"{sentence}; log lines are being lost: {log_problem}"
         if self._defects.count > 1:
             sentence = f"{sentence} ({self._defects.count} ticks in a row)"
         self.document = self._document(mode, sentence, error)
@@ -233,12 +234,12 @@ class Controller:
         return sentence
 
     def carry_on(self) -> None:
-        """Between ticks: do what is due for the steps under way, without waiting or planning."""
+        """Continue the steps under way between ticks, without waiting or planning."""
         if not (self._is_recovered and self._port.under_way):
             return
         try:
             self._carry_on()
-        except HopsError as failure:  # the next tick takes up what is under way
+        except HopsError as failure:  # the next tick takes over the steps under way
             self._is_recovered = False
             log.warning("carry on", problem=str(failure))
         except Exception:
@@ -251,7 +252,7 @@ class Controller:
     def _lead(self, mode: str) -> str:
         problems = []
         if mode == "paused":
-            if self._is_recovered:  # what was begun is not left half done
+            if self._is_recovered:  # steps that were begun are still finished
                 self._carry_on()
             problems.append(self._release_requested())
             self._observation, self._result = self._observe(), None
@@ -268,8 +269,8 @@ class Controller:
         return "; ".join(filter(None, problems))
 
     def _keep_house(self, *, observe_anew: bool) -> None:
-        """Delete old data, even if rounds fail. ``observe_anew``: the round failed,
-        and what it saw is lost.
+        """Count GPU use, judge nodes and delete old data, even if rounds fail. With
+        ``observe_anew`` the round failed and its observation is lost, so the cluster is read again.
         """
         if observe_anew:
             self._observation = self._observe()
@@ -291,10 +292,10 @@ class Controller:
             self._last_pruning = now
 
     def _count_use(self, observation: Observation) -> None:
-        """What became of the GPUs since the last look.
+        """Record how the GPUs were used since the last reading.
 
-        None is idle for want of a placement because of a job that even an idle cluster could not
-        run, such as one that asks for more GPUs than there are.
+        A job that even an idle cluster could not run, such as one that asks for more GPUs than
+        there are, does not make idle GPUs count as fragmented.
         """
         now = observation.reading.now
         impossible = self._result.never_runnable if self._result is not None else frozenset()
@@ -318,7 +319,7 @@ class Controller:
         self._store.add_gpu_use(use)
 
     def _whatever_happens(self, work: Callable[[], None]) -> None:
-        """Do ``work`` that no tick depends on; a failure of it is logged."""
+        """Do ``work`` on which no tick depends; a failure is only logged."""
         try:
             work()
         except Exception as failure:
@@ -348,7 +349,7 @@ class Controller:
         if has_acted:
             self._needless += len(needless_restarts(result.build.snapshot, result.plan))
         now = result.observation.reading.now
-        # If the clock is set back, no job waits longer for it.
+        # If the clock was set back, no job waits longer because of it.
         backoffs = self._backoffs if now >= before else {}
         self._backoffs = after_defects(
             after_outcomes(backoffs, result.outcomes, now), result.defects, now
@@ -364,7 +365,7 @@ class Controller:
         return status.sentence_of(result)
 
     def _predict(self, result: RoundResult) -> None:
-        """Have starts and ends predicted from what the round left, in the background."""
+        """Predict starts and ends from the round's result, in the background."""
         records = (
             self._observation.records
             if self._observation is not None
@@ -392,7 +393,7 @@ class Controller:
         return observation.carrying_on(under_way, reasons(under_way))
 
     def _take_up(self) -> str:
-        """After a start or a failure: finish or undo what was begun, go on with its round."""
+        """After a start or a failure, finish or undo an interrupted plan, and resume its round."""
         outcomes = recover(self._port, self._store, self._settings.requirements_max)
         self._whatever_happens(lambda: self.outlook.restore(self._store.predictions()))
         last = self._store.last_plan()
@@ -422,13 +423,13 @@ class Controller:
             return unread
         except PASS_THROUGH_ERRORS:
             raise
-        except Exception as defect:  # a round does not depend on what is learnt now
+        except Exception as defect:  # the round works without what would be learnt now
             log.exception("defect of learning")
             return describe_error(defect)
 
     def _requeue_hung_and_idle(self) -> str:
-        """Requeue them, some for fewer GPUs, where the site has turned that on, and both witnesses
-        agree.
+        """Requeue hung and idle jobs, some for fewer GPUs, if the site has enabled that and both
+        witnesses (reports and Slurm or the driver) agree.
         """
         limits = delays(self._config.health)
         shadow = self._config.slurm.port is PortName.SHADOW
@@ -455,16 +456,18 @@ class Controller:
         return f"requeued {len(steps)} hung or idle jobs"
 
     def account_of(self, job: JobId) -> str:
-        """The job's Slurm account, "" if it is not known."""
+        """The job's Slurm account, "" if unknown."""
         jobs = self._observation.reading.jobs if self._observation is not None else ()
         return next((job_reading.account for job_reading in jobs if job_reading.id == job), "")
 
     def accepted_reports(self, prefix: str) -> list[str]:
-        """As :meth:`hopsd.learning.reader.ReportReader.accepted_names`."""
+        """See :meth:`hopsd.learning.reader.ReportReader.accepted_names`."""
         return self._learner.accepted_reports(prefix)
 
     def _release_requested(self) -> str:
-        """What fails as a whole, such as when Slurm is away, is tried again at the next tick."""
+        """Carry out requests to release jobs to plain Slurm; tried again at the next tick if it
+        fails as a whole, for example while Slurm is down.
+        """
         requests = self._store.release_requests()
         if not requests:
             return ""
@@ -492,7 +495,7 @@ class Controller:
         return text
 
     def _note_outcomes(self, outcomes: Sequence[StepOutcome]) -> None:
-        """Of steps that were under way: what a round does with those of its own."""
+        """Record the outcomes of steps that were under way, as a round does with its own."""
         if outcomes:
             now = max((outcome.started for outcome in outcomes), default=0.0)
             now = max(now, self._observation.reading.now if self._observation is not None else 0.0)
@@ -501,7 +504,7 @@ class Controller:
             self._whatever_happens(lambda: self._note_steps(outcomes))
 
     def _note_steps(self, outcomes: Sequence[StepOutcome]) -> None:
-        """Each intervention, as an event and in the log: users are to know what hops did."""
+        """Record each intervention as an event and in the log, so that users know what hops did."""
         for outcome in outcomes:
             if (event := intervention(outcome)) is not None:
                 kind, text = event
@@ -511,7 +514,7 @@ class Controller:
         self._failed_starts.note_outcomes(outcomes)
 
     def _note_asides(self, result: RoundResult) -> None:
-        """Who is newly set aside, as an event and in the log."""
+        """Record jobs and nodes that are newly set aside, as events and in the log."""
         asides = {
             **{f"job {job}": reason.text for job, reason in result.observation.errors.items()},
             **{
@@ -559,7 +562,7 @@ class Controller:
             return status.document(replace(service, error=describe_error(defect)), None, None)
 
     def _raqlr(self) -> float | None:
-        """None if it cannot be computed."""
+        """The mean latency ratio of recently ended jobs; None if it cannot be computed."""
         if self._observation is None:
             return None
         hours = self._config.metrics.raqlr_hours

@@ -1,4 +1,4 @@
-"""The process: clock, signals, scheduler, watchdog and socket. What it does: `controller.py`."""
+"""The process: clock, signals, scheduler, watchdog and socket. `controller.py` does the work."""
 
 from __future__ import annotations
 
@@ -65,21 +65,21 @@ log = structlog.get_logger()
 TICK = "tick"
 CARRY_ON = "carry_on"
 CARRY_ON_SECONDS = 1.0
-"""Between looks at the steps under way: a job that has left its nodes waits for no tick."""
+"""Between polls of the steps under way, so that a job that left its nodes waits for no tick."""
 
 FAILING_TICKS = 10
-"""In a row, all with the same defect: after them systemd's watchdog is kept waiting."""
+"""After so many ticks in a row with the same defect, systemd's watchdog is no longer notified."""
 
 MAX_STATUS = 1000
 """Maximum characters of a status text for systemd."""
 
 GC_THRESHOLDS = 100_000, 20, 50
-"""A tick over 20,000 jobs makes millions of values that are no garbage: looking for cycles among
-them after every 700 takes a fifth of its time. So rare a search finds hardly any: each tick ends
-with one, which takes 0.1 CPU s over 20,000 jobs."""
+"""A tick over 20,000 jobs makes millions of values that are not garbage: Python's default, a search
+for cycles after every 700, takes a fifth of its time. With these thresholds few cycles are found
+during a tick, so each tick ends with a search, which takes 0.1 CPU s over 20,000 jobs."""
 
 CLOCK_STEP_SECONDS = 1.0
-"""The scheduler sleeps until a time of day: one that is set back would put off the next tick."""
+"""The scheduler sleeps until a time of day: a clock that is set back would delay the next tick."""
 
 
 class Daemon:
@@ -93,10 +93,10 @@ class Daemon:
         self._metrics: Metrics | None = None
 
     def run(self) -> None:
-        """Returns after SIGTERM or SIGINT, when the tick under way has ended.
+        """Run until SIGTERM or SIGINT; returns when the current tick has ended.
 
         Raises:
-            HopsError: the configuration, Slurm or the database is unusable at the start.
+            HopsError: at the start, the configuration, Slurm or the database is unusable.
         """
         gc.set_threshold(*GC_THRESHOLDS)
         config = self._config
@@ -124,7 +124,7 @@ class Daemon:
                 store.claim_cluster(slurm_conf(commands).get("ClusterName", ""))
 
             with contextlib.suppress(StoreUnavailableError, SlurmUnavailableError):
-                claim()  # else the first tick that reaches both does
+                claim()  # otherwise the first tick that reaches both claims it
             self._controller = Controller(config, port, reason, store, leader, claim)
             self._answers = QueryService(self._controller, store, self._privacy, config)
             self._waker = Waker(
@@ -200,16 +200,17 @@ class Daemon:
         )
 
     def _patience(self) -> float:
-        """Seconds without a finished tick or an answer of Slurm's to one, after which the watchdog
-        may kill us. A tick that starts thousands of jobs takes longer as a whole.
+        """Seconds without a finished tick or an answer of Slurm's after which the watchdog may kill
+        us. A whole tick may take longer, for example if it starts thousands of jobs.
         """
         slurm, plan = self._config.slurm, self._config.plan.settings
         slowest = slurm.command_timeout_seconds + plan.time_limit_seconds
         return 2 * (self._config.daemon.refresh_seconds + slowest) + 120.0
 
     def _healthy(self) -> bool:
-        """False if systemd's watchdog should restart hopsd. No tick has come further for long, or
-        all of late ended with the same defect, which may lie in what this process remembers.
+        """Whether to notify systemd's watchdog. If not, systemd restarts hopsd: no tick has made
+        progress for :meth:`_patience` seconds, or the last ticks all failed with the same defect,
+        which a restart may cure by clearing the state in memory.
         """
         is_late = time.monotonic() - self._seen_alive >= self._patience()
         return not is_late and self._controller.failing < FAILING_TICKS
@@ -223,7 +224,7 @@ class Daemon:
                 controller.document, controller.result, controller.backing_off, self._config
             )
         if self._controller.failing >= FAILING_TICKS:
-            sentence += "; systemd's watchdog is kept waiting, so that it starts hopsd anew"
+            sentence += "; the watchdog is no longer notified, so that systemd restarts hopsd"
         self._notify.notify(f"STATUS={printable(' '.join(sentence.split()))[:MAX_STATUS]}")
         self._notifier.after_tick(self._controller.document)
         gc.collect()
@@ -233,8 +234,8 @@ class Daemon:
         self._seen_alive = time.monotonic()
 
     def _carry_on(self) -> None:
-        """Do what is due for steps under way, and see whether a tick is worth it before its time.
-        One thread does this and the ticks.
+        """Continue the steps under way, and start the next tick early if that is worth it. The
+        thread that runs the ticks does this, too.
         """
         self._controller.carry_on()
         seconds = self._config.daemon.wake_seconds
@@ -249,10 +250,10 @@ class Daemon:
 
     def _on_late(self, event: JobSubmissionEvent) -> None:
         if event.job_id == TICK:
-            log.warning("late", did="the last tick still runs; this one is left out")
+            log.warning("late", did="the last tick is still running; this one is skipped")
 
     def _take_configuration(self, scheduler: BackgroundScheduler) -> None:
-        """A valid new file takes effect; an invalid one is reported and the old one stays."""
+        """Reload the file: a valid one takes effect; with an invalid one the old one stays."""
         try:
             config = load(self._path)
             self._controller.configure(config)
@@ -275,7 +276,7 @@ class Daemon:
         )
 
     def _answer(self, request: Request) -> Any:
-        """Serve the local socket."""
+        """Answer a request on the local socket."""
         commands: dict[str, Callable[[Request], Any]] = {
             "status": lambda r: self._answers.excerpt(self._viewer(r), r.arguments),
             "explain": lambda r: self._answers.explain(
@@ -307,7 +308,7 @@ class Daemon:
 
     def _health_of_nodes(self, request: Request) -> Any:
         if self._viewer(request).hides(Private.NODES):
-            raise HopsError("what nodes are like is private here: ask root or Slurm's operators")
+            raise HopsError("the health of nodes is private here: ask root or Slurm's operators")
         return health_json(self._controller.health.health(self._answers.document["nodes"]))
 
     def _mail_kinds(self, request: Request) -> Any:
@@ -339,9 +340,9 @@ class Daemon:
             raise InputError("jobs: give a list of job ids, [] for all held jobs")
         document = self._controller.document
         array_of = {JobId(row["id"]): row["array"] for row in document["waiting"]}
-        # Each once: anybody may ask, and name thousands.
+        # Without duplicates: any user may send this, and name thousands of jobs.
         release_names = dict.fromkeys(JobId(str(job)) for job in request_jobs)
-        # An array is all that waits of it.
+        # Naming an array means all of its waiting tasks.
         jobs = tuple(
             job for job, array in array_of.items() if job in release_names or array in release_names
         )
@@ -361,7 +362,10 @@ class Daemon:
         return {"released": list(jobs) or "all"}
 
     def _refuse_ordinary(self, request: Request, jobs: Sequence[JobId] = ()) -> None:
-        """Coordinators may have it for ``jobs`` of their accounts, none of them for all jobs."""
+        """Raise unless the caller is privileged, or coordinates the accounts of all of ``jobs``.
+
+        Empty ``jobs`` means all jobs, which coordinators may not change.
+        """
         if request.uid in (0, os.getuid()):
             return
         user, controllers = _user(request.uid), self._config.daemon.controllers
@@ -390,8 +394,8 @@ RESTART_KEYS = (
 
 
 def _refuse_old_schema(dsn: str) -> None:
-    """Raise a ConfigError, after which systemd does not start hopsd again, if migrations are
-    missing. A PostgreSQL that does not answer yet is waited for by the ticks.
+    """Raise a ConfigError, after which systemd does not restart hopsd, if migrations are missing.
+    If PostgreSQL does not answer yet, the ticks wait for it.
     """
     with contextlib.suppress(StoreUnavailableError):
         if missing := pending(dsn):
@@ -418,7 +422,7 @@ def _user(uid: int) -> str:
 
 
 def _wall_ahead() -> float:
-    """Seconds that the time of day is ahead of the clock that nobody sets."""
+    """The seconds by which the time of day is ahead of the monotonic clock, which is never set."""
     return time.time() - time.monotonic()
 
 

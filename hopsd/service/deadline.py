@@ -1,7 +1,7 @@
-"""A policy with a deadline: a plan not ready in time is used in the next round.
+"""A policy with a deadline: a plan that is not ready in time is used in the next round.
 
-The paper leaves this as future work (section 4.7). The planning runs in a thread of its own,
-so a slow solver never keeps the daemon from reading the queue.
+The paper leaves this as future work (section 4.7). Planning runs in a separate thread, so a slow
+solver never keeps the daemon from reading the queue.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class _Running:
 
 
 class WithDeadline(Wrapper):
-    """Wraps a policy; itself one. ``allowance`` times the plan's time limit is waited for.
+    """A policy that waits for another one, for ``allowance`` times the plan's time limit.
 
     The paper leaves late plans as future work: under ``paper_exact`` none is used.
     """
@@ -39,10 +39,10 @@ class WithDeadline(Wrapper):
         self._late: _Running | None = None
 
     def __call__(self, snapshot: Snapshot, settings: PlanSettings) -> Plan:
-        """The policy's plan, or what still fits of an earlier call's late one.
+        """Return the policy's plan, or what still fits of an earlier call's late plan.
 
         Raises:
-            PlanLateError: neither is ready; the running one is kept for the next call.
+            PlanLateError: neither is ready; planning continues for the next call.
         """
         patience = settings.time_limit_seconds * self._allowance
         late_call = self._late
@@ -60,19 +60,19 @@ class WithDeadline(Wrapper):
             self._late = _Running(future, snapshot.round.first)
             later = "is not used" if settings.paper_exact else "is used in the next round"
             raise PlanLateError(
-                f"no plan after {patience:.1f} s; it {later}, placements stay"
+                f"no plan after {patience:.1f} s; it {later}; placements stay"
             ) from None
 
     def close(self) -> None:
-        """Abandon a plan still being made."""
+        """Abandon a plan that is still being made."""
         self._executor.shutdown(wait=False, cancel_futures=True)
 
 
 def drop_stale(plan: Plan, snapshot: Snapshot) -> Plan:
-    """``plan`` without what no longer fits: ended or held jobs, lost nodes, GPUs taken meanwhile.
+    """Drop placements that no longer fit: ended or held jobs, lost nodes, GPUs taken meanwhile.
 
     If two placements no longer fit together, window order decides which job keeps its own. A job
-    whose new place is gone stays where it runs, unless that was given to another job.
+    whose new nodes are gone stays where it runs, unless its GPUs were given to another job.
     """
     ledger = ledger_of(snapshot)
     jobs = {job.id: job for job in competing_jobs(snapshot)}

@@ -1,4 +1,4 @@
-"""Runs that Slurm could not launch, as where a node's prolog fails: each is an event once."""
+"""Records runs that Slurm could not launch, for example because a node's prolog fails."""
 
 from __future__ import annotations
 
@@ -14,24 +14,26 @@ from hopsd.store.past_runs import LAUNCH_FAILED
 
 log = structlog.get_logger()
 
-_HELD_TEXT = "Slurm could not launch it and holds it: mend its node, then scontrol release {}"
-_REQUEUED_TEXT = "Slurm could not launch it on {}, and requeued it"
+_HELD_TEXT = "Slurm could not launch it and holds it: repair its node, then scontrol release {}"
+_REQUEUED_TEXT = "Slurm could not launch it on {} and requeued it"
 
 
 class FailedStarts:
-    """Health judges nodes by these events (:func:`hopsd.store.past_runs.ended_runs`)."""
+    """Records each failed launch as one event, by which health judges nodes
+    (:func:`hopsd.store.past_runs.ended_runs`).
+    """
 
     def __init__(self, store: History) -> None:
         self._store = store
         self._noted_runs: set[tuple[JobId, int]] = set()
 
     def look(self, jobs: Iterable[JobReading]) -> None:
-        """Note what Slurm says of waiting jobs."""
+        """Record failed launches that Slurm's state of waiting jobs shows."""
         present = set()
         for job in jobs:
             run = job.id, job.restarts
             present.add(run)
-            # A requeue is a job's new submission: an event after it is of the same failure.
+            # A requeue renews a job's submit time: an event after it is of the same failure.
             if job.launch_failed and run not in self._noted_runs:
                 self._noted_runs.add(run)
                 if not self._has_event(job):
@@ -39,15 +41,15 @@ class FailedStarts:
         self._noted_runs &= present
 
     def note_outcomes(self, outcomes: Iterable[StepOutcome]) -> None:
-        """Note starts that Slurm undid within seconds: where it does not hold such jobs
-        (nohold_on_prolog_fail), nothing else shows that.
+        """Record starts that Slurm undid within seconds: if it does not hold such jobs
+        (nohold_on_prolog_fail), nothing else shows the failure.
         """
         for outcome in outcomes:
             if outcome.status is OutcomeStatus.FAILED and outcome.ran and not outcome.actual:
                 self._note(outcome.step.job, _REQUEUED_TEXT.format(outcome.ran))
 
     def _has_event(self, job: JobReading) -> bool:
-        """Whether it was noted by an earlier hopsd, or as an outcome."""
+        """Whether the failure was already recorded, by an earlier hopsd or as an outcome."""
         events = self._store.events(job=job.id, limit=1000)
         return any(event.kind == LAUNCH_FAILED and event.at >= job.submit for event in events)
 

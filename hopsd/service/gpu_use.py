@@ -1,4 +1,4 @@
-"""What becomes of the cluster's GPUs from one look to the next."""
+"""Measures how the cluster's GPUs are used from one reading to the next."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _KINDS = tuple(item.name for item in fields(GpuUse) if item.name not in ("hour",
 
 @dataclass(slots=True)
 class Meter:
-    """Between two looks the cluster is taken to have stayed as it was at the first of them."""
+    """Sums up GPU use. Between two readings the cluster is assumed to stay as at the first."""
 
     _last: float | None = None
     _uses: dict[GpuType, Counter[str]] = field(default_factory=dict)
@@ -31,10 +31,11 @@ class Meter:
         rack_fragments: Mapping[GpuType, int] | None = None,
         longest: float,
     ) -> tuple[GpuUse, ...]:
-        """The use since the last look; none if that was more than ``longest`` seconds ago.
+        """Return the use since the last reading; empty if that was over ``longest`` seconds ago.
 
-        ``demand``: whether a job waits for GPUs now; ``cpu_demand``: one that CPUs would do for.
-        ``rack_fragments``: GPUs of the last plan, see :mod:`hopsd.policies.rack_fragments`.
+        ``demand`` says whether a job waits for GPUs now, ``cpu_demand`` whether one waits that
+        accepts CPUs. ``rack_fragments`` are GPUs of the last plan, see
+        :mod:`hopsd.policies.rack_fragments`.
         """
         since, self._last = self._last, reading.now
         uses, self._uses = self._uses, _gpus_by_use(reading, demand=demand, cpu_demand=cpu_demand)
@@ -57,7 +58,7 @@ class Meter:
 def _gpus_by_use(
     reading: Reading, *, demand: bool, cpu_demand: bool
 ) -> dict[GpuType, Counter[str]]:
-    """GPUs of each type by what they are used for; each is counted once."""
+    """Count the GPUs of each type by their use; each GPU counts once."""
     allocated_gpus: Counter[NodeName] = Counter()
     for job in reading.jobs:
         if job.state in OCCUPYING_STATES:

@@ -1,4 +1,4 @@
-"""Tells of trainings that hang: an event when one begins to, another when it goes on."""
+"""Reports trainings that hang: an event when one begins to hang, another when it resumes."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ TIMES = 2.0
 """A job that resumed after a pause is reported again only if it hangs this many times as long."""
 
 MAX_RANKS = 64
-"""Of a job in the status document, which everybody reads: those that others wait for come first."""
+"""The most ranks per job in the status document; the ranks that others wait for come first."""
 
 
 class HungJobs:
-    """Those that hang, as of the last look, and since when."""
+    """The jobs that hang, as of the last look, and since when."""
 
     def __init__(self, store: History) -> None:
         self._store = store
@@ -33,7 +33,7 @@ class HungJobs:
         self._hung: Mapping[JobId, HungTraining] = {}
 
     def look(self, ranks: Iterable[Rank], jobs: Iterable[JobReading], now: float) -> None:
-        """Judge the last words of all ranks at ``now``; only what changed becomes an event."""
+        """Judge the last reports of all ranks at ``now``; only changes become events."""
         running = {job.id for job in jobs if job.state is SlurmState.RUNNING}
         self._usual = {job: pause for job, pause in self._usual.items() if job in running}
         hung = {
@@ -54,11 +54,11 @@ class HungJobs:
 
     @property
     def hung(self) -> Mapping[JobId, HungTraining]:
-        """Those of the last look."""
+        """The trainings that hung at the last look."""
         return self._hung
 
     def rows(self) -> dict[JobId, dict[str, Any]]:
-        """For the status document, by job."""
+        """The hung jobs for the status document, by job."""
         return {
             job: {
                 "since": self._since[job],

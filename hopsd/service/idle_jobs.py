@@ -1,4 +1,4 @@
-"""Tells of jobs whose GPUs are held for nothing; Slurm is asked in a thread, outside the tick."""
+"""Reports jobs that do not use their GPUs; Slurm is asked in a thread, outside the tick."""
 
 from __future__ import annotations
 
@@ -19,14 +19,15 @@ from hopsd.store.history import History
 log = structlog.get_logger()
 
 EVERY_SECONDS = 55.0
-"""Between two questions about a job's processor time."""
+"""Between two queries about a job's processor time."""
 
 AGAIN_SECONDS = 3600.0
-"""A run is told to use some of its GPUs once in this time: its reports may say so now and then."""
+"""That a run uses only some of its GPUs is reported at most once in this time: its reports may
+alternate."""
 
 
 class IdleJobs:
-    """Those whose GPUs are held for nothing, as of the last look."""
+    """The jobs that do not use their GPUs, as of the last look."""
 
     def __init__(
         self,
@@ -49,7 +50,7 @@ class IdleJobs:
 
     @property
     def idle(self) -> Mapping[JobId, IdleJob]:
-        """The jobs without steps and processor time at the last look, hung ones among them."""
+        """The jobs without steps and processor time at the last look, hung ones included."""
         return self._idle
 
     def look(
@@ -59,10 +60,10 @@ class IdleJobs:
         now: float,
         hung: Iterable[JobId] = (),
     ) -> None:
-        """Note what became of the running jobs that hold GPUs; ``steps``: that their trainings
-        have done. At most once in a minute Slurm is asked about those that made none since.
+        """Update the state of the running jobs that hold GPUs. ``steps`` has the steps that their
+        trainings have done; Slurm is asked about jobs without new steps, at most once a minute.
 
-        That a job is idle is not told of ``hung`` ones, of which more is known.
+        A job in ``hung`` is not reported as idle too, since more is known about it.
         """
         self._hung = frozenset(hung)
         running = {
@@ -86,7 +87,7 @@ class IdleJobs:
 
     @property
     def partly(self) -> Mapping[JobId, PartialUse]:
-        """The jobs that use some of their GPUs."""
+        """The jobs that use only some of their GPUs."""
         return self._partly
 
     def note_used(
@@ -96,8 +97,8 @@ class IdleJobs:
         gpus_by_driver: Mapping[JobId, int],
         now: float,
     ) -> None:
-        """Tell of the jobs that use some of the GPUs that they hold: ``gpus_by_report``, as their
-        trainings say, ``gpus_by_driver``: those on which the driver sees a process.
+        """Report jobs that use only some of the GPUs that they hold. ``gpus_by_report`` counts the
+        GPUs that their trainings report, ``gpus_by_driver`` those with a process by the driver.
         """
         partly, runs = {}, {}
         agreements: dict[tuple[JobId, int], tuple[int, float]] = {}
@@ -107,9 +108,8 @@ class IdleJobs:
                 continue
             run, seconds = (job.id, job.restarts), 0.0
             runs[job.id] = run
-            if (
-                gpus_by_driver.get(job.id) == gpus
-            ):  # where it sees fewer, it is blind for some processes
+            # If the driver sees fewer, it does not see all processes.
+            if gpus_by_driver.get(job.id) == gpus:
                 before = self._agreements.get(run, (gpus, now))
                 agreements[run] = before if before[0] == gpus else (gpus, now)
                 seconds = max(0.0, now - agreements[run][1])
@@ -125,7 +125,7 @@ class IdleJobs:
         self._partly, self._agreements = partly, agreements
 
     def rows(self) -> dict[JobId, dict[str, Any]]:
-        """For the status document, by job: a sentence, and how many GPUs are of no use."""
+        """Rows for the status document, by job: a sentence, and how many GPUs are unused."""
         idle = {
             job: {"text": idle.text, "gpus": self._uses.get(job, 0)}
             for job, idle in self._idle.items()
@@ -138,7 +138,7 @@ class IdleJobs:
         return partly | idle
 
     def seconds(self) -> dict[JobId, float]:
-        """For how long each of them has done nothing."""
+        """How long each idle job has done nothing."""
         return {job: idle.seconds for job, idle in self._idle.items()}
 
     def _ask(
@@ -149,7 +149,7 @@ class IdleJobs:
     ) -> None:
         try:
             numbers = {run: JobId(job.number or job.id) for run, job in runs.items()}
-            # All in turn, where they are more than can be asked for at a time.
+            # Jobs take turns if there are more than one query may name.
             order = sorted(set(numbers.values()))
             turn = (order + order)[self._next : self._next + min(MAX_JOBS, len(order))]
             self._next = (self._next + len(turn)) % len(order)

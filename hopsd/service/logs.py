@@ -16,7 +16,9 @@ from hopsd.ctl.terminal import printable
 def _printable(
     _logger: object, _method: str, event: structlog.typing.EventDict
 ) -> structlog.typing.EventDict:
-    """Job names and Slurm's messages must not control the terminal; tracebacks keep their lines."""
+    """Escape control characters, since job names and Slurm's messages must not control a terminal;
+    tracebacks keep their lines.
+    """
     return {
         key: "\n".join(map(printable, value.split("\n"))) if isinstance(value, str) else value
         for key, value in event.items()
@@ -24,8 +26,8 @@ def _printable(
 
 
 class LossyStream:
-    """A stream whose failures, such as a full file system, never matter to who writes: the line is
-    lost, and :attr:`problem` says why, until a later one is written.
+    """A stream that never fails for its writer: if, for example, the file system is full, the line
+    is lost, and :attr:`problem` says why until a later line is written.
     """
 
     def __init__(self, stream: TextIO) -> None:
@@ -54,12 +56,12 @@ _stream: LossyStream | None = None
 
 
 def problem() -> str:
-    """Why the last line of the log was lost, "" if it was written."""
+    """Why the last log line was lost; "" if it was written."""
     return _stream.problem if _stream is not None else ""
 
 
 def configure(level: str, form: str) -> None:
-    """``level`` as Python names them, ``form`` json or console; everything goes to stderr."""
+    """Log to stderr. ``level`` is a name of Python's logging, ``form`` is json or console."""
     global _stream  # noqa: PLW0603 - the process has one log
     _stream = LossyStream(sys.stderr)
     processors: list[structlog.typing.Processor] = (
@@ -67,7 +69,7 @@ def configure(level: str, form: str) -> None:
         if form == "json"
         else [_printable, structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())]
     )
-    # The daemon itself logs a tick that is left out.
+    # The daemon itself logs skipped ticks.
     logging.getLogger("apscheduler").setLevel(logging.ERROR)
     structlog.configure(
         processors=[

@@ -1,4 +1,4 @@
-"""Tells of slow nodes and of nodes that break jobs, and drains the latter where the site says so.
+"""Reports slow nodes and nodes that break jobs, and drains the latter if the site allows it.
 
 Nodes are judged in a thread, outside the tick.
 """
@@ -27,13 +27,13 @@ log = structlog.get_logger()
 EVERY_SECONDS = 120.0
 
 SHARE = 0.01
-"""Judging takes at most this share of the time: of a large site it takes a minute."""
+"""Judging takes at most this share of the time: on a large site one pass takes a minute."""
 
 MIN_WORKLOADS = 2
-"""A node is drained only if this many workloads failed there: a single one may be broken itself."""
+"""A node is drained only if this many workloads failed there: one alone may be broken itself."""
 
 AVOIDED_SHARE = 0.1
-"""Of the nodes of a GPU type, plans avoid at most this share, or one: the others have room."""
+"""Plans avoid at most this share of a GPU type's nodes, or one, so that the others have room."""
 
 DRAIN_EVENT = "node_drained"
 _MAX_EVENTS = 10_000
@@ -57,8 +57,8 @@ def lemon_text(lemon: Lemon) -> str:
 
 
 def avoidable(lemons: Iterable[Lemon], nodes: Iterable[Mapping[str, Any]]) -> dict[NodeName, str]:
-    """Of ``lemons``, the surest first, those that several workloads failed on: at most a share of
-    the nodes of each GPU type, rows of the status document, and never the only one.
+    """Choose the ``lemons`` (surest first) on which several workloads failed: at most a share of
+    each GPU type's ``nodes`` (rows of the status document), and never the only one.
     """
     types = {node["name"]: node["gpu_type"] for node in nodes}
     counts = Counter(types.values())
@@ -76,7 +76,7 @@ def avoidable(lemons: Iterable[Lemon], nodes: Iterable[Mapping[str, Any]]) -> di
 
 
 class NodeHealth:
-    """The verdicts of the last look: by node, a sentence on each kind."""
+    """The verdicts of the last look: for each kind, a sentence by node."""
 
     def __init__(
         self,
@@ -96,7 +96,7 @@ class NodeHealth:
         """Nodes that plans may avoid, each with the evidence."""
 
     def look(self, nodes: Iterable[Mapping[str, Any]], config: HealthConfig, now: float) -> None:
-        """Judge ``nodes``, rows of the status document, if it is time to."""
+        """Judge ``nodes``, rows of the status document, if a pass is due."""
         if self._is_judging or now < self._next:
             return
         self._is_judging = True
@@ -138,7 +138,7 @@ class NodeHealth:
     def _drain(
         self, health: Health, nodes: Iterable[Mapping[str, Any]], limit: int, now: float
     ) -> None:
-        """Drain the surest lemons while fewer than ``limit`` are out of service. Drain a node only
+        """Drain the surest lemons while fewer than ``limit`` are out of service, each node only
         once: an operator who resumes it knows better.
         """
         usable = {node["name"] for node in nodes if node["usable"]}

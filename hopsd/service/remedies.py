@@ -1,4 +1,4 @@
-"""Announces and carries out what ``[health]`` has done to hung and idle jobs."""
+"""Announces and carries out the remedies for hung and idle jobs that ``[health]`` enables."""
 
 from __future__ import annotations
 
@@ -18,11 +18,12 @@ from hopsd.store.history import History
 log = structlog.get_logger()
 
 MAX_REQUEUES = 3
-"""Of one job: what hangs in every run is for its user to mend, and is only told from then on."""
+"""The most requeues of a job: one that hangs in every run is its user's to fix, and only reported
+from then on."""
 
 ANNOUNCEMENT_EVENT, REQUEUE_EVENT, SHRUNK = "requeue_announced", "requeued", "shrunk"
 _REQUEUED_BEFORE = "requeued_idle"
-"""What events of earlier releases, which stay in the history, are called."""
+"""The kind of such events by earlier releases, which stay in the history."""
 
 _MAX_EVENTS = 1000
 
@@ -36,9 +37,9 @@ def delays(config: HealthConfig) -> RemedyDelays:
 
 
 def requeueable(observation: Observation) -> tuple[JobReading, ...]:
-    """Running jobs that hops may stop: neither the user (``preempt=no``, ``--no-requeue``) nor a
-    step under way keeps them where they are, a second start harms nobody, and they are no sessions,
-    which end by their own rule.
+    """Return the running jobs that hops may stop: neither the user (``preempt=no``,
+    ``--no-requeue``) nor a step under way keeps them in place, a second start does no harm, and
+    they are not sessions, which end by a rule of their own.
     """
     under_way = {transition.step.job for transition in observation.under_way}
     return tuple(
@@ -55,14 +56,14 @@ def requeueable(observation: Observation) -> tuple[JobReading, ...]:
 
 
 class Remedies:
-    """What was announced to whom; what is due becomes steps."""
+    """Announces remedies to jobs' users, and makes steps of those that are due."""
 
     def __init__(self, store: History) -> None:
         self._store = store
         self._announced_jobs: frozenset[JobId] = frozenset()
 
     def steps(self, jobs: Iterable[JobReading], planned_remedies: Sequence[Remedy]) -> list[Step]:
-        """Announce what was not yet; the steps of what is due. A job stopped
+        """Announce new remedies and return the steps of those that are due. A job that was stopped
         :data:`MAX_REQUEUES` times is left alone.
         """
         by_id = {job.id: job for job in jobs}
@@ -86,7 +87,7 @@ class Remedies:
         if remedy.job in self._announced_jobs:
             return
         minutes = ceil(remedy.due_in / 60.0)
-        unless = "it goes on" if remedy.gpus is None else "it uses them"
+        unless = "it makes progress" if remedy.gpus is None else "it uses them"
         text = f"hops requeues it{_cap(remedy)} in {minutes} min unless {unless}: {remedy.evidence}"
         log.warning(ANNOUNCEMENT_EVENT, job=remedy.job, reason=text)
         self._store.add_event(ANNOUNCEMENT_EVENT, text, job=remedy.job)

@@ -1,4 +1,4 @@
-"""Warns and ends sessions as the site says; Slurm is asked in a thread, outside the tick."""
+"""Warns and ends sessions by the site's rules; Slurm is asked in a thread, outside the tick."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class SessionEnds:
         now: float,
         settings: EndingSettings,
     ) -> None:
-        """Warn the sessions whose time is over, and end those that were warned long enough ago."""
+        """Warn sessions whose time is over, and end those that were warned long enough ago."""
         notices = self._endings.notices(jobs, idle_seconds, now, settings)
         if notices:
             self._begin(lambda: self._carry_out(notices))

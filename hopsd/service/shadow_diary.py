@@ -1,4 +1,4 @@
-"""A shadow's diary: what each job asked for, and when hops would first have started it."""
+"""A shadow's diary: what each job asked for, and when hops would have started it first."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from hopsd.store.postgres import PostgresStore
 
 @dataclass(slots=True)
 class Diary:
-    """Written after each plan of a shadow: one entry for each job, however many plans there are."""
+    """Writes one entry per job, after the plans of a shadow."""
 
     store: PostgresStore
     _completeness: dict[tuple[JobId, float], bool] = field(default_factory=dict)
 
     def note(self, result: RoundResult) -> None:
-        """Note jobs that are new, and those that this plan is the first to place."""
+        """Save entries of new jobs, and of jobs that this plan is the first to place."""
         entries = list(self._entries(result))
         self.store.save_diary(entries)
         present = {(job, record.submit) for job, record in result.observation.records.items()}

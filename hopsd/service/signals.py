@@ -23,7 +23,7 @@ class SignalInbox:
         self._reader.setblocking(False)
         self._writer.setblocking(False)
         self._signals = frozenset(signals)
-        # Of a burst that fills the socket nothing is lost but repetitions.
+        # If a burst fills the socket, only repetitions are lost.
         self._before = signal.set_wakeup_fd(self._writer.fileno(), warn_on_full_buffer=False)
         self._handlers = {number: signal.signal(number, _ignore) for number in self._signals}
 
@@ -35,7 +35,7 @@ class SignalInbox:
         return sorted(number for number in self._signals if number in numbers)
 
     def close(self) -> None:
-        """Restore what was there before."""
+        """Restore the previous handlers and wakeup descriptor."""
         for number, handler in self._handlers.items():
             signal.signal(number, handler)
         signal.set_wakeup_fd(self._before)

@@ -1,6 +1,6 @@
-"""When to look at the cluster before the next regular look: a training says that it stands still.
+"""Starts a tick early when a training reports that it stalls.
 
-Ticks judge whether it hangs. Half a minute may pass until the next one.
+The tick judges whether the training hangs. Otherwise half a minute may pass until the next one.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from hopsd.service.background import in_thread
 EVERY_SECONDS = 5.0
 
 SHARE = 0.02
-"""Of the time is spent reading at most: 2,000 reports on a file server may take a second."""
+"""Reading takes at most this share of the time: 2,000 reports on a file server may take 1 s."""
 
 _STALL_MARK = b'"stalled":true'
-"""As `hops_profiler` writes it. What else says so is read once more, by a tick, and refused."""
+"""As `hops_profiler` writes it. A tick reads the report in full, and refuses an invalid one."""
 
 
 class StallWatch:
-    """Reads reports that changed, in a thread: a file server that hangs holds up nothing."""
+    """Reads changed reports in a thread, so that a file server that hangs delays nothing."""
 
     def __init__(
         self,
@@ -36,12 +36,12 @@ class StallWatch:
     ) -> None:
         self._begin, self._clock = begin, clock
         self._reports: dict[str, tuple[int, bool]] = {}
-        """By file name: when it was written, and whether it says so."""
+        """By file name: when the report was written, and whether it says that it stalls."""
         self._reading = self._stalled_anew = False
         self._next = float("-inf")
 
     def due(self, folder: Path) -> bool:
-        """Whether a report says that its process stands still, which did not say so before."""
+        """Whether a report newly says that its process stalls."""
         due, self._stalled_anew = self._stalled_anew, False
         if not self._reading and self._clock() >= self._next:
             self._reading = True
@@ -51,7 +51,7 @@ class StallWatch:
     def _read(self, folder: Path) -> None:
         began = self._clock()
         try:
-            # A folder that cannot be read is the ticks' to report.
+            # The ticks report a folder that cannot be read.
             with suppress(OSError), os.scandir(folder) as entries:
                 self._compare(Spool(folder), list(islice(entries, MAX_LISTED)))
         finally:

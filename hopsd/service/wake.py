@@ -1,4 +1,4 @@
-"""When to look at the cluster before the next regular look: a job came, or GPUs became free."""
+"""Starts a tick early when a job arrived or GPUs became free."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from hopsd.model.ids import JobId
 from hopsd.slurm.probe.activity import Activity
 
 SHARE = 4.0
-"""A look that took so long is followed by a pause of so many times that, which a session alone
-ends: on a large cluster with a submission every second hopsd does not look all the time."""
+"""The pause after a tick, as a multiple of its duration, which only a session ends early: on a
+large cluster with a submission every second hopsd must not run all the time."""
 SILENCE_SECONDS = 30.0
-"""After slurmctld did not answer: the regular looks find out when it is back."""
+"""The pause after slurmctld did not answer; the regular ticks notice when it is back."""
 
 
 class Waker:
-    """Compares slurmctld's counters with those before the last look."""
+    """Compares slurmctld's counters with those before the last tick."""
 
     def __init__(
         self,
@@ -27,7 +27,7 @@ class Waker:
         clock: Callable[[], float] = time.monotonic,
         sessions: Callable[[], Collection[JobId]] = frozenset,
     ) -> None:
-        """``sessions``: asks Slurm which sessions wait."""
+        """``sessions`` asks Slurm which sessions wait."""
         self._read = read_activity
         self._sessions = sessions
         self._clock = clock
@@ -36,7 +36,7 @@ class Waker:
         self._next = self._silent_until = self._paused_until = float("-inf")
 
     def _ask(self) -> Activity | None:
-        """The counters now, None after a silence: a hung slurmctld costs a time-out in a while."""
+        """Read the counters; None for a while after a silence, which cost a whole time-out."""
         self._last = None
         if self._clock() >= self._silent_until:
             try:
@@ -47,14 +47,14 @@ class Waker:
 
     @property
     def pausing(self) -> bool:
-        """Whether the last look was long enough that the next one is not worth it yet."""
+        """Whether the last tick took so long that no other may start early yet."""
         return self._clock() < self._paused_until
 
     def due(self, seconds: float, document: dict[str, Any]) -> bool:
-        """Whether to look now. Asks slurmctld every ``seconds`` at most; 0: never.
+        """Whether to start a tick now. Asks slurmctld every ``seconds`` at most, never if 0.
 
-        ``document``: the status as of the last look. A job that came is worth a look if GPUs were
-        idle or it is a session, for which others make room; one that went if jobs were waiting.
+        ``document`` is the status as of the last tick. A job that arrived is worth a tick if GPUs
+        were idle or it is a session, for which others make room; a job that left, if jobs waited.
         """
         now = self._clock()
         if not seconds or now < self._next or document["mode"] != "active":
@@ -70,13 +70,13 @@ class Waker:
         )
         idle = any(node["idle"] and node["usable"] for node in document["nodes"])
         if self.pausing:
-            self._last = last  # what comes in a pause counts at its end
+            self._last = last  # changes during a pause count at its end
         elif (has_arrivals and idle) or (has_departures and document["waiting"]):
             return True
         return activity.submitted != known_submissions and self._session_came(document)
 
     def _session_came(self, document: dict[str, Any]) -> bool:
-        """Whether a session waits that the last look did not see."""
+        """Whether a session waits that the last tick did not see."""
         try:
             waiting = set(self._sessions())
         except SlurmError:
@@ -85,7 +85,9 @@ class Waker:
 
     @contextmanager
     def look(self, seconds: float) -> Iterator[None]:
-        """Around a look at the cluster, which does not see what comes meanwhile; 0 as above."""
+        """Context manager around a tick, which does not see changes meanwhile; ``seconds`` as in
+        :meth:`due`.
+        """
         begin = self._clock()
         if seconds and (activity := self._ask()) is not None:
             self._known_submissions = activity.submitted

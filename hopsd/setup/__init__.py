@@ -1,1 +1,1 @@
-"""Installs hops on a controller, step by step, and undoes it."""
+"""Installs hops on a controller, step by step, and undoes the installation."""

@@ -1,4 +1,4 @@
-"""Changes to a machine; each describes itself before it is made."""
+"""Changes to a machine, each of which describes itself before it is made."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Change(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """Write a file. An existing file keeps owner and mode; ``keep``: a backup copy stays."""
+    """Write a file. An existing file keeps owner and mode and, with ``keep``, a backup copy."""
 
     path: Path
     text: str
@@ -135,14 +135,14 @@ class Wait:
         deadline = time.monotonic() + self.seconds
         while not self.is_reached():
             if time.monotonic() >= deadline:
-                raise SetupError(f"{self.description}: not so after {self.seconds:g} s")
+                raise SetupError(f"{self.description}: still not so after {self.seconds:g} s")
             time.sleep(0.5)
 
 
 def output(words: tuple[str, ...], user: str | None = None, stdin: str = "") -> tuple[int, str]:
-    """Exit status and output of a command that reads ``stdin``.
+    """Run a command that reads ``stdin``; returns its exit status and output.
 
-    The output is its standard output, or if that is empty, its standard error.
+    The output is its standard output or, if that is empty, its standard error.
 
     Raises:
         SetupError: there is no such command or user, or it took more than five minutes.

@@ -23,7 +23,7 @@ ACCOUNT = "hops"
 
 @dataclass(frozen=True)
 class Machine:
-    """A controller. ``running``: slurmctld's own keys; ``account``: the account of hopsd."""
+    """A controller: ``running`` is slurmctld's running configuration, ``account`` is hopsd's."""
 
     running: Mapping[str, str]
     account: str
@@ -39,7 +39,7 @@ class Machine:
 
     @property
     def uid(self) -> int | None:
-        """The uid of hopsd's account; None: there is no such account."""
+        """The uid of hopsd's account; None if there is no such account."""
         try:
             return pwd.getpwnam(self.account).pw_uid
         except KeyError:
@@ -62,15 +62,15 @@ def hopsctl() -> str:
 
 
 def release_folder(folder: str) -> Path:
-    """``conf``, ``slurm_plugin`` or ``systemd``: in a checkout beside the package, else as
-    installed.
+    """The folder ``conf``, ``slurm_plugin`` or ``systemd``: beside the package in a checkout, else
+    as installed.
     """
     checkout = Path(__file__).resolve().parents[2] / folder
     return checkout if checkout.is_dir() else Path(sys.prefix) / "share" / "hops" / folder
 
 
 def plugin_folder() -> Path:
-    """The submit plugin's folder: its package's, or where pip put it."""
+    """The submit plugin's folder: that of its Debian package, or where pip put it."""
     return PACKAGE_FOLDER if PACKAGE_FOLDER.is_dir() else release_folder("slurm_plugin")
 
 
@@ -86,7 +86,7 @@ def read_machine(config: Path = DEFAULT_PATH) -> Machine:
         running = slurm_conf(SlurmCommands(10.0))
     except SlurmError as error:
         raise SetupError(
-            f"slurmctld has to run before hops is set up: {str(error).splitlines()[0]}"
+            f"slurmctld must be running before hops is set up: {str(error).splitlines()[0]}"
         ) from error
     account = ACCOUNT
     if "slurmdbd" not in running.get("AccountingStorageType", ""):

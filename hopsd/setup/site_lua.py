@@ -11,7 +11,7 @@ _TABLE = re.compile(r"^[ \t]*return[ \t]*\{", re.MULTILINE)
 
 
 def with_operator(text: str, uid: int) -> str | None:
-    """The text with ``uid`` among the operators; None if it has no place for a list."""
+    """Add ``uid`` to the operators in the text; None if it has no place for a list."""
     blank = _COMMENT.sub(lambda comment: " " * len(comment[0]), text)
     if match := _LIST.search(blank):
         uids = re.findall(r"\d+", match["uids"])

@@ -1,6 +1,6 @@
-"""Adds a call of our job_submit.lua to a site's script: a marked block at its end.
+"""Adds a call of our job_submit.lua to a site's script, as a marked block at its end.
 
-Ours then runs the site's rules first, and itself only for jobs that they accept.
+Our script then runs the site's rules first, and its own only for jobs that those accept.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _FUNCTION = re.compile(r"\bslurm_job_(?:submit|modify)\s*(?:\(|=\s*function)")
 
 
 def is_ours(text: str) -> bool:
-    """Whether a job_submit.lua is hops' own, of whatever release."""
+    """Whether a job_submit.lua is hops' own, of any release."""
     return text.startswith("-- hops: ")
 
 
@@ -28,7 +28,7 @@ def without_call(text: str) -> str:
 
 
 def with_call(text: str, plugin: Path) -> str:
-    """The text with a call of ``plugin`` at its end, which replaces an existing block."""
+    """Add a call of ``plugin`` at the end of the text, in place of an existing block."""
     site_text = without_call(text)
     block = f'\n{BEGIN}\ndofile("{plugin}")\n{END}\n'
     if match := _LAST_RETURN.search(_without_comments(site_text)):
@@ -49,7 +49,7 @@ def call_problem(text: str, plugin: Path) -> str | None:
     if call is None:
         return f"the site's own, and does not call {plugin}: run {remedy}"
     if not Path(call[1]).is_file():
-        return f"calls {call[1]}, which is not there; slurmctld does not start: run {remedy}"
+        return f"calls {call[1]}, which does not exist; slurmctld does not start: run {remedy}"
     functions = _FUNCTION.finditer(_without_comments(text))
     if any(function.start() > call.start() for function in functions):
         return (
@@ -65,5 +65,5 @@ def _last_call(text: str) -> re.Match[str] | None:
 
 
 def _without_comments(text: str) -> str:
-    """The text with comments blanked; all positions stay the same."""
+    """Blank the comments in the text; all positions stay the same."""
     return _COMMENT.sub(lambda comment: re.sub(r"[^\n]", " ", comment[0]), text)

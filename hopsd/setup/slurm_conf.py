@@ -1,4 +1,4 @@
-"""Adds missing lines to slurm.conf: a marked block at its end.
+"""Adds missing lines to slurm.conf, as a marked block at its end.
 
 Slurm uses the last value of a key, so the block repeats the items of the site's lists.
 """
@@ -26,7 +26,7 @@ def without_block(text: str) -> str:
 
 
 def with_block(text: str, lines: Mapping[str, str]) -> str:
-    """The text with a block of ``lines`` at its end, which replaces an existing block."""
+    """Add a block of ``lines`` at the end of the text, in place of an existing block."""
     site_text = without_block(text)
     if not lines:
         return site_text
@@ -36,9 +36,10 @@ def with_block(text: str, lines: Mapping[str, str]) -> str:
 
 
 def values(path: Path, depth: int = 0) -> dict[str, str]:
-    """Keys in lower case with their last values outside the block, also from included files.
+    """Read the keys in lower case with their last values outside the block, also from included
+    files.
 
-    Lines of nodes and partitions are ignored: they repeat.
+    Lines of nodes and partitions are ignored, since their keys repeat.
     """
     settings: dict[str, str] = {}
     text = without_block(path.read_text(errors="replace")).replace("\\\n", " ")
@@ -71,17 +72,19 @@ def required_lines(conf: Mapping[str, str]) -> dict[str, str]:
 
 
 def remarks(conf: Mapping[str, str], running: Mapping[str, str]) -> Iterator[str]:
-    """Settings that make hops work less well, for the site to decide; ``running``: slurmctld's."""
+    """Yield settings with which hops works less well, for the site to decide; ``running`` is
+    slurmctld's running configuration.
+    """
     for key, script in PROLOGS.items():
         site_script = conf.get(key.lower())
         if site_script is not None and site_script != script:
-            yield f"{key}={site_script} is the site's own: call {script} from it, and end it with 0"
+            yield f"{key}={site_script} is the site's own: call {script} from it and exit with 0"
     if conf.get("jobfileappend") == "0":
         yield "JobFileAppend=0: Slurm empties a job's output file each time hops moves it"
     elif "jobfileappend" not in conf:
         yield (
             "JobFileAppend=1 keeps a job's output when it is moved; plain jobs, too, now append to"
-            " a file that exists. JobFileAppend=0 of your own in slurm.conf takes precedence"
+            " an existing file. A JobFileAppend=0 of your own in slurm.conf takes precedence"
         )
     if running.get("JobRequeue", "1") == "0":
         yield "JobRequeue=0: jobs that Slurm may not requeue are not moved"
@@ -92,8 +95,8 @@ def remarks(conf: Mapping[str, str], running: Mapping[str, str]) -> Iterator[str
     defaults = [running.get(f"DefMemPer{unit}") for unit in ("GPU", "CPU", "Node")]
     if memory and not any(map(_is_set, defaults)):
         yield (
-            "no DefMemPerGPU: a job that names no memory takes all of its node, and no second one"
-            " fits beside it"
+            "no DefMemPerGPU: a job that requests no memory gets all of its node's, and no second"
+            " job fits beside it"
         )
 
 
@@ -101,9 +104,9 @@ def refusal(running: Mapping[str, str]) -> str | None:
     """Why hops cannot work with this Slurm; None if it can."""
     selector = running.get("SelectType", "")
     if selector != "select/cons_tres":
-        return f"SelectType={selector}; accepted: select/cons_tres, the one that knows GPUs"
+        return f"SelectType={selector}; accepted: select/cons_tres, which alone supports GPUs"
     if "gpu" not in running.get("GresTypes", "").split(","):
-        return "no GresTypes=gpu: Slurm has to know the nodes' GPUs before hops can place jobs"
+        return "no GresTypes=gpu: Slurm must know the nodes' GPUs before hops can place jobs"
     return None
 
 

@@ -1,6 +1,6 @@
 """The setup steps in order; undo runs them in reverse.
 
-Each checks the machine and returns the remaining changes, none if it is complete.
+Each step checks the machine and returns the remaining changes, none if it is complete.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ Changes = Sequence[Change]
 
 @dataclass(frozen=True, slots=True)
 class SetupStep:
-    """``apply``: returns the changes to make; ``undo``: those that revert them."""
+    """A step of setup: ``apply`` returns the changes to make, ``undo`` those that revert them."""
 
     name: str
     title: str
@@ -56,12 +56,12 @@ def configuration(machine: Machine) -> Changes:
 
 
 def no_changes(_: Machine) -> Changes:
-    """Nothing to undo: the configuration belongs to the administrator; its package removes it."""
+    """Undo nothing: the configuration is the administrator's, and its package removes it."""
     return []
 
 
 def account(machine: Machine) -> Changes:
-    """Without slurmdbd Slurm has no operators, so hopsd runs as SlurmUser."""
+    """Make hopsd run as SlurmUser if there is no slurmdbd, since Slurm then has no operators."""
     if machine.account == ACCOUNT:
         return []
     user = machine.account
@@ -122,8 +122,8 @@ def _in_postgres(query: str, name: str) -> bool:
     """Whether a query run as PostgreSQL's superuser finds ``name``."""
     if shutil.which("psql") is None:
         raise SetupError(
-            "PostgreSQL is not on this machine: install it (apt install postgresql), or name"
-            " another machine's as database.dsn in hopsd.toml"
+            "PostgreSQL is not on this machine: install it (apt install postgresql), or set"
+            " database.dsn in hopsd.toml to one on another machine"
         )
     words = ("psql", "-X", "-t", "-A", "-d", "postgres", "-v", f"name={name}", "-f", "-")
     status, answer = output(words, SUPERUSER, query)
@@ -181,7 +181,7 @@ def plugin(machine: Machine) -> Changes:
     if machine.account == ACCOUNT:
         with_uid = with_operator(text, machine.uid)
         if with_uid is None:
-            raise SetupError(f"{site}: no list of operators; it needs {{ {machine.uid} }} in one")
+            raise SetupError(f"{site}: no list of operators; add operators = {{ {machine.uid} }}")
         text = with_uid
     if text != site_text:
         changes.append(Write(site, text))
@@ -229,7 +229,7 @@ def _restore(path: Path, strip: Callable[[str], str]) -> list[Change]:
 
 
 def _restart_changes(lines: dict[str, str]) -> Changes:
-    """Before 23.11 only a restart of slurmctld loads a submit plugin; jobs run on."""
+    """Restart slurmctld, since before 23.11 only that loads a submit plugin; jobs run on."""
 
     def running() -> bool:
         status, _ = output(("scontrol", "ping"))

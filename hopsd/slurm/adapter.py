@@ -16,8 +16,8 @@ from hopsd.model.script_options import NO_OPTIONS, ScriptOptions
 
 
 class SignalScope(StrEnum):
-    """``BATCH``: only the batch script's shell. ``STEPS``: every process of every other step.
-    ``ALL``: both.
+    """Which processes get a signal: the batch script's shell (``BATCH``), every process of every
+    other step (``STEPS``), or both (``ALL``).
     """
 
     BATCH = "batch"
@@ -29,13 +29,13 @@ class SignalScope(StrEnum):
 class Placement:
     """The shape that a held, pending job gets before its release.
 
-    ``cores_per_gpu`` come with each GPU, and memory: ``memory_mb_per_gpu``,
-    ``memory_mb_per_node`` or ``memory_mb_per_core``; None: Slurm's default. ``options``: tasks,
-    GPU type and other GRES.
-    ``comment`` replaces the job's; None leaves it. ``reset``: an earlier placement left a request
-    on the job that must be cleared by an update of its own first: GPUs per job
-    (``JobReading.per_job_gpus``), or of another type. ``partition`` replaces the job's;
-    "" leaves it. ``time_limit_minutes`` likewise; None leaves it, 0: no limit.
+    Each GPU comes with ``cores_per_gpu`` cores. Memory is ``memory_mb_per_gpu``,
+    ``memory_mb_per_node`` or ``memory_mb_per_core``, or Slurm's default if all are None.
+    ``options`` has tasks, GPU type and other GRES.
+    ``comment`` replaces the job's; None leaves it. ``reset`` says that an earlier placement left a
+    request on the job that a separate update must clear first: GPUs per job
+    (``JobReading.per_job_gpus``), or GPUs of another type. ``partition`` replaces the job's;
+    "" leaves it. So does ``time_limit_minutes``; None leaves it, 0 means no limit.
     """
 
     job: JobId
@@ -62,12 +62,12 @@ class Placement:
 
 
 class Adapter(Protocol):
-    """Slurm's own requests, one method each, without waiting or policy.
+    """Slurm's own requests, one method each, with neither waiting nor policy.
 
     Every method raises ``SlurmUnavailableError`` if slurmctld does not answer within the
-    adapter's time-out, and those that write raise ``SlurmError`` with Slurm's own message if it
-    refuses: then nothing of that call took effect on the job, except that a refused ``place``
-    may leave the job held with an emptied shape.
+    adapter's time-out. Those that write raise ``SlurmError`` with Slurm's own message if Slurm
+    refuses: the call then changed nothing, except that a refused ``place`` may leave the job held
+    with an emptied shape.
     """
 
     @property
@@ -75,36 +75,36 @@ class Adapter(Protocol):
         """``pyslurm`` or ``scontrol``."""
 
     def read(self) -> Reading:
-        """GPU nodes in Slurm's node order and all hops jobs, finished ones while Slurm has them.
+        """Read the GPU nodes in Slurm's node order and all hops jobs that Slurm still knows.
 
         ``foreign_gpus`` is computed from the jobs of the same answer. Heterogeneous jobs are
         foreign whatever their comment: the submit plugin refuses them. Of an array, the tasks
-        whose turn it is are jobs (:mod:`hopsd.slurm.ordering.job_arrays`). Also
+        whose turn it is are jobs (:mod:`hopsd.slurm.ordering.job_arrays`). Also raises
         ``SlurmUnavailableError`` while a restarted slurmctld has not heard from all GPU nodes.
         """
 
     def jobs(self) -> Sequence[JobReading]:
-        """Only the hops jobs: cheaper than ``read``."""
+        """Read only the hops jobs, which is cheaper than ``read``."""
 
     def glance(self, jobs: Collection[JobId]) -> Mapping[JobId, JobReading]:
-        """Of ``jobs`` only state, reason, hold, begin time and restarts, for polling: far cheaper
-        than ``jobs``. Left out: those whose reason it cannot tell, and those that Slurm does not
-        know. An array's tasks are there once they are jobs of their own.
+        """Poll only state, reason, hold, begin time and restarts of ``jobs``: far cheaper than
+        :meth:`jobs`. Jobs that Slurm does not know, or whose reason cannot be read, are left out.
+        An array's tasks are included once Slurm has made them jobs of their own.
         """
 
     def hold(self, job: JobId, begin: float = 0.0) -> None:
         """Hold with priority 0 as the administrator, so that the owner cannot release it.
 
-        Sets the begin time to ``begin``, 0: at once. job_submit.lua takes a hold that sets none
-        for an operator's.
+        Sets the begin time to ``begin``, or to now if 0: job_submit.lua takes a hold that sets no
+        begin time for an operator's.
         """
 
     def place(self, placement: Placement) -> None:
         """Update a held pending job so that its release starts exactly this shape at once.
 
-        Names nodes and their count, GPUs per node (even) or per job (uneven: Slurm fills the
-        nodes in its order, leaving one GPU at least for each later one), and clears the begin
-        time that a requeue sets to now + 120 s. Does not release.
+        Sets the nodes and their count, GPUs per node (even shapes) or per job (uneven ones: Slurm
+        fills the nodes in its order, leaving at least one GPU for each later node), and clears the
+        begin time that a requeue sets to now + 120 s. Does not release the job.
         """
 
     def release(self, jobs: Sequence[JobId]) -> None:
@@ -116,7 +116,7 @@ class Adapter(Protocol):
     def requeue_hold(self, job: JobId, *, ended: bool = False) -> None:
         """Requeue a running job as held; does nothing if it has ended meanwhile.
 
-        ``ended``: run a job again that has ended.
+        With ``ended``, requeue a job that has already ended.
         """
 
     def unpin(
@@ -132,12 +132,12 @@ class Adapter(Protocol):
         partition: str = "",
     ) -> None:
         """Let a held job ask plain Slurm for ``gpus`` GPUs on any ``nodes`` nodes except ``avoid``,
-        of the type and with the other GRES and memory that it ``options`` for.
+        with the GPU type, other GRES and memory in ``options``.
 
-        ``comment``, with ``RELEASED_MARK``, replaces the job's. The begin time stays but for
-        ``begin_now``: a job requeued just now must not start at once (see ``place.py``).
+        ``comment``, with ``RELEASED_MARK``, replaces the job's. The begin time stays unless
+        ``begin_now``: a job that was just requeued must not start at once (see ``place.py``).
         ``partition`` replaces the job's; "" leaves it.
         """
 
     def batch(self) -> AbstractContextManager[None]:
-        """Within it, requests may share what each would need for itself, such as a process."""
+        """Context manager in which requests may share resources such as one scontrol process."""

@@ -1,8 +1,8 @@
 """Applies steps through an adapter: settle no-ops, vacate, place, read back.
 
-Nothing here waits for one job: :meth:`SlurmPort.apply` begins the steps and looks on for at most
-``ApplySettings.patience_seconds``; what is not over by then is UNDER_WAY, and later calls of
-:meth:`SlurmPort.carry_on` carry it on.
+Nothing here blocks on a single job: :meth:`SlurmPort.apply` begins the steps and polls for at most
+``ApplySettings.patience_seconds``. Steps that have not finished by then are UNDER_WAY, and later
+calls of :meth:`SlurmPort.carry_on` continue them.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ class SlurmPort:
         sleep: Callable[[float], None] = time.sleep,
         saves: SaveWatch = lambda job: None,  # noqa: ARG005
     ) -> None:
-        """``monotonic`` times the waiting; ``clock`` gives the times that are reported. ``saves``:
-        when jobs save, to stop those that get no signal just after one.
+        """``monotonic`` times the waiting; ``clock`` gives the times that are reported. ``saves``
+        tells when jobs save, so that jobs that get no signal are stopped just after a save.
         """
         self._adapter = adapter
         self._clock = clock
@@ -66,7 +66,7 @@ class SlurmPort:
         self._stop_times: dict[JobId, float] = {}
         self._completing_since: dict[NodeName, float] = {}
         self._begun_as: dict[JobId, JobReading] = {}
-        self._reading: Reading | None = None  # None once anything was asked since
+        self._reading: Reading | None = None  # None once any request was sent since
 
     @property
     def name(self) -> str:
@@ -177,8 +177,8 @@ class SlurmPort:
         return step.job in self._placer and not self._placer.cancel(step.job)
 
     def _look(self, steps: Sequence[Step]) -> Jobs:
-        """The jobs as they are now. With the nodes, which for up to 30 s after its start slurmctld
-        cannot tell, only where one of ``steps`` goes to some.
+        """Read the jobs, and the nodes too if any of ``steps`` has a target: for up to 30 s after
+        its start slurmctld cannot report the nodes.
         """
         self._reading = None
         if not any(step.target for step in steps):
@@ -187,8 +187,10 @@ class SlurmPort:
         return {job.id: job for job in self._reading.jobs}
 
     def _look_on(self, jobs: Jobs, reading: Reading | None) -> dict[JobId, StartResult]:
-        """Carry on what is under way until all of it is over or the patience is; returns the
-        results of what is over. ``jobs``: as just read; ``reading``: the nodes too, if they were.
+        """Continue the steps under way until all have finished or ``patience_seconds`` are over.
+
+        Returns the results of those that finished. ``jobs`` were just read, as part of ``reading``
+        if the nodes were read too.
         """
         stop = self._watch.ticks() + self._settings.patience_seconds
         results: dict[JobId, StartResult] = {}
@@ -213,14 +215,14 @@ class SlurmPort:
 
     @property
     def _active_jobs(self) -> set[JobId]:
-        """The jobs whose state says how a step goes on."""
+        """The jobs whose state decides how a step continues."""
         return {*self._evacuation.jobs, *self._placer.released}
 
     def _next_look(self) -> float:
         return min(self._evacuation.next_look(), self._placer.next_look(self._evacuation.nodes))
 
     def _has_changes(self, active_jobs: Collection[JobId]) -> bool:
-        """Whether a glance shows that a step goes on."""
+        """Whether a glance shows that a step can continue."""
         states = self._watch.glance(active_jobs)
         return self._evacuation.needs_reading(states, -inf) or self._placer.needs_reading(
             states, -inf
@@ -229,7 +231,7 @@ class SlurmPort:
     def _carry_on(
         self, jobs: Jobs, reading: Reading | None, stop: float
     ) -> dict[JobId, StartResult]:
-        """One pass over what is under way, by ``jobs``, just read."""
+        """Make one pass over the steps under way, with ``jobs`` as just read."""
         jobs = {job: state for job, state in jobs.items() if not self._is_another(state)}
         results: dict[JobId, StartResult] = {}
         if self._evacuation.jobs:
@@ -244,16 +246,16 @@ class SlurmPort:
         return results | self._placer.release(reading, self._evacuation.nodes, stop)
 
     def _is_another(self, job: JobReading) -> bool:
-        """Whether Slurm, which lost its state, gave the number of a job under way to another."""
-        restarts = self._begun_as.get(job.id)
-        if restarts is None or job.state is SlurmState.COMPLETING:  # a requeue is half done
+        """Whether Slurm lost its state and gave the id of a job under way to another job."""
+        first_reading = self._begun_as.get(job.id)
+        if first_reading is None or job.state is SlurmState.COMPLETING:  # a requeue is half done
             return False
-        return has_new_owner(job, restarts.submit, restarts.restarts)
+        return has_new_owner(job, first_reading.submit, first_reading.restarts)
 
     def _after_vacating(
         self, vacated_steps: Mapping[JobId, Step], jobs: Jobs
     ) -> dict[JobId, StartResult]:
-        """Hold those that have left, and queue those that go elsewhere."""
+        """Hold the jobs that have left their nodes, and queue those that move to others."""
         results: dict[JobId, StartResult] = {}
         time = self._watch.now()
         for job_id, step in vacated_steps.items():
@@ -275,7 +277,7 @@ class SlurmPort:
     def _outcomes(
         self, results: Mapping[JobId, StartResult], steps: Mapping[JobId, Step] | None = None
     ) -> list[StepOutcome]:
-        """The outcomes of ``results``; of ``steps`` without one, that they are under way."""
+        """Return the outcomes of ``results``; ``steps`` without a result are under way."""
         ticks = self._watch.ticks()
         outcomes = []
         for job in {**(steps or {}), **results}:
@@ -291,11 +293,11 @@ class SlurmPort:
         return outcomes
 
     def _settle(self, step: Step, job: JobReading) -> StartResult | None:
-        """The result of a step that needs neither vacating nor placing."""
+        """Return the result of a step that needs neither vacating nor placing; None if it does."""
         pending = job.state is SlurmState.PENDING
         if step.kind is StepKind.RELEASE:
             return self._give_back(step, job)
-        if step.kind is StepKind.REQUEUE:  # how a job ended is known once it has cleaned up
+        if step.kind is StepKind.REQUEUE:  # how a job ended is known only after its cleanup
             return None if job.state is SlurmState.COMPLETING else self._put_back(job)
         if step.kind is StepKind.HOLD or (step.kind is StepKind.PREEMPT and pending):
             return self._hold(job)
@@ -306,7 +308,7 @@ class SlurmPort:
         return None if job.requeue else _failure(job, "it was submitted with --no-requeue")
 
     def _not_ready(self, job: JobReading) -> StartResult | None:
-        """None where the job may be placed: it is held, also where its start is put off."""
+        """Hold the job and return None if it may be placed, also if its start is put off."""
         if self._is_another(job):
             return _departed_result(None)
         if job.state is not SlurmState.PENDING:
@@ -333,12 +335,12 @@ class SlurmPort:
         result = self._request(job, lambda: self._adapter.hold(job.id, self._wanted_begin(job)))
         if result.status is OutcomeStatus.FAILED:
             now = self._watch.jobs().get(job.id)
-            if now is not None and now.hold is not Hold.NONE:  # a person was faster
+            if now is not None and now.hold is not Hold.NONE:  # a person held it meanwhile
                 return StartResult(OutcomeStatus.UNCHANGED)
         return result
 
     def _wanted_begin(self, job: JobReading) -> float:
-        """The user's own begin time, 0: none. The mark of a lifted hold does not count as one."""
+        """The user's own begin time, or 0 if none; the mark of a lifted hold does not count."""
         return job.begin if self._clock() < job.begin < USER_HOLD_BEGIN else 0.0
 
     def _put_back(self, job: JobReading) -> StartResult:
@@ -355,13 +357,13 @@ class SlurmPort:
         return self._request(job, lambda: self._requeues.ask(job.id, ended=True))
 
     def _give_back(self, step: Step, job: JobReading) -> StartResult:
-        """A job that its user holds stays held, as in plain Slurm: without the mark."""
+        """Give the job to plain Slurm. If its user holds it, it stays held, without hops' mark."""
         if job.state is not SlurmState.PENDING:
             return StartResult(OutcomeStatus.UNCHANGED, job.allocation, started=job.start)
         kept_back = job.hold is Hold.USER
 
         def give_back() -> None:
-            if job.hold is Hold.NONE:  # it must not start half unpinned
+            if job.hold is Hold.NONE:  # the job must not start half unpinned
                 self._adapter.hold(job.id, self._wanted_begin(job))
             comment = with_marks(job.comment, RELEASED_MARK)
             self._adapter.unpin(
@@ -381,21 +383,21 @@ class SlurmPort:
 
     def _request(self, job: JobReading, request: Callable[[], None]) -> StartResult:
         errors: dict[JobId, str] = {}
-        self._reading = None  # it may take its time, and what was read is changed
+        self._reading = None  # the request may take a while, and changes what was read
         with refusals(errors, job.id):
             request()
         return _failure(job, errors[job.id]) if errors else StartResult(OutcomeStatus.DONE)
 
 
 def _passes(refusal: str) -> bool:
-    """Whether Slurm refuses only for now: it changes no job that slurmdbd has not heard of, as for
-    as long as that hangs (22.05: ESLURM_JOB_SETTING_DB_INX).
+    """Whether the refusal is temporary: Slurm changes no job that slurmdbd has not recorded, for
+    example while slurmdbd hangs (22.05: ESLURM_JOB_SETTING_DB_INX).
     """
     return UNRECORDED in refusal
 
 
 def _departed_result(job: JobReading | None) -> StartResult:
-    text = "Slurm knows no such job any more" if job is None else f"it is {job.state_text}"
+    text = "Slurm no longer knows this job" if job is None else f"it is {job.state_text}"
     return StartResult(OutcomeStatus.GONE, error=text)
 
 

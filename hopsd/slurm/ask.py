@@ -22,9 +22,9 @@ KEEP_SECONDS = 60.0
 
 
 def slurm_conf(commands: SlurmCommands) -> dict[str, str]:
-    """slurmctld's configuration in force; keys that are not set are left out.
+    """Return slurmctld's running configuration; keys that are not set are left out.
 
-    What newer releases number, such as ``Prolog[0]`` (24.11), becomes one value with commas.
+    Keys that newer releases number, such as ``Prolog[0]`` (24.11), become one value with commas.
 
     Raises:
         SlurmError: slurmctld does not answer.
@@ -40,7 +40,7 @@ def slurm_conf(commands: SlurmCommands) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class JobSummary:
-    """A job's owner and state. ``ours``: it has a hops comment."""
+    """A job's owner and state. ``ours`` says whether it has a hops comment."""
 
     uid: int
     state: str
@@ -48,7 +48,7 @@ class JobSummary:
 
 
 def look_up(commands: SlurmCommands, job: JobId) -> JobSummary | None:
-    """A job by its id; None if Slurm does not know it or does not answer."""
+    """Look up a job by its id; None if Slurm does not know it or does not answer."""
     try:
         output = commands.run(
             "squeue", "--noheader", "--all", "--states=all", f"--jobs={job}", "--format=%U %T %k"
@@ -60,7 +60,7 @@ def look_up(commands: SlurmCommands, job: JobId) -> JobSummary | None:
 
 
 def output_path(commands: SlurmCommands, job: JobId) -> str:
-    """The file of a job's output; ``""`` if Slurm does not know it or does not answer."""
+    """The path of a job's output file; ``""`` if Slurm does not know it or does not answer."""
     try:
         output = commands.run("scontrol", "show", "job", job)
     except SlurmError:
@@ -70,9 +70,9 @@ def output_path(commands: SlurmCommands, job: JobId) -> str:
 
 
 def read_cluster(commands: SlurmCommands, partitions: Sequence[str]) -> tuple[Cluster, list[str]]:
-    """The nodes of these partitions (none: of all), and which of them take no job now.
+    """Return the nodes of these partitions (of all if empty), and which of them take no job now.
 
-    A node with GPUs of several types is one for each of them; CPUs are left out.
+    A node with GPUs of several types counts as one node for each type; CPUs are left out.
 
     Raises:
         SlurmError: slurmctld does not answer, or no node has GPUs.
@@ -94,8 +94,8 @@ def read_cluster(commands: SlurmCommands, partitions: Sequence[str]) -> tuple[Cl
 class PrivacyReader:
     """Slurm's privacy settings, cached for a minute; thread-safe.
 
-    While Slurm is away the last known settings hold; before anything is known, nothing of other
-    users is shown.
+    While Slurm is unreachable the last known settings apply; before any are known, nothing about
+    other users is shown.
     """
 
     def __init__(
@@ -131,7 +131,7 @@ class PrivacyReader:
         )
 
     def _read_operators(self) -> None:
-        """slurmdbd may be away while slurmctld is not; the last answer then holds."""
+        """Read the operators, or keep the last ones: slurmdbd may be down while slurmctld is up."""
         try:
             output = self._commands.run("sacctmgr", "-nP", "show", "user", "format=user,adminlevel")
         except SlurmError:

@@ -39,8 +39,8 @@ class MeasuringSettings:
 
 @dataclass(frozen=True, slots=True)
 class MeasuredShapes:
-    """The shapes to measure of a type: within one server, between two of one leaf switch (of any,
-    where no leaf has two), and between two of different leaves.
+    """The shapes to measure for a GPU type: within one server, between two servers on one leaf
+    switch (any two, if no leaf has two), and between two servers on different leaves.
     """
 
     link: list[Allocation]
@@ -52,9 +52,9 @@ class MeasuredShapes:
 
 
 def shapes(reading: Reading, gpu_type: GpuType) -> MeasuredShapes:
-    """The shapes to measure of a type, on idle nodes if there are any.
+    """Choose the shapes to measure for a GPU type, on idle nodes if there are any.
 
-    Nodes that have other types, too, are left out.
+    Nodes that also have other types are left out.
     """
     free = usable_gpus(reading)
     nodes = sorted(
@@ -74,7 +74,7 @@ def shapes(reading: Reading, gpu_type: GpuType) -> MeasuredShapes:
 
 
 def _pairs(nodes: Sequence[NodeReading]) -> tuple[list[NodeReading], list[NodeReading]]:
-    """The first two nodes of one leaf switch, and two of different ones; empty: there are none."""
+    """The first two nodes on one leaf switch, and two on different ones; empty lists if none."""
     first: dict[str, NodeReading] = {}
     same_leaf: list[NodeReading] = []
     for node in nodes:
@@ -88,7 +88,8 @@ def _pairs(nodes: Sequence[NodeReading]) -> tuple[list[NodeReading], list[NodeRe
 def measure(
     commands: SlurmCommands, site: MeasuringSettings, allocation: Allocation, sizes: Sequence[int]
 ) -> tuple[str, list[Transfer]]:
-    """Run all-reduces on ``allocation``, which must be even: the backend (nccl or gloo) and times.
+    """Run all-reduces on ``allocation``, which must be even; return the backend (nccl or gloo) and
+    the times.
 
     Raises:
         SlurmError: the job did not start in time, or failed; with Slurm's message.
@@ -111,7 +112,7 @@ def measure(
 
 
 def single_gpu(reading: Reading, gpu_type: GpuType) -> Allocation | None:
-    """One GPU of the type, on the server with the most idle ones; None: all servers have others."""
+    """One GPU of the type, on the server with the most idle ones; None if all are mixed."""
     free = usable_gpus(reading)
     nodes = [n for n in reading.nodes if n.usable and n.gpu_type == gpu_type and not n.is_mixed]
     if not nodes or is_cpu(gpu_type):
@@ -122,10 +123,10 @@ def single_gpu(reading: Reading, gpu_type: GpuType) -> Allocation | None:
 def train(
     commands: SlurmCommands, site: MeasuringSettings, allocation: Allocation, seconds: float = 5.0
 ) -> dict[str, float]:
-    """Samples per second of hops' own small networks on one GPU, by network.
+    """Measure hops' own small networks on one GPU; returns samples per second by network.
 
     Raises:
-        SlurmError: as :func:`measure`.
+        SlurmError: as for :func:`measure`.
     """
     answer = _run(commands, site, allocation, "training.py", str(seconds))
     return {str(network): float(speed) for network, speed in answer["measured"]}
@@ -138,7 +139,7 @@ def _run(
     program: str,
     *arguments: str,
 ) -> Mapping[str, Any]:
-    """The JSON object that a program of ``profiler/calibration`` prints on ``allocation``."""
+    """Run a program of ``profiler/calibration`` on ``allocation``; return the JSON it prints."""
     nodes, gpus = allocation.nodes, allocation.gpus
     output = commands.run(
         "srun",
@@ -163,11 +164,11 @@ def _run(
         if line.startswith('{"'):
             answer: Mapping[str, Any] = json.loads(line)
             return answer
-    raise SlurmError(f"srun: no figures in {output.strip()[-500:]!r}")
+    raise SlurmError(f"srun: no results in {output.strip()[-500:]!r}")
 
 
 def _address(commands: SlurmCommands, node: NodeName) -> str:
-    """The node's address for the other nodes, from slurm.conf."""
+    """The address at which other nodes reach the node, from slurm.conf."""
     output = commands.run("scontrol", "show", "node", node, "--oneliner")
     match = re.search(r"\bNodeAddr=(\S+)", output)
     return match[1] if match else node

@@ -18,9 +18,9 @@ from typing import IO, Protocol, cast
 
 from hopsd.errors import SlurmError, SlurmUnavailableError
 
-# What the commands say when slurmctld or munged is away (22.05, 24.11, 26.05). "Unexpected
-# message received" is what writes report on 22.05 after ten seconds without an answer;
-# "Connection reset by peer" is seen when slurmctld is killed during a request (26.05).
+# What the commands print when slurmctld or munged is down (22.05, 24.11, 26.05). Writes report
+# "Unexpected message received" on 22.05 after ten seconds without an answer; "Connection reset by
+# peer" appears when slurmctld is killed during a request (26.05).
 _NO_ANSWER = (
     "Unable to contact slurm controller",
     "Unexpected message received",
@@ -40,22 +40,22 @@ _NO_ANSWER = (
 )
 
 NO_ANSWER = "no answer within"
-"""In the error of a command that took longer than its time-out."""
+"""Part of the error of a command that took longer than its time-out."""
 
 UNRECORDED = "the DB index is being set"
-"""What slurmctld says of a job that slurmdbd has not heard of, after five seconds (22.05)."""
+"""slurmctld's error, after five seconds, for a job that slurmdbd has not recorded yet (22.05)."""
 
 _PLAIN = {"LC_ALL": "C", "SLURM_TIME_FORMAT": "standard", "SLURM_BITSTR_LEN": "0"}
-"""Set whatever the administrator's own environment says, so that the output has one form
-and the numbers of an array's tasks are not cut short.
+"""Overrides the administrator's own environment, so that the output has one form and the numbers of
+an array's tasks are not truncated.
 """
 
 
-# What stands for itself on scontrol's command line: neither spaces nor quotes, nor what readline
-# takes for an editing command. Comments and other text of users may have anything.
+# Characters that scontrol's command line takes literally: neither spaces nor quotes, nor readline's
+# editing commands. Comments and other text of users may contain anything.
 _PLAIN_WORD = re.compile(r"[\w.,:;=/+%@#\[\]()*-]+", re.ASCII)
 
-# scontrol takes 128 words a line, and without readline 4,095 characters.
+# scontrol accepts 128 words per line and, without readline, 4,095 characters.
 _MAX_WORDS, _MAX_LINE = 100, 4000
 
 _MAX_NAME = 80
@@ -67,29 +67,29 @@ def _is_name(word: str) -> bool:
 
 
 def _command_text(arguments: Sequence[str]) -> str:
-    """A command as errors name it; ids may be many."""
+    """The command as error messages show it, cut short: there may be many ids."""
     name = " ".join(takewhile(_is_name, arguments))
     return name if len(name) <= _MAX_NAME else f"{name[:_MAX_NAME]}..."
 
 
 def _refusal(name: str, output: str) -> SlurmError:
-    """The error for a command that failed with these words: Slurm refused, or is away."""
+    """Return the error for a command that failed with this output: Slurm refused, or is down."""
     unreachable = any(words in output for words in _NO_ANSWER)
     return (SlurmUnavailableError if unreachable else SlurmError)(f"{name}: {output}")
 
 
 class Runner(Protocol):
-    """Whatever runs Slurm's commands."""
+    """Anything that runs Slurm's commands."""
 
     def run(self, *arguments: str) -> str:
-        """As :meth:`SlurmCommands.run`."""
+        """Run a command, as :meth:`SlurmCommands.run` does."""
 
 
 @dataclass(frozen=True, slots=True)
 class SlurmCommands:
     """A runner for Slurm's commands.
 
-    ``environment`` is added to this process's own, such as SLURM_CONF for a cluster that is not
+    ``environment`` is added to this process's own, for example SLURM_CONF for a cluster that is not
     the machine's default.
     """
 
@@ -97,14 +97,14 @@ class SlurmCommands:
     environment: Mapping[str, str] = field(default_factory=dict)
 
     def with_time_out(self, seconds: float) -> SlurmCommands:
-        """The same, with a time-out of at most ``seconds``."""
+        """Return the same runner with a time-out of at most ``seconds``."""
         return replace(self, timeout_seconds=min(self.timeout_seconds, seconds))
 
     def run(self, *arguments: str) -> str:
-        """Standard output of a command that exited with 0.
+        """Run a command; returns its standard output if it exited with 0.
 
         Raises:
-            SlurmUnavailableError: no command, no answer in time, or slurmctld is away.
+            SlurmUnavailableError: no such command, no answer in time, or slurmctld is down.
             SlurmError: Slurm refused; with its own message.
         """
         name = _command_text(arguments)
@@ -118,7 +118,7 @@ class SlurmCommands:
                 check=False,
             )
         except subprocess.TimeoutExpired as error:
-            # With a missing configuration, Slurm's commands say so and try for a minute (22.05).
+            # Without a configuration, Slurm's commands say so and retry for a minute (22.05).
             lines = (error.stderr or b"").decode(errors="replace").strip().splitlines()
             raise SlurmUnavailableError(
                 f"{name}: {NO_ANSWER} {self.timeout_seconds:g} s"
@@ -132,7 +132,7 @@ class SlurmCommands:
         return process.stdout.decode(errors="replace")
 
     def run_until(self, words: str, *arguments: str) -> None:
-        """Run a command to its end or until ``words`` appear in its error output.
+        """Run a command until it ends or ``words`` appear in its error output.
 
         Raises:
             SlurmUnavailableError, SlurmError: as for :meth:`run`.
@@ -169,12 +169,12 @@ class SlurmCommands:
             raise _refusal(name, "".join(lines).strip() or f"exit code {code}")
 
     def try_submission(self, words: Sequence[str]) -> tuple[bool, str]:
-        """Whether ``sbatch WORDS`` would create a job, and its output; none is created.
+        """Return whether ``sbatch WORDS`` would create a job, and its output; none is created.
 
         The environment has HOPS_CHECK=1, so the submit plugin prints what it found.
 
         Raises:
-            SlurmUnavailableError: no sbatch, or no answer in time.
+            SlurmUnavailableError: sbatch is missing, or does not answer in time.
         """
         try:
             process = subprocess.run(
@@ -191,23 +191,23 @@ class SlurmCommands:
 
 
 class ScontrolSession:
-    """One ``scontrol`` that carries out request after request; not for several threads.
+    """One ``scontrol`` process that carries out one request after another; not thread-safe.
 
-    It is for updates, which may be sent again, and for what changes nothing. A session tells a
-    refusal by what is said, and a site's scontrol may warn about each request that it carries out:
-    the exit code of one alone decides. A second ``release`` would be another one: the submit plugin
-    takes it for meant.
+    Use it for updates, which may be sent again, and for requests that change nothing. A session
+    detects a refusal by scontrol's output, but a site's scontrol may print a warning for each
+    request that it carries out; then only the exit code of a separate process decides. A
+    ``release`` must not be repeated: the submit plugin would take the second one for intended.
 
-    Each ``scontrol`` of its own reads the cluster's whole configuration first: with thousands of
-    nodes that is most of the cost of thousands of updates. Without a command, ``scontrol`` reads
-    commands from its standard input, one a line, and goes on after one that Slurm refuses
-    (scontrol.c of 22.05 to 26.05). Its errors do not say which command they are of. So a word that
-    it does not know follows each, and its complaint about that word ends what was said about the
-    command.
+    Every new ``scontrol`` process first reads the cluster's whole configuration, which with
+    thousands of nodes is most of the cost of thousands of updates. Without a command, ``scontrol``
+    reads commands from its standard input, one per line, and continues after one that Slurm refuses
+    (scontrol.c of 22.05 to 26.05). Its errors do not say which command they belong to. So an
+    unknown word is sent after each command, and the complaint about that word marks the end of the
+    command's output.
 
-    Each is answered before the next one is sent, so whoever stops this process between two of them
-    stops the rest. The process starts with the first request, and again after :meth:`close` or a
-    failure, or if it was killed between two requests.
+    Each command is answered before the next one is sent, so whoever stops this process between two
+    commands stops the rest. The process starts with the first request, and again after
+    :meth:`close`, a failure, or if it was killed between two requests.
     """
 
     def __init__(self, commands: SlurmCommands, program: tuple[str, ...] = ("scontrol",)) -> None:
@@ -217,8 +217,8 @@ class ScontrolSession:
         self._buffer = b""
 
     def run(self, *words: str, seconds: float = inf) -> None:
-        """Carry out ``scontrol WORDS``; in a process of its own where the words need quotes.
-        ``seconds``: a time-out shorter than that of all commands.
+        """Carry out ``scontrol WORDS``, in a separate process if the words need quotes.
+        ``seconds`` is a time-out, if shorter than that of all commands.
 
         Raises:
             SlurmUnavailableError, SlurmError: as for :meth:`SlurmCommands.run`.
@@ -230,12 +230,11 @@ class ScontrolSession:
             return
         name = _command_text(("scontrol", *words))
         if self._running is not None and self._running.process.poll() is not None:
-            self._end()  # it was killed between two requests: nothing of this one was sent
+            self._end()  # killed between two requests: nothing of this one was sent
         if self._running is None:
             self._running = self._start(name)
-            self._ask(
-                "", name, self._commands.timeout_seconds
-            )  # what it has to say about its configuration
+            # Skip what scontrol prints about its configuration.
+            self._ask("", name, self._commands.timeout_seconds)
         if output := self._ask(line, name, commands.timeout_seconds).strip():
             error = _refusal(name, output)
             if isinstance(error, SlurmUnavailableError):
@@ -250,7 +249,7 @@ class ScontrolSession:
         self._end(patience=self._commands.timeout_seconds)
 
     def _start(self, name: str) -> _Running:
-        # readline reads no settings of the account's own, and draws nothing.
+        # Keeps readline from reading the account's settings and from drawing anything.
         plain = {"INPUTRC": "/dev/null", "TERM": "dumb"}
         try:
             process = subprocess.Popen(
@@ -266,12 +265,12 @@ class ScontrolSession:
         return _Running(process, cast(IO[bytes], process.stdin), cast(IO[bytes], process.stderr))
 
     def _ask(self, line: str, name: str, seconds: float) -> str:
-        """What was said about one line."""
+        """Send one line; returns scontrol's output about it."""
         running = cast(_Running, self._running)
-        # Not to be guessed by whoever can bring a text of theirs into an error message.
+        # Random, so that a user whose text appears in an error message cannot forge the mark.
         mark = f"hops-{secrets.token_hex(8)}"
         end = f"invalid keyword: {mark}\n".encode()
-        with suppress(OSError):  # it has ended, and its last words say why
+        with suppress(OSError):  # scontrol has ended, and its last output says why
             running.stdin.write(f"{line}\n{mark}\n".encode())
             running.stdin.flush()
         try:
@@ -288,7 +287,7 @@ class ScontrolSession:
         return text
 
     def _read_until(self, end: bytes, stderr: int, seconds: float) -> None:
-        """Read what it says up to ``end``, or all of it if it ends."""
+        """Read scontrol's output up to ``end``, or all of it if scontrol ends."""
         deadline = time.monotonic() + seconds
         with selectors.DefaultSelector() as selector:
             selector.register(stderr, selectors.EVENT_READ)
@@ -301,7 +300,7 @@ class ScontrolSession:
                 self._buffer += part
 
     def _end(self, patience: float = 0.0) -> None:
-        """Close its input, which ends it, and kill it if it has not ended after that time."""
+        """Close scontrol's input, which ends it; kill it if still running after ``patience`` s."""
         running, self._running = self._running, None
         if running is None:
             return

@@ -12,8 +12,8 @@ from hopsd.slurm.adapter import Adapter, Placement, SignalScope
 
 
 class FencedAdapter:
-    """Calls ``assure`` before each write; an exception from it ends the apply. Calls ``answered``
-    whenever Slurm has answered.
+    """Calls ``assure`` before each write, and an exception from it ends the apply; calls
+    ``note_answer`` whenever Slurm has answered.
 
     Slurm has no request that is conditional on the leader. So a process that was stopped exactly
     between check and write may send at most one late request.
@@ -96,5 +96,5 @@ class FencedAdapter:
         return self._adapter.batch()
 
     def _assure(self) -> None:
-        self._note_answer()  # the request before this one
+        self._note_answer()  # for the previous request
         self._leads()

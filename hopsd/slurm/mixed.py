@@ -1,8 +1,8 @@
-"""Nodes with GPUs of several types, as with MIG profiles: to hops each type is a node of its own.
+"""Nodes with GPUs of several types, as with MIG profiles: hops treats each type as a separate node.
 
-Cores and memory belong to all types of a node together. Each has a share in proportion to its GPUs
-and, of what is free, in proportion to its free GPUs: all shares together are never more than there
-is.
+A node's types share its cores and memory. Each type gets a share in proportion to its GPUs and, of
+the idle cores and memory, in proportion to its free GPUs: the shares never add up to more than the
+node has.
 """
 
 from __future__ import annotations
@@ -14,13 +14,14 @@ from dataclasses import replace
 from hopsd.model.ids import GpuType, NodeName, host_of, part_of
 from hopsd.model.reading import NodeReading
 
-# Until then Slurm keeps the types that a job ever asked for, and starts it only on nodes with all
-# of them (BadConstraints; gres_job_state_validate of 22.05 and 23.02, and seen live on 22.05).
+# Before this release Slurm keeps every type that a job ever asked for, and starts the job only on
+# nodes with all of them (BadConstraints; gres_job_state_validate of 22.05 and 23.02, and seen live
+# on 22.05).
 OTHER_TYPE_SINCE = (23, 11)
 
 
 def parts(node: NodeReading, counts: Mapping[GpuType, int]) -> list[NodeReading]:
-    """``node`` by GPU type, with ``counts`` of each."""
+    """Split ``node`` into one part per GPU type, with ``counts`` of GPUs."""
     total = sum(counts.values())
     return [
         replace(
@@ -38,7 +39,10 @@ def parts(node: NodeReading, counts: Mapping[GpuType, int]) -> list[NodeReading]
 def with_idle_shares(
     nodes: Sequence[NodeReading], free: Mapping[NodeName, int]
 ) -> list[NodeReading]:
-    """``nodes``, where parts of mixed ones have their shares of what is idle; ``free``: GPUs."""
+    """Return ``nodes`` with parts of mixed nodes given their shares of idle cores and memory.
+
+    ``free`` has the free GPUs of each node or part.
+    """
     of_host: Counter[NodeName] = Counter()
     for node in nodes:
         of_host[host_of(node.name)] += max(0, free.get(node.name, 0))
@@ -64,6 +68,6 @@ def _with_idle(node: NodeReading, free: int, of_host: int) -> NodeReading:
 
 
 def places(names: Iterable[NodeName], nodes: Iterable[NodeReading]) -> dict[NodeName, int]:
-    """The place of each node in Slurm's node table, ``names``; parts have that of their node."""
+    """Map each node to its position in Slurm's node table, ``names``; parts have their node's."""
     order = {name: position for position, name in enumerate(names)}
     return order | {node.name: order[host_of(node.name)] for node in nodes if node.is_mixed}

@@ -3,7 +3,7 @@
 Jobs come from ``squeue --json``: users choose names, comments and paths, and in the text of
 ``scontrol show job`` a newline in a comment can pretend to be another job. Nodes come from
 ``scontrol show node -o``, which only administrators influence and whose form has not changed
-since 22.05. What is glanced at between two readings has no text of users.
+since 22.05. The text that is polled between two readings contains nothing that users wrote.
 """
 
 from __future__ import annotations
@@ -46,13 +46,13 @@ from hopsd.slurm.ordering.job_arrays import as_task, task_id
 UNTYPED_GPU = "gpu"
 
 UNNAMED_RESERVATION = "?"
-"""A reservation known only from the state of its nodes."""
+"""The name of a reservation known only from the state of its nodes."""
 
 UNREGISTERED_TEXT = " (slurmd has not registered)"
-"""In the state of a node that takes no job for a moment after a restart of slurmctld."""
+"""Marks a node that takes no job for a moment after a restart of slurmctld."""
 
-# slurmctld lets a requeued job begin when its old credential has expired: 120 s by default,
-# and a second (22.05, 24.11, 26.05). That is not the user's own begin time.
+# slurmctld lets a requeued job begin only when its old credential has expired: after 120 s by
+# default, plus a second (22.05, 24.11, 26.05). This is not the user's own begin time.
 _REQUEUE_DELAY_SECONDS = 125
 _CREDENTIAL_SECONDS = 119
 
@@ -76,15 +76,15 @@ _HARMLESS_FLAGS = frozenset(
     {"CLOUD", "COMPLETING", "DYNAMIC_NORM", "DYNAMIC_FUTURE", "PLANNED", "RESERVED"}
 )
 _ASLEEP = frozenset({"POWERED_DOWN", "POWERING_UP"})
-"""State of a cloud or power-saving node: Slurm wakes it for the job that is placed on it."""
+"""States of a cloud or power-saving node that Slurm wakes up for a job placed on it."""
 
 _GPU = re.compile(r"(?:^|,)(?:gres[:/])?gpu(?::([^:(),=]+))?[:=](\d+)(?:\((?:IDX:)?([^)]*)\))?")
 _FIELD = re.compile(r"(\w+)=(\S*)")
 
 
 def number(value: Any) -> float | None:
-    """A JSON number of either schema: plain (22.05) or ``{set, infinite, number}``."""
-    if isinstance(value, dict):  # json's own: this is asked twenty times a job
+    """Read a JSON number of either schema: plain (22.05) or ``{set, infinite, number}``."""
+    if isinstance(value, dict):  # not Mapping, which is slower: this runs twenty times per job
         if not value.get("set") or value.get("infinite"):
             return None
         value = value.get("number")
@@ -92,14 +92,14 @@ def number(value: Any) -> float | None:
 
 
 def state_words(job: Mapping[str, Any]) -> tuple[str, ...]:
-    """The state's words, of either schema."""
+    """The words of the job's state, in either schema."""
     words = job.get("job_state") or ()
     return (words,) if isinstance(words, str) else tuple(words)
 
 
 @lru_cache(maxsize=1000)
 def slurm_state(words: tuple[str, ...]) -> SlurmState:
-    """The state to act on: a job that is still cleaning up is COMPLETING, whatever comes next."""
+    """The state to act on: a job that still cleans up is COMPLETING, whatever its next state."""
     states = set(words)
     if "COMPLETING" in states:
         return SlurmState.COMPLETING
@@ -114,7 +114,7 @@ def slurm_state(words: tuple[str, ...]) -> SlurmState:
 def job_allocation(
     job: Mapping[str, Any], order: Mapping[NodeName, int]
 ) -> dict[NodeName, tuple[int, tuple[int, ...]]]:
-    """GPUs and their indices by node; ``gres_detail`` is in the node table's order."""
+    """Return the job's GPU count and indices by node; ``gres_detail`` follows the node table."""
     names = node_names(job.get("nodes") or "")
     nodes = sorted(names, key=lambda n: (order.get(n, len(order)), n))
     details = job.get("gres_detail") or ()
@@ -129,7 +129,7 @@ def job_allocation(
 
 
 def gpus_in(text: str) -> list[tuple[str, int, tuple[int, ...]]]:
-    """Type, count and indices of ``gpu:rtx3090:4(IDX:0-2,5)``; other GRES are left out."""
+    """Parse type, count and indices of ``gpu:rtx3090:4(IDX:0-2,5)``; other GRES are left out."""
     return [
         (kind or UNTYPED_GPU, int(count), _indices(ids))
         for kind, count, ids in _GPU.findall(text or "")
@@ -146,14 +146,14 @@ def _indices(text: str) -> tuple[int, ...]:
 def is_hops_job(job: Mapping[str, Any]) -> bool:
     """Whether hops schedules the job.
 
-    Never for a heterogeneous job: one job id would stand for several shapes.
+    It never schedules a heterogeneous job: one job id would stand for several shapes.
     """
     return is_ours(job.get("comment") or "") and not number(job.get("het_job_id"))
 
 
 def array_of(job: Mapping[str, Any]) -> tuple[JobId, int | None, Tasks | None]:
-    """The array that a job belongs to, "" if none; and its task number, or the numbers of all tasks
-    that are no jobs of their own yet.
+    """Return the array that a job belongs to ("" if none), and the job's task number or, for the
+    array's record, the numbers of all tasks that are not jobs of their own yet.
     """
     array, task = number(job.get("array_job_id")), number(job.get("array_task_id"))
     text = job.get("array_task_string") or ""
@@ -169,7 +169,7 @@ def holds_gpus(job: Mapping[str, Any]) -> bool:
 
 
 def holder(job: Mapping[str, Any], order: Mapping[NodeName, int]) -> Holder:
-    """A running job that hops does not schedule."""
+    """Read a running job that hops does not schedule."""
     return Holder(
         id=JobId(str(job.get("job_id"))),
         user=UserName(job.get("user_name") or str(job.get("user_id"))),
@@ -195,13 +195,13 @@ _MB = {"K": 1 / 1024, "M": 1, "G": 1024, "T": 1024**2, "P": 1024**3}
 
 
 def kind_of(name: str) -> str | None:
-    """The kind that Slurm's name of a TRES stands for; None: it is not counted here."""
+    """The kind of resource that Slurm's TRES name stands for; None if hops does not count it."""
     base, _, gpu_type = name.partition(":")
     return kind_of_type(gpu_type) if base == "gres/gpu" and gpu_type else _KINDS.get(name)
 
 
 def tres(text: str) -> dict[str, int]:
-    """Counts of ``cpu=4,mem=1.50G,gres/gpu:a100=2`` by kind; memory in MB."""
+    """Parse ``cpu=4,mem=1.50G,gres/gpu:a100=2`` into amounts by kind; memory is in MB."""
     amounts = {}
     for item in text.split(","):
         name, _, value = item.partition("=")
@@ -213,7 +213,10 @@ def tres(text: str) -> dict[str, int]:
 
 
 def licences(text: str) -> dict[str, int]:
-    """A job's licences: ``matlab:2,ansys``; 1 where no count is given. No alternatives (``|``)."""
+    """Parse a job's licences, ``matlab:2,ansys``, with 1 as the default count.
+
+    Alternatives (``a|b``) are not counted.
+    """
     if not text or "|" in text:
         return {}
     items = (item.partition(":") for item in text.split(","))
@@ -221,7 +224,7 @@ def licences(text: str) -> dict[str, int]:
 
 
 def known_jobs(jobs: Iterable[Mapping[str, Any]]) -> KnownJobs:
-    """Every job of an answer, for checking dependencies."""
+    """Index every job of an answer, for checking dependencies."""
     return KnownJobs(map(_known_job, jobs))
 
 
@@ -247,15 +250,15 @@ def _known_job(job: Mapping[str, Any]) -> KnownJob:
 def job_reading(
     job: Mapping[str, Any], order: Mapping[NodeName, int], known_jobs: KnownJobs
 ) -> JobReading:
-    """One job of ``squeue --json``; ``known_jobs`` are all jobs of the same answer.
+    """Parse one job of ``squeue --json``; ``known_jobs`` are all jobs of the same answer.
 
-    The record of an array's tasks that are no jobs yet is one with ``remaining``.
+    An array's record becomes one reading, with the tasks that are not jobs yet in ``rest``.
 
     Raises:
-        SlurmError: a job has no id: this release's JSON is not understood.
+        SlurmError: the job has no id, so this release's JSON is not understood.
     """
     if number(job.get("job_id")) is None:
-        raise SlurmError("squeue --json: a job without job_id; this Slurm's JSON is not known")
+        raise SlurmError("squeue --json: a job without job_id; unknown JSON of this Slurm release")
     words = state_words(job)
     state = slurm_state(words)
     parts = job_allocation(job, order) if state in _HOLDING_GPUS else {}
@@ -323,18 +326,18 @@ _OF_SLURM = (
     "submit_time", "eligible_time", "start_time", "end_time", "restart_cnt", "nodes", "gres_detail",
     "array_job_id", "array_task_id", "array_task_string", "array_max_tasks",
 )  # fmt: skip
-"""Fields that Slurm fills in itself, and the comment."""
+"""The fields that Slurm fills in itself, and the comment."""
 
 
 def isolated_reading(
     job: Mapping[str, Any], order: Mapping[NodeName, int], known_jobs: KnownJobs
 ) -> JobReading:
-    """:func:`job_reading`, and what of it can be read if a user's text makes that raise."""
+    """As :func:`job_reading`; if a user's text makes that raise, read only Slurm's own fields."""
     try:
         return job_reading(job, order, known_jobs)
     except SlurmError:
         raise
-    except Exception as defect:  # it must not keep the others from being read
+    except Exception as defect:  # one job must not keep the others from being read
         bare = job_reading({key: job[key] for key in _OF_SLURM if key in job}, order, known_jobs)
         text = f"set aside: an option cannot be read, {describe_error(defect)}"
         return replace(bare, bar=text)
@@ -352,13 +355,13 @@ _GLANCE_FIELDS = {
     "Reason": "state_reason",
 }
 GLANCE = ",".join(f"{field}:|" for field in _GLANCE_FIELDS)
-"""For ``squeue --Format``: what :func:`glance_readings` reads."""
+"""The value of ``squeue --Format`` whose output :func:`glance_readings` parses."""
 
 
 def glance_readings(text: str, jobs: Collection[JobId]) -> dict[JobId, JobReading]:
-    """What squeue's text tells of ``jobs``; see :meth:`hopsd.slurm.adapter.Adapter.glance`.
+    """Parse squeue's text about ``jobs``; see :meth:`hopsd.slurm.adapter.Adapter.glance`.
 
-    Where Slurm has a sentence about a job, text has it in place of the reason.
+    For some jobs squeue prints a sentence instead of the reason code; these are left out.
     """
     job_ids = set(jobs)
     numbers = {job.partition("_")[0] for job in job_ids}
@@ -380,7 +383,7 @@ def glance_readings(text: str, jobs: Collection[JobId]) -> dict[JobId, JobReadin
 
 
 def _local_time(text: str) -> float | None:
-    """As Slurm's commands write it; None: N/A."""
+    """Parse a local time as Slurm's commands print it; None for N/A."""
     try:
         return datetime.fromisoformat(text).timestamp()
     except ValueError:
@@ -388,7 +391,7 @@ def _local_time(text: str) -> float | None:
 
 
 def task_reading(record: JobReading, task: int, known_jobs: KnownJobs) -> JobReading:
-    """A task of an array's ``record`` as a job."""
+    """Make a job of a task of an array's ``record``, with the task's own dependencies."""
     job = as_task(record, task)
     if "aftercorr" not in record.waits_for:  # all tasks wait for the same thing
         return job
@@ -407,13 +410,13 @@ def _megabytes(value: Any) -> int | None:
 
 
 def _has_more(job: Mapping[str, Any]) -> bool:
-    """Whether nodes or cores go with the job's GPUs: from its placement, or its submission."""
+    """Whether the job requests nodes or cores besides GPUs, by its placement or its submission."""
     return bool(job.get("required_nodes")) or (number(job.get("cpus")) or 1) > 1
 
 
 def _partitions(partition: str, state: SlurmState, marks: str) -> str:
-    """The one that a job runs in. While it waits, those that its owner asked for: hopsd may have
-    left some out when it placed the job.
+    """The partition that a job runs in. While it waits, all that its owner asked for: hopsd may
+    have left some out when it placed the job.
     """
     for word in marks.split() if state is SlurmState.PENDING else ():
         name, _, value = word.partition("=")
@@ -424,8 +427,8 @@ def _partitions(partition: str, state: SlurmState, marks: str) -> str:
 
 
 def _minutes(limit: float | None, state: SlurmState, marks: str) -> float | None:
-    """The time limit that a job runs with. While it waits, the one that its owner asked for: hopsd
-    may have placed it with a shorter one.
+    """The time limit (minutes) that a job runs with. While it waits, the one that its owner asked
+    for: hopsd may have placed it with a shorter one.
     """
     for word in marks.split() if state is SlurmState.PENDING else ():
         name, _, value = word.partition("=")
@@ -438,7 +441,7 @@ def _minutes(limit: float | None, state: SlurmState, marks: str) -> float | None
 def _wanted_gpus(
     job: Mapping[str, Any], gpus_by_node: Mapping[NodeName, int]
 ) -> dict[NodeName, int]:
-    """GPUs an exclusive job asks for: its steps get these, the job all GPUs of its nodes."""
+    """The GPUs that an exclusive job asks for: its steps get these, the job all of its nodes'."""
     requested_gpus = sum(count for _, count, _ in gpus_in(job.get("tres_per_node") or ""))
     return {node: min(gpus, requested_gpus or gpus) for node, gpus in gpus_by_node.items()}
 
@@ -468,12 +471,12 @@ def _begin(job: Mapping[str, Any], state: SlurmState) -> float:
 
 
 _LAUNCH_FAILED = "launch failed"
-"""So slurmctld describes such a job: "launch failed requeued held" (22.05)."""
+"""How slurmctld describes such a job: "launch failed requeued held" (22.05)."""
 
 
 def _requeued_held(job: Mapping[str, Any], words: Sequence[str]) -> bool:
-    """Whether it waits as `scontrol requeuehold` left it. SPECIAL_EXIT: RequeueExitHold, the
-    script's own wish to be started again.
+    """Whether the job waits as `scontrol requeuehold` left it. SPECIAL_EXIT means RequeueExitHold:
+    the script itself asked to be started again.
     """
     delay = (number(job.get("eligible_time")) or 0.0) - (number(job.get("submit_time")) or 0.0)
     return (
@@ -487,7 +490,7 @@ def _requeued_held(job: Mapping[str, Any], words: Sequence[str]) -> bool:
 
 
 def _exit(value: Any) -> tuple[int, int]:
-    """Exit code and signal, from a wait status (22.05) or ``{return_code, signal}``."""
+    """Parse exit code and signal from a wait status (22.05) or ``{return_code, signal}``."""
     if isinstance(value, Mapping) and "return_code" in value:
         signal = (value.get("signal") or {}).get("id", value.get("signal", {}).get("signal_id"))
         return int(number(value["return_code"]) or 0), int(number(signal) or 0)
@@ -496,12 +499,12 @@ def _exit(value: Any) -> tuple[int, int]:
 
 
 def records(text: str) -> list[Mapping[str, str]]:
-    """The fields of each line of ``scontrol show -o``; of duplicate keys the first counts."""
+    """Parse the fields of each line of ``scontrol show -o``; the first of duplicate keys counts."""
     return [dict(reversed(_FIELD.findall(line))) for line in text.splitlines()]
 
 
 def closed_partitions(records: Iterable[Mapping[str, str]]) -> dict[str, str]:
-    """Partitions in which Slurm starts no job, with their state. A draining one is not closed."""
+    """Partitions in which Slurm starts no job, with their state; a draining one is not closed."""
     return {
         fields["PartitionName"]: fields["State"]
         for fields in records
@@ -510,7 +513,7 @@ def closed_partitions(records: Iterable[Mapping[str, str]]) -> dict[str, str]:
 
 
 def bar_reason(partition: str, closed_partitions: Mapping[str, str]) -> str:
-    """Why Slurm starts no job that asks for ``partition``, such as ``a,b``; empty if it may."""
+    """Why Slurm starts no job that asks for ``partition`` (such as ``a,b``); empty if it may."""
     partitions = partition.split(",")
     if not all(name in closed_partitions for name in partitions):
         return ""
@@ -523,10 +526,10 @@ def node_readings(
     partitions: Sequence[str],
     closed_partitions: Mapping[str, str] = MappingProxyType({}),
 ) -> tuple[list[NodeReading], list[NodeName]]:
-    """GPU nodes among ``records`` and Slurm's names of all nodes, both in the records' order.
+    """Return the GPU nodes among ``records`` and the names of all nodes, in the records' order.
 
-    ``partitions`` empty: nodes of any. A node is in those of its partitions among ``partitions``
-    that are not ``closed_partitions``: a job in another one would not be seen any more.
+    Empty ``partitions`` means nodes of all partitions. A node counts as being in those of its
+    partitions among ``partitions`` that are not closed: hops would lose sight of a job in another.
     """
     readings, names = [], []
     for fields in records:
@@ -550,7 +553,7 @@ def _nodes(
     gpus: Sequence[tuple[str, int, tuple[int, ...]]],
     closed_partitions: Mapping[str, str],
 ) -> list[NodeReading]:
-    """The node, once for each of its GPU types."""
+    """Return the node, once for each of its GPU types."""
     counts: Counter[GpuType] = Counter()
     for kind, count, _ in gpus:
         counts[GpuType(kind)] += count
@@ -566,8 +569,8 @@ def _node(
     is_unnamed = len(counts) > 1 and UNTYPED_GPU in counts
     node_partitions = tuple(filter(None, fields.get("Partitions", "").split(",")))
     partitions = tuple(name for name in node_partitions if name not in closed_partitions)
-    # After a restart slurmctld takes a node on which it knows a job to be up: until the slurmd
-    # registers, a job placed there starts without GPUs (22.05).
+    # After a restart slurmctld takes a node with a job on it to be up. Until its slurmd registers,
+    # a job placed there starts without GPUs (22.05).
     asleep = not _ASLEEP.isdisjoint(flags)
     is_registered = fields.get("SlurmdStartTime") not in ("None", "Unknown") or asleep
     if is_unnamed:
@@ -617,7 +620,7 @@ def _difference(total: str | None, in_use: str | None) -> int | None:
 
 
 def _other_gres(text: str) -> dict[str, int]:
-    """``gpu:a100:8(S:0),VRAM:40G,nvme:1000`` without the GPUs."""
+    """Parse ``gpu:a100:8(S:0),VRAM:40G,nvme:1000``, without the GPUs."""
     counts: dict[str, int] = {}
     for item in _words(re.sub(r"\([^)]*\)", "", text)):
         name, *details = item.split(":")

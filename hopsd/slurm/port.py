@@ -14,25 +14,25 @@ SHADOW = "shadow"
 
 
 class Port(Protocol):
-    """Reads a cluster and changes it. The simulator's virtual cluster is one as well."""
+    """Reads and changes a cluster: Slurm's, or the simulator's virtual one."""
 
     @property
     def name(self) -> str:
         """``pyslurm``, ``scontrol``, ``shadow`` or ``virtual``."""
 
     def read(self) -> Reading:
-        """All GPU nodes and all jobs with a hops comment, finished ones while Slurm knows them.
+        """Read all GPU nodes and all jobs with a hops comment that Slurm still knows.
 
         Raises:
             SlurmUnavailableError: slurmctld does not answer.
         """
 
     def apply(self, steps: Sequence[Step]) -> Sequence[StepOutcome]:
-        """Begin the steps, vacating before placing; one outcome per step, in order.
+        """Begin the steps, vacating before placing; returns one outcome per step, in order.
 
         Idempotent: a step whose goal is already reached changes nothing and is UNCHANGED.
-        A failed step leaves its job held or running, never released to nowhere. A step that takes
-        longer than a few seconds, whatever its job or Slurm does, is UNDER_WAY.
+        A failed step leaves its job held or running, never released without a placement. A step
+        that takes longer than a few seconds, for whatever reason, is UNDER_WAY.
 
         Raises:
             SlurmUnavailableError: slurmctld stopped answering; steps may be half done.
@@ -43,27 +43,27 @@ class Port(Protocol):
         """The steps that are under way."""
 
     def carry_on(self) -> Sequence[StepOutcome]:
-        """Do what is due for the steps under way, without waiting; the outcomes of those that are
-        over.
+        """Continue the steps under way, without waiting; returns the outcomes of those that have
+        finished.
 
         Raises:
-            SlurmUnavailableError: as :meth:`apply`.
+            SlurmUnavailableError: as for :meth:`apply`.
         """
 
     def let_go_on(self, jobs: Collection[JobId]) -> None:
-        """Jobs that an interrupted plan was to stop stay where they run: undo what a warning did to
-        their scripts.
+        """Let jobs that an interrupted plan was about to stop run on: continue the scripts that a
+        warning stopped.
         """
 
     def doubt_requeues(self) -> None:
-        """Until :meth:`resume`, take no requeue for a person's: another hopsd may have led."""
+        """Until :meth:`resume`, attribute no requeue to a person: another hopsd may have led."""
 
     def resume(
         self, transitions: Sequence[Transition], requeued_jobs: Collection[JobId] = ()
     ) -> None:
-        """Take up these steps, in place of what this port has under way: another hopsd had begun
-        them, or this one was interrupted. Their next :meth:`carry_on` looks at what became of
-        them. ``requeued_jobs``: other jobs that hops, not a person, requeued and holds.
+        """Take over these steps, which another hopsd had begun or this one when it was interrupted,
+        in place of those that this port has under way. The next :meth:`carry_on` checks their
+        state. ``requeued_jobs`` are other jobs that hops, not a person, requeued and holds.
 
         Raises:
             SlurmUnavailableError: slurmctld does not answer; nothing is under way.
@@ -71,7 +71,7 @@ class Port(Protocol):
 
 
 class InstantPort:
-    """What a port has in common whose steps are over when ``apply`` returns."""
+    """The methods of a port whose steps have finished when ``apply`` returns."""
 
     @property
     def under_way(self) -> tuple[Transition, ...]:
@@ -89,4 +89,4 @@ class InstantPort:
     def resume(
         self, transitions: Sequence[Transition], requeued_jobs: Collection[JobId] = ()
     ) -> None:
-        """Take up nothing: what was under way is seen in the next reading."""
+        """Do nothing: the next reading shows the state of steps that were under way."""

@@ -22,10 +22,10 @@ from hopsd.slurm.watch import ApplySettings
 Release = tuple[int, int]
 
 EPILOG_SECONDS = 30.0
-"""For the epilog of a job that used all of KillWait."""
+"""Time allowed for the epilog of a job that used all of KillWait."""
 
 PATIENCE_SECONDS = 3.0
-"""How long one tick looks on as its steps are carried out. Most starts are over by then."""
+"""How long one tick waits while its steps are carried out. Most jobs have started by then."""
 
 
 def choose_port(
@@ -36,13 +36,14 @@ def choose_port(
     note_answer: Callable[[], None] = lambda: None,
     saves: SaveWatch = lambda job: None,  # noqa: ARG005
 ) -> tuple[Port, str]:
-    """The port that ``config.port`` selects, and a sentence saying which it is and why.
+    """Return the port that ``config.port`` selects, and a sentence that says which it is and why.
 
-    ``assure`` is called before each write to Slurm; an error ends the apply. ``note_answer`` is
-    called before it, too, and when Slurm has told its state. ``saves`` tells when jobs save.
+    ``assure`` is called before each write to Slurm; an error from it ends the apply.
+    ``note_answer`` is called before ``assure`` and after each reading. ``saves`` tells when jobs
+    save.
 
     Raises:
-        SlurmError: pyslurm is configured and does not fit; the message says why.
+        SlurmError: pyslurm is configured but cannot be used; the message says why.
         SlurmUnavailableError: Slurm's commands are missing or have no configuration.
     """
     commands = commands or SlurmCommands(config.command_timeout_seconds)
@@ -59,7 +60,7 @@ def choose_port(
 
 
 def kill_wait(commands: SlurmCommands) -> float:
-    """Seconds from SIGTERM to SIGKILL of a job that Slurm ends (KillWait in slurm.conf(5)); 0 if
+    """Seconds between SIGTERM and SIGKILL when Slurm ends a job (KillWait in slurm.conf(5)); 0 if
     slurmctld does not answer.
     """
     try:
@@ -70,8 +71,8 @@ def kill_wait(commands: SlurmCommands) -> float:
 
 
 def apply_settings(config: SlurmConfig, kill_wait: float = 0.0) -> ApplySettings:
-    """The settings of ``apply`` from the configuration. A job has all of Slurm's ``kill_wait``
-    seconds, and an epilog after them, before its requeue is given up.
+    """The settings of ``apply`` from the configuration. A requeue is given up only after all of
+    Slurm's ``kill_wait`` seconds and time for an epilog.
     """
     return ApplySettings(
         checkpoint_signal=config.checkpoint_signal,
@@ -91,7 +92,7 @@ def site_release(commands: SlurmCommands) -> Release:
     output = commands.run("scontrol", "--version")
     match = re.search(r"(\d+)\.(\d+)", output)
     if match is None:
-        raise SlurmError(f"scontrol --version says {output.strip()!r}, which names no release")
+        raise SlurmError(f"scontrol --version: no release in {output.strip()!r}")
     return int(match[1]), int(match[2])
 
 
@@ -123,10 +124,10 @@ def _scontrol(config: SlurmConfig, commands: SlurmCommands, clock: SlurmClock) -
 def _pyslurm(
     config: SlurmConfig, commands: SlurmCommands, release: Release, clock: SlurmClock
 ) -> Adapter:
-    """An adapter whose library is built for the site's release.
+    """Return an adapter whose library is built for the site's release.
 
     Raises:
-        SlurmError: pyslurm is missing, does not load or is made for another release.
+        SlurmError: pyslurm is missing, does not load or was built for another release.
     """
     # Imported here: pyslurm is optional, and its adapter is useless without it.
     from hopsd.slurm.pyslurm_adapter import PyslurmAdapter, load_pyslurm  # noqa: PLC0415

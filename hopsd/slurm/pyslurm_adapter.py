@@ -1,12 +1,11 @@
 """The adapter that uses libslurm through pyslurm: one request instead of a command's process.
 
-pyslurm leaves gaps (22.5 and 25.11), which Slurm's commands fill: ``modify()`` sets no node count
-and clears no field, so only placements on one node that need neither go through it; its requeue
-would run a job again that has just completed; it does not say which GPUs a job holds, so
-``squeue`` is asked once for each start of a job; and it reads no GRES count with a suffix, as in
-``VRAM:40G``, so ``scontrol`` tells of nodes, and ``squeue`` of jobs while one asks for such. It
-calls jobs by their numbers, which tasks of an array lack until they are touched: these are the
-commands' as well.
+Slurm's commands fill pyslurm's gaps (22.5 and 25.11). ``modify()`` sets no node count and clears no
+field, so it only serves placements on one node that need neither. Its requeue would rerun a job
+that has just completed. It does not say which GPUs a job holds, so ``squeue`` is asked once for
+each start of a job. It cannot read a GRES count with a suffix, as in ``VRAM:40G``, so nodes are
+read by ``scontrol``, and jobs by ``squeue`` while one requests such a GRES. It addresses jobs by
+number, which an array's tasks lack until they are touched, so the commands handle those too.
 """
 
 from __future__ import annotations
@@ -29,16 +28,16 @@ from hopsd.slurm.scontrol import ScontrolAdapter
 from hopsd.slurm.shape import CORES_BY_GPU_SINCE
 
 # slurm_errno.h: slurmctld and slurmd answer with 2000 to 4999. Other codes come from the transport,
-# sockets, authentication or the system: there was no answer.
+# sockets, authentication or the system and mean that there was no answer.
 _REFUSALS = range(2000, 5000)
 _TRIES = 5
 
-# Job, restart count and start time: together they change whenever a job's GPUs may.
+# Job, restart count and start time: one of these changes whenever a job's GPUs may have changed.
 _Start = tuple[float | None, ...]
 
 
 class PyslurmAdapter(ScontrolAdapter):
-    """Uses ``pyslurm``, else Slurm's commands; see ``hopsd.slurm.adapter.Adapter``."""
+    """Uses ``pyslurm`` or, where that falls short, Slurm's commands; see :class:`Adapter`."""
 
     name = "pyslurm"
 
@@ -53,7 +52,7 @@ class PyslurmAdapter(ScontrolAdapter):
         """Load pyslurm.
 
         Raises:
-            SlurmError: it is not installed, or does not load with this Slurm.
+            SlurmError: pyslurm is not installed, or does not load with this Slurm.
         """
         commands = commands or SlurmCommands()
         super().__init__(commands, partitions=partitions, clock=clock, shadow=shadow)
@@ -73,7 +72,7 @@ class PyslurmAdapter(ScontrolAdapter):
         cores: dict[str, int] = {"cpus_per_gpu": ceil(placement.cores_per_gpu)}
         if self._release() < CORES_BY_GPU_SINCE:
             cpus = ceil(placement.allocation.gpus * placement.cores_per_gpu)
-            # pyslurm's min_cpus_per_node is what scontrol calls numcpus.
+            # pyslurm's min_cpus_per_node is scontrol's numcpus.
             cores = {"cpus_per_task": cpus, "min_cpus_per_node": cpus}
         self._modify(
             placement.job,
@@ -116,8 +115,8 @@ class PyslurmAdapter(ScontrolAdapter):
             self._slurm.Job(int(job)).modify(self._slurm.JobSubmitDescription(**changes))
 
     def _is_simple(self, placement: Placement) -> bool:
-        """True where the change leaves the node count, clears nothing, and has nothing to say of
-        tasks, types or memory.
+        """Whether the change keeps the node count, clears no field, and sets no tasks, types or
+        memory.
         """
         if placement.reset or placement.allocation.spread or not placement.simple:
             return False
@@ -125,12 +124,12 @@ class PyslurmAdapter(ScontrolAdapter):
             return False
         with _slurm_errors(f"load {placement.job}"):
             job = self._slurm.Job.load(int(placement.job))
-        # Slurm's minimum of cores per node, which a placement on several nodes leaves behind, and
-        # GPUs in total, which the submit plugin asks for and an uneven placement leaves behind.
+        # A placement on several nodes leaves a minimum of cores per node behind; the submit plugin
+        # and uneven placements leave a request for GPUs in total.
         return job.num_nodes == 1 and (job.min_cpus_per_node or 1) == 1 and bool(job.gres_per_node)
 
     def _job_answer(self) -> Any:
-        """The jobs in the form of ``squeue --json``, so that one reader serves both."""
+        """Return the jobs in the form of ``squeue --json``, so that one reader serves both."""
         records: list[dict[str, Any]] = []
         for _ in range(_TRIES):
             try:
@@ -189,8 +188,8 @@ def _record(job: Any) -> dict[str, Any]:
         "exit_code": _exit_code(job),
         "nodes": job.allocated_nodes,
         "command": job.command,
-        # tres_per_job reads as None even where it is set: a job that asks for no GPUs per node asks
-        # for them as a whole.
+        # tres_per_job reads as None even if it is set, but a job that requests no GPUs per node
+        # requests them per job.
         "tres_per_job": "" if job.gres_per_node else "gres/gpu",
         "required_nodes": job.required_nodes,
         "tres_per_node": ",".join(f"{k}:{n}" for k, n in (job.gres_per_node or {}).items()),
@@ -203,8 +202,8 @@ def _record(job: Any) -> dict[str, Any]:
 
 
 def _exit_code(job: Any) -> Mapping[str, Any]:
-    """As in squeue's JSON. Of some jobs, such as a session that was ended, Slurm tells none, and
-    pyslurm 26.5 raises OverflowError: one of them kept all jobs from being read.
+    """Return the exit code as in squeue's JSON. For some jobs, such as a session that was ended,
+    Slurm has none, and pyslurm 26.5 raises OverflowError: one such job kept all from being read.
     """
     try:
         return {"return_code": job.exit_code, "signal": {"id": job.exit_code_signal}}
@@ -213,7 +212,7 @@ def _exit_code(job: Any) -> Mapping[str, Any]:
 
 
 def _dependency(clauses: Mapping[str, Any] | None) -> Mapping[str, Any] | str:
-    """pyslurm does not know ``singleton(unfulfilled)``: a mapping with nothing in it is one."""
+    """Interpret pyslurm's mapping, which is empty for ``singleton(unfulfilled)``."""
     if clauses and not any(targets for kind, targets in clauses.items() if kind != "satisfy"):
         return "singleton"
     return clauses or ""
@@ -225,7 +224,7 @@ def _start(job: Mapping[str, Any]) -> _Start:
 
 @contextmanager
 def _slurm_errors(request: str) -> Iterator[None]:
-    """Raise pyslurm's errors as ours."""
+    """Convert pyslurm's errors to ours."""
     try:
         yield
     except ValueError as error:  # an unknown signal, for example
@@ -240,13 +239,13 @@ def _slurm_errors(request: str) -> Iterator[None]:
 
 
 def load_pyslurm(commands: SlurmCommands) -> Any:
-    """The pyslurm module, configured for the cluster that ``commands`` reach.
+    """Import pyslurm, configured for the cluster that ``commands`` reach.
 
-    It is tried in another process first: without a slurm.conf, ``import pyslurm`` ends the
-    importing process (25.11), and one built for another Slurm may crash it.
+    The import is tried in another process first: without a slurm.conf, ``import pyslurm`` ends the
+    importing process (25.11), and a module built for another Slurm may crash it.
 
     Raises:
-        SlurmError: it is not installed, or does not load with this Slurm.
+        SlurmError: pyslurm is not installed, or does not load with this Slurm.
     """
     try:
         commands.run(sys.executable, "-P", "-c", "import pyslurm")

@@ -68,12 +68,12 @@ from hopsd.slurm.submit_line import SubmitLines, submit_lines
 _REGISTRATION_SECONDS = 30.0
 _GROUPS_SECONDS = 60.0
 _GROUP_SECONDS = 1.0
-_NO_LINES = "{}: a --signal on sbatch's own command line is not seen meanwhile"
+_NO_LINES = "{}: until it answers, hops does not see a --signal on sbatch's own command line"
 _MAX_NAMES = 5
-"""Nodes that a sentence names; there may be thousands."""
+"""How many nodes a message names; there may be thousands."""
 
-# What scancel says before it sends a signal again: slurmctld delivers a signal to a task but still
-# reports a refusal while other tasks of the array wait (22.05 to 26.05).
+# What scancel prints before it sends a signal again: slurmctld delivers a signal to a task but
+# still reports a refusal while other tasks of the array wait (22.05 to 26.05).
 _RETRY_WORDS = "transitional state"
 
 
@@ -90,7 +90,7 @@ class ScontrolAdapter:
         clock: Callable[[], float] = time.time,
         shadow: bool = False,
     ) -> None:
-        """``shadow``: plain jobs with GPUs are read as hops jobs that nobody may move."""
+        """With ``shadow``, plain jobs with GPUs are read as hops jobs that must not be moved."""
         self._commands = commands or SlurmCommands()
         self._session: ScontrolSession | None = None
         self._partitions = tuple(partitions)
@@ -241,14 +241,14 @@ class ScontrolAdapter:
         begin_now: bool = False,
         partition: str = "",
     ) -> None:
-        # Slurm never mixes GPUs with and without a type on a job (22.05), and keeps neither cores
-        # nor memory for each GPU of a job without (26.05).
+        # Slurm never mixes GPUs with and without a type in a job (22.05), and keeps neither cores
+        # nor memory per GPU for a job without a type (26.05).
         kind = f"gpu:{options.gpu_type}" if options.gpu_type else "gpu"
         by_gpu = ["MemPerTres=", *clear_cores(self._release())]
         memory = options.memory_mb_per_gpu
         other_gres = ",".join(f"gres:{item}" for item in options.gres.split(",") if item)
         counts = [f"numtasks={nodes}", f"numcpus={nodes}"]
-        if job not in self._rests:  # which never ran; scontrol would want a single job
+        if job not in self._rests:  # an array's record never ran, and scontrol refuses these for it
             counts += [f"numnodes={nodes}", "reqnodelist="]
         self._update(job, "tresPerNode=", "tresPerJob=", *by_gpu, *counts)
         self._update(
@@ -265,7 +265,7 @@ class ScontrolAdapter:
         )
 
     def _release(self) -> Release:
-        """Major and minor number of the commands, which read the updates."""
+        """The major and minor release of the commands, which parse the updates."""
         if self._known_release is None:
             output = self._commands.run("scontrol", "--version")
             match = re.search(r"(\d+)\.(\d+)", output)
@@ -286,16 +286,16 @@ class ScontrolAdapter:
                 self._session.run(*words, seconds=commands.timeout_seconds)
 
     def _updating(self, job: JobId) -> AbstractContextManager[None]:
-        """Refuses at once what slurmctld would refuse after seconds."""
+        """Refuse at once an update that slurmctld would refuse only after seconds."""
         return self._unrecorded.update(job, self._submitted.get(job, inf))
 
     def _printed_name(self, job: JobId) -> str:
-        """The job's id for Slurm: an array alone would mean all its tasks, running ones too."""
+        """The job's id for Slurm: an array's bare id would mean all its tasks, running ones too."""
         # scontrol does not accept steps such as 0-98:2.
         return f"{job}_[{Tasks.from_numbers(self._rests[job])}]" if job in self._rests else job
 
     def _memory(self) -> SiteMemory:
-        """ScriptOptions once: an administrator restarts hopsd after changing memory defaults."""
+        """Read memory defaults once: an administrator restarts hopsd after changing them."""
         if self._site_memory is None:
             self._site_memory = site_memory(self._config())
         return self._site_memory
@@ -318,13 +318,13 @@ class ScontrolAdapter:
         return records(self._commands.run("scontrol", "show", "reservation", "-o"))
 
     def _job_answer(self) -> Any:
-        # 22.05 prints every job whatever is asked for; 24.11 and later only what is asked for.
+        # 22.05 always prints every job; 24.11 and later print only those that are asked for.
         text = self._commands.run("squeue", "--all", "--states=all", "--json")
         try:
             answer = json.loads(text)
             jobs = answer["jobs"]
         except (ValueError, KeyError, TypeError) as error:
-            raise SlurmError(f"squeue --json: not the JSON of a known release: {error}") from error
+            raise SlurmError(f"squeue --json: unexpected output: {error}") from error
         if not isinstance(jobs, list):
             return {"jobs": []}
         return {**answer, "jobs": [*map(as_hops_job, jobs)]} if self._shadow else answer
@@ -336,7 +336,7 @@ class ScontrolAdapter:
         )
 
     def _readings(self, answer: Any, *, learn: bool) -> tuple[JobReading, ...]:
-        """``learn``: read batch scripts, which takes seconds: never while steps are applied."""
+        """With ``learn``, read batch scripts, which takes seconds; never while applying steps."""
         known_jobs_now = known_jobs(answer["jobs"])
         own_jobs = filter(self._is_selected, answer["jobs"])
         readings = in_turn(
@@ -379,8 +379,8 @@ class ScontrolAdapter:
         return closed_groups(job.partition, self._groups, lambda: self._group_names(job.user))
 
     def _group_names(self, user: str) -> frozenset[str] | None:
-        """Cached for a minute: the system may have to ask another machine, which may hang. None:
-        it does, and they are not known.
+        """The user's groups, cached for a minute: the system may have to ask another machine. None
+        if that hangs and the groups are unknown.
         """
         now = time.monotonic()
         entry = self._groups_of.get(user)
@@ -395,10 +395,11 @@ class ScontrolAdapter:
         return licences(records(self._commands.run("scontrol", "show", "licenses", "-o")))
 
     def _require_known(self, nodes: Sequence[NodeReading]) -> None:
-        """A slurmctld that has just started does not know yet which nodes are up.
+        """Raise while a slurmctld that has just started does not know yet which nodes are up.
 
-        They register within some seconds (four, on 22.05). A plan made meanwhile would crowd all
-        jobs onto those that did. A node not heard from by then counts as lost and delays no job.
+        Nodes register within some seconds (four, on 22.05). A plan made before would crowd all jobs
+        onto the nodes that have registered. A node that has not by then counts as lost and delays
+        no job.
         """
         unheard = [node.name for node in nodes if _unheard(node)]
         if not unheard:
@@ -420,6 +421,6 @@ def _unheard(node: NodeReading) -> bool:
 
 
 def _full_release(answer: Mapping[str, Any]) -> str:
-    """22.05 has ``meta.Slurm``, 24.11 and later ``meta.slurm``."""
+    """The full release: in ``meta.Slurm`` on 22.05, in ``meta.slurm`` on 24.11 and later."""
     meta = answer.get("meta") or {}
     return str((meta.get("slurm") or meta.get("Slurm") or {}).get("release") or "")

@@ -1,4 +1,4 @@
-"""Hashes of batch scripts: a changed script is another workload."""
+"""Hashes of batch scripts: a job with a changed script is a different workload."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from hopsd.slurm.command import ScontrolSession, SlurmCommands
 DIGITS = 12
 
 READING_SECONDS = 10.0
-"""After a start, and after a rush of submissions, there are thousands of scripts, for each of which
-a busy slurmctld may take 0.06 s: what is left then is read at the next look."""
+"""After a start of hopsd or a rush of submissions there are thousands of scripts, and a busy
+slurmctld may take 0.06 s for each: scripts not read within this time wait for the next reading."""
 
 _NOT_WRITTEN = "failed to open file"
 
@@ -27,11 +27,11 @@ _Key = tuple[JobId, UserName, str]
 
 
 class Scripts:
-    """Batch script hashes. Slurm is asked once per job or array: what was submitted never changes.
+    """Reads batch scripts' hashes, once per job or array: a submitted script never changes.
 
-    Operators may read every script (`scontrol write batch_script`, 22.05 to 26.05). A job
-    without one (salloc, srun) has the empty hash, and so has a job whose comment names its
-    workload: its script is not needed.
+    Operators may read every script (`scontrol write batch_script`, 22.05 to 26.05). The hash is
+    empty for a job without a script (salloc, srun), and for a job whose comment names its workload,
+    since its script is not needed.
     """
 
     def __init__(
@@ -42,7 +42,7 @@ class Scripts:
         self._hashes: dict[_Key, str] = {}
 
     def for_jobs(self, jobs: Sequence[JobReading], *, learn: bool) -> Mapping[JobId, str | None]:
-        """The hashes by job; None: not asked yet, for want of time, or as it was not to ``learn``.
+        """Return the hashes by job; None if not read yet, for lack of time or of ``learn``.
 
         Raises:
             SlurmUnavailableError: slurmctld does not answer.
@@ -56,14 +56,14 @@ class Scripts:
         return {job: self._hashes.get(key) for job, key in keys.items()}
 
     def _learn(self, jobs: Mapping[_Key, JobReading]) -> None:
-        """For :data:`READING_SECONDS`. What is known stays known if Slurm goes away."""
+        """Read scripts for :data:`READING_SECONDS`. Known hashes are kept if Slurm fails."""
         deadline = self._monotonic() + READING_SECONDS
         try:
             with (
                 tempfile.TemporaryDirectory(prefix="hops-") as folder,
                 closing(ScontrolSession(self._commands)) as session,
             ):
-                # Others do not wait for the thousands that somebody submits, and perhaps cancels.
+                # Users take turns, so that nobody waits for thousands of scripts of somebody else.
                 by_urgency = sorted(jobs.items(), key=lambda item: _urgency(item[1]))
                 for key, job in in_turn(by_urgency, lambda item: item[1].user):
                     if self._monotonic() >= deadline:
@@ -74,16 +74,16 @@ class Scripts:
 
 
 def _urgency(job: JobReading) -> int:
-    """Slurm soon forgets who ended, and who waits is planned for only once its script is read."""
+    """Slurm soon forgets ended jobs; waiting ones are planned only once their script is read."""
     return 0 if job.state.finished else 1 if job.state is SlurmState.PENDING else 2
 
 
 def _hash(session: ScontrolSession, job: JobReading, path: Path) -> str:
-    """Of the script, which Slurm's command writes to ``path``, and its arguments; "" without one.
+    """Hash the script, which scontrol writes to ``path``, and its arguments; "" without a script.
 
     Raises:
-        SlurmUnavailableError, OSError: it cannot be told, as where the disk is full: scontrol then
-            leaves an empty file, or none, and does not say so in its exit code (22.05 to 26.05).
+        SlurmUnavailableError, OSError: the script cannot be read. If the disk is full, scontrol
+            leaves an empty file or none, but its exit code is 0 (22.05 to 26.05).
     """
     try:
         session.run("write", "batch_script", job.array or job.id, str(path))
@@ -92,7 +92,7 @@ def _hash(session: ScontrolSession, job: JobReading, path: Path) -> str:
     except SlurmError as error:
         if _NOT_WRITTEN in str(error):
             raise OSError(str(error)) from error
-        return ""  # it has none, or has ended meanwhile
+        return ""  # the job has no script, or has ended meanwhile
     text = path.read_bytes().decode(errors="replace")
     path.unlink()
     if not text:
@@ -103,5 +103,5 @@ def _hash(session: ScontrolSession, job: JobReading, path: Path) -> str:
 
 
 def _key(job: JobReading) -> _Key:
-    """Job ids are reused after the highest one, so the key holds more than the id."""
+    """Return more than the id, since Slurm reuses ids after the highest one."""
     return job.array or job.id, job.user, job.command

@@ -1,4 +1,4 @@
-"""How to ask Slurm for exactly one allocation, and how it fills an uneven one."""
+"""How to request exactly one allocation, and how Slurm fills nodes for an uneven one."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from hopsd.slurm.adapter import Placement
 
 Release = tuple[int, int]
 
-# After a requeue 22.05 keeps the cores that cpusPerTres added up to: the next shape over several
+# After a requeue 22.05 keeps the total cores that cpusPerTres gave: the next shape over several
 # nodes gets those of the last. 24.11 and 26.05 do not, and refuse (BadConstraints) tasks whose
-# cores do not add up to what is asked. No release in between was tried.
+# cores do not add up to the request. No release in between was tried.
 CORES_BY_GPU_SINCE: Release = (23, 2)
 
-# 24.11 takes as many cores for each unit of any other GRES of the job: VRAM:20G would never fit.
+# 24.11 also takes as many cores for each unit of the job's other GRES: VRAM:20G would never fit.
 _CORES_BY_GPU_ALONE_SINCE: Release = (26, 5)
 
 
 def update_arguments(placement: Placement, release: Release) -> list[str]:
-    """``key=value`` words of the ``scontrol update`` that asks for ``placement``.
+    """Return the ``key=value`` words of the ``scontrol update`` that requests ``placement``.
 
-    ``numnodes`` is always named: without it 24.11 and later run on the first of the named nodes
-    alone. A job that asked for nothing has one task a node, so that ``srun`` starts one launcher
-    a node in every shape: with a task for each GPU, ``srun --ntasks-per-node=1`` is ignored on
+    ``numnodes`` is always set: without it 24.11 and later run on the first of the named nodes
+    alone. A job that asked for no tasks gets one per node, so that ``srun`` starts one launcher per
+    node in every shape: with a task for each GPU, ``srun --ntasks-per-node=1`` is ignored on
     uneven shapes (22.05).
     """
     allocation, options = placement.allocation, placement.options
@@ -52,8 +52,8 @@ def _time_limit(minutes: int | None) -> list[str]:
 
 
 def _even_tasks(placement: Placement, release: Release) -> list[str]:
-    """Tasks and cores, the same on every node. ``mincpusnode`` is what the tasks of a node need:
-    above it no job fits, and below it some of several nodes get a single core (22.05).
+    """Request tasks and cores, the same on every node. ``mincpusnode`` is what a node's tasks need:
+    with more no job fits, and with less some of several nodes get a single core (22.05).
     """
     gpus, nodes = placement.allocation.parts[0][1], len(placement.allocation.nodes)
     tasks = placement.options.tasks(gpus)
@@ -71,7 +71,7 @@ def _even_tasks(placement: Placement, release: Release) -> list[str]:
 
 
 def _uneven_tasks(placement: Placement, release: Release) -> list[str]:
-    """One task per node: job_submit.lua lets no other job have uneven shapes."""
+    """Request one task per node: job_submit.lua lets no other job have uneven shapes."""
     allocation = placement.allocation
     words = [f"numtasks={len(allocation.nodes)}", "TasksPerNode=0"]
     cores_per_gpu = ceil(placement.cores_per_gpu)
@@ -88,7 +88,7 @@ def _uneven_tasks(placement: Placement, release: Release) -> list[str]:
 
 def _cores_by_gpu(placement: Placement, release: Release) -> bool:
     if placement.options.exclusive:
-        return False  # Slurm would count all GPUs of its nodes, and refuse (24.11, 26.05)
+        return False  # Slurm would count all GPUs of the job's nodes, and refuse (24.11, 26.05)
     return release >= (_CORES_BY_GPU_ALONE_SINCE if placement.options.gres else CORES_BY_GPU_SINCE)
 
 
@@ -103,10 +103,10 @@ def _memory(placement: Placement) -> list[str]:
 
 
 def reset_arguments(release: Release) -> list[str]:
-    """Arguments of an update that must come first if a job has a per-job GPU request, or one of
-    another GPU type.
+    """Return the words of an update that must come first if the job has a request for GPUs per job
+    or for another GPU type.
 
-    In the same update as a new shape, Slurm checks the new against the old request (22.05).
+    In a single update, Slurm would check the new request against the old one (22.05).
     """
     return [
         *("tresPerJob=", "tresPerNode=", *clear_cores(release)),
@@ -115,17 +115,17 @@ def reset_arguments(release: Release) -> list[str]:
 
 
 def clear_cores(release: Release) -> list[str]:
-    """The word that takes the cores of each GPU off a job, where it has any."""
+    """Return the word that clears a job's cores per GPU, on releases where hops sets them."""
     return ["cpusPerTres="] if release >= CORES_BY_GPU_SINCE else []
 
 
 def fill_nodes(
     free: Mapping[NodeName, int], nodes: Sequence[NodeName], gpus: int
 ) -> Allocation | None:
-    """The allocation Slurm makes of ``gpus`` per job on ``nodes``, given in the cluster's order.
+    """Predict Slurm's allocation of ``gpus`` per job on ``nodes``, given in the cluster's order.
 
-    It takes from each node all that is free, but leaves one GPU at least for each later node
-    (22.05.8 and 26.05.5). None where the nodes cannot give as many, or too few for each node.
+    Slurm takes all free GPUs of each node, but leaves at least one GPU for each later node
+    (22.05.8 and 26.05.5). None if the nodes have too few GPUs, or ``gpus`` is too few for one each.
     """
     gpus_by_node = {}
     remaining = gpus
@@ -143,7 +143,7 @@ def fits(free: Mapping[NodeName, int], allocation: Allocation) -> bool:
 
 
 def free_gpus(nodes: Iterable[NodeReading], jobs: Iterable[JobReading]) -> dict[NodeName, int]:
-    """GPUs of each of ``nodes`` that neither ``jobs`` nor jobs outside of hops have."""
+    """The GPUs of each of ``nodes`` that neither ``jobs`` nor jobs outside of hops hold."""
     free = {node.name: node.gpus - node.foreign_gpus for node in nodes}
     for job in jobs:
         for node, gpus in job.allocation:

@@ -23,10 +23,10 @@ _CPUS = re.compile(r"DefCpuPerGPU=(\d+)", re.IGNORECASE)
 
 
 def reserved_from(records: Iterable[Mapping[str, str]], now: float) -> dict[NodeName, float]:
-    """When each node's next reservation begins.
+    """Return when each node's next reservation begins (epoch seconds).
 
-    ``records``: from ``scontrol show reservation -o``. One that has begun is in the node's state. A
-    reservation of some of a node's cores counts as a reservation of the node.
+    ``records`` come from ``scontrol show reservation -o``. A reservation that has begun is in the
+    node's state instead. A reservation of some of a node's cores counts for the whole node.
 
     Raises:
         SlurmError: a start time cannot be parsed.
@@ -41,7 +41,7 @@ def reserved_from(records: Iterable[Mapping[str, str]], now: float) -> dict[Node
 
 
 def reserved_now(records: Iterable[Mapping[str, str]], now: float) -> dict[NodeName, str]:
-    """The reservations that each node is in now, by name, joined by ``,``."""
+    """Return the names of the reservations that each node is in now, joined by ``,``."""
     reservations_by_node: dict[NodeName, str] = {}
     for fields, nodes in _of_nodes(records, "ReservationName", "StartTime", "EndTime"):
         if _seconds(fields["StartTime"]) <= now < _seconds(fields["EndTime"]):
@@ -54,7 +54,7 @@ def reserved_now(records: Iterable[Mapping[str, str]], now: float) -> dict[NodeN
 
 
 def reserved_until(records: Iterable[Mapping[str, str]], now: float) -> dict[NodeName, float]:
-    """When the reservation ends that each node is in, else the next one."""
+    """Return when each node's current reservation ends or, if it is in none, its next one."""
     ends: dict[NodeName, tuple[float, float]] = {}
     for fields, nodes in _of_nodes(records, "StartTime", "EndTime"):
         begin, end = max(now, _seconds(fields["StartTime"])), _seconds(fields["EndTime"])
@@ -67,7 +67,7 @@ def reserved_until(records: Iterable[Mapping[str, str]], now: float) -> dict[Nod
 def _of_nodes(
     records: Iterable[Mapping[str, str]], *keys: str
 ) -> Iterator[tuple[Mapping[str, str], str]]:
-    """Reservations of nodes, not of licences alone, that have ``keys``; with their nodes."""
+    """Yield reservations that have ``keys``, with their nodes; skip those of licences alone."""
     for fields in records:
         nodes = fields.get("Nodes", "(null)")
         if nodes != "(null)" and fields.keys() >= set(keys):
@@ -75,15 +75,15 @@ def _of_nodes(
 
 
 def _seconds(text: str) -> float:
-    """Seconds since the epoch; Slurm's commands print local times."""
+    """Convert a local time, as Slurm's commands print it, to seconds since the epoch."""
     try:
         return datetime.fromisoformat(text).astimezone().timestamp()
     except ValueError as error:
-        raise SlurmError(f"scontrol show reservation: StartTime {text!r} is no time") from error
+        raise SlurmError(f"scontrol show reservation: {text!r} is not a time") from error
 
 
 def site_memory(config: str) -> SiteMemory:
-    """Default memory and cores from ``scontrol show config``."""
+    """Parse the default memory and cores in ``scontrol show config``."""
     settings = dict(_LINE.findall(config))
     return SiteMemory(
         counted="MEMORY" in settings.get("SelectTypeParameters", "").upper(),
@@ -98,12 +98,12 @@ def site_memory(config: str) -> SiteMemory:
 def partition_memory(
     records: Iterable[Mapping[str, str]], site: SiteMemory
 ) -> dict[str, SiteMemory]:
-    """From ``scontrol show partition -o``: the partitions that have defaults of their own."""
+    """Parse ``scontrol show partition -o`` for partitions that have defaults of their own."""
     by_partition = {}
     for fields in records:
         memory = site
         cpu, node = _number(fields.get("DefMemPerCPU")), _number(fields.get("DefMemPerNode"))
-        if cpu is not None or node is not None:  # Slurm keeps one number for both
+        if cpu is not None or node is not None:  # Slurm keeps one number, so one replaces both
             memory = replace(memory, mb_per_cpu=cpu, mb_per_node=node)
         defaults = fields.get("JobDefaults", "")
         if (per_gpu := _integer(_PER_GPU, defaults)) is not None:
@@ -122,7 +122,7 @@ def partition_memory(
 
 
 def licences(records: Iterable[Mapping[str, str]]) -> dict[str, Licence]:
-    """Licences and their counts, from ``scontrol show licenses -o``."""
+    """Parse licences and their counts from ``scontrol show licenses -o``."""
     return {
         fields["LicenseName"]: Licence(int(fields["Total"]), int(fields.get("Used", "0")))
         for fields in records
@@ -148,10 +148,10 @@ def closed_groups(
     records: Mapping[str, frozenset[str]],
     groups: Callable[[], frozenset[str] | None],
 ) -> str:
-    """Why no partition of ``a,b`` takes a job of a user in these ``groups``; empty: one does, or
-    the groups are not known (None), and Slurm will tell.
+    """Say why no partition of ``a,b`` takes a job of a user in these ``groups``; empty if one does,
+    or if the groups are unknown (None), so that Slurm decides.
 
-    ``records``: the groups that each partition is for, where it is not for all.
+    ``records`` has the groups that each partition is limited to, if any.
     """
     names = partition.split(",")
     if not all(name in records for name in names):
@@ -165,7 +165,7 @@ def closed_groups(
 
 
 def partition_groups(records: Iterable[Mapping[str, str]]) -> dict[str, frozenset[str]]:
-    """AllowGroups of the partitions that are not for all."""
+    """Parse AllowGroups of the partitions that are not open to everyone."""
     return {
         fields["PartitionName"]: frozenset(fields["AllowGroups"].split(","))
         for fields in records

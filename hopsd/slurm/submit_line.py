@@ -1,7 +1,8 @@
-"""The ``--signal`` of a submit command's own line, which submit plugins do not see.
+"""The ``--signal`` on sbatch's own command line, which submit plugins do not see.
 
-Slurm keeps the line. 25.11 and later show it with the job; before, only slurmdbd has it (``sacct``,
-from 21.08 on), so a running job's line is asked for once. Without slurmdbd it is not known there.
+Slurm keeps that line. 25.11 and later show it with the job. Earlier releases have it only in
+slurmdbd (``sacct``, from 21.08 on), which is asked once for each running job's line; without
+slurmdbd the line is unknown there.
 """
 
 from __future__ import annotations
@@ -23,20 +24,20 @@ from hopsd.slurm.command import Runner
 log = structlog.get_logger()
 
 UNKNOWN_SECONDS = 5.0
-"""Before a job is asked about again: slurmdbd learns of one some seconds after its start."""
+"""The pause before a job is asked about again: slurmdbd records it some seconds after its start."""
 SILENT_SECONDS = 60.0
-"""Before slurmdbd is asked again when it refused."""
+"""The pause before slurmdbd is asked again after it refused."""
 AT_ONCE = 200
-"""Jobs in one question."""
+"""The most jobs per query."""
 
 _ON_NODES = frozenset({SlurmState.RUNNING, SlurmState.SUSPENDED})
 
 
 def signal_option(line: str, command: str) -> str:
-    """The value of the last ``--signal`` before the script's name; "" if there is none.
+    """Return the value of the last ``--signal`` before the script's name; "" if there is none.
 
-    ``command``: the job's script and arguments, as Slurm tells them: the script may have an option
-    of that name, too.
+    ``command`` is the job's script and arguments as Slurm reports them: the script may have an
+    option of that name, too.
     """
     words = line.split()[1:]
     script = command.split(" ", 1)[0].rpartition("/")[2]
@@ -76,13 +77,13 @@ _WITH_VALUE = frozenset(
     threads-per-core time time-min tmp tres-bind tres-per-task uid wait-all-nodes wckey wrap
     """.split()  # noqa: SIM905  # a table
 )
-"""The others: a value follows after = or as the next word."""
+"""The other long options: their value follows after = or as the next word."""
 _SHORT_FLAGS = frozenset("hHkOQsvVW")
 
 
 def _long_options(name: str) -> frozenset[str]:
-    """The options that ``name``, without its dashes, may stand for: getopt_long(3) accepts the
-    beginning of a name if it is that of no other option of this release.
+    """The options that ``name``, without its dashes, may stand for: getopt_long(3) accepts any
+    prefix that is unique among the options of this release.
     """
     options = _FLAGS | _WITH_VALUE
     if name in options:
@@ -91,7 +92,7 @@ def _long_options(name: str) -> frozenset[str]:
 
 
 def options_of(words: Sequence[str]) -> Sequence[str]:
-    """The words of sbatch's line before the script: its options with their values."""
+    """The words of sbatch's line before the script: options with their values."""
     position = 0
     while position < len(words):
         word = words[position]
@@ -112,7 +113,7 @@ def options_of(words: Sequence[str]) -> Sequence[str]:
 
 
 def submit_lines(jobs: Iterable[Mapping[str, Any]]) -> dict[JobId, str]:
-    """The lines in an answer of ``squeue --json``, by the job's own number."""
+    """The submit lines in an answer of ``squeue --json``, by the job's own number."""
     lines = ((job.get("job_id"), job.get("submit_line")) for job in jobs)
     return {JobId(str(job)): line for job, line in lines if isinstance(line, str) and line}
 
@@ -121,7 +122,7 @@ _Key = tuple[JobId, UserName, str]
 
 
 class SubmitLines:
-    """Reads each job's line once. ``needs_lines``: whether the site has slurmdbd."""
+    """Reads each job's submit line once. ``needs_lines`` says whether the site has slurmdbd."""
 
     def __init__(
         self,
@@ -137,7 +138,7 @@ class SubmitLines:
         self._not_before: dict[_Key, float] = {}
 
     def apply(self, jobs: Sequence[JobReading], lines: Mapping[JobId, str]) -> list[JobReading]:
-        """The jobs with the signals of their lines. ``lines``: lines that Slurm told of."""
+        """Return the jobs with the signals of their lines; ``lines`` are from squeue's answer."""
         missing = [job for job in jobs if _number(job) not in lines and job.state in _ON_NODES]
         keys = {_key(job) for job in missing}
         self._lines = {key: line for key, line in self._lines.items() if key in keys}
@@ -150,8 +151,8 @@ class SubmitLines:
         ]
 
     def _ask(self, jobs: Sequence[JobReading]) -> None:
-        """Ask for the lines of jobs that were not asked for lately, or again for those whose
-        answer is still to come.
+        """Ask for the lines of jobs not asked about recently, or repeat the query that is still
+        unanswered.
         """
         by_id, mark = question = self._question or self._next_question(jobs)
         if not by_id:
@@ -165,7 +166,7 @@ class SubmitLines:
         except AnswerPendingError:
             self._question = question
             return
-        except SlurmUnavailableError:  # the breaker has said so, and knows when to ask again
+        except SlurmUnavailableError:  # the breaker has logged it, and knows when to ask again
             return
         except SlurmError as error:
             log.warning("submit lines", problem=str(error))
@@ -182,8 +183,8 @@ class SubmitLines:
                 self._lines[key] += f"\n{line}"
 
     def _next_question(self, jobs: Sequence[JobReading]) -> tuple[dict[JobId, _Key], str]:
-        """Whom to ask for, and what separates the fields of the answer: not to be guessed by
-        whoever has a line break in their line, and another's job after it.
+        """Choose the jobs to ask about, and the separator of the answer's fields: it is random, so
+        that a submit line with a line break cannot forge another job's entry.
         """
         now = self._clock()
         new = [
@@ -196,7 +197,7 @@ class SubmitLines:
 
 
 def _key(job: JobReading) -> _Key:
-    """Ids are given again after the highest one."""
+    """Return more than the id, since Slurm reuses ids after the highest one."""
     return job.id, job.user, job.command
 
 

@@ -14,7 +14,7 @@ from hopsd.slurm.adapter import Adapter, SignalScope
 
 Jobs = Mapping[JobId, JobReading]
 
-# One slow answer is often a hiccup of slurmctld, and says little about the next.
+# One slow answer is often a hiccup of slurmctld and says little about the next one.
 _MAX_REST_SECONDS = 5.0
 
 
@@ -22,11 +22,11 @@ _MAX_REST_SECONDS = 5.0
 class ApplySettings:
     """How jobs are asked to leave and how long Slurm may take.
 
-    ``grace_seconds`` is the time from the checkpoint signal to the requeue, unless the script
-    asks for another, at most ``longest_grace_seconds``. ``stop_timeout_seconds`` is the time from
-    the requeue to pending, KillWait and epilog included.
-    ``patience_seconds``: how long one call looks on; what is not over by then is under way.
-    ``cpus_per_gpu`` come with each GPU; on a CPU node the CPUs share all cores but ``kept_cores``.
+    ``grace_seconds`` is the time from the checkpoint signal to the requeue, unless the script asks
+    for another, which is at most ``longest_grace_seconds``. ``stop_timeout_seconds`` is the time
+    from the requeue to pending, KillWait and epilog included. One call polls for at most
+    ``patience_seconds``; steps that have not finished by then are under way. Each GPU comes with
+    ``cpus_per_gpu``; on a CPU node the CPUs share all cores but ``kept_cores``.
     """
 
     checkpoint_signal: str = "USR1"
@@ -44,10 +44,10 @@ class ApplySettings:
 class Watch:
     """Polls the hops jobs until a condition holds or time runs out.
 
-    It glances at them, and reads them in full only where the condition seems to hold: nothing is
-    decided by a glance. Between two looks it rests for ``poll_seconds``, and as long as the first
-    one took if that is more, up to 5 s: with thousands of jobs seconds, in which Slurm starts jobs
-    in place of telling of them.
+    It polls by cheap glances, and reads the jobs in full only when the condition seems to hold:
+    nothing is decided by a glance. Between two polls it pauses for ``poll_seconds``, or for as long
+    as the previous one took if that is longer, up to 5 s. With thousands of jobs a poll takes
+    seconds, in which Slurm should start jobs rather than list them.
     """
 
     def __init__(
@@ -65,10 +65,10 @@ class Watch:
         self._sleep = sleep
         self._rest_until = -inf
         self.reading_seconds = 0.0
-        """What the last full reading of the jobs took."""
+        """How long the last full reading of the jobs took."""
 
     def now(self) -> float:
-        """The wall-clock time, for display: it may be changed at any moment."""
+        """The wall-clock time, for display: the clock may be set at any moment."""
         return self._clock()
 
     def ticks(self) -> float:
@@ -90,10 +90,10 @@ class Watch:
         return by_id
 
     def until(self, jobs: Collection[JobId], holds: Callable[[Jobs], bool], seconds: float) -> Jobs:
-        """Poll until ``holds`` is true of ``jobs`` or ``seconds`` have passed; returns all hops
+        """Poll until ``holds`` is true for ``jobs`` or ``seconds`` have passed; returns all hops
         jobs, read after that.
 
-        ``holds`` may ask for what :meth:`Adapter.glance` tells, of ``jobs`` alone.
+        ``holds`` may use only what :meth:`Adapter.glance` reports, and only for ``jobs``.
         """
         deadline = self._monotonic() + seconds
         self._pause(deadline)
@@ -107,7 +107,7 @@ class Watch:
             self._pause(deadline)
 
     def glance(self, jobs: Collection[JobId]) -> Jobs:
-        """Of ``jobs`` what :meth:`Adapter.glance` tells."""
+        """Poll ``jobs`` by :meth:`Adapter.glance`."""
         with self._time_reading():
             return self._adapter.glance(jobs)
 

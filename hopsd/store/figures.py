@@ -1,6 +1,6 @@
 """Figures of a period: table ``gpu_use``, and sums over jobs, placements and profile runs.
 
-PostgreSQL does the sums, so that a hundred thousand jobs never leave it.
+PostgreSQL computes the sums, so that a hundred thousand jobs never leave it.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from hopsd.store.codec import clean, decode, encode
 from hopsd.store.connection import Connection, insert
 
 RATIOS = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
-"""Upper ends of the latency ratio ranges; the last range is open."""
+"""Upper bounds of the latency ratio ranges; the last range is open."""
 
 
 SLOWDOWN_SECONDS = 10.0
-"""Minimum run time in bounded slowdown, (wait + run) / run (Feitelson et al., 1997): a job of one
-second would outweigh all others."""
+"""Minimum run time in the bounded slowdown, (wait + run) / run (Feitelson et al., 1997): without it
+a job of one second would outweigh all others."""
 
 
 def add_gpu_use(connection: Connection, use: Iterable[GpuUse]) -> None:
-    """Add to the figures of the same hours and types."""
+    """Add ``use`` to the stored figures of the same hours and types."""
     insert(
         connection,
         "gpu_use",
@@ -39,7 +39,7 @@ def add_gpu_use(connection: Connection, use: Iterable[GpuUse]) -> None:
 def gpu_use(
     connection: Connection, since: float, until: float, seconds: float
 ) -> tuple[GpuUse, ...]:
-    """Sums per ``seconds``, a multiple of an hour; ``hour`` is the start of each period."""
+    """Sum per ``seconds``, a multiple of an hour; ``hour`` is the start of each period."""
     rows = connection.execute(
         "SELECT to_json(g) FROM (SELECT floor(hour / %(seconds)s) * %(seconds)s AS hour, gpu_type,"
         " sum(hops) AS hops, sum(plain) AS plain, sum(fragmented) AS fragmented,"
@@ -55,7 +55,7 @@ def gpu_use(
 def queue_periods(
     connection: Connection, since: float, until: float, seconds: float, user: UserName | None
 ) -> tuple[QueuePeriod, ...]:
-    """Periods of ``seconds`` from ``since`` on, the last one begins before ``until``."""
+    """Return periods of ``seconds`` from ``since`` on; the last one begins before ``until``."""
     parameters = {
         "since": since,
         "until": until,
@@ -105,10 +105,10 @@ def figures(
     *,
     shadow: bool = False,
 ) -> dict[str, Any]:
-    """Sums over a period; ``user``: only their jobs. ``shadow``: also of jobs that Slurm scheduled
-    while hops was a shadow; else these are only counted, as ``slurm_jobs``.
+    """Compute sums over a period, of all jobs or one ``user``'s. Jobs that Slurm scheduled while
+    hops was a shadow are included with ``shadow``, and otherwise only counted, as ``slurm_jobs``.
 
-    ``restart``: assumed seconds of a restart of jobs without a measured one.
+    ``restart`` is the assumed duration, in seconds, of a restart of jobs without a measured one.
     """
     parameters = {
         "since": since,
@@ -131,14 +131,14 @@ def figures(
     }
 
 
-# Only jobs that hops scheduled: Slurm scheduled those in the diary.
+# Only jobs that hops scheduled; those in the diary were scheduled by Slurm.
 _FIRST = """
 SELECT min(submit) FROM jobs j WHERE comment <> ''
     AND NOT EXISTS (SELECT FROM diary d WHERE d.job = j.id AND d.submit = j.submit)
 """
 
 # The part of each placement within the period. Every run but a job's first is a restart.
-# MATERIALIZED: each subquery runs once for a placement, not once for each sum.
+# MATERIALIZED makes each subquery run once per placement, not once per sum.
 _SPENT_QUERY = """
 WITH spent AS MATERIALIZED (
     SELECT p.profiling, p.started >= %(since)s AS began,
@@ -164,8 +164,8 @@ FROM spent
 """
 
 # Jobs imported from Slurm's accounting have no comment and unknown waits. Sizes are the
-# powers of two at or above a job's mean number of GPUs. `hops`: without those that a shadow saw,
-# which count in the others only while hops is a shadow.
+# powers of two at or above a job's mean number of GPUs. `hops` leaves out the jobs that a shadow
+# saw; the other groups include them only while hops is a shadow.
 _WAITS = """
 WITH every AS MATERIALIZED (
     SELECT user_name, account, wait_seconds AS wait, run_seconds AS run,

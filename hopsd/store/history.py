@@ -28,41 +28,41 @@ DAY_SECONDS = 86400.0
 
 
 class History(Store, Protocol):
-    """Implemented by both stores. Lists may be empty."""
+    """What both stores implement. Lists may be empty."""
 
     def outcomes(self, plan: PlanId) -> tuple[StepOutcome, ...]:
-        """The outcomes of a finished plan's steps, in their order."""
+        """The outcomes of a finished plan's steps, in the steps' order."""
 
     def plans(self, limit: int) -> tuple[PlanSummary, ...]:
-        """The newest plans, finished or not, the newest first."""
+        """The last ``limit`` plans, finished or not, the newest first."""
 
     def job(self, job: JobId) -> JobRecord | None:
-        """The newest job of that id, ended or not."""
+        """The newest job with this id, ended or not."""
 
     def newest_jobs(self, jobs: Collection[JobId]) -> Mapping[JobId, JobRecord]:
         """The newest job of each known id, ended or not."""
 
     def ended_jobs(self, limit: int, user: UserName | None = None) -> tuple[JobRecord, ...]:
-        """The last ``limit`` jobs that ended, of a user or of all, the last one first."""
+        """The last ``limit`` jobs that ended, of one user or of all, the newest first."""
 
     def queue_periods(
         self, since: float, until: float, seconds: float, user: UserName | None = None
     ) -> tuple[QueuePeriod, ...]:
-        """Periods of ``seconds`` from ``since`` on, the last one begins before ``until``; of a
-        user's jobs or of all. A job that waits at ``until`` is taken to wait that long.
+        """Periods of ``seconds`` from ``since`` on, for one user's jobs or all; the last one begins
+        before ``until``. A job that still waits at ``until`` counts as waiting until then.
         """
 
     def workloads_of(self, user: UserName) -> frozenset[WorkloadName]:
         """The workloads of this user's jobs, ended or not."""
 
     def raqlr(self, since: float) -> float | None:
-        """Mean latency ratio (eq. 7) of jobs that ended at or after ``since``; None: no such job.
+        """Mean latency ratio (eq. 7) of jobs that ended at or after ``since``; None if none did.
 
         A job without an age counts with its run time: eq. 8's age is the run time without waiting.
         """
 
     def placements(self, job: JobId | None = None) -> tuple[RecordedAllocation, ...]:
-        """Where a job ran, or all jobs; by start, job and submit time."""
+        """Where a job ran, or where all jobs ran, ordered by start, job and submit time."""
 
     def reasons(self, job: JobId) -> tuple[ReasonRecord, ...]:
         """The reasons why a job waited, in order."""
@@ -73,16 +73,16 @@ class History(Store, Protocol):
     def add_event(
         self, kind: str, text: str, *, job: JobId | None = None, time: float | None = None
     ) -> None:
-        """Record an event; ``time`` None: now by the store's clock."""
+        """Record an event; if ``time`` is None, at the store's current time."""
 
     def events(self, job: JobId | None = None, limit: int = 100) -> tuple[Event, ...]:
-        """The newest events, of one job or of all, the newest first."""
+        """The last ``limit`` events, of one job or of all, the newest first."""
 
     def save_program(self, script: WorkloadName, program: str, time: float) -> None:
-        """Record the training program that a job of this batch script reported ``time``."""
+        """Record the training program that a job of this batch script reported at ``time``."""
 
     def add_phases(self, records: Iterable[PhaseRecord]) -> None:
-        """Add processes' measurements; a process's later report replaces its earlier one."""
+        """Add processes' measurements; a later report of a process replaces its earlier one."""
 
     def phases(self, workload: WorkloadName, gpu_type: GpuType) -> tuple[PhaseRecord, ...]:
         """The newest records of a workload on a type, the newest first."""
@@ -94,7 +94,7 @@ class History(Store, Protocol):
         """Replace earlier measurements of the same types."""
 
     def save_shortages(self, shortages: Iterable[Shortage]) -> None:
-        """Record where memory was too small; the largest GPU count of a workload stays."""
+        """Record where memory was too small; a workload keeps its largest GPU count."""
 
     def control(self) -> Control:
         """Whether operators paused hops."""
@@ -102,42 +102,42 @@ class History(Store, Protocol):
     def set_paused(self, *, paused: bool, operator: str, time: float) -> None: ...
 
     def add_release_request(self, jobs: Sequence[JobId], uid: int, time: float) -> None:
-        """Record a request to release ``jobs`` to plain Slurm; an empty list means all held."""
+        """Record a request to release ``jobs`` to plain Slurm; empty means all held jobs."""
 
     def mail_kinds(self, user: UserName) -> tuple[str, ...] | None:
-        """What a user set to be told by mail; None: nothing is set."""
+        """The kinds of mail that a user chose; None if the user chose none."""
 
     def save_mail_kinds(self, user: UserName, kinds: Sequence[str] | None) -> None:
-        """Set it, or with None forget what was set."""
+        """Save the kinds of mail that a user chose; None forgets the choice."""
 
     def release_requests(self) -> tuple[ReleaseRequest, ...]:
-        """The requests not yet fulfilled, in order."""
+        """The requests not fulfilled yet, in order."""
 
     def end_release_requests(self, requests: Iterable[ReleaseRequest]) -> None:
         """Delete fulfilled requests."""
 
     def add_gpu_use(self, use: Iterable[GpuUse]) -> None:
-        """Add to the figures of the same hours and types."""
+        """Add ``use`` to the stored figures of the same hours and types."""
 
     def gpu_use(self, since: float, until: float, seconds: float = HOUR) -> tuple[GpuUse, ...]:
         """Sums per ``seconds``, a multiple of an hour; ``hour`` is the start of each period."""
 
     def predictions(self) -> dict[str, Any] | None:
-        """What :meth:`save_predictions` saved last."""
+        """The state that :meth:`save_predictions` saved last; None if there is none."""
 
     def save_predictions(self, state: Mapping[str, Any]) -> None:
-        """Keep what predictions have learnt, in place of what was kept before."""
+        """Save what predictions have learnt, in place of the last saved state."""
 
     def save_diary(self, entries: Iterable[DiaryEntry]) -> None:
-        """Insert entries; a job that exists already only gets its first plan."""
+        """Insert entries; an existing job only gets its first plan."""
 
     def prune(self, now: float, retention_days: float) -> Mapping[str, int]:
         """Delete rows older than the retention; returns counts by kind. Open rows stay."""
 
 
 def job_document(store: History, job: JobId) -> dict[str, Any]:
-    """The answer of `History.job_history`: of the newest job with this number, not of earlier ones,
-    which may be others'.
+    """Build the answer of `History.job_history`, for the newest job with this number: earlier ones
+    may be other users'.
     """
     record, placements = store.job(job), store.placements(job)
     since = -inf

@@ -20,7 +20,7 @@ from hopsd.store.connection import Connection, insert
 from hopsd.store.past_runs import MAX_OF_ACCOUNT, MAX_OF_USER, MAX_SIMILAR
 from hopsd.store.placement import end_by, follow
 
-# SQL reserves the fields' own names.
+# The fields' own names are reserved words in SQL.
 _COLUMNS = {"user": "user_name", "end": "ended"}
 _FIELDS = {column: name for name, column in _COLUMNS.items()}
 _PLACEMENT_COLUMNS = {"start": "started", "end": "ended", "allocation": "nodes"}
@@ -72,7 +72,7 @@ _CHANGING_COLUMNS = (
     "samples_done",
     "restart_seconds",
 )
-"""Columns that change at every reading, even of jobs to which nothing happened."""
+"""Columns that change at every reading, even if nothing happened to the job."""
 
 _rest_of = attrgetter(
     *(item.name for item in fields(JobRecord) if item.name not in _CHANGING_COLUMNS)
@@ -84,10 +84,10 @@ def save(
     records: Iterable[JobRecord],
     stored_records: Mapping[JobId, JobRecord] = MappingProxyType({}),
 ) -> None:
-    """Insert or replace; ``stored_records``: open records stored with their placements.
+    """Insert or replace records; ``stored_records`` are open ones stored with their placements.
 
-    Most of 20,000 records differ only in ``_CHANGING_COLUMNS``; writing these is a third of the
-    volume.
+    Most of 20,000 records differ only in ``_CHANGING_COLUMNS``; writing only these columns takes a
+    third of the volume.
     """
     jobs = {record.id: record for record in records}
     updates = [
@@ -125,7 +125,7 @@ def _replace(connection: Connection, jobs: Mapping[JobId, JobRecord]) -> None:
     if not jobs:
         return
     rows = [_rename_keys(encode(record), _COLUMNS) for record in jobs.values()]
-    connection.execute(  # what Slurm forgot before it gave the number again
+    connection.execute(  # close records of jobs that Slurm forgot before it reused their number
         "UPDATE jobs j SET ended = j.seen, state = 'OTHER', allocation = '{}', profiling = false"
         " FROM unnest(%s::text[], %s::float8[]) AS given (id, submit)"
         " WHERE j.id = given.id AND j.submit <> given.submit AND j.ended IS NULL",
@@ -156,7 +156,7 @@ def write_placements(connection: Connection, placements: Sequence[RecordedAlloca
 
 
 def vacate(connection: Connection, job: JobId, time: float) -> None:
-    """End the job's open placement, if it began before ``time``."""
+    """End the job's open placement if it began before ``time``."""
     last = _open_placements(connection, [job]).get(job)
     if last is not None and last.start < time:
         write_placements(connection, [end_by(last, time)])
@@ -205,7 +205,7 @@ def save_program(connection: Connection, script: WorkloadName, program: str, tim
 
 
 def save_ended_by_signal(connection: Connection, jobs: Collection[JobId]) -> None:
-    """Mark the newest job of each of these numbers."""
+    """Mark the newest job with each of these numbers."""
     connection.execute(
         "UPDATE jobs SET ended_by_signal = true FROM (SELECT id, max(submit) AS submit FROM jobs"
         " WHERE id = ANY(%s) GROUP BY id) AS newest"
@@ -215,19 +215,19 @@ def save_ended_by_signal(connection: Connection, jobs: Collection[JobId]) -> Non
 
 
 def ended_by_signal(connection: Connection) -> frozenset[tuple[UserName, WorkloadName]]:
-    """The users' workloads of which a job ended in the grace of hops' own signal."""
+    """The users and workloads of jobs that ended in the grace of hops' own signal."""
     rows = connection.execute("SELECT DISTINCT user_name, workload FROM jobs WHERE ended_by_signal")
     return frozenset((UserName(user), WorkloadName(workload)) for user, workload in rows)
 
 
 def failed_again(connection: Connection) -> frozenset[tuple[UserName, WorkloadName]]:
-    """The users' workloads of which a job failed soon after a restart."""
+    """The users and workloads of jobs that failed soon after a restart."""
     rows = connection.execute("SELECT DISTINCT user_name, workload FROM jobs WHERE failed_again")
     return frozenset((UserName(user), WorkloadName(workload)) for user, workload in rows)
 
 
 def past_runs(connection: Connection) -> tuple[PastRun, ...]:
-    """What `hopsd.store.past_runs.select_runs` selects, by index instead of from all jobs."""
+    """Select the same runs as `hopsd.store.past_runs.select_runs`, by index."""
     limits = {"alike": MAX_SIMILAR, "user": MAX_OF_USER, "account": MAX_OF_ACCOUNT}
     rows = connection.execute(_PAST_RUNS, limits)
     return tuple(PastRun(*row) for row in rows)
@@ -278,10 +278,10 @@ def _rename_keys(row: dict[str, Any], names: dict[str, str]) -> dict[str, Any]:
 
 
 class OpenJobs:
-    """Cache of open job records as the leading hopsd last read or wrote them.
+    """Cache of the open job records that the leading hopsd last read or wrote.
 
     While it leads nobody else writes them, so it need not read 20,000 rows per tick and can detect
-    changes. Valid for one leadership ``term``; None: no leader, nothing is cached.
+    changes. The cache is valid for one leadership ``term``; with None (no leader) it is empty.
     """
 
     def __init__(self) -> None:
@@ -290,7 +290,7 @@ class OpenJobs:
         self._written_records: dict[JobId, JobRecord] = {}
 
     def get(self, term: object | None) -> Mapping[JobId, JobRecord] | None:
-        """All records; None: they must be read."""
+        """All records; None if they must be read."""
         return self._records if term is not None and term is self._term else None
 
     def written_records(self, term: object | None) -> Mapping[JobId, JobRecord]:

@@ -113,7 +113,7 @@ def end_release_requests(connection: Connection, requests: Iterable[ReleaseReque
 
 
 def prune(connection: Connection, before: float) -> dict[str, int]:
-    """Delete old rows; returns how many by table. Open rows and the newest finished plan stay."""
+    """Delete old rows except open ones and the newest finished plan; returns counts by table."""
     deleted_rows = {
         table: connection.execute(statement, {"before": before}).rowcount
         for table, statement in _PRUNE.items()

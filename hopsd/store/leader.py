@@ -1,8 +1,8 @@
 """Leader election: one active hopsd per database, by a session-level advisory lock.
 
-The lock says who leads, the epoch who led last. A process may be stopped between finding that it
-leads and acting on that: PostgreSQL itself then refuses its writes, by the epoch, once another
-has led.
+The lock says who leads, the epoch who led last. A process may be stopped between verifying that it
+leads and acting on it: once another hopsd has led, PostgreSQL itself refuses its writes, by the
+epoch.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Leader:
         self._conninfo = conninfo(dsn, application_name=name[:63])
         self._lease_seconds = lease_seconds
         self.breaker = postgres_breaker()
-        """Of the PostgreSQL whose lock this is; the store asks the same one."""
+        """The breaker of the PostgreSQL that has the lock; the store shares it."""
         self._connection: Connection | None = None
         self._epoch: int | None = None
         self._term: object | None = None
@@ -61,8 +61,8 @@ class Leader:
         """Become the leader, or verify that this process still is. Cheap: one round trip.
 
         Raises:
-            NotLeaderError: another hopsd leads, or the connection that held the lock was
-                lost since: another hopsd may have led meanwhile.
+            NotLeaderError: another hopsd leads, or may have led meanwhile because the connection
+                that held the lock was lost.
             StoreUnavailableError: PostgreSQL does not answer.
         """
         if self._epoch is not None:
@@ -76,7 +76,7 @@ class Leader:
         self.breaker.note_answer()
 
     def _take_lock(self, connection: Connection) -> None:
-        # It waits for an earlier leader's transactions: a server that answers others is there.
+        # This waits for an earlier leader's transactions: a server that answers others is not down.
         with cut_off_when_silent(connection, lambda: answers(self._dsn)):
             row = connection.execute("SELECT pg_try_advisory_lock(%s)", [_LOCK]).fetchone()
             if row is None or not row[0]:
@@ -84,16 +84,17 @@ class Leader:
             try:
                 self._epoch = self._take(connection)
             except psycopg.Error:
-                self.close()  # closing it frees the lock
+                self.close()  # closing the connection frees the lock
                 raise
         self._term = object()
         self._beat(connection)
 
     @property
     def term(self) -> object | None:
-        """A unique token of this leadership; None while it does not lead, as far as it knows.
+        """A unique token of this leadership; None while this process does not lead, as far as it
+        knows.
 
-        The epoch is not unique: a database restored from a backup counts again.
+        The epoch is not unique: a database restored from a backup repeats epochs.
         """
         return self._term
 
@@ -112,7 +113,7 @@ class Leader:
         """Verify that this process leads.
 
         Raises:
-            NotLeaderError: it does not, or no longer does.
+            NotLeaderError: it does not lead, or no longer does.
         """
         if self._epoch is None:
             raise NotLeaderError("this hopsd does not lead")
@@ -124,7 +125,7 @@ class Leader:
     def fence(self, connection: Connection) -> None:
         """Allow the transaction of ``connection`` to commit only if no other hopsd has led since.
 
-        A new leader waits for earlier transactions.
+        A new leader waits for transactions that were fenced earlier.
 
         Raises:
             NotLeaderError: this process does not lead, or another has led.
@@ -155,7 +156,7 @@ class Leader:
 
         def beat() -> None:
             while not stop_event.wait(self._lease_seconds / _BEATS):
-                with suppress(psycopg.Error):  # whoever acts as leader calls assure
+                with suppress(psycopg.Error):  # assure, called before each act, finds the loss
                     connection.execute("SELECT 1")
 
         threading.Thread(target=beat, name="leader", daemon=True).start()

@@ -14,22 +14,22 @@ from hopsd.errors import InputError, StoreError
 from hopsd.store.connection import SCHEMA, Connection, conninfo, translated_errors
 
 OLDEST_RELEASE = 15
-# An arbitrary number: it keeps two migrations of one database from running at once.
+# An arbitrary lock number, which keeps two migrations of one database from running at once.
 _LOCK = 0x686F7073_00000001
 
 
 def folder() -> Path:
-    """The folder of the SQL files: in a checkout beside the package, else as installed.
+    """Return the folder of the SQL files: beside the package in a checkout, else as installed.
 
     Raises:
-        StoreError: it is in neither place.
+        StoreError: the folder is in neither place.
     """
     checkout = Path(__file__).resolve().parents[2] / "migrations"
     installed_folder = Path(sys.prefix) / "share" / "hops" / "migrations"
     for place in (checkout, installed_folder):
         if any(place.glob("[0-9]*.sql")):
             return place
-    raise StoreError(f"no migrations in {checkout} nor {installed_folder}; reinstall hops")
+    raise StoreError(f"no migrations in {checkout} or {installed_folder}; reinstall hops")
 
 
 def migrate(dsn: str, *, undo_count: int = 0) -> tuple[str, ...]:
@@ -40,7 +40,7 @@ def migrate(dsn: str, *, undo_count: int = 0) -> tuple[str, ...]:
 
     Raises:
         StoreUnavailableError: PostgreSQL does not answer.
-        StoreError: PostgreSQL refused, earlier migrations stay; or the schema is of a newer
+        StoreError: PostgreSQL refused, and earlier migrations stay; or the schema is from a newer
             release, and nothing was changed.
     """
     with translated_errors(), psycopg.connect(conninfo(dsn), autocommit=True) as connection:
@@ -54,11 +54,11 @@ def migrate(dsn: str, *, undo_count: int = 0) -> tuple[str, ...]:
 def back_to(dsn: str, name: str) -> tuple[str, ...]:
     """Undo every migration after ``name``, newest first, for a release that has no later one.
 
-    Returns their names; empty if the schema is not newer.
+    Returns the names of the undone ones; empty if the schema is not newer.
 
     Raises:
         InputError: this release has no such migration.
-        StoreUnavailableError, StoreError: as :func:`migrate`.
+        StoreUnavailableError, StoreError: as for :func:`migrate`.
     """
     names = _names()
     if name not in names:
@@ -69,11 +69,11 @@ def back_to(dsn: str, name: str) -> tuple[str, ...]:
 
 
 def pending(dsn: str) -> tuple[str, ...]:
-    """Names of migrations not yet applied; changes nothing.
+    """Return the names of migrations not applied yet; changes nothing.
 
     Raises:
         StoreUnavailableError: PostgreSQL does not answer.
-        StoreError: it refused, or the schema is of a newer release.
+        StoreError: PostgreSQL refused, or the schema is from a newer release.
     """
     with translated_errors(), psycopg.connect(conninfo(dsn), autocommit=True) as connection:
         return _pending(connection)
@@ -88,7 +88,7 @@ def _pending(connection: Connection) -> tuple[str, ...]:
     applied_migrations = [row[0] for row in rows]
     if newer := [name for name in applied_migrations if name not in names]:
         raise StoreError(
-            f"the database is of a newer hops: it has {', '.join(newer)}, which this release does"
+            f"the database is from a newer hops: it has {', '.join(newer)}, which this release does"
             " not know; install that release, or go back with its `hopsctl migrate --back N`"
         )
     return tuple(name for name in names if name not in applied_migrations)
@@ -105,14 +105,14 @@ def _refuse_old(connection: Connection) -> None:
 
 
 def _create_schema(connection: Connection) -> None:
-    # IF NOT EXISTS would ask for the right to create schemas even where ours is there.
+    # IF NOT EXISTS would require the right to create schemas even if ours exists.
     schema = connection.execute("SELECT FROM pg_namespace WHERE nspname = %s", [SCHEMA])
     if schema.fetchone() is None:
         connection.execute(sql.SQL("CREATE SCHEMA {}").format(sql.Identifier(SCHEMA)))
 
 
 def _run(dsn: str, steps_back: int) -> tuple[str, ...]:
-    # yoyo passes its URI's arguments to psycopg.connect: all of ours goes in as conninfo.
+    # yoyo passes its URI's arguments to psycopg.connect, so all of ours go in as conninfo.
     uri = "postgresql+psycopg://?" + urlencode({"conninfo": conninfo(dsn)})
     backend = get_backend(uri)
     try:

@@ -1,4 +1,4 @@
-"""Ended jobs: those that predict the run times of present ones, and how jobs ended where."""
+"""Ended jobs: runs that predict run times of present jobs, and how jobs ended on which nodes."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from hopsd.model.reading import SlurmState
 from hopsd.store.connection import Connection
 
 MAX_SIMILAR, MAX_OF_USER, MAX_OF_ACCOUNT = 16, 32, 128
-"""Maximum runs, newest first: of a user's workload or job name, of a user, of an account."""
+"""Maximum runs, newest first: per user and workload or job name, per user, and per account."""
 
 ENDS = frozenset(
     {SlurmState.COMPLETED, SlurmState.FAILED, SlurmState.CANCELLED, SlurmState.TIMEOUT}
 )
-"""States of a finished run: also failed or cancelled, but not lost with its node."""
+"""States of a finished run: failed and cancelled ones count, runs lost with their node do not."""
 
 
 def past_run(job: JobRecord) -> PastRun | None:
-    """None if the job has not ended, or never ran."""
+    """Make a past run of a job; None if it has not ended, or never ran."""
     if job.end is None or job.state not in ENDS or job.run_seconds <= 0.0:
         return None
     return PastRun(
@@ -38,7 +38,7 @@ def past_run(job: JobRecord) -> PastRun | None:
 def select_runs(
     ended_jobs: Iterable[JobRecord], present: Iterable[JobRecord]
 ) -> tuple[PastRun, ...]:
-    """The newest runs of each user, workload, job name and account of the ``present`` jobs."""
+    """Select the newest runs of each user, workload, job name and account of ``present`` jobs."""
     remaining: dict[tuple[str, ...], int] = {}
     for job in present:
         remaining.update(_kinds(job))
@@ -56,7 +56,7 @@ def select_runs(
 
 
 def _kinds(job: JobRecord) -> dict[tuple[str, ...], int]:
-    """The keys that the job shares with others, and the maximum runs of each."""
+    """The keys by which the job resembles others, and the maximum runs per key."""
     kinds: dict[tuple[str, ...], int] = {
         ("workload", job.user, job.workload): MAX_SIMILAR,
         ("name", job.user, job.name): MAX_SIMILAR,
@@ -68,12 +68,12 @@ def _kinds(job: JobRecord) -> dict[tuple[str, ...], int]:
 
 
 LAUNCH_FAILED = "launch_failed"
-"""The kind of the event that a run could not be launched."""
+"""The kind of event that says that a run could not be launched."""
 
 
 @dataclass(frozen=True, slots=True)
 class EndedRun:
-    """``state``: Slurm's, of the job that ended on ``nodes``, or LAUNCH_FAILED."""
+    """A run that ended on ``nodes``; ``state`` is the job's in Slurm, or LAUNCH_FAILED."""
 
     at: float
     job: str
@@ -84,7 +84,7 @@ class EndedRun:
 
 @dataclass(frozen=True, slots=True)
 class StoredStay:
-    """A job was on ``nodes`` from ``start`` to ``end``; None: it still is."""
+    """A job's stay on ``nodes`` from ``start`` to ``end``, which is None if it is still there."""
 
     job: str
     nodes: dict[str, int]
@@ -93,7 +93,7 @@ class StoredStay:
 
 
 def stays(connection: Connection, since: float) -> list[StoredStay]:
-    """Where jobs were at some time from ``since`` on."""
+    """The stays of jobs that did not end before ``since``."""
     rows = connection.execute(
         "SELECT job, nodes, started, ended FROM placements"
         " WHERE ended IS NULL OR ended >= %s ORDER BY started, job",
@@ -103,8 +103,8 @@ def stays(connection: Connection, since: float) -> list[StoredStay]:
 
 
 def ended_runs(connection: Connection, since: float) -> list[EndedRun]:
-    """The last placement of each ended job, without profile runs, and those that Slurm could not
-    launch (events :data:`LAUNCH_FAILED`), which end no job.
+    """The last placement of each ended job, without profile runs, and the runs that Slurm could not
+    launch (events :data:`LAUNCH_FAILED`), after which the job goes on waiting.
     """
     rows = connection.execute(_ENDS, {"since": since}).fetchall()
     rows += connection.execute(_LAUNCHES, {"since": since, "kind": LAUNCH_FAILED}).fetchall()

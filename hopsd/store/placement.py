@@ -10,11 +10,11 @@ from hopsd.model.journal import RecordedAllocation
 
 
 def follow(last: RecordedAllocation | None, record: JobRecord) -> list[RecordedAllocation]:
-    """Placements to write once ``record`` is saved; ``last`` is the job's open one.
+    """Return the placements to write with ``record``; ``last`` is the job's open placement.
 
     A placement is identified by its job and start. One that ended between readings gets the latest
-    possible end: its job's requeue, the next placement's start, or the time when its job was seen
-    without it.
+    possible end: the job's requeue, the next placement's start, or the time when the job was first
+    seen without it.
     """
     if last is not None and last.submit != record.submit:
         return [replace(last, end=max(last.start, record.submit)), *follow(None, record)]
@@ -40,10 +40,10 @@ def follow(last: RecordedAllocation | None, record: JobRecord) -> list[RecordedA
 
 
 def end_by(placement: RecordedAllocation, time: float) -> RecordedAllocation:
-    """End ``placement``, since its job was seen without it at ``time``.
+    """End ``placement`` because its job was seen without it at ``time``.
 
-    Slurm's times are whole seconds: by its clock, the next job on these GPUs starts in the second
-    of ``time`` at the earliest.
+    Slurm's times are whole seconds: by Slurm's clock, the next job on these GPUs starts in the
+    second of ``time`` at the earliest.
     """
     _, second = modf(time)
     return _end_at(placement, second)

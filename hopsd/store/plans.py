@@ -35,7 +35,7 @@ def begin(connection: Connection, record: PlanRecord) -> PlanId:
         ],
     ).fetchone()
     if row is None:
-        raise StoreError("PostgreSQL gave the new plan no number")
+        raise StoreError("PostgreSQL returned no number for the new plan")
     plan = PlanId(row[0])
     insert(
         connection,
@@ -79,7 +79,7 @@ def last(connection: Connection) -> PlanRecord | None:
 
 
 def newest(connection: Connection, limit: int) -> tuple[PlanSummary, ...]:
-    """Summaries, computed by PostgreSQL because a plan of a large cluster has megabytes."""
+    """Return summaries, computed by PostgreSQL because a large cluster's plan has megabytes."""
     rows = connection.execute(
         "SELECT jsonb_build_object('made', made, 'first', first, 'status', plan->'status',"
         " 'objective', plan->'objective', 'upper_bound', plan->'upper_bound', 'gap', plan->'gap',"
@@ -111,7 +111,7 @@ def last_outcomes(connection: Connection, jobs: Collection[JobId]) -> dict[JobId
 
 
 def save_outcomes(connection: Connection, outcomes: Sequence[StepOutcome]) -> None:
-    """Replace the newest outcome of each job, if it says that its step is under way."""
+    """Replace the newest outcome of each job if it says that the step is under way."""
     for outcome in outcomes:
         connection.execute(
             "UPDATE outcomes SET status = %s, outcome = %s WHERE (plan, position) ="
@@ -176,7 +176,7 @@ def _step_key(plan: PlanId, position: int, step: Step) -> dict[str, Any]:
 
 
 def _note_reasons(connection: Connection, waiting: Mapping[JobId, Reason], now: float) -> None:
-    """Update the reasons: one lasts while plans give the same code, with the latest text."""
+    """Update the reasons: a reason lasts while plans give the same code, with the latest text."""
     codes = [[clean(j) for j in waiting], [r.code.value for r in waiting.values()]]
     connection.execute(
         "UPDATE reasons r SET until = %s WHERE until IS NULL AND NOT EXISTS (SELECT FROM"

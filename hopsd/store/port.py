@@ -17,9 +17,9 @@ PlanId = NewType("PlanId", int)
 
 @dataclass(frozen=True, slots=True)
 class PlanRecord:
-    """A plan, recorded before it is applied. ``round_start``, ``round_end``: its round.
+    """A plan and its round (``round_start`` to ``round_end``), recorded before it is applied.
 
-    ``outcomes``: of its steps, empty until it was applied.
+    ``outcomes`` are those of its steps; empty until the plan has been applied.
     """
 
     round_start: float
@@ -32,17 +32,17 @@ class PlanRecord:
 
 
 class Store(Protocol):
-    """Every write is durable when the call returns.
+    """The store of a round. Every write is durable when the call returns.
 
     Raises (any call):
         StoreUnavailableError: PostgreSQL does not answer; nothing was written.
     """
 
     def jobs(self) -> Mapping[JobId, JobRecord]:
-        """Jobs that have not ended, as last saved."""
+        """The jobs that have not ended, as last saved."""
 
     def save_jobs(self, records: Iterable[JobRecord]) -> None:
-        """Insert or replace. A record with ``end`` set is final and leaves ``jobs()``."""
+        """Insert or replace records. One with ``end`` set is final and leaves ``jobs()``."""
 
     def programs(self, scripts: Iterable[WorkloadName]) -> Mapping[WorkloadName, str]:
         """The program that the last job of each batch script reported, if any."""
@@ -52,36 +52,36 @@ class Store(Protocol):
     def add_throughput(self, records: Sequence[ThroughputRecord]) -> None: ...
 
     def profile_runs(self, since: float) -> tuple[ProfileRun, ...]:
-        """Open ones, and those that began at or after ``since``, ordered by begin."""
+        """Open runs, and those that began at or after ``since``, ordered by begin."""
 
     def save_profile_runs(self, runs: Iterable[ProfileRun]) -> None:
-        """Insert or replace; a run is identified by its job and begin."""
+        """Insert or replace runs; a run is identified by its job and begin."""
 
     def begin_plan(self, record: PlanRecord) -> PlanId:
         """Record a plan before it is applied."""
 
     def finish_plan(self, plan: PlanId, outcomes: Sequence[StepOutcome], finished: float) -> None:
-        """Record the outcomes after it was applied."""
+        """Record the outcomes of a plan after it was applied."""
 
     def transitions(self) -> tuple[Transition, ...]:
         """The steps of finished plans that are still under way, as last saved."""
 
     def save_transitions(self, transitions: Sequence[Transition]) -> None:
-        """Replace them all."""
+        """Replace all saved transitions."""
 
     def save_outcomes(self, outcomes: Sequence[StepOutcome]) -> None:
-        """What came of steps that were under way; each replaces that of its job's newest step."""
+        """Save the outcomes of steps that were under way, in place of their jobs' newest ones."""
 
     def save_ended_by_signal(self, jobs: Collection[JobId]) -> None:
-        """These ended in the grace of hops' own signal: how long they ran says nothing of the next
-        run of their workload.
+        """Mark jobs that ended in the grace of hops' own signal: their run times do not predict the
+        next run of their workload.
         """
 
     def unfinished_plan(self) -> tuple[PlanId, PlanRecord] | None:
-        """The newest plan begun but not finished: hopsd was stopped while applying it."""
+        """The newest plan that was begun but not finished: hopsd was stopped while applying it."""
 
     def last_plan(self) -> PlanRecord | None:
-        """The newest finished plan: shows the round in force at a restart."""
+        """The newest finished plan, which shows the current round after a restart."""
 
     def last_outcomes(self, jobs: Collection[JobId]) -> Mapping[JobId, StepOutcome]:
         """The outcome of the newest step of each of ``jobs``, if it had one."""

@@ -48,14 +48,14 @@ class PostgresStore:
 
     ``tables`` are the operator's throughput tables. A call waits up to ``wait_seconds`` for
     PostgreSQL; the store recovers by itself after PostgreSQL restarts. If the connection is lost
-    during a commit, it is unknown whether the write happened: every write may be repeated, and
-    such a plan counts as unfinished.
+    during a commit, it is unknown whether the write happened: every write may be repeated, and a
+    plan whose end was being written counts as unfinished.
 
-    With a ``leader``, PostgreSQL refuses its writes once another hopsd has led, except
+    With a ``leader``, PostgreSQL refuses the store's writes once another hopsd has led, except
     operators' requests to pause and to release jobs.
 
     Raises (any call):
-        NotLeaderError: a write after the lead was lost; nothing was written.
+        NotLeaderError: this process wrote after it lost the lead; nothing was written.
         StoreUnavailableError: PostgreSQL does not answer.
         StoreError: PostgreSQL refuses, for example because the migrations were not run.
     """
@@ -96,7 +96,7 @@ class PostgresStore:
 
     @contextmanager
     def _write_transaction(self) -> Iterator[Connection]:
-        """A transaction that commits only while this hopsd leads."""
+        """Open a transaction that commits only while this hopsd leads."""
         with self._database.transaction() as connection:
             if self._leader is not None:
                 self._leader.fence(connection)
@@ -122,7 +122,7 @@ class PostgresStore:
 
     @contextmanager
     def _changing_records(self) -> Iterator[None]:
-        """Clear the cache after a failure, when it is unknown what was written."""
+        """Clear the cache after a failure, since it is unknown what was written."""
         try:
             yield
         except BaseException:
@@ -313,10 +313,10 @@ class PostgresStore:
             return journal.control(connection)
 
     def claim_cluster(self, name: str) -> None:
-        """Make this the database of cluster ``name``, unless it is another's.
+        """Make this the database of cluster ``name``, unless it is another cluster's.
 
         Raises:
-            ConfigError: it is. A job's number means another job there.
+            ConfigError: the database is another cluster's, where job numbers mean other jobs.
         """
         with self._database.transaction() as connection:
             journal.claim_cluster(connection, name)
@@ -362,7 +362,7 @@ class PostgresStore:
         *,
         shadow: bool = False,
     ) -> dict[str, Any]:
-        """Sums over a period, as :func:`hopsd.store.figures.figures`."""
+        """Compute sums over a period; see :func:`hopsd.store.figures.figures`."""
         with self._database.transaction() as connection:
             return figures.figures(connection, since, until, restart, user, shadow=shadow)
 
@@ -386,7 +386,7 @@ class PostgresStore:
             return diary.jobs(connection, since, until, limit, cursor)
 
     def health(self, since: float) -> StoredHealth:
-        """What trainings reported, how jobs ended, and where jobs were, from ``since`` on."""
+        """Read what trainings reported, how jobs ended, and where jobs were, from ``since`` on."""
         with self._database.transaction() as connection:
             return (
                 throughput.reported_speeds(connection, since),

@@ -10,10 +10,10 @@ from hopsd.store.connection import Connection, insert
 
 
 def save(connection: Connection, runs: Iterable[ProfileRun]) -> None:
-    """Insert or replace; a run is identified by its job and begin."""
+    """Insert or replace runs; a run is identified by its job and begin."""
     rows = [encode(run) for run in {(run.job, run.begin): run for run in runs}.values()]
     for row in rows:
-        row["ended"] = row.pop("end")  # SQL reserves the word
+        row["ended"] = row.pop("end")  # "end" is a reserved word in SQL
     insert(
         connection,
         "profile_runs",

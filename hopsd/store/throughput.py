@@ -11,11 +11,11 @@ from hopsd.model.knowledge import Bandwidth, PhaseRecord, Shortage, Theory, Thro
 from hopsd.store.codec import decode, encode
 from hopsd.store.connection import Connection, insert
 
-# More reports than this of one shape would hardly change its weighted mean.
+# More reports than this per shape would hardly change its weighted mean.
 NEWEST = 32
 
 NEWEST_PHASES = 64
-"""Processes of one user, workload and type that basic times are fitted to."""
+"""How many processes of one user, workload and type basic times are fitted to."""
 
 
 def add(connection: Connection, records: Sequence[ThroughputRecord]) -> None:
@@ -54,7 +54,7 @@ def _shape(record: ThroughputRecord) -> tuple[str | int, ...]:
 
 
 Stamp = tuple[int, float | None]
-"""How many reports are stored, and when the last was made: differs once anybody wrote some."""
+"""The number of stored reports and the time of the last; it changes whenever one is written."""
 
 
 def stamp(connection: Connection) -> Stamp:
@@ -66,10 +66,10 @@ def stamp(connection: Connection) -> Stamp:
 
 
 class NewestRecords:
-    """What :func:`newest` gives, as the leading hopsd last read it, with what it added since.
+    """Cache of the records of :func:`newest` that the leading hopsd last read, and added since.
 
-    Every plan needs them, and reading 120,000 takes a second. Valid for one leadership ``term``
-    (None: no leader, nothing is kept) and one ``stamp``: `hopsctl calibrate` adds some as well.
+    Every plan needs them, and reading 120,000 takes a second. The cache is valid for one leadership
+    ``term`` (empty with None, no leader) and one ``stamp``: `hopsctl calibrate` adds records, too.
     """
 
     def __init__(self) -> None:
@@ -79,7 +79,7 @@ class NewestRecords:
         self._all: tuple[ThroughputRecord, ...] | None = None
 
     def get(self, term: object | None, now: Stamp) -> tuple[ThroughputRecord, ...] | None:
-        """All records, oldest first; None: they must be read."""
+        """All records, oldest first; None if they must be read."""
         if term is None or term is not self._term or now != self._stamp:
             return None
         if self._all is None:
@@ -88,7 +88,7 @@ class NewestRecords:
         return self._all
 
     def keep(self, term: object | None, now: Stamp, records: Sequence[ThroughputRecord]) -> None:
-        """Keep what was read in this term."""
+        """Cache records read in this term."""
         self._term, self._stamp = term, now
         self._shapes, self._all = {}, tuple(records)
         if term is not None:
@@ -96,7 +96,7 @@ class NewestRecords:
                 self._shapes.setdefault(_shape(record), []).append(record)
 
     def add(self, before: Stamp, after: Stamp, records: Iterable[ThroughputRecord]) -> None:
-        """Add records just written; ``before``, ``after``: the stamps around that."""
+        """Cache records just written; ``before`` and ``after`` are the stamps around the write."""
         if self._term is None or before != self._stamp:
             self.forget()
             return
@@ -111,12 +111,12 @@ class NewestRecords:
                 self._all = None
 
     def forget(self) -> None:
-        """Read anew next time: some were deleted, or a write failed."""
+        """Clear the cache after rows were deleted or a write failed."""
         self._term, self._shapes, self._all = None, {}, None
 
 
 def add_phases(connection: Connection, records: Iterable[PhaseRecord]) -> None:
-    """Insert; a process's last report replaces its previous one."""
+    """Insert reports; a process's last report replaces its previous one."""
     insert(
         connection,
         "phases",
@@ -128,14 +128,14 @@ def add_phases(connection: Connection, records: Iterable[PhaseRecord]) -> None:
 
 
 def last_of_process(records: Iterable[PhaseRecord]) -> dict[tuple[object, ...], PhaseRecord]:
-    """The last record of each process: PostgreSQL refuses to write a row twice in one statement."""
+    """The last record of each process: PostgreSQL cannot write a row twice in one statement."""
     return {(r.workload, r.gpu_type, r.job, r.run, r.node, r.rank, r.pid): r for r in records}
 
 
 def phases(
     connection: Connection, workload: WorkloadName, gpu_type: GpuType
 ) -> tuple[PhaseRecord, ...]:
-    """The newest records of each user of a workload on a type, the newest first."""
+    """The newest records of a workload on a type, for each user, the newest first."""
     rows = connection.execute(
         "SELECT row FROM (SELECT to_json(p) AS row, p.*, row_number() OVER ("
         'PARTITION BY "user" ORDER BY at DESC, job, run, node, rank, pid) AS place'
@@ -147,7 +147,7 @@ def phases(
 
 
 def prune(connection: Connection, before: float) -> dict[str, int]:
-    """Delete reports from before ``before``, and those superseded by newer ones.
+    """Delete reports older than ``before``, and those superseded by newer ones.
 
     A job reports at every tick: 300 jobs would leave 80 million rows in 90 days.
     """
@@ -220,7 +220,9 @@ def save_shortages(connection: Connection, shortages: Iterable[Shortage]) -> Non
 
 
 def worst_of_workload(shortages: Iterable[Shortage]) -> dict[tuple[object, ...], Shortage]:
-    """With the largest GPU count and the last time: each of a run's ranks may have reported one."""
+    """Merge a workload's shortages, since each of a run's ranks may have reported one: keep the
+    largest GPU count and the last time.
+    """
     worst: dict[tuple[object, ...], Shortage] = {}
     for shortage in shortages:
         key = shortage.user, shortage.workload, shortage.gpu_type
@@ -245,8 +247,9 @@ def _replace(key: str, columns: Iterable[str]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ReportedSpeed:
-    """``per_gpu``: samples per second; ``nodes``: the job's GPUs on each node; ``gpu``: the index
-    of its only one, None where it had several or that is not known.
+    """A job's reported speed: ``per_gpu`` in samples per second, ``nodes`` with its GPUs per node.
+
+    ``gpu`` is the index of the job's only GPU, None if it had several or the index is unknown.
     """
 
     at: float
@@ -259,11 +262,11 @@ class ReportedSpeed:
 
 
 def reported_speeds(connection: Connection, since: float) -> list[ReportedSpeed]:
-    """One for each report, where only one run of its user can have made it.
+    """Return a speed for each report that only one run of its user can have made.
 
     A report names its job, a node, a user and how many GPUs the job has; the run is the placement
-    that had them at that time. Earlier releases stored no job: where two runs may have made a
-    report, neither is returned.
+    that had them at that time. Earlier releases stored no job: if two runs may have made a report,
+    it is left out.
     """
     rows = connection.execute(_SPEEDS, {"since": since})
     return [ReportedSpeed(*row) for row in rows]

@@ -233,7 +233,7 @@ def test_a_job_that_hops_has_not_looked_at_is_not_unknown(site: Site) -> None:
         f"job {new} is PENDING, and hops has not looked at it yet: it looks every 36"
         in result.stderr
     )
-    assert "has no hops comment: it is Slurm's alone" in hopsctl(site, "explain", plain).stderr
+    assert "has no hops comment: only Slurm schedules it" in hopsctl(site, "explain", plain).stderr
     assert "hops knows no job 999" in hopsctl(site, "explain", "999").stderr
 
 

@@ -105,7 +105,7 @@ def test_the_beginning_of_a_name_is_enough_where_it_is_one_workloads() -> None:
 
     assert look_up("ann/train/b")["workload"] == names[1]
     assert look_up("ann/train")["workload"] == names[2]
-    with pytest.raises(InputError, match=r"begins 2: ann/train/a\.sh@0123\+4567, ann/train/b"):
+    with pytest.raises(InputError, match=r"matches 2: ann/train/a\.sh@0123\+4567, ann/train/b"):
         look_up("ann/train/")
 
 

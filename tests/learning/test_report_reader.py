@@ -447,7 +447,7 @@ def test_what_an_earlier_job_of_the_same_number_left_is_refused(tmp_path: Path) 
     later = job(submit=NOW + 3000, start=NOW + 3600)
     collection = look(ReportReader(tmp_path), reading(later, now=NOW + 3700))
     assert [refusal.reason for refusal in collection.refusals] == [
-        "at: before the job's start; it is of an earlier job of this number"
+        "at: before the job's start; from an earlier job with this number"
     ]
     assert not collection.samples_done
     assert not path.exists()

@@ -51,7 +51,7 @@ def test_junk_that_cannot_be_removed_is_named_once(tmp_path: Path) -> None:
     os.utime(full, (1.0, 1.0))
     reader = ReportReader(tmp_path)
     assert [str(r) for r in look(reader, reading()).refusals] == [
-        "folder: nobody's, and cannot be removed"
+        "folder: of no job, and cannot be removed"
     ]
     assert look(reader, reading()).refusals == ()
 

@@ -281,7 +281,7 @@ def test_an_address_and_the_socket_of_one_that_was_killed(tmp_path: Path) -> Non
         stale_socket.bind(str(path))
     server = serve(ListenAddress(str(path)))
     assert path.stat().st_mode & 0o777 == 0o660
-    with pytest.raises(HopsError, match=r"metrics\.listen must be its own"):
+    with pytest.raises(HopsError, match=r"each needs its own metrics\.listen"):
         serve(ListenAddress(str(path)))
     server.close()
     assert not path.exists()

@@ -46,7 +46,7 @@ def test_arguments_that_change_something_are_in_the_body() -> None:
 @pytest.mark.parametrize(
     ("command", "query", "message"),
     [
-        ("status", {"user": ["ann"]}, "'user' is no parameter of /v1/status; accepted: users, "),
+        ("status", {"user": ["a"]}, "'user' is not a parameter of /v1/status; accepted: users, "),
         ("status", {"most": ["many"]}, "most: give one integer"),
         ("report", {"since": ["1", "2"]}, "since: give one number"),
         ("health", {"x": ["1"]}, "accepted: none"),

@@ -72,7 +72,7 @@ def test_one_caller_has_so_many_open_questions_and_the_others_theirs() -> None:
     with slots.question("ann", waiting=1):
         with slots.question("ben", waiting=1) as second, second.turn():
             pass
-        with pytest.raises(BusyError, match="1 of your questions"):
+        with pytest.raises(BusyError, match="1 of your requests"):
             ask(slots, "ann", waiting=1)
     ask(slots, "ann", waiting=1)
 
@@ -99,7 +99,7 @@ def test_what_all_callers_leave_unread_has_a_bound_that_root_does_not_meet() -> 
         for number in range(UNREAD_BYTES // UNREAD_BYTES_PER_USER):
             question = unread.enter_context(slots.question(number, waiting=1))
             question.keep(UNREAD_BYTES_PER_USER)
-        with pytest.raises(BusyError, match="others"):
+        with pytest.raises(BusyError, match="other users"):
             ask(slots, "ann", SMALL_ANSWER + 1)
         ask(slots, "ann", SMALL_ANSWER)
         with slots.question("root", waiting=1, at_once=True) as question:

@@ -275,7 +275,7 @@ def test_a_flood_of_reports_is_counted_and_told_in_short(rig: Rig, tmp_path: Pat
     assert rig.controller.document["reports_refused"] == MAX_EVENTS + 5
     event_texts = [event.text for event in rig.store.events() if event.kind == "report_refused"]
     assert len(event_texts) == MAX_EVENTS + 1
-    assert event_texts[0] == "and 5 more at the same look"
+    assert event_texts[0] == "and 5 more in the same scan"
     rig.controller.tick()
     assert rig.controller.document["reports_refused"] == MAX_EVENTS + 5
     for scan in range(1, 50):  # one every few seconds, for months

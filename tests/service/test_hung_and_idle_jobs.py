@@ -224,7 +224,7 @@ def test_its_user_is_told_once_before() -> None:
     (step,) = steps
     assert (step.kind, step.current) == (StepKind.PREEMPT, JOB.allocation)
     assert kinds(store) == [ANNOUNCEMENT_EVENT, REQUEUE_EVENT]
-    assert "in 10 min unless it goes on: does nothing" in store.events()[1].text
+    assert "in 10 min unless it makes progress: does nothing" in store.events()[1].text
 
 
 def test_jobs_that_hops_may_not_stop_are_left_alone() -> None:

@@ -77,7 +77,7 @@ def test_the_watchdog_is_kept_waiting_while_every_tick_ends_with_one_defect(daem
         daemon._tick()
     assert not daemon._healthy()
     assert daemon._notify.texts[-1].endswith(
-        "watchdog is kept waiting, so that it starts hopsd anew"
+        "the watchdog is no longer notified, so that systemd restarts hopsd"
     )
     daemon._controller.failing = 0
     assert daemon._healthy()

@@ -46,7 +46,7 @@ def test_the_call_is_the_last_but_a_return(end: str) -> None:
         (RULES, "does not call"),
         (f'{RULES}-- dofile("{PLUGIN}")\n', "does not call"),
         (f'{RULES}--[[ dofile("{PLUGIN}")\n]]\n', "does not call"),
-        (f'{RULES}dofile("/no/such/job_submit.lua")\n', "not there; slurmctld does not start"),
+        (f'{RULES}dofile("/no/such/job_submit.lua")\n', "does not exist; slurmctld does not start"),
         (f'dofile("{PLUGIN}")\n{RULES}', "before its own rules"),
         (f"dofile '{PLUGIN}'\nslurm_job_modify = function() end\n", "before its own rules"),
     ],

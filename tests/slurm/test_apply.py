@@ -746,7 +746,7 @@ def test_a_slurm_that_starts_nothing_is_not_put_down_to_the_jobs(slurm: FakeSlur
     site, steps = port(slurm), [start(job, n0=1) for job in jobs]
     outcomes = site.apply(steps)
     assert statuses(outcomes) == [OutcomeStatus.PUT_OFF] * 2
-    assert "Slurm has not come to it" in outcomes[0].error
+    assert "Slurm has not considered it yet" in outcomes[0].error
     assert slurm.now < 1040.0
     assert statuses(site.apply(steps)) == [OutcomeStatus.FAILED] * 2
 

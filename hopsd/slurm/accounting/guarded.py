@@ -1,4 +1,4 @@
-"""The commands that ask one of Slurm's servers: no tick waits long for an answer."""
+"""Runs the commands that query one of Slurm's servers, so that no tick waits long for an answer."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from hopsd.errors import AnswerPendingError, SlurmUnavailableError
 from hopsd.slurm.command import SlurmCommands
 
 WAIT_SECONDS = 1.0
-"""A tick waits this long for an answer. What takes longer is used by the tick after its end."""
+"""A tick waits this long for an answer. A later answer is used by the first tick after it."""
 
 TIMEOUT_SECONDS = 10.0
-"""After this, a command counts as unanswered."""
+"""A command that takes longer counts as unanswered."""
 
 FIRST_PAUSE_SECONDS = 30.0
 MAX_PAUSE_SECONDS = 600.0
@@ -24,14 +24,14 @@ MAX_PAUSE_SECONDS = 600.0
 
 @dataclass(frozen=True, slots=True)
 class _Question:
-    """A command under way, or one whose answer nobody has fetched."""
+    """A command that is running, or whose answer has not been fetched yet."""
 
     arguments: tuple[str, ...]
     output: Future[str]
 
 
 class GuardedCommands:
-    """Runs the commands that ask one server, one at a time, behind a breaker; thread-safe."""
+    """Runs the commands that query one server, one at a time, behind a breaker; thread-safe."""
 
     def __init__(
         self,
@@ -41,7 +41,7 @@ class GuardedCommands:
         *,
         on_silence: Callable[[str], object] = lambda _: None,
     ) -> None:
-        """``on_silence`` is told of each silence, in words, by the thread that asked."""
+        """``on_silence`` is called with the error after each silence, in the thread that asked."""
         self._server = server
         self._commands = commands.with_time_out(TIMEOUT_SECONDS)
         self._on_silence = on_silence
@@ -58,10 +58,10 @@ class GuardedCommands:
         """As :meth:`SlurmCommands.run`, for at most :data:`WAIT_SECONDS`.
 
         Raises:
-            AnswerPendingError: it takes longer, or another command still does: the same command,
-                run again later, has the answer.
+            AnswerPendingError: this command or an earlier one is still running; run the same
+                command again later to get the answer.
             SlurmUnavailableError: the server does not answer, or was silent a short while ago.
-            SlurmError: it refused.
+            SlurmError: the server refused.
         """
         with self._lock:
             question, seconds = self._question, 0.0

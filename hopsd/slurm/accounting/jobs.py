@@ -1,6 +1,6 @@
 """Reads from Slurm's accounting (sacct) which GPU jobs there were, and when each of them ran.
 
-Names of jobs are not asked for: nothing here is written by a user.
+Job names are not requested, so no field contains a user's text.
 """
 
 from __future__ import annotations
@@ -44,15 +44,15 @@ _TYPED_GRES = re.compile(r"(?:^|,)gres/gpu:([^=,]+)=")
 def read_logged(
     commands: SlurmCommands, since: float, until: float, partitions: Sequence[str] = ()
 ) -> list[LoggedJob]:
-    """The jobs with GPUs that waited or ran between two times (epoch seconds) in these partitions;
-    none: in any.
+    """Return the GPU jobs that waited or ran in these partitions between two times (epoch seconds).
 
+    Empty ``partitions`` means all of them.
     sacct shows each user what slurm.conf's PrivateData lets them see.
 
     Raises:
         SlurmError: sacct is missing, or slurmdbd does not answer.
     """
-    # Times with a time zone are not accepted: sacct's own is this process's.
+    # sacct does not accept times with a time zone; it uses this process's.
     period = (datetime.fromtimestamp(moment, UTC).astimezone() for moment in (since, until))
     start, end = (f"{moment:%Y-%m-%dT%H:%M:%S}" for moment in period)
     output = commands.run(
@@ -64,9 +64,9 @@ def read_logged(
 
 
 def parse_logged(lines: Iterable[str]) -> list[LoggedJob]:
-    """The jobs of sacct's lines; one without GPUs, or a line that is no job, is left out.
+    """Parse sacct's lines; jobs without GPUs and lines that are not jobs are left out.
 
-    A requeued job has a line for each run, each submitted when the one before was over.
+    A requeued job has a line for each run, each submitted when the one before ended.
     """
     runs: dict[JobId, _Run] = {}
     logged_jobs: list[LoggedJob] = []
@@ -76,7 +76,7 @@ def parse_logged(lines: Iterable[str]) -> list[LoggedJob]:
             runs[run.job.id] = run
         elif before.may_restart:
             runs[run.job.id] = run.after(before)
-        else:  # Slurm counts its job ids from the first one again
+        else:  # Slurm's job ids have wrapped around
             logged_jobs.append(before.job)
             runs[run.job.id] = run
     return [*logged_jobs, *(run.job for run in runs.values())]
@@ -84,7 +84,7 @@ def parse_logged(lines: Iterable[str]) -> list[LoggedJob]:
 
 @dataclass(frozen=True, slots=True)
 class _Run:
-    """A line of sacct: a job with one run at most. ``may_restart``: it may run again."""
+    """A line of sacct: a job with at most one run. ``may_restart``: whether it may run again."""
 
     job: LoggedJob
     may_restart: bool
@@ -129,7 +129,7 @@ def _parse_run(
     submit_time, start_time, end_time = _moment(submit), _moment(start), _moment(end)
     if submit_time is None:
         return None
-    # hops holds its jobs: Slurm counts them as eligible only from their release on.
+    # hops holds its jobs, so Slurm counts them as eligible only from their release on.
     is_hops = MARK in comment
     since = submit_time if is_hops else max(submit_time, _moment(eligible) or submit_time)
     ran = (
@@ -162,7 +162,7 @@ def _moment(text: str) -> float | None:
 
 
 def _gpus(tres: str) -> int:
-    """CPUs that are counted as GPUs are known where the accounting keeps types."""
+    """Count the GPUs, without CPUs counted as GPUs where the accounting distinguishes types."""
     amounts = dict(part.split("=", 1) for part in tres.split(",") if "=" in part)
     typed_gpus = {
         GpuType(name.removeprefix("gres/gpu:")): int(n)
@@ -174,6 +174,6 @@ def _gpus(tres: str) -> int:
 
 
 def _type(requested_tres: str) -> GpuType:
-    """The one GPU type that it asks for, where the accounting keeps that."""
+    """The one GPU type that the job asks for, if the accounting records types."""
     types = set(_TYPED_GRES.findall(requested_tres))
     return GpuType(types.pop()) if len(types) == 1 else ANY_TYPE

@@ -32,12 +32,12 @@ _ID = re.compile(r"[0-9]{1,18}(?:_[0-9]{1,9})?")
 
 
 def read_past_runs(commands: SlurmCommands, days: int) -> list[JobRecord]:
-    """Jobs with GPUs that ended in the last ``days``, as records that hops made itself.
+    """Return the GPU jobs that ended in the last ``days``, in the form of hops' own records.
 
     Raises:
         SlurmError: sacct is missing, or slurmdbd does not answer.
     """
-    # A job's name may have anything, line breaks and what looks like another's job as well.
+    # A job's name may contain anything, even line breaks and text that looks like another job.
     separator = secrets.token_hex(8)
     output = commands.run(
         "sacct", "--allusers", "--allocations", "--noheader", "--parsable2",
@@ -48,7 +48,7 @@ def read_past_runs(commands: SlurmCommands, days: int) -> list[JobRecord]:
 
 
 def parse_past_runs(lines: Iterable[str], separator: str = "|") -> list[JobRecord]:
-    """Lines that are no such job, without GPUs or of a job that never ran are left out."""
+    """Parse sacct's lines; jobs without GPUs, jobs that never ran and other lines are left out."""
     records = []
     for line in lines:
         values = line.split(separator, len(_FIELDS) - 1)
@@ -93,7 +93,7 @@ def _record(
 
 
 def _moment(text: str) -> float:
-    """sacct's local time; raises ValueError for ``Unknown``."""
+    """Convert sacct's local time to epoch seconds; raises ValueError for ``Unknown``."""
     return datetime.fromisoformat(text).astimezone().timestamp()
 
 

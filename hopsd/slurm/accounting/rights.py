@@ -17,7 +17,7 @@ _LEVELS = ("Operator", "Administrator")
 
 
 def missing_rights(commands: SlurmCommands, uid: int, user: str) -> list[str]:
-    """The rights that the account lacks, each with how to grant it; empty if none.
+    """List the rights that the account lacks, each with how to grant it; empty if none.
 
     Raises:
         SlurmError: slurmctld does not answer.
@@ -29,7 +29,7 @@ def missing_rights(commands: SlurmCommands, uid: int, user: str) -> list[str]:
 
 
 def _no_operator(commands: SlurmCommands, conf: Mapping[str, str], user: str) -> list[str]:
-    """slurmctld itself reports its users' levels, even while slurmdbd is away."""
+    """Ask slurmctld itself: it reports its users' admin levels even while slurmdbd is down."""
     if "slurmdbd" not in conf.get("AccountingStorageType", ""):
         slurm_user = conf.get("SlurmUser", "SlurmUser").partition("(")[0]
         return [
@@ -42,7 +42,7 @@ def _no_operator(commands: SlurmCommands, conf: Mapping[str, str], user: str) ->
         return []
     return [
         (
-            f"{user} may not change other users' jobs: it is no Slurm operator;"
+            f"{user} may not change other users' jobs: it is not a Slurm operator;"
             f" sacctmgr add user {user} account=root adminlevel=operator"
         )
     ]
@@ -60,7 +60,7 @@ def is_operator(commands: SlurmCommands, user: str) -> bool:
 
 
 def _not_in_lua(conf: Mapping[str, str], uid: int) -> list[str]:
-    """The submit plugin lets only the accounts in hops_site.lua change a hops job."""
+    """Check hops_site.lua: the submit plugin lets only the accounts there change a hops job."""
     if "lua" not in conf.get("JobSubmitPlugins", ""):
         return []
     path = Path(conf.get("SLURM_CONF", "/etc/slurm/slurm.conf")).parent / "hops_site.lua"
@@ -82,15 +82,15 @@ def _not_in_lua(conf: Mapping[str, str], uid: int) -> list[str]:
 
 
 def own_missing_rights(commands: SlurmCommands, user: str) -> list[str]:
-    """The rights that this process's account lacks, or a note that Slurm does not answer."""
+    """List the rights that this process's account lacks, or say that Slurm does not answer."""
     try:
         return missing_rights(commands, os.getuid(), user)
     except SlurmError as error:
-        return [f"the rights of {user} could not be looked at: {error}"]
+        return [f"cannot check the rights of {user}: {error}"]
 
 
 def coordinated_accounts(commands: SlurmCommands, user: str) -> frozenset[str]:
-    """The accounts that ``user`` coordinates; none while slurmdbd does not answer."""
+    """The accounts that ``user`` coordinates; empty while slurmdbd does not answer."""
     try:
         output = commands.run(
             "sacctmgr", "-nP", "show", "account", "withcoord", "format=account,coord"

@@ -1,7 +1,7 @@
 """Reads the site's rules as slurmctld enforces them, from `scontrol show assoc_mgr`.
 
-slurmctld keeps associations, QOS and their use in memory, so slurmdbd need not be asked; only the
-flags of a QOS are missing there. Only administrators influence what is printed.
+slurmctld keeps associations, QOS and their usage in memory, so slurmdbd need not be asked; only the
+flags of a QOS are missing there. Only administrators can influence the output.
 """
 
 from __future__ import annotations
@@ -38,11 +38,10 @@ _SHARES = "SharesRaw/Norm/Level/Factor"
 
 
 class SiteRulesReader:
-    """Reads the rules with three short commands, in at most ``share`` of the time, and once more
-    for who has a first job.
+    """Reads the rules with three short commands, which take at most ``share`` of the time.
 
-    The limits of a user in a QOS are known only once the user has jobs in it, so they must be fresh
-    on a site where asking is quick.
+    Slurm reports a user's limits in a QOS only once the user has jobs in it. So the rules are read
+    again when a user's first job there appears, and often on a site where reading is quick.
     """
 
     def __init__(
@@ -52,7 +51,7 @@ class SiteRulesReader:
         clock: Callable[[], float] = time.monotonic,
         slurmdbd: Runner | None = None,
     ) -> None:
-        """``slurmdbd``: what runs the commands that ask it; None: ``commands``."""
+        """``slurmdbd`` runs the commands that query slurmdbd; if None, ``commands`` does."""
         self._commands = commands
         self._slurmdbd = slurmdbd or commands
         self._overriding_qos: set[str] = set()
@@ -63,11 +62,11 @@ class SiteRulesReader:
         self._known_subjects: set[tuple[str, str, UserName, str]] = set()
 
     def read(self, jobs: Iterable[JobReading] = ()) -> SiteRules:
-        """The current rules for ``jobs``; if an answer cannot be parsed, the last ones: Slurm
-        itself refuses any excess.
+        """Return the current rules for ``jobs``, or the last ones if an answer cannot be parsed:
+        Slurm itself refuses any excess.
 
-        Slurm tells a QOS' limits by user and account only of those with jobs in it: they are read
-        anew when a job of another one is there.
+        Slurm reports a QOS' limits only for users and accounts with jobs in it, so a job of another
+        user or account makes this read the rules again.
 
         Raises:
             SlurmUnavailableError: slurmctld does not answer.
@@ -117,8 +116,8 @@ class SiteRulesReader:
         )
 
     def _over_partition(self) -> set[str]:
-        """QOS with OverPartQOS, which override a partition's; the last ones while slurmdbd is
-        away.
+        """The QOS with OverPartQOS, which override a partition's QOS; while slurmdbd is down, those
+        last read.
         """
         try:
             output = self._slurmdbd.run(
@@ -164,7 +163,7 @@ def read_partitions(text: str) -> list[Partition]:
 def read_associations(text: str) -> list[Association]:
     """Parse the associations in ``scontrol show assoc_mgr -o``.
 
-    What a user inherits from its account is listed for both.
+    Limits that a user inherits from its account are listed for both.
     """
     associations = [
         fields
@@ -195,8 +194,7 @@ def _association(fields: Mapping[str, str]) -> Association:
 def read_qos(text: str) -> list[Qos]:
     """Parse the QOS in ``scontrol show assoc_mgr -o``.
 
-    It lists the limits of users and accounts that have jobs in the QOS, which includes every
-    waiting job.
+    Slurm lists the limits of users and accounts that have jobs in the QOS, waiting ones included.
     """
     qos_list = []
     for line in text.splitlines():
@@ -265,7 +263,7 @@ def _renamed_kinds(kinds: Mapping[ResourceKind, ResourceKind], bounds: Bounds) -
 
 
 def _tres(text: str) -> dict[str, int]:
-    """The limits in ``cpu=20(4),gres/gpu=N(2)``; N: none."""
+    """The limits in ``cpu=20(4),gres/gpu=N(2)``; N means no limit."""
     limits = ((kind_of(name), limit) for name, limit, _ in _TRES.findall(text))
     return {kind: int(limit) for kind, limit in limits if kind is not None and limit != "N"}
 
@@ -279,7 +277,7 @@ _MB_PER_UNIT = {"": 1.0, "K": 1024.0, "M": 1.0, "G": 1 / 1024, "T": 1 / 1024**2}
 
 
 def _weights(text: str) -> dict[str, float]:
-    """TRESBillingWeights: ``CPU=1.0,Mem=0.25G,GRES/gpu=2.0``; for memory per MB."""
+    """Parse TRESBillingWeights, ``CPU=1.0,Mem=0.25G,GRES/gpu=2.0``; memory's weight is per MB."""
     weights = {}
     for item in text.split(","):
         name, _, value = item.partition("=")
@@ -293,7 +291,7 @@ def _weights(text: str) -> dict[str, float]:
 
 
 def _number(text: str) -> int | None:
-    """``10(1)`` or ``10``; ``N(1)`` and an empty text are no limit."""
+    """Parse ``10(1)`` or ``10``; None for ``N(1)`` and an empty text, which mean no limit."""
     digits = text.partition("(")[0]
     return int(digits) if digits.isdigit() else None
 
@@ -311,14 +309,14 @@ def _share(text: str) -> float:
 
 
 def _names_or_all(text: str) -> frozenset[str] | None:
-    """Names joined by a comma; None: all."""
+    """Split names joined by commas; None means all."""
     if text in ("ALL", ""):
         return None
     return frozenset(text.split(",")) - {"(null)"}
 
 
 def _seconds(text: str) -> float | None:
-    """``1-02:00:00``, ``02:00:00`` and ``30:00``; None: no limit."""
+    """Parse ``1-02:00:00``, ``02:00:00`` or ``30:00``; None means no limit."""
     days, dash, clock = text.rpartition("-")
     parts = clock.split(":")
     if not all(part.isdigit() for part in [*parts, *([days] if dash else [])]):

@@ -1,10 +1,10 @@
-"""Jobs that slurmdbd has not heard of: slurmctld changes none of them before it has.
+"""Jobs that slurmdbd has not recorded yet, which slurmctld therefore refuses to change.
 
 While slurmdbd hangs, slurmctld waits five seconds for each update of such a job, and then refuses
-it (22.05, ESLURM_JOB_SETTING_DB_INX). These are the jobs that were submitted or requeued since it
-hangs, or a moment before. One wait tells, and the others are refused here until a pause is over.
-A new job's update is waited for even less: slurmctld carries it out later, or not, and the job
-stays held either way.
+it (22.05, ESLURM_JOB_SETTING_DB_INX). This affects the jobs that were submitted or requeued since
+slurmdbd hung, or a moment before. After one such wait, updates of the other jobs are refused here
+until a pause is over. The update of a new job gets an even shorter time-out: slurmctld may still
+carry it out later, but the job stays held either way.
 """
 
 from __future__ import annotations
@@ -25,24 +25,25 @@ log = structlog.get_logger()
 
 PAUSE_SECONDS = 6.0
 _SHORT_PAUSE_SECONDS = 0.5
-"""After a job's further refusals: no second wait in one tick, and the others go on in the next."""
+"""The pause after a job's later refusals: no second wait in one tick, and the others go on in the
+next."""
 
 OWN_PAUSE_SECONDS = 30.0
 MAX_OWN_PAUSE_SECONDS = 600.0
-"""Of a job that was refused, twice as long each time and longer than that of all: others are tried
-first. Three that slurmctld never updates again delayed all new jobs by a minute."""
+"""The refused job itself pauses for longer than the others, twice as long each time, so that others
+are tried first. Three jobs that slurmctld never updates again delayed all new jobs by a minute."""
 
 NEW_SECONDS = 15.0
-"""slurmctld tells slurmdbd of new jobs every five seconds, all in one message."""
+"""slurmctld reports new jobs to slurmdbd every five seconds, all in one message."""
 
 UPDATE_SECONDS = 2.0
-"""The update of a new job takes some milliseconds otherwise. Tried again after slurmctld's own five
-seconds: the pause is longer than the rest of them."""
+"""The update of a new job normally takes some milliseconds. It is tried again only after
+slurmctld's own five seconds: the pause is longer than what remains of them."""
 
 
 @dataclass(slots=True)
 class _Refusals:
-    """A job that was refused so many ``times``; not asked for again ``until`` then."""
+    """The refusals of one job: how many ``times``, and ``until`` when it is not tried again."""
 
     times: int
     until: float
@@ -50,12 +51,12 @@ class _Refusals:
 
 
 class UnrecordedJobs:
-    """Whether the update of a job is to be tried."""
+    """Decides whether the update of a job may be tried."""
 
     def __init__(
         self, epoch: Callable[[], float], clock: Callable[[], float] = time.monotonic
     ) -> None:
-        """``epoch``: Slurm's clock."""
+        """``epoch`` is Slurm's clock."""
         self._epoch = epoch
         self._clock = clock
         self._since = inf
@@ -65,7 +66,8 @@ class UnrecordedJobs:
 
     @contextmanager
     def update(self, job: JobId, submitted: float) -> Iterator[None]:
-        """Within it, ``job``, submitted or requeued at that time (epoch), is updated.
+        """Context manager in which the caller updates ``job``, ``submitted`` or requeued then
+        (epoch).
 
         Raises:
             SlurmError: slurmctld would wait for slurmdbd.
@@ -86,13 +88,14 @@ class UnrecordedJobs:
         self._refusals.pop(job, None)
         if suspect:
             self._since = inf
-            for (
-                entry
-            ) in self._refusals.values():  # the others' first refusal may have been the same
+            # Other jobs' first refusal may have had the same cause.
+            for entry in self._refusals.values():
                 entry.until = -inf if entry.times == 1 else entry.until
 
     def _note_refusal(self, job: JobId, submitted: float, error: str) -> str:
-        """A slurmctld that was killed at the wrong moment never again updates a job (22.05)."""
+        """Record the refusal; a slurmctld killed at the wrong moment never updates a job again
+        (22.05), so the pauses grow.
+        """
         times = self._refusals[job].times if job in self._refusals else 0
         seconds = _SHORT_PAUSE_SECONDS if times else PAUSE_SECONDS
         problem = self.note_silence(submitted, error, seconds)
@@ -105,12 +108,13 @@ class UnrecordedJobs:
         self._refusals = {job: entry for job, entry in self._refusals.items() if job in jobs}
 
     def may_wait(self, submitted: float) -> bool:
-        """Whether slurmdbd may not have heard yet of a job of that time (epoch)."""
+        """Whether slurmdbd may not have recorded a job ``submitted`` at that time (epoch) yet."""
         return self._epoch() - submitted < NEW_SECONDS or submitted >= self._since
 
     def note_silence(self, at: float, error: str, seconds: float = PAUSE_SECONDS) -> str:
-        """slurmdbd had not recorded a job of that time (epoch), or did not answer at that time.
-        Jobs as new are refused for ``seconds``. Returns what is said of it.
+        """Note that slurmdbd was silent at that time (epoch), or had not recorded a job of then.
+
+        Jobs that are as new are refused for ``seconds``. Returns the message of these refusals.
         """
         self._since = min(self._since, at - NEW_SECONDS)
         self._problem = error if UNRECORDED in error else f"{UNRECORDED}: {error}"

@@ -1,1 +1,1 @@
-"""Order that users ask for: dependencies, and the tasks of job arrays."""
+"""The order that users ask for: dependencies, and the tasks of job arrays."""

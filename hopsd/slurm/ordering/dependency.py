@@ -1,8 +1,8 @@
 """Job dependencies: which of a held job's dependencies are still unmet.
 
-slurmctld evaluates the dependencies only of jobs that are not held (22.05: "afterany" on a job
-long gone stays "unfulfilled" while the priority is 0). So hops evaluates them itself, from the
-jobs of the same answer. Slurm does so again after the release: an error here costs a failed start,
+slurmctld evaluates dependencies only for jobs that are not held (22.05: "afterany" on a job that
+ended long ago stays "unfulfilled" while the priority is 0). So hops evaluates them itself, from the
+jobs of the same answer. Slurm checks again after the release: a mistake here costs a failed start,
 but never breaks the order.
 """
 
@@ -23,9 +23,9 @@ _CLAUSE = re.compile(r"([a-z]+)(?::(\d+(?:_(?:\d+|\*))?)(?:\+\d+)?)?(?:\((\w+)\)
 class KnownJob:
     """A job that a dependency may refer to: any that Slurm knows, not only hops jobs.
 
-    ``state`` is also PENDING for a job that failed in a profile run: it goes back to the queue.
-    ``dependency``: its own dependency, if Slurm alone decides when it starts. ``array``: 0 for a
-    job outside arrays; ``task``: its number in the array, None for the record of those in ``rest``.
+    ``state`` is also PENDING for a job that failed in a profile run, since it returns to the queue.
+    ``dependency`` is the job's own, if Slurm alone decides when it starts. ``array`` is 0 for a job
+    outside arrays. ``task`` is its number in the array, None for the record of those in ``rest``.
     """
 
     id: int
@@ -39,7 +39,7 @@ class KnownJob:
 
     @property
     def turn(self) -> int:
-        """In the order of submission, in which "singleton" lets jobs run."""
+        """The job's position in the order of submission, in which "singleton" lets jobs run."""
         return self.array or self.id
 
     @property
@@ -68,11 +68,11 @@ class KnownJobs:
                 self._first[name] = min(job.turn, self._first.get(name, job.turn))
 
     def one_before(self, job: KnownJob) -> bool:
-        """Whether a job of the same name and user was submitted before and has not ended."""
+        """Whether a job of the same name and user was submitted earlier and has not ended."""
         return self._first.get((job.user, job.name), job.turn) < job.turn
 
     def find(self, target: str) -> Sequence[KnownJob]:
-        """``17``, ``17_*``: a job or a whole array; ``17_4``: a task. Empty: unknown to Slurm."""
+        """Find a job or array (``17``, ``17_*``) or a task (``17_4``); empty if Slurm has none."""
         array, mark, task = target.partition("_")
         if array in self._arrays and task in ("", "*"):
             return self._arrays[array]
@@ -88,8 +88,8 @@ def unmet(dependency: str | Mapping[str, Any] | None, job: KnownJob, jobs: Known
 
     ``dependency`` is Slurm's text, such as ``afterok:17(unfulfilled),singleton(unfulfilled)``, with
     ``?`` between clauses if any one is enough, or pyslurm's mapping of the same. A job that is
-    not among ``jobs`` ended long ago: Slurm lifts the dependency. A clause that is not
-    understood keeps the job waiting.
+    not among ``jobs`` ended long ago, and Slurm lifts the dependency. An unknown clause keeps the
+    job waiting.
     """
     return _keeps_back(dependency, lambda c: c is None or not _is_met(c, job, jobs))
 
@@ -117,16 +117,16 @@ def _keeps_back(
 
 
 def awaited_jobs(jobs: Iterable[KnownJob]) -> frozenset[str]:
-    """Jobs, tasks and arrays (``17``, ``17_4``) whose end decides whether Slurm starts another job
-    of their own user: what other users make depend on a job does not change how hops treats it.
+    """Find the jobs, tasks and arrays (``17``, ``17_4``) on whose end another job of the same user
+    depends: dependencies that other users set do not change how hops treats a job.
 
-    A job that fails in a profile run has ended for Slurm, for some seconds: "afterok" then
-    stays "failed", and "afterany" is met (22.05).
+    To Slurm, a job that fails in a profile run has ended for some seconds: "afterok" then stays
+    "failed", and "afterany" is met (22.05).
     """
     jobs = list(jobs)
     owners = {name: job.user for job in jobs for name in (str(job.array), str(job.id), job.key)}
     targets: set[str] = set()
-    last: dict[tuple[str, str], int] = {}  # of those with "singleton", by user and name
+    last: dict[tuple[str, str], int] = {}  # last job with "singleton", by user and name
     for job in jobs:
         if not job.dependency or job.state is not SlurmState.PENDING:
             continue
@@ -164,11 +164,11 @@ _IS_MET: Mapping[str, Callable[[Sequence[SlurmState]], bool]] = {
     "aftercorr": _all_completed,
     "afternotok": lambda states: _all_ended(states) and not _all_completed(states),
 }
-"""Conditions on the states of the job, or of all tasks of the array."""
+"""The condition of each kind on the states of the job, or of all tasks of the array."""
 
 
 def _states(kind: str, target: str, own_job: KnownJob, jobs: KnownJobs) -> list[SlurmState]:
-    """The states to check; for ``aftercorr`` the task of the same number or, if none, all tasks."""
+    """The states to check; for ``aftercorr`` that of the same-numbered task or, if none, of all."""
     targets: Sequence[KnownJob] = ()
     if kind == "aftercorr" and own_job.task is not None:
         targets = jobs.find(f"{target.partition('_')[0]}_{own_job.task}")
@@ -196,7 +196,7 @@ def _is_stranded(clause: re.Match[str], job: KnownJob, jobs: KnownJobs) -> bool:
 
 
 def _text(dependency: Mapping[str, Any]) -> str:
-    """pyslurm: ``{"afterok": [17], "singleton": True, "satisfy": "any"}``, unused keys empty."""
+    """Convert pyslurm's ``{"afterok": [17], "singleton": True, "satisfy": "any"}`` to text."""
     clauses = []
     for kind, targets in dependency.items():
         if targets is True:

@@ -1,8 +1,8 @@
 """Job arrays: which of an array's tasks are jobs to plan for now.
 
 Slurm keeps all untouched tasks of an array in one record, and turns a task into a job when it
-starts or is changed: its job number is then new, but it is still called ``17_4``. So hops treats
-a task as a job of this name from the first reading on, but only as many as could run at a time:
+starts or is changed: the job's number is new, but it is still called ``17_4``. So hops treats
+tasks as jobs of these names from the first reading on, but only as many as could run at a time:
 what the array allows (``0-99%8``), and at most what the cluster has GPUs for. The others stay
 together as one entry, which keeps the array's waiting time.
 """
@@ -17,7 +17,7 @@ from hopsd.model.ids import JobId, Tasks, job_order
 from hopsd.model.reading import Hold, JobReading, SlurmState
 
 TaskReader = Callable[[JobReading, int], JobReading]
-"""A task of the array's record as a job."""
+"""Makes a job of a task (its number) of the array's record."""
 
 
 def task_id(array: JobId, task: int) -> JobId:
@@ -27,11 +27,11 @@ def task_id(array: JobId, task: int) -> JobId:
 def in_turn(
     jobs: Iterable[JobReading], capacity: Callable[[JobReading], int], task_of: TaskReader
 ) -> list[JobReading]:
-    """``jobs`` with the tasks whose turn it is instead of the arrays' records.
+    """Return ``jobs`` with arrays' records replaced by the tasks whose turn it is.
 
-    Records have ``rest``: all tasks that Slurm has not made jobs of their own. ``capacity``: how
-    many tasks of an array could run on the cluster. Tasks are taken by number, requeued ones first;
-    a task that its user holds or that waits for a dependency delays no other.
+    A record's ``rest`` has all tasks that Slurm has not made jobs of their own. ``capacity`` tells
+    how many tasks of an array could run on the cluster. Tasks are taken by number, requeued ones
+    first; a task that its user holds or that waits for a dependency delays no other.
     """
     arrays: dict[JobId, list[JobReading]] = defaultdict(list)
     placeable = []
@@ -77,7 +77,7 @@ def _of_array(
 
 
 def _takes_a_place(job: JobReading) -> bool:
-    """Whether Slurm counts it among the running tasks, or may do so at any moment."""
+    """Whether Slurm counts the job among the running tasks, or may do so at any moment."""
     waits = job.state is SlurmState.PENDING
     return (waits and job.released) or not (waits or job.state.finished)
 
@@ -94,7 +94,7 @@ def _turn(job: JobReading) -> tuple[bool, tuple[int, int, int, str]]:
 def _choose(
     record: JobReading, remaining: Tasks, count: int, task_of: TaskReader
 ) -> tuple[list[JobReading], Tasks]:
-    """The next ``count`` tasks of ``remaining`` as jobs, and the others."""
+    """Split ``remaining`` into the next ``count`` tasks, as jobs, and the others."""
     if "aftercorr" not in record.waits_for:  # all tasks wait for the same thing
         first = remaining.first(count)
         return [task_of(record, task) for task in first], remaining.without_first(count)
@@ -108,7 +108,7 @@ def _choose(
 
 
 def as_task(record: JobReading, task: int) -> JobReading:
-    """A job reading for a task that Slurm has not made a job of its own yet."""
+    """Make a job reading of a task that Slurm has not made a job of its own yet."""
     return replace(
         record,
         id=task_id(record.id, task),

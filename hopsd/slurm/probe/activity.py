@@ -1,5 +1,5 @@
-"""Whether jobs came or went, from slurmctld's own counters: sdiag(1) takes it no time, however
-many jobs there are.
+"""Detects arriving and ending jobs by slurmctld's own counters: sdiag(1) costs it hardly any time,
+however many jobs there are.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ _COUNTER = re.compile(r"^Jobs (submitted|completed|canceled|failed):\s*(\d+)\s*$
 
 @dataclass(frozen=True, slots=True)
 class Activity:
-    """Jobs submitted and ended since slurmctld last set its counters to 0, as at midnight (UTC)."""
+    """Jobs submitted and ended since slurmctld last reset its counters, as at midnight (UTC)."""
 
     submitted: int
     ended: int
 
 
 def read_activity(commands: SlurmCommands) -> Activity:
-    """The counters now.
+    """Read the counters.
 
     Raises:
-        SlurmError: slurmctld does not answer, or sdiag says something else.
+        SlurmError: slurmctld does not answer, or sdiag's output lacks a counter.
     """
     counters = {name: int(value) for name, value in _COUNTER.findall(commands.run("sdiag"))}
     if len(counters) != 4:

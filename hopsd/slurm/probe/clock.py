@@ -1,4 +1,4 @@
-"""The time of day by slurmctld's clock, beside whose times hops' own are recorded."""
+"""The time of day by slurmctld's clock, so that hops' recorded times agree with Slurm's."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hopsd.slurm.command import SlurmCommands
 log = structlog.get_logger()
 
 TOLERANCE_SECONDS = 2.0
-"""slurmctld tells whole seconds: a machine's clock that differs by less is taken as right."""
+"""slurmctld reports whole seconds, so smaller differences of the machine's clock are ignored."""
 
 CHECK_SECONDS = 60.0
 _TIMEOUT_SECONDS = 4.0
@@ -22,8 +22,8 @@ _SERVER_TIME = re.compile(r"^sdiag output at .*\((\d+)\)", re.MULTILINE)
 
 
 class SlurmClock:
-    """Tells the time, in seconds since the epoch. Whoever sets the clock of hopsd's machine changes
-    no time that hops records: between two checks only the monotonic clock is read.
+    """Tells the time, in seconds since the epoch. Setting the clock of hopsd's machine does not
+    affect the times that hops records: between two checks only the monotonic clock is read.
     """
 
     def __init__(
@@ -35,7 +35,7 @@ class SlurmClock:
         self._commands = commands.with_time_out(_TIMEOUT_SECONDS)
         self._wall = wall
         self._monotonic = monotonic
-        self._base: float | None = None  # the time minus the monotonic clock's
+        self._base: float | None = None  # the time minus the monotonic clock
         self._check_at = float("-inf")
         self._offset = 0.0
 
@@ -46,7 +46,7 @@ class SlurmClock:
         return self._wall() if self._base is None else self._base + self._monotonic()
 
     def _check(self) -> None:
-        """Compare the machine's clock with slurmctld's; while that does not answer, go on."""
+        """Compare the machine's clock with slurmctld's; keep the last offset if it is silent."""
         self._check_at = self._monotonic() + CHECK_SECONDS
         try:
             match = _SERVER_TIME.search(self._commands.run("sdiag"))
@@ -60,6 +60,6 @@ class SlurmClock:
         self._base = wall - offset - ticks
         if round(offset) != round(self._offset):
             log.warning(
-                "clock", ahead_of_slurmctld_seconds=round(offset), did="slurmctld's is used"
+                "clock", ahead_of_slurmctld_seconds=round(offset), did="slurmctld's clock is used"
             )
         self._offset = offset

@@ -1,4 +1,4 @@
-"""What waiting jobs say of themselves, without a whole reading."""
+"""Reads the comments of waiting jobs, without a whole reading."""
 
 from __future__ import annotations
 

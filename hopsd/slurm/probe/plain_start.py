@@ -1,4 +1,4 @@
-"""When plain Slurm says that it would start a job."""
+"""Asks plain Slurm when it would start a job."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ _START = re.compile(r"^sbatch: Job \d+ to start at (\d{4}-\d\d-\d\dT\d\d:\d\d:\d
 
 
 def plain_start(commands: SlurmCommands, options: Sequence[str]) -> float | None:
-    """Seconds since 1970 of the start of an ordinary job with these ``options`` of sbatch; None:
-    Slurm would not take it, or does not tell.
+    """When Slurm would start an ordinary job with these ``options`` of sbatch, in seconds since the
+    epoch; None if Slurm would refuse it or gives no time.
 
-    ``sbatch --test-only`` (sbatch(1)) creates no job. Slurm goes by the time limits of what runs.
-    hops' own waiting jobs are held, so it starts none of them before.
+    ``sbatch --test-only`` (sbatch(1)) creates no job. Slurm assumes that running jobs use all of
+    their time limits. It starts none of hops' waiting jobs earlier, since they are held.
 
     Raises:
-        SlurmUnavailableError: there is no sbatch, or slurmctld does not answer.
+        SlurmUnavailableError: sbatch is missing, or slurmctld does not answer.
     """
     _, reply = commands.try_submission((*options, "--comment=", "--wrap=true"))
     match = _START.search(reply)

@@ -11,16 +11,16 @@ from hopsd.model.ids import JobId
 from hopsd.slurm.command import Runner
 
 MAX_JOBS = 64
-"""Jobs asked for at a time: sstat asks the nodes of one after the other."""
+"""Jobs per call: sstat asks the nodes of one job after the other."""
 
 _TIME = re.compile(r"(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+)(?:\.\d+)?")
 
 
 def processor_seconds(commands: Runner, jobs: Iterable[JobId]) -> dict[JobId, float]:
-    """Seconds that all processes of each job have run, over its steps (sstat(1)); without jobs of
-    which Slurm gathers nothing, as with ``JobAcctGatherType=jobacct_gather/none``.
+    """CPU seconds of all processes of each job, over its steps (sstat(1)). Jobs for which Slurm
+    gathers nothing are left out, as with ``JobAcctGatherType=jobacct_gather/none``.
 
-    ``jobs``: their numbers. Whole seconds, as old as ``JobAcctGatherFrequency``.
+    ``jobs`` are job numbers. Values are whole seconds, up to ``JobAcctGatherFrequency`` old.
     """
     sample = sorted(jobs)[:MAX_JOBS]
     if not sample:
@@ -30,7 +30,7 @@ def processor_seconds(commands: Runner, jobs: Iterable[JobId]) -> dict[JobId, fl
             *("sstat", "--allsteps", "--noheader", "--parsable2"),
             *(f"--jobs={','.join(sample)}", "--format=JobID,NTasks,AveCPU"),
         )
-    except SlurmError:  # a job has just ended, or a node does not answer: the next time
+    except SlurmError:  # a job has just ended, or a node does not answer: try again next time
         return {}
     seconds: dict[JobId, float] = defaultdict(float)
     for line in output.splitlines():

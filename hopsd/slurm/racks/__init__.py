@@ -1,1 +1,1 @@
-"""What is above the nodes: leaf switches, blocks, and what joins them."""
+"""The network above the nodes: leaf switches, blocks, and the switches that join them."""

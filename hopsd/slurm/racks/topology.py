@@ -1,8 +1,9 @@
 """Switches and blocks above the nodes, as Slurm's topology plugins know them.
 
-Slurm has one topology (``TopologyPlugin``), or from 25.05 on several (topology.yaml), one for each
-partition: then ``scontrol show config`` says topology/flat whatever they are, so Slurm is asked.
-Asked once each: an administrator restarts hopsd after changing them. pyslurm (25.11) reads none.
+Slurm has one topology (``TopologyPlugin``) or, from 25.05 on, several (topology.yaml), one for each
+partition: then ``scontrol show config`` always says topology/flat, so ``scontrol show topology`` is
+asked. Each topology is read once, so administrators restart hopsd after changing one. pyslurm
+(25.11) cannot read them.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from hopsd.slurm.shape import Release
 
 _SEVERAL_SINCE: Release = (25, 5)
 _SEGMENTED_SINCE: Release = (26, 5)
-"""Named nodes may be segments of one node each."""
+"""From this release on, each named node may be a segment of its own."""
 
 _DEFAULT = ""
 _LEVELS = re.compile(r"^TopologyPlugin\s*=\s*topology/(?:tree|block)", re.MULTILINE)
@@ -30,8 +31,11 @@ _LEVELS = re.compile(r"^TopologyPlugin\s*=\s*topology/(?:tree|block)", re.MULTIL
 
 @dataclass(frozen=True, slots=True)
 class Topology:
-    """``switches``: those above each node, top down; the last is its leaf switch or block.
-    ``blocks``: whether it is topology/block. ``outside``: whether jobs start on other nodes, too.
+    """The switches or blocks above nodes.
+
+    ``switches`` has those above each node, top down; the last is its leaf switch or block.
+    ``blocks`` says whether the plugin is topology/block, ``outside`` whether Slurm also starts jobs
+    on nodes that are not in the topology.
     """
 
     switches: Mapping[NodeName, tuple[str, ...]] = field(default_factory=dict)
@@ -44,7 +48,7 @@ class Topology:
 
 
 class TopologyReader:
-    """Reads the topologies of partitions. ``config``: ``scontrol show config``."""
+    """Reads the topologies of partitions. ``config`` returns ``scontrol show config``."""
 
     def __init__(
         self, commands: Runner, release: Callable[[], Release], config: Callable[[], str]
@@ -55,14 +59,14 @@ class TopologyReader:
         self._topologies: dict[str, Topology] = {}
 
     def for_partitions(self, partitions: Iterable[Mapping[str, str]]) -> Topology:
-        """That of nodes in ``partitions``. Of several, blocks come before switches, since Slurm
-        refuses jobs over several of them.
+        """Return the topology of the nodes in ``partitions``. If there are several, blocks come
+        before switches, since Slurm refuses jobs over several blocks.
         """
         names = dict.fromkeys(fields.get("Topology", _DEFAULT) for fields in partitions)
         return join_topologies([self._topology(name) for name in names])
 
     def several_blocks(self, topology: Topology) -> SeveralBlocks:
-        """What named nodes of several blocks Slurm starts a job on."""
+        """Which shapes on named nodes of several blocks Slurm accepts."""
         if not topology.blocks:
             return SeveralBlocks.ANY
         has_segments = self._release() >= _SEGMENTED_SINCE
@@ -73,7 +77,7 @@ class TopologyReader:
             try:
                 self._topologies[name] = self._ask(name)
             except SlurmUnavailableError:
-                raise  # no answer: asked again
+                raise  # no answer: ask again next time
             except SlurmError:
                 self._topologies[name] = Topology()
                 raise
@@ -87,7 +91,7 @@ class TopologyReader:
 
 
 def join_topologies(topologies: Sequence[Topology]) -> Topology:
-    """The switches of each node from the first topology that has it, blocks first."""
+    """Join topologies: each node's switches come from the first that has it, blocks first."""
     sorted_topologies = sorted(topologies, key=lambda topology: not topology.blocks)
     switches = {
         node: path
@@ -102,19 +106,19 @@ def join_topologies(topologies: Sequence[Topology]) -> Topology:
 
 
 def nodes_of_topology(topology: Topology, nodes: Iterable[NodeReading]) -> list[NodeReading]:
-    """The nodes; those on which Slurm's topology plugin lets no job start are not usable."""
+    """Mark nodes as unusable on which Slurm's topology plugin lets no job start."""
     return [
         node
         if topology.reaches(host_of(node.name))
-        else replace(node, usable=False, state_text=f"{node.state_text}, in no block of Slurm's")
+        else replace(node, usable=False, state_text=f"{node.state_text}, in no Slurm block")
         for node in nodes
     ]
 
 
 def read_topology(records: Iterable[Mapping[str, str]]) -> Topology:
-    """What ``scontrol show topology`` tells; nothing where Slurm knows none.
+    """Parse ``scontrol show topology``; empty if Slurm has no topology.
 
-    Of several switches of one level above a node, which Slurm allows, the first counts.
+    If a node has several switches of one level above it, which Slurm allows, the first counts.
     """
     switches_by_node: dict[NodeName, dict[int, str]] = defaultdict(dict)
     blocks = False

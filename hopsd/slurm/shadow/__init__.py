@@ -1,1 +1,1 @@
-"""A port that changes nothing, and plans for plain jobs, too."""
+"""A port that changes nothing and reads plain jobs as hops jobs, too."""

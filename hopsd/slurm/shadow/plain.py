@@ -1,7 +1,7 @@
 """Plain jobs as they would be if the submit plugin had made them hops jobs.
 
-A shadow plans for all jobs with GPUs, on a site whose users have not heard of hops. What they ask
-for comes from Slurm's own record: any text of theirs is left out.
+A shadow plans for all jobs with GPUs, on a site whose users have not heard of hops. Their requests
+come from Slurm's own record; text that users wrote is left out.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from hopsd.slurm.parse import (
 
 
 def as_hops_job(job: Mapping[str, Any]) -> Mapping[str, Any]:
-    """A plain job of ``squeue --json`` with the comment and contract of a hops job, never to be
-    moved, and held as the plugin holds it. A job without GPUs and a hops job stay as they are.
+    """Give a plain job of ``squeue --json`` the comment and contract of a hops job that must not be
+    moved, and hold it as the plugin does. A job without GPUs and a hops job stay as they are.
     """
     gpus = _gpus(job)
     if is_hops_job(job) or number(job.get("het_job_id")) or not bounds.GPUS.holds(gpus):
@@ -38,15 +38,15 @@ def as_hops_job(job: Mapping[str, Any]) -> Mapping[str, Any]:
         "admin_comment": _contract(job, gpus),
     }
     if slurm_state(state_words(job)) is SlurmState.PENDING:
-        if not number(job.get("priority")):  # its user or an operator holds it
+        if not number(job.get("priority")):  # held by its user or an operator
             plain["eligible_time"] = USER_HOLD_BEGIN
         plain["priority"] = 0
     return plain
 
 
 def _gpus(job: Mapping[str, Any]) -> int:
-    """How many it asks for. Slurm sums them up only where it accounts for them (``gres/gpu`` in
-    AccountingStorageTRES); else what it holds says, or its options.
+    """How many GPUs the job asks for. Slurm has the sum only if it accounts for GPUs (``gres/gpu``
+    in AccountingStorageTRES); otherwise count those it holds, or those in its options.
     """
     if gpus := tres(job.get("tres_req_str") or "").get(ResourceKind.GPUS, 0):
         return gpus
@@ -66,7 +66,7 @@ def _integer(job: Mapping[str, Any], key: str) -> int:
 
 
 def _contract(job: Mapping[str, Any], gpus: int) -> str:
-    """Its options as the plugin would pass them on."""
+    """The job's options as the plugin would pass them on."""
     requested_gres = [
         entry
         for key in ("tres_per_node", "tres_per_job", "tres_per_socket", "tres_per_task")

@@ -1,4 +1,4 @@
-"""A read-only port: what hops would do is logged, and nothing in Slurm changes."""
+"""A read-only port: it logs what hops would do, and changes nothing in Slurm."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class ShadowPort(InstantPort):
         return self._port.read()
 
     def apply(self, steps: Sequence[Step]) -> Sequence[StepOutcome]:
-        """Log the steps; every outcome is UNCHANGED, since nothing was done or is wrong."""
+        """Log the steps; every outcome is UNCHANGED, since nothing was done and nothing failed."""
         for step in steps:
             log.info(
                 "would",

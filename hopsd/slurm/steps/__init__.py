@@ -1,1 +1,1 @@
-"""How a step goes: jobs leave their nodes, held jobs are released and watched until they run."""
+"""Carries out steps: jobs leave their nodes, held jobs are released and watched until they run."""

@@ -1,7 +1,7 @@
 """Starts held jobs on exactly their planned GPUs; otherwise they stay held.
 
-A start is queued, released, and settled by what Slurm made of it. None of these waits for another:
-:class:`Placer` keeps what is under way, and whoever calls it decides how long to look on.
+A start is queued, released, and settled by what Slurm did with it. No start waits for another:
+:class:`Placer` keeps the starts under way, and its caller decides how long to poll.
 """
 
 from __future__ import annotations
@@ -38,42 +38,44 @@ from hopsd.slurm.steps.wave import (
 )
 from hopsd.slurm.watch import ApplySettings, Jobs, Watch, refusals
 
-# slurmd refuses a credential made in the second of the job's last kill there, or earlier: "Job
-# credential revoked", and the job ends as FAILED (seen live on 22.05). Slurm's own guard is a begin
-# time 120 s after the requeue, which a placement clears.
+# slurmd refuses a credential made in the same second as the job's last kill on that node, or
+# earlier: "Job credential revoked", and the job ends as FAILED (seen live on 22.05). Slurm avoids
+# this by a begin time 120 s after the requeue, which a placement clears.
 _REST_SECONDS = 1.1
 
-# scontrol asks for each of them. While slurmctld starts thousands of jobs, an answer took 0.1 s and
-# more (22.05): these take a fraction of a command's time-out, and their numbers fit one line. They
-# are placed just before: the submit plugin tells a hold in between for 60 s.
+# scontrol sends one request per job. While slurmctld starts thousands of jobs, an answer took 0.1 s
+# and more (22.05): this many jobs take a fraction of a command's time-out, and their numbers fit on
+# one line. They are placed immediately before, since the submit plugin detects a hold in between
+# only for 60 s.
 _RELEASED_AT_ONCE = 50
 
-# So many are under way at a time, or half as many as have started. Before the next ones are
-# released, the cluster is read once more.
+# The most starts under way at a time, unless twice as many have already started. The cluster is
+# read once more before the next ones are released.
 _AT_ONCE = 400
 
 RELEASING_SECONDS = 60.0
-"""slurmctld looks at each node of a job's partition before it starts it: with 5,000 nodes this is
-0.02 s of CPU (22.05). All starts of a first plan are minutes, in which nobody else gets one, and
-nothing is planned anew or told."""
+"""slurmctld looks at each node of a job's partition before it starts the job: with 5,000 nodes this
+takes 0.02 s of CPU (22.05). All starts of a first plan would take minutes, in which no other job
+could start and hops would neither plan again nor report."""
 
 VACATED_SECONDS = 180.0
-"""Likewise for what starts on GPUs that others were stopped for: they would be idle meanwhile."""
+"""The same limit for starts on GPUs that others were stopped for, which would otherwise be idle."""
 
 _HOLDER_STATES = frozenset({SlurmState.RUNNING, SlurmState.SUSPENDED})
 
 HELD_MEANWHILE = "its owner or an operator holds it"
 
-# A job that Slurm passes over takes its nodes from all others for the rest of a scheduling cycle,
-# and one that asks for several partitions has the reason of the last one that was tried. Their
-# reasons are taken for lasting only after this time.
+# A job that Slurm passes over keeps its nodes from all other jobs for the rest of a scheduling
+# cycle, and a job that asks for several partitions has the reason of the last one that was tried.
+# So a pending reason is treated as final only after this time.
 _CYCLE_SECONDS = 6.0
 
-# Between two readings of results, so many times what one takes: 0.15 s on a small cluster.
+# The pause between two readings of results, as a multiple of a reading's own time: 0.15 s on a
+# small cluster.
 _RESTS_PER_READING = 3
 
-# Slurm's reasons (22.05 to 26.05) that waiting does not change. Priority and Resources do change
-# while a job that leaves still cleans up; BeginTime and Dependency are checked earlier.
+# Slurm's reasons (22.05 to 26.05) that do not pass by waiting. Priority and Resources may pass
+# while a leaving job still cleans up; BeginTime and Dependency are checked earlier.
 _LASTING_REASONS = (
     "Account",
     "Assoc",
@@ -91,18 +93,18 @@ _LASTING_REASONS = (
 )
 
 SHOWN_CHARACTERS = 200
-"""How long a job's former nodes may be in its comment."""
+"""The most characters that a job's former nodes may take in its comment."""
 
-# While nothing starts or leaves, the nodes are read again for queued starts after so many seconds,
-# and sooner where a node only has to finish its last job's epilog.
+# While nothing starts or leaves, the nodes are read again for queued starts at this interval, and
+# sooner if a node only has to finish its last job's epilog.
 _RETRY_SECONDS = 6.0
 _COMPLETING_RETRY_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class _ReleasedStart:
-    """A released job. ``restarts``: before it was. ``patient_until``: up to this tick a reason may
-    be one that passes. ``latest``: the tick at which it is held again, whatever others do.
+    """A released job. ``restarts`` is its restart count before the release. Until the tick
+    ``patient_until`` its reason may still pass; at ``latest`` it is held again in any case.
     """
 
     step: Step
@@ -113,11 +115,11 @@ class _ReleasedStart:
     since: float
 
     def waits(self, job: JobReading | None, ticks: float) -> bool:
-        """Whether it may still start; False once it ran and was requeued."""
+        """Whether the job may still start; False once it ran and was requeued."""
         return _waits(job, patient=ticks < self.patient_until) and not self.was_requeued(job)
 
     def was_requeued(self, job: JobReading | None) -> bool:
-        """Whether it ran, and waits again."""
+        """Whether the job ran and waits again."""
         if job is None or job.state is not SlurmState.PENDING:
             return False
         return job.restarts > self.restarts
@@ -125,9 +127,9 @@ class _ReleasedStart:
 
 @dataclass(frozen=True, slots=True)
 class _QueuedStart:
-    """A held job that is to be released. ``vacate_time``: when it left its last nodes (epoch),
-    None: it did not run. ``since``: the tick at which it was queued; ``until``: that after which it
-    is put off.
+    """A held job that is to be released. ``vacate_time`` is when it left its last nodes (epoch), or
+    None if it did not run. ``since`` and ``until`` are the ticks at which it was queued and after
+    which it is put off.
     """
 
     step: Step
@@ -141,13 +143,13 @@ class Placer:
 
     Each starts as soon as its GPUs are free and Slurm's way of filling nodes gives exactly the
     planned ones. A job that does not start delays only uneven jobs on its nodes. The start time-out
-    is shared, and begins anew whenever jobs are released or start: Slurm needs its time for
-    hundreds. A job has at most that and :data:`RELEASING_SECONDS`, from its own release, for as
-    long as others start.
+    is shared and begins anew whenever jobs are released or start, since Slurm needs time for
+    hundreds. While others keep starting, a job has at most this time-out plus
+    :data:`RELEASING_SECONDS` from its own release.
 
-    Once its time is over, or while nothing starts, no more is released: the queued starts are put
-    off, still held. So is a start that Slurm has not looked at in all of its time; the second time
-    in a row it fails, and the next plan tries other nodes.
+    After that time, or while nothing starts, no more jobs are released: queued starts are put off,
+    and the jobs stay held. So is a start that Slurm did not consider in all of its time; the second
+    time in a row it fails, and the next plan tries other nodes.
     """
 
     def __init__(
@@ -158,7 +160,7 @@ class Placer:
         unready: Callable[[JobReading], StartResult | None],
         requeues: Requeues,
     ) -> None:
-        """``unready``: why a held job may not be released just now, such as a person's hold."""
+        """``unready`` says why a held job may not be released now, such as a person's hold."""
         self._adapter = adapter
         self._watch = watch
         self._settings = settings
@@ -171,7 +173,7 @@ class Placer:
         self._begin()
 
     def _begin(self) -> None:
-        """Forget what belongs to earlier starts: none is under way."""
+        """Reset the state of earlier starts when none is under way."""
         self._results: dict[JobId, StartResult] = {}
         self._start = 0
         self._targets = {job: entry.step.target for job, entry in self._queue.items()}
@@ -189,7 +191,7 @@ class Placer:
 
     @property
     def released(self) -> Collection[JobId]:
-        """Jobs whose start Slurm is to answer for."""
+        """The released jobs, which Slurm has not started yet as far as hops knows."""
         return self._releases.keys()
 
     def enqueue(
@@ -198,9 +200,9 @@ class Placer:
         seconds: float,
         vacate_times: Mapping[JobId, float] | None = None,
     ) -> None:
-        """Queue starts of held jobs; those that left their last nodes (``vacate_times``) come
-        first, and are not put off for want of time. Others are, except the first few, once
-        ``seconds`` are over.
+        """Queue starts of held jobs. Those that have just left other nodes (``vacate_times``) come
+        first and are not put off for lack of time. All others, except the first few, are put off
+        after ``seconds``.
         """
         vacate_times = vacate_times or {}
         if self.idle:
@@ -216,12 +218,12 @@ class Placer:
         self._retry = -inf
 
     def cancel(self, job: JobId) -> bool:
-        """Drop a queued start, which leaves the job held; False where Slurm was let start it."""
+        """Drop a queued start, which leaves the job held; False if the job is already released."""
         return bool(self._queue.pop(job, None) or self._deferred_steps.pop(job, None))
 
     def after_vacating(self, nodes: Collection[NodeName], seconds: float, *, last: bool) -> None:
-        """Jobs have left ``nodes``: what goes there has ``seconds`` from now. ``last``: no other is
-        leaving, and what Slurm refused to start meanwhile is tried again.
+        """Note that jobs have left ``nodes``: starts there have ``seconds`` from now. ``last`` says
+        that no other job is leaving: starts that Slurm refused meanwhile are tried again.
         """
         ticks = self._watch.ticks()
         self._queue |= {
@@ -237,7 +239,7 @@ class Placer:
             self.enqueue(steps, seconds)
 
     def resume(self, transitions: Iterable[Transition]) -> None:
-        """Take up starts that another process, or an interrupted tick, had under way."""
+        """Take over starts that another process, or an interrupted tick, had under way."""
         self._queue, self._deferred_steps, self._releases = {}, {}, {}
         self._begin()
         ticks = self._watch.ticks()
@@ -262,7 +264,7 @@ class Placer:
                 self._deferred_steps[job] = transition.step
 
     def transitions(self) -> list[Transition]:
-        """What is under way, to be stored."""
+        """Return the starts under way, for the database."""
         ticks = self._watch.ticks()
         return [
             *(
@@ -287,10 +289,11 @@ class Placer:
     def release(
         self, observation: Reading | None, busy_nodes: Collection[NodeName], stop: float
     ) -> dict[JobId, StartResult]:
-        """Release what can start now, the first ones first; returns the results of what cannot.
+        """Release the starts that are possible now, in order; returns the results of those that can
+        no longer happen.
 
-        ``observation``: the cluster if just read. ``busy_nodes``: the nodes that jobs are
-        leaving; what goes there waits for them. No part begins after the tick ``stop``.
+        ``observation`` is the cluster, if just read. Jobs are leaving ``busy_nodes``, and starts
+        there wait for them. No further part of the jobs is released after the tick ``stop``.
         """
         results = self._postpone(busy_nodes)
         should_release = observation is not None or self._watch.ticks() >= self._retry
@@ -345,7 +348,7 @@ class Placer:
         return len(self._releases) <= self._room / 2
 
     def _postpone(self, busy_nodes: Collection[NodeName]) -> dict[JobId, StartResult]:
-        """Put off what there is no time for any more, but nothing that waits for jobs to leave."""
+        """Put off starts that are out of time, except those that wait for jobs to leave."""
         if self._progress is None:
             return {}
         ticks = self._watch.ticks()
@@ -362,12 +365,12 @@ class Placer:
         return entry.vacate_time is None and ticks > entry.until
 
     def _drop_over(self, jobs: Jobs) -> dict[JobId, StartResult]:
-        """What has ended, or runs already, while it was queued."""
+        """Close the starts of jobs that have ended, or run already, while they were queued."""
         results: dict[JobId, StartResult] = {}
         for job_id, entry in self._queue.items():
             job = jobs.get(job_id)
             if job is None or job.state.finished:
-                state = "Slurm knows no such job any more" if job is None else job.state_text
+                state = "Slurm no longer knows this job" if job is None else job.state_text
                 results[job_id] = StartResult(OutcomeStatus.GONE, error=state)
             elif job.state in _HOLDER_STATES and job.allocation == entry.step.target:
                 results[job_id] = StartResult(OutcomeStatus.DONE, job.allocation, started=job.start)
@@ -382,7 +385,7 @@ class Placer:
         return is_late and not _disjoint(step, completing_nodes)
 
     def _close(self, results: Mapping[JobId, StartResult]) -> dict[JobId, StartResult]:
-        """Take ``results`` as final."""
+        """Remove the jobs in ``results`` from the starts under way, and record their results."""
         for job, result in results.items():
             self._queue.pop(job, None)
             self._releases.pop(job, None)
@@ -393,7 +396,7 @@ class Placer:
         return dict(results)
 
     def next_look(self, busy_nodes: Collection[NodeName]) -> float:
-        """The tick at which something is to be done even if no job changes."""
+        """The next tick at which there is something to do even if no job changes."""
         ticks = [start.latest for start in self._releases.values()]
         if self._releases and self._progress is not None:
             ticks.append(self._progress + self._settings.start_timeout_seconds)
@@ -404,7 +407,7 @@ class Placer:
         return min(ticks, default=inf)
 
     def _deadlines(self, busy_nodes: Collection[NodeName]) -> list[float]:
-        """Just after these ticks queued starts are put off."""
+        """The ticks just after which queued starts are put off."""
         if self._progress is None:
             return []
         stall_time = self._progress + self._settings.start_timeout_seconds / 2
@@ -416,7 +419,7 @@ class Placer:
 
     def needs_reading(self, jobs: Jobs, deadline: float) -> bool:
         """Whether to read the jobs in full. Started jobs can wait until the tick ``deadline`` to be
-        read with others; jobs to be held again cannot.
+        read together with others; jobs that must be held again cannot.
         """
         ticks = self._watch.ticks()
         candidates = [job for job, s in self._releases.items() if not s.waits(jobs.get(job), ticks)]
@@ -426,11 +429,12 @@ class Placer:
         return is_settled or self._to_look(self._passed_over(jobs))
 
     def settle(self, jobs: Jobs, *, defer: bool) -> dict[JobId, StartResult]:
-        """The results of released jobs that have one by ``jobs``, just read; at the time-out, of
-        all. None where nodes were looked at in vain: those of such a job are looked at again later.
+        """Return the results of the released jobs that ``jobs``, just read, decide; after the
+        time-out, those of all. A job that may have lost its GPUs has its nodes checked; if it has
+        not lost them, they are checked again only after a pause.
 
-        ``defer``: jobs are leaving, and what Slurm refuses to start may need what they hold, such
-        as its user's limit: it is tried again after them.
+        With ``defer``, jobs are leaving: a start that Slurm refuses may need what they hold, such
+        as their share of a user's limit, and is tried again after they have left.
         """
         if not self._releases:
             return {}
@@ -462,7 +466,7 @@ class Placer:
         return self._close(results)
 
     def _passed_over(self, jobs: Jobs) -> dict[JobId, _ReleasedStart]:
-        """What has a reason that should have passed, and may have lost its GPUs."""
+        """Released jobs whose reason should have passed by now: they may have lost their GPUs."""
         ticks = self._watch.ticks()
         return {
             job: s
@@ -475,9 +479,9 @@ class Placer:
         return any(self._watch.ticks() >= self._looks.get(job, 0.0) for job in suspects)
 
     def _losers(self, releases: Mapping[JobId, _ReleasedStart]) -> frozenset[JobId]:
-        """Those whose GPUs another job, such as a plain one, took first and does not leave.
+        """The jobs whose GPUs another job, such as a plain one, took first and still holds.
 
-        Slurm's reason for them is that of jobs which wait for one that leaves: Resources, Priority.
+        Slurm's reason does not show it: it is Resources or Priority, as while a job is leaving.
         """
         reading = self._adapter.read()
         free = free_gpus(
@@ -493,8 +497,8 @@ class Placer:
     ) -> dict[JobId, StartResult]:
         """Release queued jobs in one request; returns the results of those that were refused.
 
-        A slurmctld that waits for slurmdbd takes seconds for each update (22.05): those that are
-        not prepared by the tick ``stop`` stay queued.
+        A slurmctld that waits for slurmdbd takes seconds for each update (22.05): jobs that are not
+        prepared by the tick ``stop`` stay queued.
         """
         errors: dict[JobId, str] = {}
         unready: dict[JobId, StartResult] = {}
@@ -506,7 +510,7 @@ class Placer:
             job = jobs.get(step.job)
             if job is None or job.state is not SlurmState.PENDING:
                 state = "gone" if job is None else job.state_text
-                errors[step.job] = f"it does not wait any more: {state}"
+                errors[step.job] = f"it is no longer pending: {state}"
                 continue
             if (result := self._unready(job)) is not None:
                 unready[step.job] = result
@@ -519,9 +523,8 @@ class Placer:
         movers = {step.job for step in attempts if _goes_elsewhere(step)}
         returners = [job for job in ready if job not in movers]
         stop_times = [self._queue[job].vacate_time or 0.0 for job in returners]
-        stop_times += [
-            jobs[job].submit for job in returners if jobs[job].restarts
-        ]  # the last requeue
+        # A requeue sets the submit time.
+        stop_times += [jobs[job].submit for job in returners if jobs[job].restarts]
         self._watch.rest_until(max(stop_times, default=0.0) + _REST_SECONDS, _REST_SECONDS)
         release_time = self._watch.now()
         self._release(ready, errors)
@@ -550,7 +553,7 @@ class Placer:
         self._adapter.place(replace(placement, partition=partition, time_limit_minutes=minutes))
 
     def _release(self, jobs: Sequence[JobId], errors: dict[JobId, str]) -> None:
-        """Release all in one request; if Slurm refuses, one by one, to find which it refuses."""
+        """Release all in one request; if Slurm refuses, one by one, to find the refused ones."""
         if not jobs:
             return
         batch_errors: dict[JobId, str] = {}
@@ -570,7 +573,7 @@ class Placer:
         step = start.step
         if job is None or job.state.finished:
             end_text = "it ended before its allocation was read"
-            error = end_text if job else "Slurm does not know it any more"
+            error = end_text if job else "Slurm no longer knows this job"
             return StartResult(OutcomeStatus.GONE, error=error, started=start.released)
         if job.state in _HOLDER_STATES and job.allocation == step.target:
             return StartResult(OutcomeStatus.DONE, job.allocation, started=job.start)
@@ -579,7 +582,7 @@ class Placer:
             return StartResult(OutcomeStatus.FAILED, job.allocation, error, started=start.released)
         refusal = self._take_back(job)
         now = self._watch.jobs().get(job.id) if refusal else job
-        if now is None or (now.state, now.hold) != (job.state, job.hold):  # such as: it just began
+        if now is None or (now.state, now.hold) != (job.state, job.hold):  # it has just started
             return self._read_back(start, now)
         result = self._not_started(start, job, refusal)
         if start.was_requeued(job):
@@ -588,18 +591,20 @@ class Placer:
         return replace(result, started=job.start, ran=job.allocation) if job.allocation else result
 
     def _take_back(self, job: JobReading) -> str:
-        """Hold it again; why Slurm refused, "" if it did not."""
+        """Hold the job again; returns why Slurm refused, "" if it did not."""
         errors: dict[JobId, str] = {}
         with refusals(errors, job.id):
             if job.state is not SlurmState.PENDING:
                 self._requeues.ask(job.id)
             elif job.hold is Hold.NONE:
-                # A person held it between placing and release: only that leaves this mark.
+                # Only a person's hold between placing and release leaves this mark.
                 self._adapter.hold(job.id, USER_HOLD_BEGIN if _marked_held(job) else 0.0)
         return errors.get(job.id, "")
 
     def _not_started(self, start: _ReleasedStart, job: JobReading, refusal: str) -> StartResult:
-        """``refusal``: why Slurm did not hold it again, "" if it did."""
+        """The result of a job that did not start. ``refusal`` says why Slurm did not hold it again,
+        "" if it did.
+        """
         if job.hold is Hold.USER or _marked_held(job):
             return StartResult(OutcomeStatus.FAILED, error=HELD_MEANWHILE, reason="JobHeldUser")
         target = start.step.target
@@ -608,7 +613,7 @@ class Placer:
         )
         if is_overlooked and not refusal and job.id not in self._overlooked_jobs:
             self._overlooked_jobs.add(job.id)
-            return put_off(target, "Slurm has not come to it")
+            return put_off(target, "Slurm has not considered it yet")
         actual = job.allocation or "nothing"
         text = f"Slurm gave {actual} in place of {target}: {job.state_text}"
         return StartResult(
@@ -628,9 +633,9 @@ def _may_need_others(result: StartResult) -> bool:
 def _waits(job: JobReading | None, *, patient: bool) -> bool:
     """Whether a released job may still start.
 
-    Slurm itself holds a job again that can never run (BadConstraints), and at once gives any other
-    reason (22.05): waiting does not help against a limit or a lost node. ``patient``: it does where
-    the reason may be another job's or another partition's.
+    Slurm itself holds a job again that can never run (BadConstraints), and reports any other reason
+    at once (22.05): waiting does not help against a limit or a lost node. With ``patient`` it may,
+    if the reason may come from another job or another partition.
     """
     if job is None:
         return False
@@ -653,20 +658,20 @@ def _marked_held(job: JobReading) -> bool:
 
 
 def _goes_elsewhere(step: Step) -> bool:
-    """Whether it goes to hosts none of which it has just left."""
+    """Whether the job moves to hosts none of which it has just left."""
     before = {host_of(node) for node in step.current.nodes}
     return bool(before) and before.isdisjoint(map(host_of, step.target.nodes))
 
 
 def _allocation_text(allocation: Allocation) -> str:
-    """``n0:2,n4:4``, or ``96:12`` (GPUs and nodes) of a long one."""
+    """Format ``n0:2,n4:4``, or ``96:12`` (GPUs and nodes) for a long allocation."""
     text = ",".join(f"{node}:{gpus}" for node, gpus in allocation)
     return text if len(text) <= SHOWN_CHARACTERS else f"{allocation.gpus}:{len(allocation.nodes)}"
 
 
 def _marked_comment(job: JobReading, step: Step, partition: str, minutes: int | None) -> str | None:
-    """The comment with or without the marks that prolog.sh reads, and with the partitions and the
-    time limit that the job asks for, where it is placed with less; None: leave it as it is.
+    """The comment with updated marks: those that prolog.sh reads, and the partitions and time limit
+    that the job asks for if it is placed with less; None leaves the comment as it is.
     """
     own_marks = PROFILE_MARK, PARTITIONS_MARK, MOVED_MARK, TIME_MARK
     words = [word for word in job.marks.split() if word.partition("=")[0] not in own_marks]

@@ -18,7 +18,7 @@ from hopsd.slurm.watch import ApplySettings
 
 
 class Requests:
-    """Requests to Slurm for placements on the nodes of one reading."""
+    """Builds requests to Slurm for placements on the nodes of one reading."""
 
     def __init__(self, reading: Reading, settings: ApplySettings) -> None:
         self._reading, self._settings = reading, settings
@@ -34,22 +34,20 @@ class Requests:
     def placement(
         self, job: JobReading, target: Allocation, comment: str | None = None
     ) -> Placement:
-        """The request for ``target``, with the cores and memory that the plan assumed.
+        """Build the request for ``target``, with the cores and memory that the plan assumed.
 
-        Slurm takes one number of cores for all nodes of a job; on CPU nodes, all that each has.
+        Slurm takes one number of cores for all nodes of a job; on CPU nodes this is the smallest
+        number that all of them have.
         """
         memory = self._reading.memory_of(job)
         rules, nodes = self._rules.for_job(job, memory), self._nodes(target)
         cores = exact(rules.cores_per_gpu)
         options, share = job.options, floor(rules.memory_mb_per_gpu)
         any_type = options.gpu_type is None
-        if any_type and any(
-            node.is_mixed for node in nodes
-        ):  # Slurm would give GPUs of all its types
+        # Without a type Slurm would give GPUs of all types of a mixed node.
+        if any_type and any(node.is_mixed for node in nodes):
             options = replace(options, gpu_type=nodes[0].gpu_type)
-        if (
-            options.exclusive and options.cores_per_gpu and nodes
-        ):  # no other job has a part of these
+        if options.exclusive and options.cores_per_gpu and nodes:  # no other job shares these nodes
             shares = (Fraction(n.cores, target.on(n.name)) for n in nodes)
             cores = min(options.cores_per_gpu, *shares)
         if any(is_cpu(node.gpu_type) for node in nodes):
@@ -74,19 +72,19 @@ class Requests:
         )
 
     def time_limit(self, job: JobReading, target: Allocation) -> int | None:
-        """Minutes to ask for on ``target``, 0: no limit; None: as the job has it."""
+        """The time limit to request on ``target`` in minutes; 0: no limit, None: keep the job's."""
         minutes = shortened_minutes(job, self._nodes(target), self._reading.now)
-        if minutes is None and TIME_MARK in job.marks:  # an earlier start was cut short
+        if minutes is None and TIME_MARK in job.marks:  # an earlier start had a shortened limit
             minutes = round((job.time_limit_seconds or 0.0) / 60)
         return minutes
 
     def partitions(self, job: JobReading, target: Allocation, allowed_partitions: str = "") -> str:
-        """The job's partitions that hold all nodes of ``target``, of them those where the plan has
-        it ``allowed_partitions``; "" where it names but one.
+        """The job's partitions that contain all nodes of ``target``, restricted to
+        ``allowed_partitions`` of the plan; "" if the job names only one partition.
 
         Slurm tries one partition after the other, and gives up on the named nodes for the whole
-        cycle where the first lacks them or a limit of it is reached (22.05, job_scheduler.c): the
-        job would not start, nor any other there.
+        cycle if the first lacks them or one of its limits is reached (22.05, job_scheduler.c):
+        neither this job nor any other would start there.
         """
         names = job.partition.split(",")
         if len(names) == 1:
@@ -98,15 +96,15 @@ class Requests:
 
 
 def _memory_per_core(options: ScriptOptions, cores: Fraction) -> int | None:
-    """Megabytes for each of ``cores`` per GPU that come to what ``--mem-per-cpu`` asks for."""
+    """Megabytes per core that give each GPU, with ``cores``, the memory ``--mem-per-cpu`` asks."""
     if options.memory_mb_per_core is None or options.cores_per_gpu is None:
         return None
     return ceil(options.memory_mb_per_core * max(Fraction(1), options.cores_per_gpu / cores))
 
 
 def _by_gpu(options: ScriptOptions, site: SiteMemory) -> bool:
-    """Whether to ask for memory per GPU. Unless the site sets another default, Slurm would give a
-    job that asks for none all memory of its nodes.
+    """Whether to request memory per GPU. Unless the site sets a default, Slurm would give a job
+    without a memory request all memory of its nodes.
     """
     unset = site.mb_per_gpu is None and site.mb_per_cpu is None and site.mb_per_node is None
     return options.memory_mb_per_gpu is not None or (options.default_memory and unset)

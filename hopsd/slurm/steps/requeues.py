@@ -1,8 +1,8 @@
-"""Tells a person's `scontrol requeuehold` from hops' own.
+"""Distinguishes a person's `scontrol requeuehold` from hops' own.
 
-Slurm leaves the same behind after both: a held job that it would let begin two minutes later. hops
-clears that time from each job that it requeued, so who finds it untouched finds a person's hold.
-That hold gets the mark of all others (``USER_HOLD_BEGIN``), which outlasts hopsd.
+Slurm leaves the same state after both: a held job with a begin time two minutes later. hops clears
+this begin time from each job that it requeued, so a job that still has it was held by a person.
+That job gets the mark of all user holds (``USER_HOLD_BEGIN``), which survives a restart of hopsd.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ log = structlog.get_logger()
 
 
 class Requeues:
-    """Asks for requeues, and knows which of those that Slurm shows it asked for."""
+    """Requests requeues, and knows which of the requeues that Slurm shows hops requested."""
 
     def __init__(self, adapter: Adapter) -> None:
         self._adapter = adapter
@@ -30,16 +30,16 @@ class Requeues:
         self._knows_all = False
 
     def resume(self, jobs: Collection[JobId]) -> None:
-        """Take the requeues of ``jobs``, too, for hops'."""
+        """Attribute the requeues of ``jobs`` to hops, too."""
         self._own_requeues |= set(jobs)
         self._knows_all = True
 
     def doubt(self) -> None:
-        """Until the next :meth:`resume`, judge no requeue: another hopsd may have asked for it."""
+        """Judge no requeue until the next :meth:`resume`: another hopsd may have requested it."""
         self._knows_all = False
 
     def ask(self, job: JobId, *, ended: bool = False) -> None:
-        """As :meth:`Adapter.requeue_hold`."""
+        """Requeue a job, as :meth:`Adapter.requeue_hold` does."""
         self._own_requeues.add(job)
         try:
             self._adapter.requeue_hold(job, ended=ended)
@@ -50,33 +50,32 @@ class Requeues:
             raise
 
     def expect(self, job: JobId) -> None:
-        """The job was asked to leave, and may hand itself back, as `hops_profiler.Checkpoint`."""
+        """Note that the job was asked to leave; `hops_profiler.Checkpoint` may then requeue it."""
         self._own_requeues.add(job)
 
     def forget(self, job: JobId) -> None:
-        """The job was placed: a later requeue is another."""
+        """Note that the job was placed: a later requeue is a different one."""
         self._own_requeues.discard(job)
 
     def settle(self, jobs: Iterable[JobReading]) -> tuple[JobReading, ...]:
-        """``jobs``, all that Slurm knows, with the holds of those that a person requeued."""
+        """Settle ``jobs``, all that Slurm knows; those that a person requeued are user holds."""
         results = tuple(map(self.settle_one, jobs))
         self._own_requeues &= {job.id for job in results if not job.state.finished}
         return results
 
     def settle_one(self, job: JobReading) -> JobReading:
-        """Clear the time from a job that hops requeued, and mark one that a person did."""
+        """Clear the begin time of a job that hops requeued; mark one that a person requeued."""
         if not job.requeued_held or not self._knows_all:
             return job
-        is_own = job.id in self._own_requeues or is_profile(
-            job.marks
-        )  # a profile run ends so by itself
+        # A profile run requeues itself.
+        is_own = job.id in self._own_requeues or is_profile(job.marks)
         errors: dict[JobId, str] = {}
         with refusals(errors, job.id):
             self._adapter.hold(job.id, 0.0 if is_own else USER_HOLD_BEGIN)
-        if errors:  # tried again at the next look
+        if errors:  # tried again at the next reading
             log.warning("hold", job=job.id, problem=errors[job.id])
         elif is_own:
             self._own_requeues.discard(job.id)
         else:
-            log.info("held", job=job.id, did="its owner or an operator requeued and holds it")
+            log.info("held", job=job.id, did="its owner or an operator requeued and held it")
         return job if is_own else replace(job, hold=Hold.USER)

@@ -1,8 +1,7 @@
 """Vacates nodes: running jobs get a signal and time to save, then are requeued as held.
 
-What is to be done with a leaving job follows from its state and the time alone
-(:func:`next_action`); :class:`Evacuation` keeps who is leaving, and its caller decides how long
-to look on.
+The next action for a leaving job follows from its state and the time alone (:func:`next_action`).
+:class:`Evacuation` keeps the leaving jobs, and its caller decides how long to poll.
 """
 
 from __future__ import annotations
@@ -28,11 +27,12 @@ _ON_NODES = frozenset({SlurmState.RUNNING, SlurmState.COMPLETING, SlurmState.SUS
 
 @dataclass(frozen=True, slots=True)
 class LeavingJob:
-    """A job that is to leave its nodes; all times but ``signal_time`` (epoch, 0: never) are ticks.
+    """A job that is to leave its nodes. ``signal_time`` is in epoch seconds (0 without a signal),
+    all other times are ticks.
 
-    ``grace_end``: when it is requeued if it still runs. ``requeue_time``: when that was requested,
-    None: not yet; ``refusal``: why Slurm refused it. ``since``: when its phase began. ``save``: it
-    leaves after its next save, if that comes before ``grace_end``.
+    A job that still runs at ``grace_end`` is requeued. ``requeue_time`` is when that was requested
+    (None if not yet), ``refusal`` why Slurm refused it. ``since`` is when its phase began. With
+    ``save``, it leaves after its next save, if that comes before ``grace_end``.
     """
 
     step: Step
@@ -47,9 +47,9 @@ class LeavingJob:
 
 @dataclass(frozen=True, slots=True)
 class SaveWait:
-    """A job without a signal leaves once its training has saved: it loses nothing then.
+    """A wait for a save: a job that gets no signal loses nothing if it leaves just after one.
 
-    ``saved_at``: the end of its last save when the wait began.
+    ``saved_at`` is when its last save before the wait ended.
     """
 
     saved_at: float
@@ -63,11 +63,11 @@ class SaveWatch(Protocol):
     """Tells when a job saves."""
 
     def __call__(self, job: JobReading) -> SaveTimes | None:
-        """None: it is not known."""
+        """Return the job's save times; None if unknown."""
 
 
 class Action(Enum):
-    """What to do with a leaving job now. ``REQUEUE_ENDED``: only our signal ended it."""
+    """What to do with a leaving job; ``REQUEUE_ENDED`` if only our signal ended it."""
 
     WAIT = auto()
     REQUEUE = auto()
@@ -82,7 +82,7 @@ def next_action(
 ) -> Action:
     """The transition function of a leaving job.
 
-    It may leave by itself, with the site's RequeueExitHold code; one that still runs after its
+    A job may leave by itself, with the site's RequeueExitHold code. One that still runs after its
     grace is requeued, and one that handles no signal is requeued at once. A job that ended is left
     alone, since a requeue would run it again, unless only our signal ended it.
     """
@@ -105,8 +105,8 @@ def next_action(
 
 @dataclass(frozen=True, slots=True)
 class Departures:
-    """``vacated_steps``: the steps of the jobs that have left; ``results``: of those that ended, or
-    would not leave; ``nodes``: where all of these ran.
+    """Jobs that are no longer leaving: ``vacated_steps`` has the steps of those that have left,
+    ``results`` the results of those that ended or would not leave, ``nodes`` where they all ran.
     """
 
     vacated_steps: Mapping[JobId, Step]
@@ -115,8 +115,8 @@ class Departures:
 
 
 class Evacuation:
-    """The jobs that are to leave their nodes. All of a plan are signalled at once, and the grace of
-    each begins then; it delays nothing but what needs the job's own GPUs.
+    """The jobs that are to leave their nodes. All jobs of a plan are signalled at once, and each
+    job's grace begins then; it delays only starts that need the job's own GPUs.
     """
 
     def __init__(
@@ -146,11 +146,11 @@ class Evacuation:
 
     @property
     def nodes(self) -> set[NodeName]:
-        """The nodes that they are leaving."""
+        """The nodes that these jobs are leaving."""
         return {node for nodes in self._nodes.values() for node in nodes}
 
     def begin(self, steps: Iterable[Step], jobs: Jobs) -> None:
-        """Warn running jobs, as just read, that are to leave."""
+        """Warn the running jobs of ``steps`` to leave; ``jobs`` were just read."""
         ticks = self._watch.ticks()
         for step in steps:
             job = jobs[step.job]
@@ -177,8 +177,8 @@ class Evacuation:
     def _waiting(
         self, leaving_job: LeavingJob, times: SaveTimes | None, ticks: float
     ) -> LeavingJob:
-        """With the tick until which it waits for a save: now, once that has ended or none is near.
-        One that is under way may take as long as the longest grace.
+        """Set ``grace_end`` to the tick until which the job waits for a save: now, if the save has
+        ended or none is near. A save under way may take as long as the longest grace.
         """
         settings, save = self._settings, leaving_job.save
         if save is None or times is None:
@@ -193,20 +193,18 @@ class Evacuation:
         return replace(leaving_job, grace_end=leaving_job.since + settings.grace_seconds)
 
     def _warn(self, job: JobId, warning: WarningSignal) -> None:
-        """Send the signal. Where it is for the steps alone, the batch shell is stopped before: a
-        step that dies of it, or exits, would let the script go on to its end, and Slurm call the
-        job completed or failed, mail its user and start its dependents. The requeue lets a stopped
-        shell go on as it ends it (22.05).
+        """Send the signal. If only the steps get it, the batch shell is stopped first: otherwise,
+        when a step dies of the signal or exits, the script would run on to its end, and Slurm would
+        call the job completed or failed, mail its user and start its dependents. The requeue
+        continues a stopped shell as it ends it (22.05).
         """
-        with refusals({}, job):  # of a job that just ended: its state tells
+        with refusals({}, job):  # a job that has just ended: the next reading shows it
             if warning.scope is SignalScope.STEPS:
                 self._adapter.signal(job, "STOP", SignalScope.BATCH)
             self._adapter.signal(job, warning.name, warning.scope)
 
     def let_go_on(self, jobs: Iterable[JobReading]) -> None:
-        """Continue the batch shells that :meth:`_warn` may have stopped: these jobs stay after
-        all.
-        """
+        """Continue the batch shells that :meth:`_warn` may have stopped, of jobs that stay."""
         for job in jobs:
             warning = signal_of(job, self._settings)
             if job.state is SlurmState.RUNNING and warning and warning.scope is SignalScope.STEPS:
@@ -214,7 +212,7 @@ class Evacuation:
                     self._adapter.signal(job.id, "CONT", SignalScope.BATCH)
 
     def resume(self, transitions: Iterable[Transition], jobs: Jobs) -> None:
-        """Take up what another process, or an interrupted tick, had under way."""
+        """Take over jobs that another process, or an interrupted tick, made leave."""
         self._leaving_jobs, self._nodes = {}, {}
         ticks = self._watch.ticks()
         for transition in transitions:
@@ -237,7 +235,7 @@ class Evacuation:
             self._add(leaving_job, jobs.get(transition.step.job))
 
     def transitions(self) -> list[Transition]:
-        """What is under way, to be stored."""
+        """Return the steps of the leaving jobs, for the database."""
         ticks = self._watch.ticks()
         return [
             Transition(
@@ -262,7 +260,7 @@ class Evacuation:
         self._nodes[leaving_job.step.job] = frozenset(nodes)
 
     def next_look(self) -> float:
-        """The tick at which something is to be done even if no job changes."""
+        """The next tick at which there is something to do even if no job changes."""
         timeout, ticks = self._settings.stop_timeout_seconds, self._watch.ticks()
 
         def look(leaving_job: LeavingJob) -> float:
@@ -281,7 +279,7 @@ class Evacuation:
         return min(map(look, self._leaving_jobs.values()), default=inf)
 
     def needs_reading(self, jobs: Jobs, deadline: float) -> bool:
-        """Whether the jobs are to be read in full: some are off their nodes. After the tick
+        """Whether to read the jobs in full, because some have left their nodes: after the tick
         ``deadline`` one is enough, before it half of them.
         """
         departed_jobs = [
@@ -292,7 +290,7 @@ class Evacuation:
         )
 
     def carry_on(self, jobs: Jobs) -> Departures:
-        """Do what is due by ``jobs``, just read."""
+        """Take each leaving job's next action, with ``jobs`` as just read."""
         ticks = self._last_look = self._watch.ticks()
         vacated_steps: dict[JobId, Step] = {}
         results: dict[JobId, StartResult] = {}
@@ -335,9 +333,9 @@ class Evacuation:
 
 
 def _end_result(leaving_job: LeavingJob, job: JobReading | None) -> StartResult:
-    """A job that is over: by itself, or in the grace of our signal, which its user is to know."""
+    """The result of a job that ended; if in the grace of our signal, the text tells its user so."""
     if job is None:
-        return StartResult(OutcomeStatus.GONE, error="Slurm knows no such job any more")
+        return StartResult(OutcomeStatus.GONE, error="Slurm no longer knows this job")
     if not leaving_job.signal_time or job.state is SlurmState.CANCELLED:
         return StartResult(OutcomeStatus.GONE, error=f"it is {job.state_text}")
     text = signal_end_text(leaving_job.signal, leaving_job.signal_time, job)
@@ -345,7 +343,7 @@ def _end_result(leaving_job: LeavingJob, job: JobReading | None) -> StartResult:
 
 
 def signal_end_text(name: str, signal_time: float, job: JobReading) -> str:
-    """How a job ended in the grace of hops' signal, for its user."""
+    """Tell the user how a job ended in the grace of hops' signal."""
     seconds = max(0.0, job.end - signal_time)
     cause = f"signal {job.exit_signal}" if job.exit_signal else f"exit code {job.exit_code}"
     return (
@@ -355,8 +353,8 @@ def signal_end_text(name: str, signal_time: float, job: JobReading) -> str:
 
 
 def _not_left(leaving_job: LeavingJob, job: JobReading) -> StartResult:
-    """A job that is still on its nodes though its time is over. Cleaning up is no failure: its
-    nodes stay busy until Slurm says otherwise.
+    """The result of a job that is still on its nodes after its time. Cleaning up is not a failure:
+    the nodes stay busy until Slurm says otherwise.
     """
     text = leaving_job.refusal or f"it is still {job.state_text} after the requeue"
     is_completing = job.state is SlurmState.COMPLETING and bool(leaving_job.step.target)
@@ -366,7 +364,7 @@ def _not_left(leaving_job: LeavingJob, job: JobReading) -> StartResult:
 
 @dataclass(frozen=True, slots=True)
 class WarningSignal:
-    """A signal by name, and the seconds of grace after it."""
+    """A signal by name, who gets it, and the seconds of grace after it."""
 
     name: str
     scope: SignalScope
@@ -374,11 +372,11 @@ class WarningSignal:
 
 
 def signal_of(job: JobReading, settings: ApplySettings) -> WarningSignal | None:
-    """The script's own ``--signal``; otherwise the site's.
+    """Return the script's own ``--signal``, otherwise the site's; None if no signal is safe.
 
-    The batch shell is sent one only if the script's text shows that it neither dies nor exits by
-    it: Slurm would call the job completed or failed before it could be requeued,
-    mail its user, and start or strand the jobs that depend on it. None: no signal is safe.
+    The batch shell gets a signal only if the script's text shows that it neither dies of it nor
+    exits: Slurm would call the job completed or failed before it could be requeued, mail its user,
+    and start or strand the jobs that depend on it.
     """
     options = job.options
     name, scope, seconds = settings.checkpoint_signal, settings.signal_scope, settings.grace_seconds

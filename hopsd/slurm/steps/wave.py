@@ -1,4 +1,4 @@
-"""Which planned starts can be released together, and what becomes of those that cannot."""
+"""Decides which planned starts can be released together, and the results of those that cannot."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hopsd.slurm.shape import fill_nodes, fits, free_gpus
 
 @dataclass(frozen=True, slots=True)
 class StartResult:
-    """The result for one job; ``actual`` as read back. See :class:`StepOutcome`."""
+    """The result for one job; ``actual`` was read back from Slurm. See :class:`StepOutcome`."""
 
     status: OutcomeStatus
     actual: Allocation = field(default_factory=Allocation)
@@ -26,7 +26,7 @@ class StartResult:
 
 
 def usable_gpus(reading: Reading) -> dict[NodeName, int]:
-    """GPUs that Slurm would give now on each usable node, in the cluster's node order."""
+    """The GPUs that Slurm would allocate now on each usable node, in the cluster's node order."""
     free = free_gpus((node for node in reading.nodes if node.usable), reading.jobs)
     return free | {node.name: 0 for node in reading.nodes if node.completing and node.name in free}
 
@@ -34,10 +34,10 @@ def usable_gpus(reading: Reading) -> dict[NodeName, int]:
 def startable_together(
     steps: Iterable[Step], free: Mapping[NodeName, int], under_way: Sequence[Allocation] = ()
 ) -> list[Step]:
-    """Steps that can start together now, besides those ``under_way``.
+    """Choose the steps that can start together now, besides those ``under_way``.
 
-    Uneven shapes depend on what is free on their nodes at that moment: while one starts, no other
-    job starts on its nodes.
+    Uneven shapes depend on the GPUs that are free on their nodes at that moment: while one starts,
+    no other job starts on its nodes.
     """
     remaining, place = dict(free), {node: position for position, node in enumerate(free)}
     for target in under_way:
@@ -67,8 +67,8 @@ def startable_together(
 def _is_filled(
     free: Mapping[NodeName, int], place: Mapping[NodeName, int], target: Allocation
 ) -> bool:
-    """Whether Slurm's own way of filling nodes gives exactly ``target``. ``place``: of each node in
-    the cluster's order.
+    """Whether Slurm's own way of filling nodes gives exactly ``target``. ``place`` has each node's
+    position in the cluster's order.
     """
     if not place.keys() >= set(target.nodes):
         return False
@@ -81,10 +81,10 @@ def unstartable(
     targets: Mapping[JobId, Allocation],
     free: Mapping[NodeName, int],
 ) -> dict[JobId, StartResult]:
-    """The results of steps that cannot start, though nothing is under way.
+    """Return the results of steps that cannot start although nothing is under way.
 
-    It is no fault of theirs, and they are put off, where others did not start: what these were to
-    have is free now, and Slurm would fill nodes with it otherwise than planned.
+    Steps are put off rather than failed if other jobs did not start: the GPUs of those are free
+    now, and Slurm would fill the nodes otherwise than planned.
     """
     if any(result.status is OutcomeStatus.PUT_OFF for result in results.values()):
         return {step.job: put_off(step.target) for step in waiting}
@@ -106,7 +106,7 @@ def unstartable(
 
 def _no_room(step: Step, free: Mapping[NodeName, int]) -> StartResult:
     idle_text = ", ".join(f"{node}:{free.get(node, 0)}" for node in step.target.nodes)
-    cause = "not free" if not fits(free, step.target) else "not what Slurm gives of what is free"
+    cause = "not free" if not fits(free, step.target) else "not what Slurm would allocate"
     return StartResult(
         OutcomeStatus.FAILED, error=f"{step.target} is {cause} ({{{idle_text}}}); still held"
     )

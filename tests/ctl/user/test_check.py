@@ -41,7 +41,7 @@ def test_words_too_long_for_a_file_name(sbatch_input: Path) -> None:
 
 
 ACCEPTANCE = "hops: accepted: 1 GPU, all on one node. squeue shows it held"
-PARTS = "batch jobs alone: submit it with sbatch, the parts of a heterogeneous job as separate jobs"
+PARTS = "only batch jobs: submit it with sbatch, the parts of a heterogeneous job as separate jobs"
 
 
 @pytest.mark.parametrize(
@@ -59,4 +59,4 @@ def test_of_what_is_refused_only_the_reason_is_printed(
     """Slurm's own reason, too, and that of another part of a heterogeneous job."""
     lines = why_refused("\n".join(output_lines))
     assert len(lines) == line_count
-    assert lines[0].startswith(("unknown key", "Invalid", "batch jobs alone"))
+    assert lines[0].startswith(("unknown key", "Invalid", "only batch jobs"))
