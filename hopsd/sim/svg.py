@@ -73,7 +73,7 @@ def chart(
 
 
 def distribution(title: str, label: str, values: Mapping[str, Sequence[float]]) -> str:
-    """Draw cumulative distributions; the axis is logarithmic if the values span a factor of 100."""
+    """Draw cumulative distributions; logarithmic axis if the values span a factor above 100."""
     all_values = [v for series in values.values() for v in series]
     high = max(all_values, default=1.0) or 1.0
     positive = sorted(v for v in all_values if v > 0) or [1.0]

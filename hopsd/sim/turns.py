@@ -41,8 +41,7 @@ TASK_SECONDS = 60.0
 """Length of a task on a GPU of the job's fastest type."""
 
 MAX_ROUNDS = 100
-"""Maximum rounds of tasks that a job's remaining work is divided into; long jobs' tasks are longer.
-"""
+"""Maximum rounds of tasks into which remaining work is split; the tasks of long jobs are longer."""
 
 INTERVALS = 6
 """Intervals of the relaxation, as for plans of whole rounds."""

@@ -110,7 +110,7 @@ class Pipeline(TorchFunctionMode):
                 self._need(key, item)
 
     def _need(self, key: int | None, item: HostCopy) -> None:
-        """Wait until ``item`` is loaded."""
+        """Make sure that ``item`` is loaded before this thread goes on."""
         if key is not None and not item.is_in_order:
             item.is_in_order = True
             self._order[key] = len(self._order)

@@ -29,7 +29,7 @@ from hopsd.store.migrate import migrate as run
     help="Undo all migrations after this one, such as 0012.reporters, with their data.",
 )
 @click.option(
-    "--check", is_flag=True, help="Only list what is to be applied; exit code 1 if there is any."
+    "--check", is_flag=True, help="Only list pending migrations; exit code 1 if there are any."
 )
 @click.pass_context
 def migrate(

@@ -138,7 +138,7 @@ def _command(words: str, command: click.Command) -> Iterator[str]:
 
 
 def hopsctl() -> str:
-    from hopsd.ctl import cli  # noqa: PLC0415 - hopsd.ctl imports this module's command by name
+    from hopsd.ctl import cli  # noqa: PLC0415 - hopsd.ctl finds its commands by name
 
     parts = [
         heading("SYNOPSIS"),

@@ -40,7 +40,7 @@ KEYS = (
     ("Tab", "to the other table"),
     ("/", "only jobs with this text; Escape: all"),
     ("u", "only your jobs, and back"),
-    ("s, S", "sort by the next, previous column; or click on a heading"),
+    ("s, S", "sort by the next or previous column; or click on a heading"),
     ("r", "reverse the order"),
     ("Enter", "why the job runs where it runs, or waits"),
     ("c", "cancel the job (scancel) after confirmation"),

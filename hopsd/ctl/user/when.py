@@ -86,7 +86,7 @@ def when(
     columns = ["GPUs", "starts in", "80 % interval", "by", "plain Slurm, in"]
     show(table("If it were submitted now", columns, rows))
     rate = answer["arrivals_per_hour"]
-    like = "as usual at this hour" if answer["arrivals_by_hour"] else "as recently"
+    like = "as usual at this hour" if answer["arrivals_by_hour"] else "as seen recently"
     arrivals = f"{rate:.1f} jobs per hour {like}" if rate else "none: too few were seen yet"
     say(f"estimated from {clock(answer['at'])}; new jobs: {arrivals}")
     if any("plain_slurm" in way for way in answer["ways"]):

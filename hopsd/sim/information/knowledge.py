@@ -55,7 +55,9 @@ class KnowledgeSettings:
 
     def __post_init__(self) -> None:
         if self.time_error is not None and self.source is not Knows.PERFECT:
-            raise InputError(f"--time-error: no samples are known with --knowledge {self.source}")
+            raise InputError(
+                f"--time-error: no samples are declared with --knowledge {self.source}"
+            )
         if self.speed_error is not None and self.source is Knows.NONE:
             raise InputError("--speed-error: no speeds are known with --knowledge none")
 
