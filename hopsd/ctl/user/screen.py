@@ -260,8 +260,8 @@ class Top(App[int]):
     DataTable { height: 1fr; scrollbar-size-horizontal: 0; }
     #find { display: none; border: none; }
     Page VerticalScroll { background: $surface; }
-    Question { align: center middle; }
-    Question Static { width: auto; padding: 1 3; background: $surface; }
+    Confirmation { align: center middle; }
+    Confirmation Static { width: auto; padding: 1 3; background: $surface; }
     """
     ENABLE_COMMAND_PALETTE = False
     BINDINGS: ClassVar[list[BindingType]] = [

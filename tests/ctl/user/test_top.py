@@ -187,6 +187,21 @@ def test_cancelling_asks_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert log.read_text() == "100\n"
 
 
+def test_the_question_is_in_the_middle_of_the_screen() -> None:
+    screen = Screen(document(1), (80, 24))
+
+    async def play() -> None:
+        async with screen.app.run_test(size=screen.size) as pilot:
+            await pilot.press("c")
+            for _ in range(200):  # the layout follows the key
+                await pilot.pause(0.05)
+                if any("Cancel job 100, net of ann?" in line for line in screen.lines()[8:15]):
+                    return
+        pytest.fail("\n".join(screen.lines()))
+
+    asyncio.run(play())
+
+
 def test_what_users_write_is_shown_as_it_is() -> None:
     doc = document(0) | {"waiting": [job(1, name="[red]x\x1b[31m")]}
     assert any(r"[red]x\x1b[31m" in line for line in Screen(doc).after())
