@@ -1,4 +1,4 @@
-"""Run what is missing of AlloX's experiments, then write bench/results/allox.md.
+"""Run the missing cases of AlloX's experiments, then write bench/results/allox.md.
 
     python -m bench.allox [--no-run]
 
