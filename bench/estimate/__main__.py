@@ -1,7 +1,7 @@
-"""``python -m bench.estimate``: error against executions; ``--pollux DIR``: error of what hopsd
-plans with, over placements; ``--formula``: and of forms of its formula.
+"""``python -m bench.estimate``: error by number of executions; ``--pollux DIR``: error, over
+placements, of the speeds that hopsd plans with; ``--formula``: also of variants of its formula.
 
-About two minutes each. Plots go to docs/img.
+Each takes about two minutes. Plots go to docs/img.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Run what is missing, then write bench/results/hare.md.
+"""Run the missing cases, then write bench/results/hare.md.
 
     python -m bench.hare [--only 12,small]
 

@@ -1,9 +1,9 @@
-"""The hostile property tests for as long as a night allows, each turn with a seed of its own.
+"""Run the hostile property tests for as long as requested, each turn with a seed of its own.
 
     python -m bench.hostile [--minutes 10] [--seed 1] [--examples 25]
 
-Ends at the first failure or the first turn that hangs, with the seed that shows it again and a
-smallest example. Otherwise it tells how many examples were drawn.
+Ends at the first failure or the first turn that hangs, and prints the seed that reproduces it and
+the smallest example. Otherwise prints how many examples were drawn.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import click
 ROOT = Path(__file__).resolve().parents[2]
 TESTS = ("tests/round/test_hostile.py",)
 TURN_SECONDS = 1800.0
-"""A turn takes a minute or two, and one that fails some more, to find a smallest example."""
+"""A turn takes a minute or two; one that fails takes longer, to find a smallest example."""
 
 
 @click.command()
