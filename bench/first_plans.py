@@ -20,8 +20,7 @@ from hopsd.sim.engine import MAX_PLAN_SECONDS, Simulation, SimulationSettings
 from hopsd.sim.presets import preset
 
 MOVER = "srtf"
-"""Policy that plays the workload: it plans in milliseconds and keeps the cluster as busy as others.
-"""
+"""Policy that plays the workload: plans in milliseconds, keeps the cluster as busy as others do."""
 
 
 @dataclass

@@ -1,7 +1,8 @@
 """`python -m bench.year --out DIR`: a year of 100,000 jobs on 10,240 GPUs, for `hopsctl simulate`.
 
-DIR gets cluster.json and workload.json: twenty times the servers of `paper-512`, and jobs like its
-own, lengthened so that on single GPUs they load the cluster as requested for a year.
+DIR gets cluster.json and workload.json: twenty times the servers of `paper-512`, and jobs like
+those of that preset, lengthened so that on single GPUs they load the cluster as requested for a
+year.
 """
 
 from __future__ import annotations
@@ -18,13 +19,13 @@ from hopsd.sim.facts import facts_of
 from hopsd.sim.presets import preset
 
 TIMES = 20
-"""Factor on the servers of `paper-512`, 512 GPUs."""
+"""Factor on the servers of `paper-512`, which has 512 GPUs."""
 
 YEAR_HOURS = 365 * 24.0
 
 
 def year(jobs: int, load: float, seed: int) -> tuple[Cluster, Workload]:
-    """The cluster, and so many jobs at the rate of 100,000 a year."""
+    """The cluster, and ``jobs`` jobs at the rate of 100,000 a year."""
     scenario = preset("paper-512")
     groups = tuple((hardware, TIMES * count, gpus) for hardware, count, gpus in scenario.groups)
     large = replace(scenario, groups=groups, jobs=100_000, hours=YEAR_HOURS)

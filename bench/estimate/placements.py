@@ -50,7 +50,7 @@ def read(folder: Path) -> dict[str, Measurements]:
     """Applications by name.
 
     Raises:
-            OSError: a file is missing.
+        OSError: a file is missing.
     """
     return {path.stem: _application(path) for path in sorted(folder.glob("*.csv"))}
 

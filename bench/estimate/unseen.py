@@ -80,7 +80,7 @@ def read(folder: Path) -> list[MeasuredWorkload]:
     """Read all applications and batch sizes.
 
     Raises:
-            OSError: a file is missing.
+        OSError: a file is missing.
     """
     workloads = []
     for path in sorted(folder.glob("*.csv")):

@@ -1,5 +1,4 @@
-"""Jobs of the paper's figures where GPUs switch between jobs, and where each change is a restart.
-"""
+"""The jobs of the paper's figures if GPUs switch between jobs, and if each change is a restart."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ from hopsd.sim.engine import MAX_PLAN_SECONDS, Simulation, SimulationSettings
 from hopsd.sim.presets import preset
 
 LATE_SECONDS = 60.0
-"""Latest submission in the run where nobody lies."""
+"""In the second run without lies, submissions are up to this much later."""
 ALMOST_ALL = 0.999
 SHARE = 10
 """Every ``SHARE``-th job is the liar's."""
@@ -49,7 +49,7 @@ Report = Callable[[float, float], float]
 
 @dataclass(frozen=True)
 class Lie:
-    """``samples`` is a factor on the true samples, ``speeds`` one on the speeds of several GPUs."""
+    """``samples`` multiplies the true samples, ``speeds`` the true speeds of several GPUs."""
 
     name: str
     samples: float = 1.0

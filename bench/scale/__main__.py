@@ -46,7 +46,7 @@ from hopsd.store.postgres import PostgresStore
 
 
 class TimedObject:
-    """Proxy that times the methods of an object as stages; without ``stages`` all are ``stage``."""
+    """Proxy that times an object's methods as stages; without ``stages`` all are ``stage``."""
 
     def __init__(self, clock: Clock, target: Any, stage: str = "", **stages: str) -> None:
         self._clock, self._target, self._stage, self._stages = clock, target, stage, stages

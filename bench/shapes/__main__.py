@@ -1,7 +1,8 @@
 """``python -m bench.shapes``: four networks on every shape of a cluster of emulated devices.
 
-Basic times from one profile run on one device each, bandwidths from calibration, everything else
-predicted and then measured. Root on Linux, Slurm, PyTorch; about 40 minutes. The figures go to
+Basic times come from one profile run on one device each, bandwidths from calibration; all else is
+predicted and then measured. Needs root on Linux, Slurm and PyTorch; takes about 40 minutes. The
+figures go to
 build/shapes.json, the plot to docs/img.
 """
 
@@ -86,7 +87,7 @@ def _measure(options: argparse.Namespace) -> list[Point]:
 
 
 def _rounds(bench: Bench, options: argparse.Namespace) -> list[Point]:
-    """Measure everything once per round, so that a slower hour affects all points."""
+    """Measure everything once per round, so that a slow hour affects all points."""
     within_server: list[Transfer] = []
     between_servers: list[Transfer] = []
     phases: dict[str, list[PhaseRecord]] = defaultdict(list)

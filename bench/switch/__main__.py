@@ -1,9 +1,9 @@
 """``python -m bench.switch``: how fast trainings restart and take turns; docs/switching.md.
 
-Without options all parts: restarts by hops' launcher and torchrun, alone and in Slurm, saves that a
-GPU waits for, switches between two trainings, what the gate costs, a sweep as lanes and as
-plain jobs, and what spreading a trial's ranks would give. ``--cuda`` measures the switches on a
-GPU: ``turns --cuda`` needs PyTorch and rich, but neither Slurm nor hopsd.
+Without options, runs all parts: restarts by hops' launcher and torchrun, alone and in Slurm; saves
+that a GPU waits for; switches between two trainings; the gate's cost; a sweep as lanes and as plain
+jobs; and what spreading a trial's ranks would gain. ``--cuda`` measures the switches on a GPU:
+``turns --cuda`` needs PyTorch and rich, but neither Slurm nor hopsd.
 """
 
 from __future__ import annotations
