@@ -209,7 +209,7 @@ def test_an_overdue_job_that_runs_is_not_taken_for_a_start(name: str) -> None:
 
 
 def alone(seed: int) -> Json | None:
-    """A snapshot with one job, whose rules allow it to run on an idle cluster; None if they do not."""
+    """A snapshot with one job whose rules let it run on an idle cluster; None if they do not."""
     doc = ruled_snapshot(seed, time_limit=2)
     job = next((j for j in doc["jobs"] if not j["running"] and j["priority"] != 0), None)
     if job is None:
