@@ -174,7 +174,7 @@ def play(way: str, cluster: Cluster, workload: Workload, times: Times, policy: s
 @click.command()
 @click.option("--work", "works", multiple=True, default=WORKS, type=click.Choice(WORKS))
 @click.option("--seeds", default=3)
-@click.option("--jobs", default=120, help="The first so many of a work.")
+@click.option("--jobs", default=120, help="First jobs of a work to use.")
 @click.option("--policy", default="hops+")
 @click.option("--processes", default=1, help="Simulations at a time.")
 @click.option("--write", is_flag=True, help="Write bench/results/first_runs.md.")

@@ -94,10 +94,10 @@ def main() -> None:
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench.stream")
     parser.add_argument("--long", type=int, default=4, help="rounds of the long job")
-    parser.add_argument("--short", type=int, default=40, help="short jobs, of a round each")
+    parser.add_argument("--short", type=int, default=40, help="short jobs, of one round each")
     options = parser.parse_args()
     if options.long < 1 or options.short < 1:
-        parser.error("--long and --short: numbers from 1")
+        parser.error("--long and --short must be at least 1")
     return options
 
 

@@ -83,8 +83,8 @@ def main() -> None:
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench.year", description=__doc__)
     parser.add_argument("--out", type=Path, required=True, metavar="DIR")
-    parser.add_argument("--jobs", type=int, default=100_000, help="fewer: the year's first ones")
-    parser.add_argument("--load", type=float, default=0.8, help="of the cluster, by single GPUs")
+    parser.add_argument("--jobs", type=int, default=100_000, help="fewer are the year's first ones")
+    parser.add_argument("--load", type=float, default=0.8, help="of the cluster, on single GPUs")
     parser.add_argument("--seed", type=int, default=0)
     return parser.parse_args()
 

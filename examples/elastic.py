@@ -44,7 +44,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--micro-batch", type=int, default=16)
     parser.add_argument("--epochs", type=int, default=3)
     parser.add_argument("--every", type=float, default=60.0, help="seconds between saves")
-    parser.add_argument("--pace", type=float, default=0.0, help="least seconds of a micro-batch")
+    parser.add_argument("--pace", type=float, default=0.0, help="minimum seconds of a micro-batch")
     parser.add_argument("--record", type=Path)
     options = parser.parse_args(arguments)
 

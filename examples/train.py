@@ -61,15 +61,18 @@ def collate(rows: list[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--model", choices=sorted(EXAMPLES), default="mlp")
-    parser.add_argument("--samples", type=int, default=20_000, help="train on so many in all")
+    parser.add_argument("--samples", type=int, default=20_000, help="total number to train on")
     parser.add_argument("--batch", type=int, default=int(os.environ.get("HOPS_BATCH") or 32))
-    parser.add_argument("--lr", type=float, help="where HOPS_LR is not set")
+    parser.add_argument("--lr", type=float, help="if HOPS_LR is not set")
     parser.add_argument("--checkpoints", type=Path, required=True, help="folder of this job")
     parser.add_argument("--save-every", type=int, default=100, help="iterations")
     parser.add_argument("--agree-every", type=int, default=5, help="iterations between checks")
     parser.add_argument("--print-every", type=int, default=20, help="iterations")
     parser.add_argument(
-        "--pace", type=float, default=0.0, help="least seconds of data and forward: a slower device"
+        "--pace",
+        type=float,
+        default=0.0,
+        help="minimum seconds of data and forward: a slower device",
     )
     return parser.parse_args()
 

@@ -67,9 +67,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--faults", type=int, default=50)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--only", action="append", help="these kinds alone")
+    parser.add_argument("--only", action="append", help="only these kinds")
     parser.add_argument("--refresh", type=float, default=1.0, help="hopsd's refresh_seconds")
-    parser.add_argument("--keep", type=Path, help="logs and records are copied there")
+    parser.add_argument("--keep", type=Path, help="folder to copy logs and records to")
     options = parser.parse_args()
     with world(options.refresh) as new_world:
         summary = torment(new_world, options.faults, Random(options.seed), options.only)

@@ -167,9 +167,11 @@ def main() -> int:
     parser.add_argument("--ways", nargs="+", choices=WAYS, default=WAYS)
     parser.add_argument("--sequences", type=int, default=200)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--seconds", type=float, default=float("inf"), help="begin none after")
+    parser.add_argument(
+        "--seconds", type=float, default=float("inf"), help="begin no sequence later"
+    )
     parser.add_argument("--processes", type=int, default=1, help="ways played at a time")
-    parser.add_argument("--keep", type=Path, help="a folder for what the ranks write")
+    parser.add_argument("--keep", type=Path, help="folder that keeps the ranks' files")
     parser.add_argument("--write", action="store_true", help="write bench/results/elastic.md")
     options = parser.parse_args()
     began, path = time.monotonic(), os.environ["PATH"]

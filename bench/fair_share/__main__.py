@@ -164,8 +164,8 @@ def row(label: str, runs: list[tuple[Workload, Run]], end: float) -> str:
 @click.command()
 @click.option("--servers", default=2, show_default=True)
 @click.option("--days", default=8.0, show_default=True)
-@click.option("--demand", default=0.5, show_default=True, help="Of the cluster, by each user.")
-@click.option("--alone", default=0.0, show_default=True, help="Days that cem has it alone.")
+@click.option("--demand", default=0.5, show_default=True, help="Part of the cluster per user.")
+@click.option("--alone", default=0.0, show_default=True, help="Days on which only cem submits.")
 @click.option("--seeds", default=3, show_default=True)
 @click.option("--write", is_flag=True, help="Put the table into bench/results.")
 def main(servers: int, days: float, demand: float, alone: float, seeds: int, write: bool) -> None:

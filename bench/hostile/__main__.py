@@ -24,8 +24,8 @@ TURN_SECONDS = 1800.0
 
 @click.command()
 @click.option("--minutes", default=10.0, show_default=True, help="No turn begins after this time.")
-@click.option("--seed", default=1, show_default=True, help="Of the first turn; each adds 1.")
-@click.option("--examples", default=25, show_default=True, help="Of each property and turn.")
+@click.option("--seed", default=1, show_default=True, help="Seed of the first turn; each adds 1.")
+@click.option("--examples", default=25, show_default=True, help="Examples per property and turn.")
 def main(minutes: float, seed: int, examples: int) -> None:
     """Draw hostile comments, reports, readings and clocks until the time is over."""
     began = time.monotonic()
@@ -52,7 +52,7 @@ def main(minutes: float, seed: int, examples: int) -> None:
             ) from None
         if process.returncode:
             print(process.stdout[-6000:])
-            raise SystemExit(f"seed {seed + turns} shows a failure, after {turns} turns without")
+            raise SystemExit(f"seed {seed + turns} fails, after {turns} turns without a failure")
         turns += 1
         print(f"{turns} turns of {examples} examples, {time.monotonic() - began:.0f} s", flush=True)
     print(

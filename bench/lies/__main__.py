@@ -254,13 +254,13 @@ def table(rows: list[str]) -> str:
 @click.command()
 @click.option("--jobs", default=25, show_default=True)
 @click.option("--seeds", default=3, show_default=True, help="Draws of the workload.")
-@click.option("--first", default=0, show_default=True, help="The first draw, or trace less one.")
+@click.option("--first", default=0, show_default=True, help="First draw, or trace less one.")
 @click.option("--policy", default="hops+", show_default=True)
 @click.option("--priority", default="latency_ratio", show_default=True)
 @click.option("--tail-weight", default=PlanSettings().tail_weight, show_default=True)
-@click.option("--rigid", is_flag=True, help="One GPU count a job.")
-@click.option("--only", multiple=True, help="These lies alone, by a part of their names.")
-@click.option("--sia", "folder", type=Path, help="Play Sia's traces in place of draws.")
+@click.option("--rigid", is_flag=True, help="One GPU count per job.")
+@click.option("--only", multiple=True, help="Only lies whose names contain this.")
+@click.option("--sia", "folder", type=Path, help="Play Sia's traces instead of draws.")
 @click.option("--write", is_flag=True, help="Write bench/results/lies_*.md.")
 def main(
     jobs: int,
@@ -276,7 +276,7 @@ def main(
 ) -> None:
     """Play every lie and print what it gains and costs."""
     if write and (folder is not None or policy != "hops+"):
-        raise click.UsageError("--write: the pages have the draws under hops+")
+        raise click.UsageError("--write is only for draws under hops+")
     plan = PlanSettings(
         effort=0,
         time_limit_seconds=MAX_PLAN_SECONDS,

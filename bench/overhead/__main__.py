@@ -29,7 +29,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.overhead", description=__doc__)
     parser.add_argument("--blocks", type=int, default=400, help="of 4 iterations, with and without")
     parser.add_argument("--turns", type=int, default=1000, help="of 50 of the smallest iterations")
-    parser.add_argument("--iterations", type=int, default=100_000, help="of the memory's test")
+    parser.add_argument("--iterations", type=int, default=100_000, help="of the memory test")
     parser.add_argument("--starts", type=int, default=40, help="of Python, with and without")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="hops-overhead-") as spool:

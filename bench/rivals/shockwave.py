@@ -49,7 +49,7 @@ def cluster(trace: Path, kind: str) -> Cluster:
     jobs = len(_lines(trace))
     if jobs not in GPUS:
         sizes = ", ".join(map(str, GPUS))
-        raise InputError(f"{trace}: {jobs} jobs; traces of {sizes} have a cluster")
+        raise InputError(f"{trace}: {jobs} jobs; only traces of {sizes} have a cluster")
     types = CLUSTERS[kind]
     names = sorted(types[i % len(types)] for i in range(GPUS[jobs] // GPUS_PER_SERVER))
     return Cluster(

@@ -139,7 +139,9 @@ def main() -> None:
     parser.add_argument("munge", type=Path, help="munged's socket")
     parser.add_argument("controller", type=int, help="slurmctld's port")
     parser.add_argument("port", type=int, help="of every node")
-    parser.add_argument("node", nargs="+", help="NAME:TYPE:GPUS:CPUS:MEMORY:COUNT, numbered on")
+    parser.add_argument(
+        "node", nargs="+", help="NAME:TYPE:GPUS:CPUS:MEMORY:COUNT, numbered consecutively"
+    )
     args = parser.parse_args()
     nodes: list[HollowNode] = []
     for word in args.node:

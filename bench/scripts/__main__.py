@@ -246,13 +246,15 @@ def difference(plain: Trial, hops: Trial) -> list[str]:
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.scripts", description=__doc__)
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--only", default="", help="scripts whose name has this in it")
+    parser.add_argument("--only", default="", help="scripts whose name contains this")
     parser.add_argument("--out", type=Path, default=Path("/tmp/hops-scripts"))  # noqa: S108
-    parser.add_argument("--python", default="/usr/bin/python3", help="one that any account may run")
+    parser.add_argument(
+        "--python", default="/usr/bin/python3", help="an interpreter for any account"
+    )
     parser.add_argument(
         "--other-counts", action="store_true", help="accept half and twice the GPUs"
     )
-    parser.add_argument("--limit", type=float, default=360.0, help="seconds for each of the two")
+    parser.add_argument("--limit", type=float, default=360.0, help="seconds with and without hops")
     parser.add_argument("--result", help="write the counts to bench/results/RESULT.md")
     options = parser.parse_args()
     paths = sorted(
@@ -296,7 +298,7 @@ def run(
             reqs = ",".join(map(str, sorted(counts)))
             site.submit(twin, texts[trial.name], f"hops:reqs={reqs}")
         hops.append(twin)
-    say("the same with the comment")
+    say("the same scripts with the comment")
     site.watch(hops, limit_seconds)
     return list(zip(plain, hops, strict=True))
 

@@ -57,12 +57,12 @@ def main() -> None:
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench.shapes", description=__doc__)
-    parser.add_argument("--share", type=float, default=0.25, help="of a core, each device")
-    parser.add_argument("--megabits", type=int, default=400, help="a second, each server")
+    parser.add_argument("--share", type=float, default=0.25, help="of a core, per device")
+    parser.add_argument("--megabits", type=int, default=400, help="per second and server")
     parser.add_argument("--iterations", type=int, default=30, help="of a measured training")
-    parser.add_argument("--rounds", type=int, default=2, help="medians of so many measurements")
+    parser.add_argument("--rounds", type=int, default=2, help="measurements per median")
     parser.add_argument("--out", type=Path, default=Path("build/shapes.json"))
-    parser.add_argument("--redraw", type=Path, metavar="FILE", help="measure nothing: an --out")
+    parser.add_argument("--redraw", type=Path, metavar="FILE", help="an --out file; no measuring")
     parser.add_argument("--plots", type=Path, default=Path("docs/img"))
     return parser.parse_args()
 

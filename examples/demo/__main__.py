@@ -226,7 +226,7 @@ def main() -> int:
     predictions.write(prediction_rows, folder / "predictions.csv")
     show(predictions.summary(prediction_rows, outcomes))
     if not any_moved(jobs):
-        say("no job was moved this time: each ended within its round; another run may show one")
+        say("no job was moved, since each ended within its round; another run may show a move")
     wrong = problems(jobs)
     for problem in wrong:
         say(f"[red]{problem}[/red]")

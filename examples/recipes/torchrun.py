@@ -15,7 +15,7 @@ from torch.nn.parallel import DistributedDataParallel
 parser = argparse.ArgumentParser()
 parser.add_argument("--steps", type=int, default=2000)
 parser.add_argument("--checkpoint", type=Path, default=Path("torchrun.pt"))
-parser.add_argument("--stop", type=Path, help="a file: save and end once it is there")
+parser.add_argument("--stop", type=Path, help="save and end once this file exists")
 options = parser.parse_args()
 
 GLOBAL_BATCH = 256  # a multiple of every GPU count in the comment
