@@ -1,4 +1,4 @@
-"""Policies on workloads that were not used to choose their constants: means with intervals.
+"""Policies on workloads not used to choose their constants: geometric means with intervals.
 
     python -m bench.unseen [--policy NAME ...] [--sia DIR] [--shockwave DIR --speeds FILE]
         [--tail-weight L] [--label NAME] [--shard K/N] [--no-run]

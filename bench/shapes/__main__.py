@@ -2,8 +2,7 @@
 
 Basic times come from one profile run on one device each, bandwidths from calibration; all else is
 predicted and then measured. Needs root on Linux, Slurm and PyTorch; takes about 40 minutes. The
-figures go to
-build/shapes.json, the plot to docs/img.
+figures go to build/shapes.json, the plot to docs/img.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Time from a launcher's start to the first iteration, for hops' launcher and torchrun.
 
 The launchers start the same training alternately, so that drift of the machine affects both. The
-rest
-of a restart (checkpoint, Slurm) is the same for both.
+rest of a restart (checkpoint, Slurm) is the same for both.
 """
 
 from __future__ import annotations

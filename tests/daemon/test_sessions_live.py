@@ -192,7 +192,7 @@ http.server.HTTPServer((options["ip"], int(options["port"])), Page).serve_foreve
 
 @pytest.fixture(params=["stand-in", "JupyterLab"])
 def jupyter(request: pytest.FixtureRequest, tmp_path: Path) -> dict[str, str]:
-    """The environment in which `jupyter lab` is one of the two programs."""
+    """The environment in which `jupyter lab` is a stand-in or the real program."""
     programs, real = tmp_path / "bin", Path(sys.executable).with_name("jupyter")
     programs.mkdir()
     program = programs / "jupyter"

@@ -114,7 +114,7 @@ def test_a_long_round_lasts_a_sixth_of_its_length_and_a_short_one_does_not_end_e
 
 
 def test_a_few_gpus_of_many_end_no_round() -> None:
-    """Two of 68 GPUs are 3 % of the cluster, less than the share of the round that has passed."""
+    """Two of 68 are 3 % of the GPUs, but not of their time in the round once a tenth is over."""
     site = Site()
     more_nodes = (replace(NODES[1], name=NodeName(f"m{i}")) for i in range(16))
     site.port.nodes = (*NODES[:1], *more_nodes)

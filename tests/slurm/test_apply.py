@@ -1093,8 +1093,8 @@ def test_an_uneven_move_is_not_blamed_for_a_start_that_was_put_off(slurm: FakeSl
 @pytest.mark.parametrize("seconds", [0.03, 0.3])
 def test_a_job_is_released_soon_after_it_is_placed(slurm: FakeSlurm, seconds: float) -> None:
     """The submit plugin detects a hold in between for a minute, and the first jobs start early. No
-    more
-    jobs are released after the time bound, even if Slurm takes long for each."""
+    more jobs are released after the time bound, even if Slurm takes long for each.
+    """
     wide(slurm, 500)
     placed_at: dict[JobId, float] = {}
     lags = []

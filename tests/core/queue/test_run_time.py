@@ -160,8 +160,8 @@ def test_a_loop_that_was_outlived_is_no_promise(loop_samples: float, samples_don
 
 def test_a_last_step_that_counts_whole_is_no_sign_of_a_longer_job() -> None:
     """Regression: the demo's job of 14,000 samples on three GPUs was expected to double in length
-    when
-    it ended, since steps of 96 make 14,016."""
+    when it ended, since steps of 96 make 14,016.
+    """
     assert by_declared(14_000.0, 14_016.0) == 14_016.0
 
 
