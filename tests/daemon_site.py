@@ -27,14 +27,14 @@ LONG = 600.0
 """Length of a job that ends when a test lets it go; even on a busy machine none ends earlier."""
 
 WORKER = """#!/bin/bash
-# Works for TOTAL half seconds in all, or until it is let go; saves what it did on the signal,
-# leaves with Slurm's code.
+# Works for TOTAL half seconds in all, or until the test lets it go. On the signal it saves its
+# progress and exits with the code on which Slurm requeues it.
 echo "run $SLURM_JOB_ID ${SLURM_RESTART_COUNT:-0} $(scontrol show hostnames | paste -sd,)" >> $LOG
 saved=$FOLDER/$SLURM_JOB_ID
 done=$(cat $saved 2> /dev/null || echo 0)
 trap 'echo $done > $saved; exit 85' USR1
 while [ $done -lt $TOTAL ] && [ ! -e $FOLDER/go ]; do sleep 0.5 & wait $!; done=$((done + 1)); done
-trap '' USR1 # what is done is not done again
+trap '' USR1 # finished work is not repeated
 echo "end $SLURM_JOB_ID" >> $LOG
 """
 

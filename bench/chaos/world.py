@@ -459,7 +459,7 @@ def _mount_tmpfs(folder: Path, mebibytes: int) -> Iterator[bool]:
 
 
 _EPILOG = """#!/bin/sh
-# Ends as soon as the fault is taken back.
+# Ends as soon as the fault is repaired.
 left={seconds}
 while [ -e {folder}/{slow} ] && [ $left -gt 0 ]; do sleep 1; left=$((left - 1)); done
 exec {folder}/plugin/epilog.sh

@@ -179,7 +179,7 @@ def test_idle_and_long_sessions_are_warned_in_their_terminal_and_ended(database:
 
 
 STANDS_IN = f"""#!{sys.executable}
-# Answers where JupyterLab would, who has the token.
+# Answers in place of JupyterLab if the token is right.
 import http.server, os, sys
 class Page(http.server.BaseHTTPRequestHandler):
     def do_GET(self):

@@ -48,13 +48,13 @@ BUSY = {"n0": 3, "n2": 1}
 SETTINGS = RoundSettings(seconds=3600.0, profiling=ProfilingSettings(enabled=False))
 
 _RANK = """#!/bin/sh
-# Stands for training: one line a rank.
+# Stands in for a training: prints one line per rank.
 echo "RANK rank=${RANK-$SLURM_PROCID} world=${WORLD_SIZE-${SLURM_NTASKS:-1}}" \\
     "local=${LOCAL_RANK-$SLURM_LOCALID} node=$SLURMD_NODENAME gpus=$CUDA_VISIBLE_DEVICES" \\
     "cores=$SLURM_CPUS_ON_NODE"
 """
 _TORCHRUN = """#!/bin/sh
-# Stands for torchrun and accelerate: as many ranks on this node as the options say.
+# Stands in for torchrun and accelerate: starts the ranks on this node that the options ask for.
 each=1 nodes=1 node=${SLURM_NODEID:-0} all=
 for word; do
     case $word in
