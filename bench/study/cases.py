@@ -57,7 +57,7 @@ class Case:
 
     @property
     def name(self) -> str:
-        """Also the path of the saved run: a folder per policy."""
+        """The case's name, which is also the path of the saved run, in a folder per policy."""
         return f"{self.policy}/{self.work}-{self.conditions}-{self.seed}"
 
 
