@@ -86,8 +86,8 @@ def workload(seed: int, jobs_per_user: int, load: float, overhead: float) -> Wor
 class Misestimating:
     """A policy that knows run times from two samples of each job on each type.
 
-    ``noise`` is the relative standard deviation of a sample's measured time. Samples are 0.5 and 1
-    % of a job, so that four of them make the paper's 3 %.
+    ``noise`` is the relative standard deviation of a sample's measured time. Samples are 0.5 and
+    1 % of a job, so that four of them make the paper's 3 %.
     """
 
     policy: Policy
