@@ -68,10 +68,10 @@ class PrivateCluster:
     administrator would: ``job_submit.lua`` beside slurm.conf, where prolog, task prolog and epilog
     are set; they have a ``site.sh`` that sets ``report_dir``, ``profiler_path`` and ``state_dir``
     (HOPS_STATE_DIR, used only if on another file system than the checkpoints). ``plugin`` False
-    leaves all of this out; ``job_submit_lua`` installs another submit script. ``extra_conf`` adds lines to
-    slurm.conf; a line that sets a key again replaces the cluster's own. ``extra_files`` are further
-    files beside it, by name. ``hollow``: no slurmd runs; whoever starts the cluster then starts a
-    program that answers at ``node_port`` for all nodes.
+    leaves all of this out; ``job_submit_lua`` installs another submit script. ``extra_conf`` adds
+    lines to slurm.conf; a line that sets a key again replaces the cluster's own. ``extra_files``
+    are further files beside it, by name. ``hollow``: no slurmd runs; whoever starts the cluster
+    then starts a program that answers at ``node_port`` for all nodes.
     """
 
     def __init__(
