@@ -1,8 +1,8 @@
 """`python -m bench.first_plans`: CPU seconds of policies' first plans in the same situations.
 
-`srtf` plays a preset workload, planning once a round; the plans of evenly spaced rounds in which at
-least half as many jobs were present as at most are made again by each policy. Effort is bounded as
-in simulations.
+`srtf` plays a preset workload, planning once a round. Among the rounds with at least half of the
+maximum number of jobs, evenly spaced ones are planned again by each policy. Effort is bounded as in
+simulations.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from hopsd.sim.engine import MAX_PLAN_SECONDS, Simulation, SimulationSettings
 from hopsd.sim.presets import preset
 
 MOVER = "srtf"
-"""Policy that plays the workload: plans in milliseconds, keeps the cluster as busy as others."""
+"""Policy that plays the workload: plans in milliseconds, keeps the cluster as busy as others do."""
 
 
 @dataclass

@@ -3,11 +3,11 @@
     python -m bench.first_runs [--work mix --work paper-64] [--seeds 3] [--policy hops+] [--write]
 
 Simulations with the daemon's knowledge: run times from past runs and time limits, speeds from what
-jobs report once they train. "guess": of these workloads nothing is known at first, but three others
-were seen on every GPU type; a workload's basic times on a type are known once a job of it has
+jobs report once they train. "guess": nothing is known of these workloads at first, but three others
+have run on every GPU type; a workload's basic times on a type become known once a job of it has
 trained there. "blank": the same on a cluster that has seen nothing. "measured": basic times are
 known on every type, and the first job of each workload arrives later by its measuring runs, one on
-each type. "truth": all speeds are known, as a bound. True speeds have an error of each shape's own
+each type. "truth": all speeds are known, as a bound. Each shape's true speed has a random error
 (bench.true_speeds).
 """
 
@@ -37,14 +37,14 @@ from hopsd.sim.metrics import job_outcomes
 from hopsd.sim.presets import PRESETS
 
 RUN_SECONDS = 40.0
-"""Of a measuring run: a start of 30 s, as the simulator's restarts, and 20 iterations."""
+"""Length of a measuring run: a start of 30 s, as in the simulator's restarts, and 20 iterations."""
 
 WAYS = ("measured", "guess", "blank", "truth")
 OTHER_WORKLOADS = 3
 """Workloads that the cluster has seen before."""
 
 WORKS = ("mix", "mix-new", "paper-64", "paper-512")
-"""``mix-new``: as ``mix``, with two jobs of a name on average, so that most are new."""
+"""``mix-new`` is ``mix`` with two jobs per workload name on average, so that most are new."""
 
 
 class LearningSimulation(Simulation):
@@ -66,7 +66,7 @@ class LearningSimulation(Simulation):
 
 @dataclass(frozen=True, slots=True)
 class RunHours:
-    """Hours, but ``first_wait``: seconds until the first job of a workload trains, mean."""
+    """Results in hours; ``first_wait`` is the mean seconds until a workload's first job trains."""
 
     mean: float
     p99: float
@@ -76,7 +76,7 @@ class RunHours:
 
 
 def draw_case(name: str, seed: int, jobs: int) -> tuple[Cluster, Workload, Times]:
-    """A cluster, true speeds and jobs, and basic times by workload and type."""
+    """Draw a cluster, jobs with true speeds, and basic times by workload and type."""
     base = "mix" if name.startswith("mix") else name
     cluster, workload = work(Case(base, Conditions(), "hops+", seed), None)
     times = times_of(PRESETS["paper-64" if base == "mix" else base])
@@ -119,7 +119,7 @@ def firsts(workload: Workload) -> frozenset[JobId]:
 
 
 def play(way: str, cluster: Cluster, workload: Workload, times: Times, policy: str) -> RunHours:
-    """One simulation. ``way``: one of :data:`WAYS`."""
+    """Run one simulation; ``way`` is one of :data:`WAYS`."""
     first = firsts(workload)
     types: set[GpuType] = {server.gpu_type for server in cluster.servers}
     delay = RUN_SECONDS * len(types) if way == "measured" else 0.0
@@ -174,7 +174,7 @@ def play(way: str, cluster: Cluster, workload: Workload, times: Times, policy: s
 @click.command()
 @click.option("--work", "works", multiple=True, default=WORKS, type=click.Choice(WORKS))
 @click.option("--seeds", default=3)
-@click.option("--jobs", default=120, help="The first so many of a work.")
+@click.option("--jobs", default=120, help="First jobs of a work to use.")
 @click.option("--policy", default="hops+")
 @click.option("--processes", default=1, help="Simulations at a time.")
 @click.option("--write", is_flag=True, help="Write bench/results/first_runs.md.")
@@ -202,7 +202,7 @@ def _task(way: str, name: str, seed: int, jobs: int, policy: str) -> RunHours:
 
 
 def rows(name: str, seeds: int, jobs: int, policy: str, processes: int) -> Iterator[str]:
-    """A row of the table for each way."""
+    """Yield a row of the table for each way."""
     tasks = [(way, name, seed, jobs, policy) for seed in range(seeds) for way in WAYS]
     with ProcessPoolExecutor(processes) as pool:
         results = list(pool.map(_task, *zip(*tasks, strict=True)))

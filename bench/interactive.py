@@ -1,16 +1,16 @@
 """``python -m bench.interactive``: a working day of sessions on a full cluster.
 
-64 GPUs of one type, trainings that never leave one idle for want of work: elastic ones, ones with
-a fixed count, and rigid ones that nothing moves. Sessions come by the hours of a working day. Each
-day is played three times: without sessions, with them, and with the same sessions as ordinary
-jobs with ``preempt=no``.
+64 GPUs of one type with enough trainings that no GPU is ever idle for want of work: elastic ones,
+ones with a fixed count, and rigid ones that nothing moves. Sessions arrive by the hours of a
+working day. Each day is played three times: without sessions, with them, and with the same sessions
+as ordinary jobs with ``preempt=no``.
 
-How long a session waits: until hopsd has woken and looked (``--look``), and where others make room
-for it until they have saved and left (``--leave``). Both are set well above what was measured live
-(tests/daemon/test_sessions_live.py: 4 s from salloc to its shell, all of it).
+A session waits until hopsd has woken and read the cluster (``--look``) and, if other jobs make room
+for it, until those have saved and left (``--leave``). Both are set well above what was measured
+live (tests/daemon/test_sessions_live.py: 4 s in all from salloc to its shell).
 
-The trainings' loss is of their work, in GPU seconds at the speed of one GPU: what is missing beside
-the day without sessions once the GPU seconds that the sessions held are taken off.
+The trainings' loss is counted in work, in GPU seconds at the speed of one GPU: what is missing
+compared with the day without sessions, minus the GPU seconds that the sessions held.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ TABLES = {
     SESSION: {TYPE: ThroughputTable({1: 1.0}, {})},
 }
 SESSIONS_PER_HOUR = [0.3] * 7 + [2, 5, 8, 8, 6, 5, 8, 8, 8, 6, 4, 2, 2, 1, 1, 0.5, 0.3]
-"""By hour of the day."""
+"""Sessions per hour, by hour of the day."""
 
 _HEAD = (
     "| rigid trainings | seed | sessions | held of all GPU time | wait p50, s | p95, s | max, s |"
@@ -56,7 +56,7 @@ def cluster() -> Cluster:
 
 
 def trainings(seed: int, rigid: float, hours: float) -> list[WorkloadJob]:
-    """Trainings that exceed the capacity of the day, so that the queue is never empty."""
+    """Trainings that exceed the day's capacity, so that the queue is never empty."""
     rng = random.Random(seed)  # a simulation, not a secret
     jobs: list[WorkloadJob] = []
     demanded_gpus, submit_time = 0.0, 0.0
@@ -115,9 +115,9 @@ def sessions(seed: int, hours: float) -> list[WorkloadJob]:
 
 @dataclass(frozen=True, slots=True)
 class Day:
-    """Result of a day. ``work``: GPU seconds of trainings at the speed of one GPU;
-    ``session_gpu_seconds``: allocated to sessions; ``waits`` and ``never_started`` count sessions,
-    ``restarts`` trainings.
+    """Result of a day. ``work`` is in GPU seconds of trainings at the speed of one GPU,
+    ``session_gpu_seconds`` were allocated to sessions. ``waits`` and ``never_started`` are about
+    sessions, ``restarts`` about trainings.
     """
 
     work: float

@@ -1,4 +1,4 @@
-"""The same workload under every policy: bench/results/policies.md.
+"""Simulates the same workload under every policy and writes bench/results/policies.md.
 
     python -m bench.policies [--no-run] [POLICY ...]
 

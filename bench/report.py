@@ -1,6 +1,6 @@
 """`python -m bench.report [--jobs 100000]`: cost of `hopsctl report` and `shadow report`.
 
-The shadow's diary has half of the jobs.
+The shadow's diary covers half of the jobs.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def sacct_lines(count: int) -> list[str]:
 
 
 def server_seconds(dsn: str) -> float:
-    """CPU seconds of PostgreSQL including its ended processes, once other connections closed."""
+    """CPU seconds of PostgreSQL, with its ended processes, once other connections have closed."""
     with psycopg.connect(dsn, autocommit=True) as connection:
         other_pids = (
             "SELECT count(*) FROM pg_stat_activity"

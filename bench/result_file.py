@@ -12,7 +12,7 @@ FOLDER = Path(__file__).parent / "results"
 
 
 def write_result(name: str, title: str, text: str) -> Path:
-    """Write ``bench/results/NAME.md``: Markdown ``text`` under its ``title``; returns the path.
+    """Write ``bench/results/NAME.md``: Markdown ``text`` under its ``title``; return the path.
 
     Links in ``text`` are relative to ``docs/``.
     """
@@ -34,13 +34,13 @@ def write_result(name: str, title: str, text: str) -> Path:
 
 
 def save_svg(path: Path, svg: str) -> None:
-    """Write an ``svg`` element as a file of its own, with name space and font."""
+    """Write an ``svg`` element as a separate file, with name space and font."""
     root = '<svg xmlns="http://www.w3.org/2000/svg" font-size="11" font-family="sans-serif" '
     path.write_text(svg.replace("<svg ", root, 1), encoding="utf-8")
 
 
 def _module() -> str:
-    """The module that was started with ``python -m``."""
+    """Name of the module that was started with ``python -m``."""
     spec = getattr(sys.modules["__main__"], "__spec__", None)
     name = spec.name if spec is not None else Path(sys.argv[0]).stem
     return str(name).removesuffix(".__main__")

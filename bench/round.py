@@ -37,7 +37,7 @@ TYPES = ("rtx3090", "v100", "a100", "t4")
 
 
 class Stopwatch(InstantPort):
-    """A port that times another one; adds up seconds by stage."""
+    """A port that wraps another one and adds up seconds by stage."""
 
     def __init__(self, port: Any) -> None:
         self._port = port
@@ -66,7 +66,7 @@ class Stopwatch(InstantPort):
 
 @contextmanager
 def site(nodes: int) -> Iterator[tuple[PrivateCluster, PostgresStore]]:
-    """A cluster of that size and an empty database."""
+    """A cluster of ``nodes`` nodes, and an empty database."""
     specs = [NodeSpec(TYPES[i * len(TYPES) // nodes], gpus=8, cpus=16) for i in range(nodes)]
     with (
         tempfile.TemporaryDirectory(prefix="hops-bench-") as folder,
@@ -127,7 +127,7 @@ COLUMNS = ("read (Slurm)", "plan", "apply (Slurm)", "rest", "all")
 def tick(
     port: Any, store: PostgresStore, settings: RoundSettings, window: RoundWindow | None
 ) -> tuple[dict[str, float], RoundWindow, int]:
-    """One round through a stopwatch: seconds by stage, its window, jobs started."""
+    """Run one round; return seconds by stage, its window, and the number of jobs started."""
     watch = Stopwatch(port)
     result = watch.time_stage("all", run_round, watch, store, watch.plan, settings, window)
     seconds = watch.seconds

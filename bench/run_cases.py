@@ -26,10 +26,12 @@ def main(
     write_page: Callable[[], None],
     parents: Sequence[argparse.ArgumentParser] = (),
 ) -> None:
-    """``experiments``: cases by the name that ``--only`` takes; ``parents``: further options."""
+    """``experiments`` has cases by the name that ``--only`` takes, ``parents`` further options."""
     parser = argparse.ArgumentParser(parents=parents)
-    parser.add_argument("--only", default=",".join(experiments), help="joined by commas")
-    parser.add_argument("--no-run", action="store_true", help="write the page of what is there")
+    parser.add_argument("--only", default=",".join(experiments), help="comma-separated")
+    parser.add_argument(
+        "--no-run", action="store_true", help="only write the page, from saved runs"
+    )
     options = parser.parse_args()
     selection = [] if options.no_run else options.only.split(",")
     if unknown := set(selection) - set(experiments):

@@ -1,10 +1,10 @@
-"""How fast the simulator is: every policy over the paper's 500 jobs on 512 GPUs.
+"""Speed of the simulator: every policy over the paper's 500 jobs on 512 GPUs.
 
     python -m bench.sim [--large] [POLICY ...]
 
-``--large``: hops over 10,000 jobs on 2,048 GPUs instead, with a look at the queue every 30 s as
-the daemon has it. Times are of one process, and of this machine as loaded as it is; ``cpu`` counts
-the solver's child processes, too.
+``--large``: hops over 10,000 jobs on 2,048 GPUs instead, reading the queue every 30 s as the daemon
+does. Times are of one process on this machine under its current load; ``cpu`` includes the solver's
+child processes.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from statistics import fmean, stdev
 from scipy.special import stdtrit  # scipy.stats takes seconds to import
 
 MIN_FIGURE = 0.01
-"""Floor of figures before a ratio: a latency ratio may be 0."""
+"""Lower bound on figures before a ratio is taken: a latency ratio may be 0."""
 
 
 def mean_and_spread(values: Sequence[float], form: str) -> str:
@@ -39,7 +39,7 @@ class Interval:
 
 
 def interval(values: Sequence[float], reference: Sequence[float]) -> Interval:
-    """Interval of two or more ratios ``values`` over ``reference``, by Student's t of logs."""
+    """Interval of two or more ratios, ``values`` over ``reference``, by Student's t of logs."""
     logs = [
         log(max(a, MIN_FIGURE) / max(b, MIN_FIGURE)) for a, b in zip(values, reference, strict=True)
     ]
@@ -49,5 +49,5 @@ def interval(values: Sequence[float], reference: Sequence[float]) -> Interval:
 
 
 def short(value: float) -> str:
-    """Two or three digits."""
+    """Format ``value`` with two or three digits."""
     return f"{value:.0f}" if value >= 100 else f"{value:.3g}"

@@ -1,9 +1,9 @@
 """`python -m bench.stream`: a long job among a stream of short ones, against every schedule.
 
-One GPU. A job of several rounds comes first, then one job of a round at each round's start, until
-so many have come. Nothing is idle and nothing to spare, so each round given to the long job makes
-all short ones that come later wait for a round: how soon it ends is traded against the mean. All
-schedules in whole rounds are enumerated; restarts cost nothing.
+One GPU. A job of several rounds comes first, then one job of one round at the start of each round,
+for a fixed number of rounds. Nothing is ever idle, so each round given to the long job makes all
+short jobs that arrive later wait for a round: an earlier end of the long job is paid for by the
+mean. All schedules in whole rounds are enumerated; restarts cost nothing.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ POLICIES = ("srtf", "sia", "hops", "themis", "gavel-ftf", "fifo")
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """Rounds from submission to end: of the ``long`` job, and the ``mean`` of all jobs."""
+    """Rounds from submission to end: ``long`` of the long job, ``mean`` over all jobs."""
 
     long: float
     mean: float
@@ -48,7 +48,7 @@ def schedules(long: int, short: int) -> Iterator[Outcome]:
 
 
 def simulate(long: int, short: int, settings: PlanSettings) -> Outcome:
-    """Outcome of the policy of ``settings``."""
+    """Outcome of the policy in ``settings``."""
     lengths = [(0, long)] + [(arrival, 1) for arrival in range(1, short + 1)]
     jobs = tuple(
         WorkloadJob(JobId(str(name)), UserName("u"), arrival * ROUND, NET, rounds * ROUND, (1,))
@@ -94,10 +94,10 @@ def main() -> None:
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench.stream")
     parser.add_argument("--long", type=int, default=4, help="rounds of the long job")
-    parser.add_argument("--short", type=int, default=40, help="short jobs, of a round each")
+    parser.add_argument("--short", type=int, default=40, help="short jobs, of one round each")
     options = parser.parse_args()
     if options.long < 1 or options.short < 1:
-        parser.error("--long and --short: numbers from 1")
+        parser.error("--long and --short must be at least 1")
     return options
 
 

@@ -22,7 +22,7 @@ MODEL = IterationModel(communication=Communication.SWITCHED)
 
 @dataclass(frozen=True, slots=True)
 class TrueSpeeds:
-    """Equations 1 to 5 with a random error per shape; ``name`` and ``seed`` seed it."""
+    """Equations 1 to 5 with a random error per shape, drawn from ``name`` and ``seed``."""
 
     times: BasicTimes
     name: str
@@ -37,11 +37,11 @@ class TrueSpeeds:
         return right * exp(rng.gauss(0.0, MEASURED_SPEED_ERROR))
 
     def interval(self, gpus: int, nodes: int) -> tuple[float, float]:
-        """No uncertainty: the true speed."""
+        """The true speed twice: it has no uncertainty."""
         return self.per_gpu(gpus, nodes), self.per_gpu(gpus, nodes)
 
     def source(self, gpus: int, nodes: int) -> str:  # noqa: ARG002
-        """Not measured by anyone."""
+        """Empty source: nobody measured this."""
         return "truth"
 
 

@@ -1,15 +1,15 @@
-"""Policies over works that chose no constant of theirs: geometric means with intervals.
+"""Policies on workloads not used to choose their constants: geometric means with intervals.
 
     python -m bench.unseen [--policy NAME ...] [--sia DIR] [--shockwave DIR --speeds FILE]
         [--tail-weight L] [--label NAME] [--shard K/N] [--no-run]
         [--choice]
 
-Draws of ``mix`` with new seeds, on its own cluster and on three others of 64 GPUs;
-traces of Sia's and Shockwave's authors where their folders are given (as for ``bench.rivals``).
-Runs are kept under build/unseen, a folder for each policy. The table goes to
-bench/results/unseen.md. To compare with an older commit, run this module there with
-``--label 'hops+ COMMIT'`` and the same build folder. ``--shard 0/4`` plays every fourth work.
-``--choice``: the works on which the formula was chosen, in place of those that chose nothing.
+Draws of ``mix`` with new seeds, on its own cluster and on three others of 64 GPUs, and traces of
+Sia's and Shockwave's authors if their folders are given (as for ``bench.rivals``). Runs are saved
+under build/unseen, in a folder per policy. The table goes to bench/results/unseen.md. To compare
+with an older commit, run this module there with ``--label 'hops+ COMMIT'`` and the same build
+folder. ``--shard 0/4`` plays every fourth work. ``--choice`` plays the works on which the formula
+was chosen instead.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ Make = Callable[[], tuple[Cluster, Workload]]
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """One work; the runs of a ``family`` are saved in a folder of that name."""
+    """One work; the runs of a ``family`` are saved in the folder of that name."""
 
     family: str
     name: str
@@ -92,7 +92,7 @@ def main() -> None:
 
 
 def synthetic() -> list[Work]:
-    """Drawn works, each seed on one cluster; one of every family first."""
+    """Drawn works, each seed on one cluster; starts with one of every family."""
     busy, rigid = replace(USUAL, load=1.5), replace(USUAL, rigid=1.0)
     families = {
         "mix, elastic": ("mix", USUAL, range(100, 107)),
@@ -171,7 +171,7 @@ def _of_shockwave(folder: Path, speeds: Path, kind: str, rigid: bool) -> tuple[C
 
 
 def run(policy: str, work: Work, tail_weight: float | None = None) -> dict[str, float]:
-    """The figures of one simulation: rounds of 360 s, restarts of 30 s, run times known."""
+    """Figures of one simulation: rounds of 360 s, restarts of 30 s, known run times."""
     cluster, workload = work.make()
     plan = PlanSettings(policy=policy, time_limit_seconds=MAX_PLAN_SECONDS, effort=0)
     if tail_weight is not None:

@@ -1,4 +1,4 @@
-"""How a job's weight under `hops+` grows while it waits: the picture of docs/policies.md.
+"""The picture of docs/policies.md: how a job's weight under `hops+` grows while it waits.
 
 python -m bench.weight_chart
 """
@@ -22,7 +22,7 @@ NODE = Node(NodeName("n0"), GpuType("a"), 1, 1)
 
 
 def weight(hours: float, wait_hours: float) -> float:
-    """Weight of a job of length ``hours`` beside a new job of each other length."""
+    """Weight of a job of length ``hours`` relative to a new job of each other length."""
     jobs = [
         Job(
             JobId(f"{hour:g}"), UserName("u"), submit=0.0, wait_seconds=0.0, reqs=(1,),

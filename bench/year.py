@@ -1,7 +1,8 @@
 """`python -m bench.year --out DIR`: a year of 100,000 jobs on 10,240 GPUs, for `hopsctl simulate`.
 
-DIR gets cluster.json and workload.json: twenty times the servers of `paper-512`, and jobs like its
-own, lengthened so that on single GPUs they load the cluster as requested for a year.
+DIR gets cluster.json and workload.json: twenty times the servers of `paper-512`, and jobs like
+those of that preset, lengthened so that on single GPUs they load the cluster as requested for a
+year.
 """
 
 from __future__ import annotations
@@ -18,13 +19,13 @@ from hopsd.sim.facts import facts_of
 from hopsd.sim.presets import preset
 
 TIMES = 20
-"""Factor on the servers of `paper-512`, 512 GPUs."""
+"""Factor on the servers of `paper-512`, which has 512 GPUs."""
 
 YEAR_HOURS = 365 * 24.0
 
 
 def year(jobs: int, load: float, seed: int) -> tuple[Cluster, Workload]:
-    """The cluster, and so many jobs at the rate of 100,000 a year."""
+    """The cluster, and ``jobs`` jobs at the rate of 100,000 a year."""
     scenario = preset("paper-512")
     groups = tuple((hardware, TIMES * count, gpus) for hardware, count, gpus in scenario.groups)
     large = replace(scenario, groups=groups, jobs=100_000, hours=YEAR_HOURS)
@@ -82,8 +83,8 @@ def main() -> None:
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench.year", description=__doc__)
     parser.add_argument("--out", type=Path, required=True, metavar="DIR")
-    parser.add_argument("--jobs", type=int, default=100_000, help="fewer: the year's first ones")
-    parser.add_argument("--load", type=float, default=0.8, help="of the cluster, by single GPUs")
+    parser.add_argument("--jobs", type=int, default=100_000, help="fewer are the year's first ones")
+    parser.add_argument("--load", type=float, default=0.8, help="of the cluster, on single GPUs")
     parser.add_argument("--seed", type=int, default=0)
     return parser.parse_args()
 

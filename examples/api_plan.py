@@ -1,4 +1,4 @@
-"""Plan a snapshot, and again without one of its nodes: what would change?
+"""Plan a snapshot, and plan it again without one of its nodes: what would change?
 
 python examples/api_plan.py examples/files/snapshot.json n0
 """

@@ -1,4 +1,4 @@
-"""Compare policies on the paper's 64 GPUs, and read the results as arrays or as pandas' frames.
+"""Compare policies on the paper's 64 GPUs, and read the results as arrays or as pandas frames.
 
 python examples/api_simulate.py 25 hops srtf slurm
 """

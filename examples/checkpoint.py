@@ -15,9 +15,9 @@ import torch
 class Checkpoints:
     """One job's folder: ``checkpoint.pt``, ``stop.N``, ``finished`` and ``history.jsonl``.
 
-    The batch script creates ``stop.N`` in run N when it gets the checkpoint signal. A file
-    instead of a forwarded signal: it cannot be lost while Python starts, and torchrun, which would
-    end on the signal, does not see it.
+    The batch script creates ``stop.N`` in run N when it gets the checkpoint signal. A file is used
+    instead of a forwarded signal because it cannot be lost while Python starts, and because
+    torchrun would end on the signal but does not see the file.
     """
 
     folder: Path
@@ -32,7 +32,7 @@ class Checkpoints:
         return torch.load(path, map_location="cpu", weights_only=True) if path.exists() else None
 
     def save(self, state: dict[str, Any]) -> None:
-        """Readers see the old or the new checkpoint, also after a crash in between."""
+        """Write atomically: readers see the old or the new checkpoint, even after a crash."""
         self.folder.mkdir(parents=True, exist_ok=True)
         partial = self.folder / "checkpoint.pt.partial"
         with partial.open("wb") as file:

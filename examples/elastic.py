@@ -3,7 +3,7 @@
     sbatch --comment='hops:reqs=1,2,4' --signal=USR1@60 --wrap 'srun hops-run examples/elastic.py'
 
 hops may stop it anywhere and start it on another number of GPUs: losses and weights stay those of
-the unbroken run, up to rounding. ``--record FOLDER``: each rank notes its samples and losses there.
+the unbroken run, up to rounding. With ``--record FOLDER``, each rank notes its samples and losses.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--micro-batch", type=int, default=16)
     parser.add_argument("--epochs", type=int, default=3)
     parser.add_argument("--every", type=float, default=60.0, help="seconds between saves")
-    parser.add_argument("--pace", type=float, default=0.0, help="least seconds of a micro-batch")
+    parser.add_argument("--pace", type=float, default=0.0, help="minimum seconds of a micro-batch")
     parser.add_argument("--record", type=Path)
     options = parser.parse_args(arguments)
 
@@ -83,7 +83,7 @@ def main(arguments: list[str] | None = None) -> None:
     for step in loader.steps():
         loss_sum, ids = 0.0, list[int]()
         for (numbers, features, labels), weight in step:
-            time.sleep(options.pace)  # a slower device
+            time.sleep(options.pace)  # imitates a slower device
             loss = cross_entropy(model(features.to(device)), labels.to(device))
             (loss * weight).backward()
             loss_sum += loss.item() * len(numbers)

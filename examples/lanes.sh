@@ -7,6 +7,6 @@
 #
 # sbatch --comment='hops:reqs=1,2,4;app=search' examples/lanes.sh trials.txt
 #
-# The trainings of trials.txt, one command a line, take turns on the job's GPUs. The lane is the
-# batch script's process, so it gets the signal, and has each training save.
+# The trainings of trials.txt, one command per line, take turns on the job's GPUs. The lane is the
+# batch script's process, so it gets the signal, and makes each training save.
 exec hops-lane "$@"

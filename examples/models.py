@@ -1,7 +1,7 @@
 """Small networks of different character, and synthetic data.
 
-Every class has a prototype; a sample is its class's faint prototype plus noise. The loss
-goes down over some 20,000 samples, every node makes the same data, and nothing is downloaded.
+Every class has a prototype; a sample is a faint copy of its class's prototype plus noise. The loss
+falls over some 20,000 samples, every node makes the same data, and nothing is downloaded.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Conv(nn.Module):
 
 
 class Transformer(nn.Module):
-    """A two-layer encoder over the sample cut into tokens."""
+    """A two-layer encoder over the sample, which is cut into tokens."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -2,7 +2,7 @@
 
     sbatch --comment=hops:reqs=1 --wrap 'python3 examples/plain.py'
 
-It keeps no checkpoint: with ``preempt=no`` in the comment it is never interrupted.
+It keeps no checkpoint; with ``preempt=no`` in the comment it is never interrupted.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Data-parallel training that can stop at any iteration and go on with another GPU count.
+"""Data-parallel training that can stop at any iteration and resume with another GPU count.
 
-Started by torchrun; see train.sh. Samples are counted over the whole job: a resumed run continues
+torchrun starts it; see train.sh. Samples are counted over the whole job: a resumed run continues
 the stream of samples at the last checkpoint, whatever the number of GPUs.
 """
 
@@ -25,7 +25,7 @@ from torch.utils.data import DataLoader, Sampler
 class StreamSampler(Sampler[list[int]]):
     """This rank's share of each global batch, from sample ``samples_done`` to ``total``.
 
-    Sample number ``i`` of the job is the same row of the data for every number of ranks: each
+    Sample number ``i`` of the job is the same row of the data for any number of ranks: each
     epoch is one permutation, seeded by its number. The last batch may be short, or empty.
     """
 
@@ -51,7 +51,7 @@ class StreamSampler(Sampler[list[int]]):
 
 
 def collate(rows: list[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
-    """Stack samples; an empty share gives empty tensors, which DDP still has to see."""
+    """Stack samples; an empty share gives empty tensors, which DDP must still see."""
     if not rows:
         return torch.empty(0, FEATURES), torch.empty(0, dtype=torch.int64)
     features, labels = zip(*rows, strict=True)
@@ -61,15 +61,18 @@ def collate(rows: list[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--model", choices=sorted(EXAMPLES), default="mlp")
-    parser.add_argument("--samples", type=int, default=20_000, help="train on so many in all")
+    parser.add_argument("--samples", type=int, default=20_000, help="total number to train on")
     parser.add_argument("--batch", type=int, default=int(os.environ.get("HOPS_BATCH") or 32))
-    parser.add_argument("--lr", type=float, help="where HOPS_LR is not set")
+    parser.add_argument("--lr", type=float, help="if HOPS_LR is not set")
     parser.add_argument("--checkpoints", type=Path, required=True, help="folder of this job")
     parser.add_argument("--save-every", type=int, default=100, help="iterations")
     parser.add_argument("--agree-every", type=int, default=5, help="iterations between checks")
     parser.add_argument("--print-every", type=int, default=20, help="iterations")
     parser.add_argument(
-        "--pace", type=float, default=0.0, help="least seconds of data and forward: a slower device"
+        "--pace",
+        type=float,
+        default=0.0,
+        help="minimum seconds of data and forward: a slower device",
     )
     return parser.parse_args()
 
@@ -88,7 +91,7 @@ def join() -> tuple[torch.device, int, int]:
 
 
 def agree(loss: Tensor, stop: bool) -> tuple[float, bool]:
-    """The mean loss of all ranks, and whether any of them wants to stop: the same on each."""
+    """Return the loss averaged over all ranks, and whether any of them wants to stop."""
     values = torch.stack([loss.detach(), torch.full_like(loss, float(stop), requires_grad=False)])
     dist.all_reduce(values)
     total, votes = values.tolist()
@@ -96,7 +99,7 @@ def agree(loss: Tensor, stop: bool) -> tuple[float, bool]:
 
 
 class Run:
-    """Model, optimizer and samples done: the content of a checkpoint."""
+    """Model, optimizer and samples done, which a checkpoint contains."""
 
     def __init__(self, example: Example, lr: float, device: torch.device) -> None:
         torch.manual_seed(1)
@@ -135,7 +138,8 @@ def train(
     begin, begin_time, clock = run.samples_done, time.monotonic(), time.monotonic()
     for iteration, (features, labels) in enumerate(loader, start=1):
         count = min(args.batch * world, args.samples - run.samples_done)
-        # DDP averages over ranks; the factor makes it the mean over samples, short shares too.
+        # DDP averages over ranks; the factor turns that into the mean over samples, even for short
+        # shares.
         loss = criterion(run.model(features.to(device)), labels.to(device)) * world / count
         time.sleep(max(0.0, args.pace - (time.monotonic() - clock)))
         run.optimizer.zero_grad()

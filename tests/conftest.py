@@ -7,19 +7,19 @@ from hypothesis import HealthCheck, settings
 
 pytest_plugins = ["fixtures_postgres", "fixtures_cluster", "fixtures_accounting"]
 
-# How fast a busy machine draws or runs an example is no property of what is tested.
+# How fast a busy machine draws or runs an example is not a property of what we test.
 settings.register_profile("hops", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("fast", settings.get_profile("hops"), max_examples=20)
 settings.load_profile("hops")
 
-# A shell that runs tests in the background lets them ignore Ctrl-C, and so would every program that
-# they start and interrupt.
+# A shell that runs tests in the background makes them ignore Ctrl-C, and with them every program
+# that they start and interrupt.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """A run of the other tests takes some ten minutes on two cores."""
-    # Jobs that tests submit have this environment, and show what of it is of hops.
+    """Skip tests marked ``long`` by default: the others take some ten minutes on two cores."""
+    # Jobs that tests submit inherit the environment, and some print its HOPS_* variables.
     if os.environ.pop("HOPS_LONG", ""):
         return
     for item in items:
@@ -29,8 +29,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(autouse=True)
 def _environment_as_before() -> Iterator[None]:
-    """What the timing plugin leaves in the environment is for child processes, not for the jobs
-    that the next test submits.
+    """Restore the environment: what the timing plugin leaves there is for child processes, not for
+    the jobs that the next test submits.
     """
     before = {name for name in os.environ if name.startswith("HOPS_")}
     yield

@@ -1,4 +1,4 @@
-"""A controller over a port and a store in memory, with the real reader, learner and planner."""
+"""A controller with a port and a store in memory, and the real reader, learner and planner."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def job(number: int, comment: str, **changes: Any) -> JobReading:
 
 
 class Port(InstantPort):
-    """A cluster in memory that starts what it is told to."""
+    """A cluster in memory that starts the jobs it is told to start."""
 
     name = "memory"
 
@@ -75,11 +75,11 @@ class Store(MemoryStore):
 
 class Lead:
     def acquire(self) -> None:
-        """It is ours."""
+        """Do nothing: this controller always leads."""
 
 
 class Rig:
-    """A controller over memory, with a real folder of reports."""
+    """A controller with everything in memory except for a real folder of reports."""
 
     def __init__(self, folder: Path, *jobs: JobReading, profiling: bool = False) -> None:
         self.port, self.store, self.folder = Port(*jobs), Store(), folder
@@ -94,7 +94,7 @@ class Rig:
         )
 
     def tick(self, times: int = 1) -> str:
-        """The last sentence; no tick fails."""
+        """Tick, without failures; return the last sentence."""
         for _ in range(times):
             self.port.now += 30.0
             messages = self.controller.tick()
@@ -106,7 +106,7 @@ class Rig:
         return next(r for r in document["waiting"] + document["running"] if r["id"] == number)
 
     def report(self, number: int = 1, **changes: Any) -> Path:
-        """One of a process of the job, on the node that it runs on."""
+        """Write a report of a process of the job, on the node that the job runs on."""
         node = self.port.jobs[JobId(str(number))].allocation.nodes[0]
         content: dict[str, Any] = {
             "version": 1, "job": str(number), "run": 0, "node": node, "rank": 0, "world": 1,

@@ -1,4 +1,4 @@
-"""A daemon, its cluster and database, and jobs that keep a log of their own."""
+"""A daemon with its cluster and database, and jobs that write their own log."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ from hopsd.store.postgres import PostgresStore
 BIN = Path(sys.executable).parent
 ROOT = Path(__file__).parents[1]
 LONG = 600.0
-"""Seconds of a job that ends when it is let go: no busy machine makes it end before."""
+"""Length of a job that ends when a test lets it go; even on a busy machine none ends earlier."""
 
 WORKER = """#!/bin/bash
-# Works for TOTAL half seconds in all, or until it is let go; saves what it did on the signal,
-# leaves with Slurm's code.
+# Works for TOTAL half seconds in all, or until the test lets it go. On the signal it saves its
+# progress and exits with the code on which Slurm requeues it.
 echo "run $SLURM_JOB_ID ${SLURM_RESTART_COUNT:-0} $(scontrol show hostnames | paste -sd,)" >> $LOG
 saved=$FOLDER/$SLURM_JOB_ID
 done=$(cat $saved 2> /dev/null || echo 0)
 trap 'echo $done > $saved; exit 85' USR1
 while [ $done -lt $TOTAL ] && [ ! -e $FOLDER/go ]; do sleep 0.5 & wait $!; done=$((done + 1)); done
-trap '' USR1 # what is done is not done again
+trap '' USR1 # finished work is not repeated
 echo "end $SLURM_JOB_ID" >> $LOG
 """
 
@@ -53,7 +53,7 @@ class Hopsd:
         self.log = folder / f"{name}.log"
         self.process: subprocess.Popen[bytes] | None = None
         self.uid: int | None = None
-        """The account that it runs as, None: the test's own."""
+        """The account that it runs as; None is the test's own."""
         self.command = [str(BIN / "hopsd")]
         self.configure()
 
@@ -122,7 +122,7 @@ new_workloads = true
         return status
 
     def wait_for(self, holds: Callable[[dict[str, Any]], bool], seconds: float = 90.0) -> Any:
-        """The first status of which ``holds`` is true."""
+        """Return the first status for which ``holds`` is true."""
         deadline = time.monotonic() + seconds
         status: dict[str, Any] | None = None
         assert self.process is not None
@@ -175,7 +175,7 @@ class Site:
         return result.stdout.strip()
 
     def let_go(self) -> None:
-        """All jobs end, those to come as well."""
+        """Let all jobs end, including later ones."""
         (self.folder / "go").touch()
 
     def states(self) -> dict[str, str]:
@@ -189,7 +189,7 @@ class Site:
             time.sleep(0.3)
 
     def runs(self) -> list[tuple[str, int, tuple[str, ...]]]:
-        """What the jobs say: (job, restart count, nodes), in order."""
+        """The runs that the jobs logged: (job, restart count, nodes), in order."""
         lines = [line.split() for line in self.worker_log.read_text().splitlines()]
         return [
             (job, int(fields[0]), tuple(fields[1].split(",")))
@@ -200,7 +200,7 @@ class Site:
 
 @contextlib.contextmanager
 def measuring_site(nodes: Sequence[NodeSpec], dsn: str) -> Iterator[Site]:
-    """One whose jobs report how fast they train."""
+    """A site whose jobs report how fast they train."""
     profiler = ROOT / "profiler" / "site"
     with (
         report_folder() as spool,
@@ -212,7 +212,7 @@ def measuring_site(nodes: Sequence[NodeSpec], dsn: str) -> Iterator[Site]:
 
 
 def submit(site: Site, comment: str, script: str | Path, *arguments: str) -> JobId:
-    """A path is run as the batch script, a text as its content."""
+    """Submit a job; a path is run as the batch script, a text as its content."""
     folder = site.folder / "work"
     folder.mkdir(exist_ok=True)
     path = Path(script)
@@ -232,13 +232,13 @@ def submit(site: Site, comment: str, script: str | Path, *arguments: str) -> Job
 
 
 def placements(site: Site, job: JobId) -> list[tuple[bool, dict[str, int]]]:
-    """Where it ran, and whether that was to measure it."""
+    """Placements of the job, each with whether it was a measuring run."""
     return [(p.profiling, p.allocation.as_dict()) for p in site.store.placements(job)]
 
 
 def measurable_example(folder: Path) -> Path:
-    """examples/train.sh without the restart count, and without requeueing itself: a script that
-    does either is not started to be measured.
+    """examples/train.sh without the restart count, and without requeueing itself: hops starts no
+    measuring run of a script that does either.
     """
     script = folder / "train.sh"
     text = (ROOT / "examples" / "train.sh").read_text()

@@ -1,4 +1,4 @@
-"""An adapter in memory with a clock of its own, that starts released jobs as Slurm does."""
+"""An adapter in memory with its own clock, which starts released jobs as Slurm does."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ NODES = [NodeName(f"n{i}") for i in range(3)]
 
 
 class FakeSlurm:
-    """Starts released jobs the way Slurm does, a second later; ``calls`` is what it was asked."""
+    """Starts released jobs as Slurm does, a second later; ``calls`` lists the requests."""
 
     name = "fake"
 

@@ -1,5 +1,5 @@
-"""A private Slurm cluster as a real site has it: slurmdbd over MariaDB, accounts, QOS and limits,
-and an operator's account that is neither root nor SlurmUser.
+"""A private Slurm cluster like that of a real site: slurmdbd with MariaDB, accounts, QOS and
+limits, and an operator's account that is neither root nor SlurmUser.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ ROOT = Path(__file__).parents[1]
 
 
 class AccountingCluster(SlurmdbdCluster):
-    """Its account ``lab`` holds alice and bob, ``phys`` below it carol.
+    """Account ``lab`` has the users alice and bob; ``phys``, below it, has carol.
 
-    hops_site.lua names OPERATOR, as docs/admin.md asks for. ``sacctmgr`` changes what the test
-    wants changed; slurmctld is told by slurmdbd itself.
+    hops_site.lua names OPERATOR, as docs/admin.md asks for. Tests change limits with ``sacctmgr``;
+    slurmdbd itself informs slurmctld.
     """
 
     def prepare(self) -> None:
@@ -49,9 +49,9 @@ def uid_of(name: str) -> int:
 
 
 def python_of(name: str) -> list[str]:
-    """A command that runs a Python which that account may enter, with hops and all it needs.
+    """A command for a Python that this account may run, with hops and everything it needs.
 
-    This one or, where it lies in a closed folder, the system's of the same release.
+    That is this Python or, if it lies in a closed folder, the system's of the same release.
     """
     paths = ":".join(filter(None, [str(ROOT), *sys.path]))
     system = f"/usr/bin/python{sys.version_info.major}.{sys.version_info.minor}"
@@ -67,7 +67,7 @@ def python_of(name: str) -> list[str]:
 def accounting_cluster(
     nodes: Sequence[NodeSpec], extra_conf: Sequence[str] = ()
 ) -> Iterator[AccountingCluster]:
-    """Skips, with the reason, where the packages are missing or nobody else can be acted as."""
+    """Skip, with the reason, if packages are missing or we cannot act as other accounts."""
     if missing_programs() or missing_slurmdbd():
         pytest.skip(f"needs slurmdbd and MariaDB: apt-get install {' '.join(PACKAGES)}")
     if os.geteuid() != 0:

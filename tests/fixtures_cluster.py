@@ -1,4 +1,4 @@
-"""Fixtures that more than one folder of tests needs: a live, private Slurm cluster."""
+"""Fixtures for more than one folder of tests: a live, private Slurm cluster."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def skip_without_slurm() -> None:
 
 @contextlib.contextmanager
 def running_cluster(**options: object) -> Iterator[PrivateCluster]:
-    """A cluster in a folder that every account may enter; skips where there is no Slurm."""
+    """A cluster in a folder that every account may enter; skips if Slurm is not installed."""
     skip_without_slurm()
     folder = Path(tempfile.mkdtemp(prefix="hops-test-"))
     folder.chmod(0o755)
@@ -40,8 +40,8 @@ def running_cluster(**options: object) -> Iterator[PrivateCluster]:
 
 @contextlib.contextmanager
 def report_folder() -> Iterator[Path]:
-    """Where jobs report, in memory where there is such a folder: on slow storage they report so
-    seldom (WRITE_SHARE of the timing plugin) that a test would wait for minutes.
+    """Folder for jobs' reports, in memory if possible: on slow storage they report so seldom
+    (WRITE_SHARE of the timing plugin) that a test would wait for minutes.
     """
     memory = "/dev/shm"  # noqa: S108
     place = memory if os.access(memory, os.W_OK) else None
@@ -60,28 +60,28 @@ def session_cluster() -> Iterator[PrivateCluster]:
 
 @pytest.fixture
 def cluster(session_cluster: PrivateCluster) -> Iterator[PrivateCluster]:
-    """Six nodes, n0 to n3 with 8 rtx3090, n4 and n5 with 4 v100; without jobs, all nodes up."""
+    """Six nodes, n0 to n3 with 8 rtx3090, n4 and n5 with 4 v100; no jobs, all nodes up."""
     yield session_cluster
     clean(session_cluster)
 
 
 def clean(cluster: PrivateCluster) -> None:
-    """No job and no drained node is left for the next test."""
+    """Remove all jobs and resume drained nodes for the next test."""
     ids = cluster.run("squeue", "--all", "--noheader", "--format=%A").split()
     if ids:
         cluster.run("scancel", "--quiet", *ids)
-        with contextlib.suppress(SlurmError):  # they are gone
+        with contextlib.suppress(SlurmError):  # the jobs are gone
             cluster.run("scancel", "--quiet", "--signal=KILL", "--full", *ids)
     wait_until(lambda: not cluster.run("squeue", "--all", "--noheader"))
     wait_until(lambda: _all_idle(cluster))
 
 
 def _all_idle(cluster: PrivateCluster) -> bool:
-    """Nodes that a test closed are opened; those that have yet to register do it by themselves."""
+    """Open nodes that a test closed; nodes that have yet to register do so by themselves."""
     states = node_states(cluster)
     for node, state in states.items():
         if state.startswith(("down", "drain")):
-            with contextlib.suppress(SlurmError):  # it is up by now (24.11 and later)
+            with contextlib.suppress(SlurmError):  # the node is up by now (24.11 and later)
                 cluster.run("scontrol", "update", f"nodename={node}", "state=resume")
     return set(states.values()) == {"idle"}
 
@@ -94,9 +94,9 @@ def node_states(cluster: PrivateCluster) -> dict[str, str]:
 def wait_until(
     holds: Callable[[], bool], seconds: float = 90.0, describe: Callable[[], str] = str
 ) -> None:
-    """Returns as soon as it is so; the limit is for what never happens, on a busy machine too.
+    """Return as soon as ``holds()``; the limit is for what never happens, even on a busy machine.
 
-    ``describe``: what to say of how it is instead.
+    ``describe`` returns the present state for the message of a failure.
     """
     deadline = time.monotonic() + seconds
     while not holds():
@@ -106,7 +106,7 @@ def wait_until(
 
 SLEEPER = "sleep 600 & wait"
 SAVER = "trap 'sleep 0.5; exit 85' USR1; sleep 600 & wait"
-"""Saves for half a second and leaves with the code that Slurm requeues and holds."""
+"""Saves for half a second, then exits with the code on which Slurm requeues and holds the job."""
 
 
 def submit(
@@ -116,7 +116,7 @@ def submit(
     comment: str | None = "hops:reqs=1,2,4",
     uid: int | None = None,
 ) -> JobId:
-    """sbatch; ``comment`` None: a job that is not ours; ``uid``: as that account."""
+    """Run sbatch, as account ``uid``; with ``comment`` None the job is not a hops job."""
     command = ["sbatch", "--parsable", "--output=/dev/null", "--chdir=/"]
     command += [f"--comment={comment}"] if comment is not None else []
     result = as_user(cluster, uid, *command, *options, f"--wrap={script}")
@@ -127,7 +127,7 @@ def submit(
 def as_user(
     cluster: PrivateCluster, uid: int | None, *command: str, stdin: str | None = None
 ) -> subprocess.CompletedProcess[str]:
-    """A command on the cluster as another account; only root can do that."""
+    """Run a command on the cluster as another account, which only root can do."""
     if uid is not None and os.geteuid() != 0:
         pytest.skip("needs root, to act as another account")
     user: tuple[str, ...] = ()

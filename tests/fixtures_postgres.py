@@ -1,6 +1,6 @@
-"""Real PostgreSQL for tests: one server a session and release, one database a test.
+"""Real PostgreSQL for tests: one server per session and release, one database per test.
 
-`database` is the connection string of a migrated database that is the test's alone.
+`database` is the connection string of a migrated database for this test alone.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from hopsd.store.postgres import PostgresStore
 _TEMPLATE = "migrated"
 _MEMORY = Path("/dev/shm")  # noqa: S108
 _MEMORY_BYTES = 2 << 30
-"""Free memory from which on a server's files are kept there: a few hundred megabytes."""
+"""Free memory from which on a server's files are kept in memory; they take some hundred MB."""
 _MAX_DATABASES = 8
-"""A server's databases that are kept: no test has as many."""
+"""Databases kept per server: no test needs as many."""
 
 
 def server_folder() -> Path | None:
-    """Where servers of tests have their files: in memory where it is large, as a disk that is told
-    of each removed file takes a minute for a session's.
+    """Folder for the files of test servers: in memory if there is enough, since a disk that is
+    informed of each removed file takes a minute for those of a session.
     """
     usable = os.access(_MEMORY, os.W_OK) and shutil.disk_usage(_MEMORY).free > _MEMORY_BYTES
     return _MEMORY if usable else None
@@ -40,8 +40,8 @@ def server_folder() -> Path | None:
 
 @contextmanager
 def connected_store(dsn: str) -> Iterator[PostgresStore]:
-    """A store whose pool has its connection: the pool draws a random number for each, in a thread
-    of its own, and hypothesis would take it for a strategy's.
+    """A store whose pool has its connection already: the pool draws a random number for each one,
+    in its own thread, and hypothesis would attribute that to a strategy.
     """
     with PostgresStore(dsn) as store:
         store.jobs()
@@ -71,7 +71,7 @@ class Databases:
             connection.execute(statement)
 
     def empty_database(self) -> str:
-        """One migrated database, always the same, without what earlier tests left in it."""
+        """Always the same migrated database, without what earlier tests left in it."""
         if self._shared_dsn is None:
             self._shared_dsn = self.server.create_database("shared", template=_TEMPLATE)
         with psycopg.connect(self._shared_dsn) as connection:

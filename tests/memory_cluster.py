@@ -23,7 +23,7 @@ TABLE = ThroughputTable({1: 100.0, 4: 90.0}, {2: 80.0})
 
 @dataclass
 class Cluster(InstantPort):
-    """A port that does what it is told, until it breaks after so many steps."""
+    """A port that carries out its steps, until it breaks after a number of them."""
 
     jobs: dict[JobId, JobReading]
     now: float = 1000.0

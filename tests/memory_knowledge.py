@@ -1,4 +1,4 @@
-"""What `MemoryStore` keeps of workloads' speed."""
+"""What `MemoryStore` keeps about the speed of workloads."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hopsd.store.throughput import NEWEST, NEWEST_PHASES, last_of_process
 
 
 class MemoryKnowledge:
-    """Records and fits in dictionaries; the newest count, as in PostgreSQL."""
+    """Records and fits in dictionaries; as in PostgreSQL, only the newest count."""
 
     def __init__(self) -> None:
         self._throughput: dict[ThroughputRecord, ThroughputRecord] = {}
@@ -25,7 +25,7 @@ class MemoryKnowledge:
         self._throughput.update((record, record) for record in records)
 
     def _newest_throughput(self, *, gpu: bool = False) -> tuple[ThroughputRecord, ...]:
-        """``gpu``: of each GPU, where it is known."""
+        """Newest records of throughput; with ``gpu``, per GPU where that is known."""
         shapes: dict[tuple[str | int | None, ...], list[ThroughputRecord]] = {}
         for record in sorted(self._throughput, key=lambda r: (-r.at, r.per_gpu)):
             shape = (*_shape(record), record.gpu if gpu else None)
@@ -50,7 +50,7 @@ class MemoryKnowledge:
         return tuple(newest)
 
     def _prune_reports(self, before: float) -> dict[str, int]:
-        """Drop reports from ``before``, and those that newer ones have made count no more."""
+        """Drop reports from before ``before``, and those that newer ones have superseded."""
         counts = len(self._throughput), len(self._phases)
         self._throughput = {r: r for r in self._newest_throughput(gpu=True) if r.at >= before}
         pairs = {(record.workload, record.gpu_type) for record in self._phases.values()}

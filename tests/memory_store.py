@@ -1,4 +1,4 @@
-"""A full store without a database, for tests: plain dictionaries, gone with the process."""
+"""A full store without a database, for tests: plain dictionaries that end with the process."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ USES = ("hops", "plain", "fragmented", "idle", "down", "rack_fragmented")
 
 @dataclass(slots=True)
 class _StoredPlan:
-    """A plan with what came of it; ``finished`` None: it was begun only."""
+    """A plan with its outcome; ``finished`` is None if it only began."""
 
     record: PlanRecord
     finished: float | None = None
@@ -51,7 +51,7 @@ class _StoredPlan:
 
 
 class MemoryStore(MemoryKnowledge):
-    """A `History` that passes the same contract as the one in PostgreSQL.
+    """A `History` that passes the same contract as that in PostgreSQL.
 
     ``tables`` are the operator's throughput, as in `Knowledge`.
     """
@@ -293,7 +293,7 @@ class MemoryStore(MemoryKnowledge):
         return tuple(events[:limit])
 
     def health(self, since: float) -> tuple[list[object], list[object]]:
-        """No reports, no ends."""
+        """There are no reports, and no ends."""
         del since
         return [], []
 
@@ -401,7 +401,7 @@ class MemoryStore(MemoryKnowledge):
 
 
 def sums_of_use(*rows_of_each: Iterable[GpuUse]) -> dict[tuple[float, GpuType], GpuUse]:
-    """The sums by hour and type."""
+    """Sums by hour and type."""
     sums: dict[tuple[float, GpuType], GpuUse] = {}
     for row in chain(*rows_of_each):
         old = sums.get((row.hour, row.gpu_type), GpuUse(row.hour, row.gpu_type))
@@ -414,7 +414,7 @@ def sums_of_use(*rows_of_each: Iterable[GpuUse]) -> dict[tuple[float, GpuType], 
 
 
 def _drop(rows: dict[Any, Row], old: Callable[[Row], bool]) -> int:
-    """Delete the rows whose value is old; how many that were."""
+    """Delete the rows whose value is old; return how many there were."""
     keys = [key for key, row in rows.items() if old(row)]
     for key in keys:
         del rows[key]

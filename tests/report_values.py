@@ -1,4 +1,4 @@
-"""A training process's report, as the timing plugin writes it."""
+"""A training process's report, in the format of the timing plugin."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ NOW = 1_700_000_000.0
 
 
 def report(**changes: Any) -> dict[str, Any]:
-    """A report of job 17 on n0 that is right in every value: 20 iterations/s of 32 samples."""
+    """A valid report of job 17 on n0: 20 iterations/s of 32 samples."""
     return {
         "version": 1,
         "job": "17",
@@ -44,7 +44,7 @@ def report(**changes: Any) -> dict[str, Any]:
 
 
 def timed_part(iterations: int, samples: int, seconds: float) -> dict[str, Any]:
-    """What a report says of so many timed iterations."""
+    """The part of a report about a number of timed iterations."""
     return {
         "timed": {"iterations": iterations, "samples": samples, "seconds": seconds},
         "phases": {"data": {"mean": 0.002, "bins": {"75": iterations}}},

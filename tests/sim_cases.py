@@ -13,7 +13,7 @@ NET = WorkloadName("net")
 
 
 def cluster(**gpus: int) -> Cluster:
-    """Servers of type a by name; names that begin with b are of type b."""
+    """Servers of type a by name; those whose name begins with b are of type b."""
     return Cluster(
         tuple(
             Server(NodeName(name), B if name.startswith("b") else A, count)
@@ -49,9 +49,9 @@ def workload(
     spread: float | None = 1.0,
     factor: Mapping[str, float] | None = None,
 ) -> Workload:
-    """All jobs of one workload: ``a``, ``b`` samples/s per GPU, whatever their number.
+    """Jobs of one workload with ``a``, ``b`` samples/s per GPU, for any number of GPUs.
 
-    ``spread``: the share of it that is left when spread, None: it cannot be.
+    ``spread`` is the share of that speed that remains when spread; None: it cannot be spread.
     """
 
     def table(rate: float) -> ThroughputTable:

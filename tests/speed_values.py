@@ -1,4 +1,4 @@
-"""What the estimator's tests know of workloads: records, basic times, nodes."""
+"""What the estimator's tests know about workloads: records, basic times, nodes."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ TYPES = {node.name: node.gpu_type for node in NODES}
 
 
 def record(per_gpu: float, gpus: int = 1, **changes: Any) -> ThroughputRecord:
-    """One report of ``gpus`` GPUs on n0, now."""
+    """One report of now, of ``gpus`` GPUs on n0."""
     values: dict[str, Any] = {
         "workload": RESNET,
         "node": NodeName("n0"),
@@ -47,7 +47,7 @@ def records(count: int, per_gpu: float, gpus: int = 1, **changes: Any) -> list[T
 
 
 def theory(**changes: Any) -> Theory:
-    """0.1 s an iteration of 10 samples on one GPU of type A: 100 samples/s."""
+    """0.1 s per iteration of 10 samples on one GPU of type A: 100 samples/s."""
     values: dict[str, Any] = {
         "workload": RESNET,
         "gpu_type": A,
@@ -73,7 +73,7 @@ def theory(**changes: Any) -> Theory:
 
 
 def knowledge(*reports: ThroughputRecord, fits: tuple[Theory, ...] = ()) -> Knowledge:
-    """T_c of a million parameters: 0.1 s by the link, 0.25 s by the network."""
+    """Knowledge with T_c of a million parameters: 0.1 s by the link, 0.25 s by the network."""
     bandwidth = (Bandwidth(A, 1e7, 4e6, NOW),)
     return Knowledge(records=reports, theory=fits, bandwidth=bandwidth)
 
@@ -86,7 +86,7 @@ PAPER = IterationModel(paper_exact=True)
 
 
 def process(job: str = "1", world: int = 1, at: float = NOW, **changes: Any) -> PhaseRecord:
-    """100 iterations of one process, all with the same time for data: the middle of bin 100."""
+    """100 iterations of one process, all with the same data time: the middle of bin 100."""
     values: dict[str, Any] = {
         "inference": False,
         "on_device": False,

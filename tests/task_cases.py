@@ -1,4 +1,4 @@
-"""Small scheduling problems of Hare's kind."""
+"""Small scheduling problems in Hare's task model."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def instance(
     gpu_type: Sequence[int] | None = None,
     free_from: Sequence[float] | None = None,
 ) -> Instance:
-    """Jobs of one task that weigh 1 and are there from 0 on, one GPU a type, if nothing is said."""
+    """By default, jobs of one task with weight 1 that arrive at 0, and one GPU per type."""
     times = np.array(train, dtype=float)
     jobs, types = times.shape
     kinds = np.array(range(types) if gpu_type is None else gpu_type, dtype=np.int64)
@@ -39,7 +39,7 @@ def instance(
 
 @st.composite
 def small_instances(draw: st.DrawFn, tasks_max: int = 6) -> Instance:
-    """1 to 4 jobs with at most ``tasks_max`` tasks in all on 1 to 3 GPUs of up to 3 types."""
+    """1 to 4 jobs with at most ``tasks_max`` tasks in total on 1 to 3 GPUs of up to 3 types."""
     rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
     gpus = draw(st.integers(1, 3))
     gpu_type = np.sort(rng.integers(0, gpus, gpus))

@@ -18,7 +18,7 @@ OPEN = ("errors", "breaker", "__version__")
 
 
 def _rooms(package: str) -> dict[str, set[str] | None]:
-    """A table of docs/architecture.md: a room and what of ours it may import (None: all)."""
+    """A table of docs/architecture.md: a room, and which rooms it may import (None: all)."""
     rooms: dict[str, set[str] | None] = {}
     for line in (ROOT / "docs" / "architecture.md").read_text().splitlines():
         cells = [cell.strip() for cell in line.strip("|").split("|")]
@@ -45,18 +45,18 @@ OUTSIDE = {
     "prometheus_client": {"metrics"},
     "flask": {"web", "rest"},
 }
-"""The only rooms of ours in which an outside library may be imported."""
+"""The only rooms of ours that may import an outside library."""
 
 
 def modules() -> Iterator[tuple[Path, str]]:
-    """Every module with the folder, or the file beside them, it lies in."""
+    """Yield every module with the folder that it lies in, or the file beside the folders."""
     for path, name in named_modules():
         yield path, name.split("/")[0]
 
 
 @cache
 def named_modules() -> tuple[tuple[Path, str], ...]:
-    """Every module with its name, as ``core/queue/history``; a package's is its folder's."""
+    """Every module with its name, like ``core/queue/history``; a package has its folder's name."""
     paths = sorted((ROOT / "hopsd").rglob("*.py"))
     names = [path.relative_to(ROOT / "hopsd").with_suffix("").as_posix() for path in paths]
     return tuple((p, n.removesuffix("/__init__")) for p, n in zip(paths, names, strict=True))
@@ -66,7 +66,7 @@ NAMES = {name for _, name in named_modules()}
 
 
 def room_of(name: str) -> str | None:
-    """The innermost room of the table that holds a module."""
+    """The innermost room of the table that contains a module."""
     parts = name.split("/")
     enclosing_folders = ["/".join(parts[:end]) for end in range(len(parts), 0, -1)]
     return next((room for room in enclosing_folders if room in ROOMS), None)
@@ -84,7 +84,7 @@ def nodes_of(path: Path) -> tuple[ast.AST, ...]:
 
 @cache
 def imports(path: Path) -> tuple[str, ...]:
-    """What a module imports: modules, and of ours what is imported from them."""
+    """What a module imports: modules and, from our own, the names imported from them."""
     return tuple(_imports(path))
 
 
@@ -151,7 +151,7 @@ def test_every_module_has_a_room_and_every_room_a_module() -> None:
 
 
 def test_no_folder_is_a_heap() -> None:
-    """A newcomer takes in a folder at one look: one that outgrows this wants to be divided."""
+    """A newcomer can survey a folder at one look; one that outgrows this should be divided."""
     folders = {path.parent for path, _ in named_modules()}
     file_counts = {str(f.relative_to(ROOT)): len(list(f.glob("*.py"))) for f in folders}
     assert {folder: files for folder, files in file_counts.items() if files > 20} == {}
@@ -230,7 +230,7 @@ def test_nothing_is_called_through_a_shell() -> None:
 
 
 def test_python_is_never_started_from_the_current_folder() -> None:
-    """hopsctl is run by root, wherever root is: -P keeps a user's json.py or hopsd/ out."""
+    """root runs hopsctl from any folder: -P keeps out a user's json.py or hopsd/ there."""
     wrong = []
     for path, _ in modules():
         for node in nodes_of(path):
@@ -242,7 +242,7 @@ def test_python_is_never_started_from_the_current_folder() -> None:
 
 
 def test_helpers_of_tests_have_names_of_their_own() -> None:
-    """Folders of tests are no packages: two modules of one name would hide each other."""
+    """Folders of tests are not packages, so two modules of one name would hide each other."""
     names = [path.name for path in (ROOT / "tests").rglob("*.py") if path.name != "conftest.py"]
     programs = {path.name for path in (ROOT / "tests").rglob("programs/*.py")}
     assert sorted(set(names) - programs) == sorted(name for name in names if name not in programs)
@@ -263,7 +263,7 @@ WITHOUT_ROOM = {
     "scripts": "the scripts of docs/users.md and what they stand for, live",
     "site": "hopsd on a site with slurmdbd, live",
 }
-"""Folders of tests that are not named as a room of ours is, and what they test."""
+"""Folders of tests that do not have the name of a room, and what they test."""
 
 
 def _folders_of(root: Path, pattern: str) -> set[str]:
@@ -273,7 +273,7 @@ def _folders_of(root: Path, pattern: str) -> set[str]:
 def test_tests_mirror_the_rooms() -> None:
     """A room's tests lie in the folder of its name, those of profiler/ below tests/profiler.
 
-    hopsd/api.py, which lies in hopsd/ itself, has a folder, too.
+    hopsd/api.py, which lies in hopsd/ itself, also has a folder of tests.
     """
     rooms = {folder for folder in _folders_of(ROOT / "hopsd", "[!_]*.py") if folder != "."}
     rooms |= {f"profiler/{f}".removesuffix("/.") for f in _folders_of(ROOT / "profiler", "*.py")}
@@ -285,7 +285,7 @@ def test_tests_mirror_the_rooms() -> None:
 
 
 def test_no_test_imports_another() -> None:
-    """What several tests need has a module of its own."""
+    """What several tests need must be in a module of its own."""
     tests = {path.stem for path in (ROOT / "tests").rglob("test_*.py")}
     wrong = [
         f"{path.relative_to(ROOT)} imports {name}"
@@ -297,7 +297,7 @@ def test_no_test_imports_another() -> None:
 
 
 def test_every_test_that_a_page_names_is_there() -> None:
-    """A name without a folder is in the folder of the name before it on the same line."""
+    """A name without a folder is in the folder of the previous name on the same line."""
     missing = []
     for page in sorted((ROOT / "docs").glob("*.md")):
         for line in page.read_text().splitlines():

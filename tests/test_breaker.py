@@ -1,4 +1,4 @@
-"""Servers and calls that may hang: who asks is not kept waiting."""
+"""Servers and calls that may hang: callers are not kept waiting."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_while_a_call_hangs_the_last_answers_hold() -> None:
         return 3
 
     assert answers.get("ann", hang) == 1
-    assert answers.get("bob", pytest.fail) == 2  # not asked: one call at a time
+    assert answers.get("bob", pytest.fail) == 2  # it is not asked: one call at a time
     assert answers.get("eve", pytest.fail) is None
     call = answers._call
     hangs.set()

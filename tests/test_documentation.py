@@ -1,7 +1,7 @@
-"""The documentation's shell: it parses, and the programs, modules, options and files in it exist.
+"""Shell in the documentation: it parses, and its programs, modules, options and files exist.
 
-Commands of hopsctl are in tests/ctl/shell/test_documented.py, the tutorial's and the installation's
-in tests that run them.
+tests/ctl/shell/test_documented.py checks the commands of hopsctl; the tests that run the tutorial
+and the installation check theirs.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ SLURM = frozenset({"sbatch", "scancel", "scontrol", "sinfo", "squeue"})
 OTHER_PROGRAMS = frozenset(
     {"apt", "hopsctl", "pip", "python", "python3", "systemctl", "systemd-sysusers"}
 )
-"""Programs that this machine may lack, or has by another name."""
+"""Programs that this machine may lack, or have under another name."""
 
 
 def commands(text: str) -> list[str]:
-    """What is typed at a prompt."""
+    """Commands typed at a prompt."""
     command_lines = re.findall(r"^    [$#] ((?:.*\\\n)*.*)$", text, re.MULTILINE)
     return [re.sub(r"\\\n\s*", "", line) for line in command_lines]
 
@@ -44,12 +44,12 @@ def scripts(text: str) -> list[str]:
 
 
 def every_word() -> Iterator[tuple[str, list[str]]]:
-    """The words of each command, of a line of several the first one's."""
+    """Yield the words of each command; of a command over several lines, those of the first one."""
     for page, text in TEXTS.items():
         for line in commands(text):
             first = re.split(r" [|<>] | && |; ", line.partition("  #")[0])[0]
             words = shlex.split(re.sub(r"^\w+=\$\((.*)\)$", r"\1", first))
-            while re.match(r"\w+=", words[0]):  # of the command's environment
+            while re.match(r"\w+=", words[0]):  # variables in front of the command
                 words.pop(0)
             yield f"{page.name}: {line}", words
 
@@ -116,7 +116,7 @@ def test_every_comment_for_hops_is_one() -> None:
 
 @pytest.mark.skipif(not shutil.which("sbatch"), reason="needs Slurm")
 def test_every_option_of_slurm_is_one() -> None:
-    """Its programs and their library contain the names of the options that they know."""
+    """Slurm's programs and their library contain the names of the options that they accept."""
     library = b"".join(path.read_bytes() for path in Path("/usr/lib").glob("*/slurm*/libslurm*.so"))
     lines = [f"sbatch {line}" for text in TEXTS.values() for script in scripts(text)
              for line in re.findall(r"^#SBATCH (.*)$", script, re.MULTILINE)]  # fmt: skip
@@ -147,7 +147,7 @@ def test_comments_are_shown_as_hopsctl_shows_them() -> None:
 
 @pytest.mark.live
 def test_every_submission_is_accepted(cluster: PrivateCluster, tmp_path: Path) -> None:
-    """Scripts on the page as they are there, the others as one that sleeps."""
+    """A script on the page is submitted as it is, others as one that sleeps."""
     command_lines = [words for _, words in every_word() if words[0] == "sbatch"]
     command_lines = [words for words in command_lines if any("hops:" in word for word in words)]
     assert len(command_lines) > 4

@@ -1,4 +1,4 @@
-"""The unit and its helpers, as systemd's own tools judge them."""
+"""The unit and its helpers, checked by systemd's own tools."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def run(tool: str, *args: object) -> subprocess.CompletedProcess[str]:
 
 @pytest.fixture
 def unit(tmp_path: Path) -> Path:
-    """The unit with its programs in a folder that exists."""
+    """The unit, with its programs in a folder that exists."""
     programs = tmp_path / "bin"
     programs.mkdir()
     for name in ("hopsd", "hopsctl"):
@@ -46,7 +46,7 @@ def test_a_wrong_line_in_the_unit_would_be_found(unit: Path) -> None:
 
 
 def test_the_unit_is_confined(unit: Path) -> None:
-    """Exposure of at most 1.5, where 10 is a unit without any confinement."""
+    """Exposure is at most 1.5, where 10 is a unit without any confinement."""
     result = run("systemd-analyze", "security", "--offline=true", "--threshold=15", unit)
     assert result.returncode == 0, result.stdout
 
@@ -58,7 +58,7 @@ def test_the_unit_cannot_take_the_machine_with_it(unit: Path) -> None:
 
 
 def test_a_stop_signals_hopsd_alone(unit: Path) -> None:
-    """The round under way still needs its scontrol; what is left after it is killed."""
+    """The round under way still needs its scontrol; what remains after that is killed."""
     assert "KillMode=mixed" in unit.read_text().splitlines()
 
 

@@ -1,4 +1,4 @@
-"""Run what is missing of AlloX's experiments, then write bench/results/allox.md.
+"""Run the missing cases of AlloX's experiments, then write bench/results/allox.md.
 
     python -m bench.allox [--no-run]
 
@@ -19,7 +19,9 @@ RUNS_FOLDER, DOCS = Path("build/allox"), Path("docs")
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.allox")
-    parser.add_argument("--no-run", action="store_true", help="write the page of what is there")
+    parser.add_argument(
+        "--no-run", action="store_true", help="only write the page, from saved runs"
+    )
     options = parser.parse_args()
     for case in CASES if not options.no_run else ():
         if load_run(case, RUNS_FOLDER) is None:

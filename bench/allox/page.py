@@ -1,4 +1,4 @@
-"""bench/results/allox.md: tables and figures of what was run, the paper's figures beside ours."""
+"""Writes bench/results/allox.md: our tables and figures beside the paper's figures."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One policy over one workload, kept as JSON: completion times and progress over time."""
+"""Runs one policy over one workload and saves completion times and progress as JSON."""
 
 from __future__ import annotations
 
@@ -27,9 +27,10 @@ LOAD = 1.3
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """``noise`` of each sample's time; ``overhead`` of sampling, as a share of the job.
+    """One simulation. ``noise`` is the relative noise of each sample's time, ``overhead`` what
+    sampling costs as a share of the job.
 
-    ``load``: GPU seconds that arrive a second, over the GPUs.
+    ``load`` is the GPU seconds that arrive per second, divided by the number of GPUs.
     """
 
     policy: str
@@ -49,10 +50,10 @@ class Case:
 class SavedRun:
     """Figures of one run, saved as JSON.
 
-    ``spreads``: standard deviation of progress across users, every two minutes while jobs arrive;
-    ``spread``: their mean. ``long_ends``: end times of the long-job user's jobs. ``gpu_use``,
-    ``cpu_use``: utilization up to the last arrival. ``error``: mean absolute
-    error of the estimated run times.
+    ``spreads`` is the standard deviation of progress across users, every two minutes while jobs
+    arrive, and ``spread`` its mean. ``long_ends`` are the end times of the long-job user's jobs.
+    ``gpu_use`` and ``cpu_use`` are the utilization up to the last arrival, ``error`` the mean
+    absolute error of the estimated run times.
     """
 
     jct: list[float]
@@ -70,7 +71,7 @@ class SavedRun:
 
     @property
     def longest(self) -> float:
-        """Mean of the longest 1 %."""
+        """Mean completion time of the longest 1 % of the jobs."""
         return fmean(sorted(self.jct)[-max(1, len(self.jct) // 100) :])
 
 
@@ -118,7 +119,7 @@ def run(case: Case, folder: Path, jobs_per_user: int) -> SavedRun:
 def _over_time(
     changes: tuple[AllocationChange, ...], work: Workload, cluster: Cluster
 ) -> tuple[list[float], dict[bool, float]]:
-    """Spread of the users' progress at equal intervals; utilization of GPUs and CPUs."""
+    """Spread of the users' progress, and utilization of GPUs and CPUs, at equal intervals."""
     types = {server.name: server.gpu_type for server in cluster.servers}
     capacity = {str(t): float(n) for t, n in cluster.gpus_by_type().items()}
     jobs = {job.id: job for job in work.jobs}

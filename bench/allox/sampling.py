@@ -1,4 +1,4 @@
-"""Run time from two short samples of a job on a resource (AlloX, section 4.1)."""
+"""Run time extrapolated from two short samples of a job on a resource (AlloX, section 4.1)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def run_seconds(first: Sample, second: Sample, iterations: float) -> float:
     pace instead.
 
     Raises:
-        InputError: samples of equal length.
+        InputError: both samples have the same length.
     """
     short, long = sorted((first, second), key=lambda sample: sample.iterations)
     if short.iterations == long.iterations or short.iterations <= 0:

@@ -1,6 +1,6 @@
 """Time one plan for 1,000 jobs on 10,000 nodes: ``python -m bench.allox.speed``.
 
-Processor seconds of this process, the best of three. Half of the nodes have a CPU, half a GPU.
+Prints this process's CPU seconds, the best of three. Half of the nodes have a CPU, half a GPU.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from hopsd.policies.registry import get
 
 
 def snapshot(jobs: int, nodes: int) -> Snapshot:
-    """Idle nodes and waiting jobs of different run times."""
+    """A snapshot of idle nodes and of waiting jobs with different run times."""
     rng = random.Random(0)
     return Snapshot(
         0.0,

@@ -1,4 +1,4 @@
-"""The words around the tables of bench/results/allox.md."""
+"""The text around the tables of bench/results/allox.md."""
 
 PAPER = {
     "es": "*-88 %*",

@@ -16,12 +16,12 @@ from hopsd.policies.protocol import Policy
 
 GPU = GpuType("k80")
 DEVICES = 20
-"""GPUs, and as many CPUs of 20 cores. One core of each CPU is kept: jobs there use 19."""
+"""Number of GPUs, and of CPUs with 20 cores each. Jobs use 19 cores of a CPU; one is kept free."""
 
 USERS = 10
 LONG_USER = UserName("user0")
 LONG = 4.0
-"""Factor by which one user's jobs are longer (figure 15 has such a user)."""
+"""How many times longer one user's jobs are (figure 15 has such a user)."""
 
 SPEEDUPS = (1.8, 2.2, 2.7, 3.3, 4.0, 4.8, 5.8, 7.0, 8.4, 10.0)
 """GPU speedups of ten models: 1.8 to 10 in the paper; we choose equal ratios in between."""
@@ -35,7 +35,7 @@ publish its trace."""
 
 
 def cluster() -> Cluster:
-    """One server per device: a job takes one GPU or one CPU."""
+    """A cluster with one server per device: a job takes one GPU or one CPU."""
     kinds = ((GPU, "gpu"), (CPU, "cpu"))
     return Cluster(
         tuple(Server(NodeName(f"{n}{i}"), t, 1) for t, n in kinds for i in range(DEVICES))
@@ -45,8 +45,8 @@ def cluster() -> Cluster:
 def workload(seed: int, jobs_per_user: int, load: float, overhead: float) -> Workload:
     """Draw ``jobs_per_user`` jobs for every user.
 
-    ``load``: GPU seconds arriving per second, divided by the GPUs; ``overhead``: share of a job
-    that its samples cost.
+    ``load`` is the GPU seconds that arrive per second, divided by the number of GPUs;
+    ``overhead`` is the share of a job that its samples cost.
     """
     rng = random.Random(seed)
     tables = {
@@ -86,8 +86,8 @@ def workload(seed: int, jobs_per_user: int, load: float, overhead: float) -> Wor
 class Misestimating:
     """A policy that knows run times from two samples of each job on each type.
 
-    ``noise``: relative standard deviation of a sample's measured time. Samples are 0.5 and 1 % of
-    a job, so that four of them make the paper's 3 %.
+    ``noise`` is the relative standard deviation of a sample's measured time. Samples are 0.5 and
+    1 % of a job, so that four of them make the paper's 3 %.
     """
 
     policy: Policy

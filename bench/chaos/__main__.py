@@ -24,7 +24,7 @@ from bench.chaos.world import Wait, World, wait_until, world
 JOBS_AT_A_TIME = 8
 AT_A_TIME = 2
 LOOK_EVERY = 10
-"""Faults, after which all are taken back and hops must be well again."""
+"""Number of faults after which all are repaired and hops must be well again."""
 FINAL_STATES = (
     "COMPLETED",
     "CANCELLED",
@@ -53,7 +53,7 @@ class Record:
     findings: list[Finding] = field(default_factory=list)
     fault_counts: Counter[str] = field(default_factory=Counter)
     seconds: float = 0.0
-    """From the first fault to the last look, without the jobs' ends."""
+    """Time from the first fault to the last check, without the wait for the jobs' ends."""
 
 
 @dataclass(slots=True)
@@ -67,9 +67,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--faults", type=int, default=50)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--only", action="append", help="these kinds alone")
+    parser.add_argument("--only", action="append", help="only these kinds")
     parser.add_argument("--refresh", type=float, default=1.0, help="hopsd's refresh_seconds")
-    parser.add_argument("--keep", type=Path, help="logs and records are copied there")
+    parser.add_argument("--keep", type=Path, help="folder to copy logs and records to")
     options = parser.parse_args()
     with world(options.refresh) as new_world:
         summary = torment(new_world, options.faults, Random(options.seed), options.only)
@@ -139,7 +139,7 @@ def _urgency(kind: Kind) -> int:
 
 
 def _take_back(active_faults: list[ActiveFault], ending: Iterable[ActiveFault]) -> None:
-    """Wait until each of ``ending`` has lasted its time, and take it back."""
+    """Wait until each of ``ending`` has lasted its time, and repair it."""
     # Repair these first: all other repairs need them.
     for fault in sorted(ending, key=lambda fault: _urgency(fault.kind)):
         time.sleep(max(0.0, fault.until - time.monotonic()))
@@ -202,7 +202,7 @@ def _drain(world: World, record: Record) -> None:
         reasons = [(row["id"], row["reason"]) for row in status["waiting"]][:5]
         text = f"{DRAIN_SECONDS:g} s after the last fault there are {remaining}: {reasons}"
         record.findings.append(Finding("waits beside idle GPUs", "", text))
-    time.sleep(3.0)  # hops' last poll
+    time.sleep(3.0)  # until hopsd's last poll
     for (name, _), usages in record.usages.items():
         (fds, memory), (last_fds, last_memory) = usages[min(1, len(usages) - 1)], usages[-1]
         if last_fds > fds + DESCRIPTORS_MORE or last_memory > memory * MEMORY_TIMES:
@@ -217,8 +217,8 @@ def _drain(world: World, record: Record) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Gaps:
-    """Longest gaps of the leader in seconds, between ticks and between ticks that planned: while
-    everything hung, and in the minute before (``quiet``).
+    """The leader's longest gaps in seconds, between ticks and between ticks that planned: while
+    everything hung, and during the minute before (``quiet_*``).
     """
 
     ticks: float
@@ -228,7 +228,7 @@ class Gaps:
 
 
 def _cancel_stuck(world: World) -> list[Finding]:
-    """Jobs that slurmctld will never update again, cancelled."""
+    """Cancel the jobs that slurmctld will never update again, and return a finding for each."""
     slurm = SlurmLog.read(world.folder / "log" / "slurmctld.log")
     findings = []
     for token, (job, state) in (world.queue() or {}).items():
@@ -242,7 +242,7 @@ def _cancel_stuck(world: World) -> list[Finding]:
 
 
 def longest_gaps(waits: Sequence[Wait], daemon_logs: Iterable[Path]) -> Gaps:
-    """The longest gaps of all ``waits``, by the daemons' logs."""
+    """Longest gaps during any of ``waits``, according to the daemons' logs."""
     ticks: list[float] = []
     plans: list[float] = []
     for log in daemon_logs:

@@ -1,5 +1,5 @@
-"""Fault catalogue. A fault is a generator: it does harm, yields how long to let it last, and then
-repairs it.
+"""Fault catalogue. A fault is a generator: it does harm, yields how long the harm should last, and
+then repairs it.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from bench.chaos.world import Daemon, Hold, SubmittedJob, Wait, World, wait_unti
 Harm = Callable[[World, Random], Iterator[float]]
 
 QUIET_SECONDS = 60.0
-"""Before everything hangs at once, for comparison."""
+"""How long we watch undisturbed before everything hangs at once, for comparison."""
 
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A fault; two with a common entry in ``touches`` never overlap."""
+    """A kind of fault; two kinds with a common entry in ``touches`` never overlap."""
 
     name: str
     touches: frozenset[str]
@@ -95,7 +95,7 @@ def hopsd_reloaded(world: World, _rng: Random) -> Iterator[float]:
 
 @fault()
 def signal_burst(world: World, _rng: Random) -> Iterator[float]:
-    """SIGHUPs 0.1 ms apart: a handler that took a lock would wait for itself."""
+    """Send SIGHUPs 0.1 ms apart: a handler that took a lock would deadlock with itself."""
     for daemon in world.hopsd:
         for _ in range(40):
             daemon.send(signal.SIGHUP)
@@ -232,13 +232,13 @@ def slurmctld_frozen(world: World, rng: Random) -> Iterator[float]:
 
 @fault("slurmctld")
 def slurmctld_back_in_time(world: World, rng: Random) -> Iterator[float]:
-    """Restart slurmctld with a state that is some seconds old."""
+    """Restart slurmctld with a saved state that is some seconds old."""
     state, saved_state = world.folder / "state", world.folder / "state.saved"
     shutil.rmtree(saved_state, ignore_errors=True)
     save_time = world.saved_at()
     try:
         shutil.copytree(state, saved_state, ignore=shutil.ignore_patterns("junk"))
-    except (OSError, shutil.Error):  # it writes meanwhile
+    except (OSError, shutil.Error):  # slurmctld writes the state meanwhile
         return
     yield rng.uniform(2.0, 8.0)
     world.stop_slurmctld(signal.SIGKILL)
@@ -332,7 +332,7 @@ def partition_down(world: World, rng: Random) -> Iterator[float]:
 
 @fault("epilog")
 def epilog_long(world: World, rng: Random) -> Iterator[float]:
-    """Epilogs starting now take 100 s, or until the repair."""
+    """Make epilogs that start now take 100 s, or until the repair."""
     world.slow_epilog.touch()
     yield rng.uniform(5.0, 30.0)
     world.slow_epilog.unlink(missing_ok=True)
@@ -351,7 +351,7 @@ def run_dir_read_only(world: World, rng: Random) -> Iterator[float]:
 
 @fault("reports")
 def reports_hang(world: World, rng: Random) -> Iterator[float]:
-    """The file server of the report folder does not answer."""
+    """Make the file server of the report folder stop answering."""
     with contextlib.ExitStack() as stack:
         if stack.enter_context(hanging_file_system(world.reports)):
             yield rng.uniform(5.0, 30.0)
@@ -385,8 +385,8 @@ def flood(world: World, rng: Random) -> Iterator[float]:
 
 
 def _hold(world: World, job: SubmittedJob, *, owner: bool) -> bool:
-    """Hold ``job``; whether Slurm accepts. In an inactive partition Slurm 22.05 reports failure but
-    holds the job all the same: release it then.
+    """Hold ``job`` and return whether Slurm accepts the hold. In an inactive partition Slurm 22.05
+    reports failure but holds the job all the same; release it in that case.
     """
     was_held = world.run("scontrol", "hold", job.id, owner=owner) is not None
     if not was_held:
@@ -396,7 +396,7 @@ def _hold(world: World, job: SubmittedJob, *, owner: bool) -> bool:
 
 @fault()
 def long_grace(world: World, rng: Random) -> Iterator[float]:
-    """Submit jobs that ask for 300 s to save and ignore the signal."""
+    """Submit jobs that ask for 300 s to save and that ignore the signal."""
     for _ in range(2):
         world.submit(rng, stubborn=True)
     yield 0.0
@@ -475,7 +475,7 @@ def hops_paused(world: World, rng: Random) -> Iterator[float]:
     leader = world.leader()
     if leader is None:
         return
-    if leader.ask("pause") is not None:  # hopsd may still carry out what it did not answer in time
+    if leader.ask("pause") is not None:  # hopsd may still do what it did not answer in time
         yield rng.uniform(2.0, 10.0)
     world.resume()
 

@@ -1,4 +1,4 @@
-"""A file system that never answers, like one of a dead file server."""
+"""A file system that never answers, like that of a dead file server."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _MNT_DETACH = 2
 
 @contextmanager
 def hanging_file_system(folder: Path) -> Iterator[bool]:
-    """Mount a FUSE file system without a server over ``folder``; False if this is not permitted."""
+    """Mount a FUSE file system without a server over ``folder``; yield False if not permitted."""
     libc = ctypes.CDLL(None, use_errno=True)
     try:
         server = os.open("/dev/fuse", os.O_RDWR)

@@ -1,7 +1,7 @@
 """Check the invariants against the jobs' own records, Slurm's completion log and the store.
 
-A finding carries its evidence. One that slurmctld caused by losing its state is explained, and does
-not count as a violation.
+A finding carries its evidence. If slurmctld caused it by losing its state, the finding is explained
+and does not count as a violation.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from hopsd.store.postgres import PostgresStore
 
 BEAT_SECONDS = 0.5
 TOLERANCE_SECONDS = 2.0
-"""Slurm's times are whole seconds, and a job on a busy machine starts to write a moment later."""
+"""Slurm's times are whole seconds, and on a busy machine a job starts to write a moment later."""
 WASTE_SHARE = 1 / 3
 WASTE_SECONDS = 100.0
 STATE_SECONDS = 3.0
-"""Margin around a loss of slurmctld's state: events at its edge may be lost or not."""
+"""Margin around a loss of slurmctld's state: events at its edge may or may not be lost."""
 
 
 Log = dict[str, list[tuple[str, float]]]
@@ -39,7 +39,7 @@ Log = dict[str, list[tuple[str, float]]]
 
 @dataclass(slots=True)
 class Run:
-    """One run as the job recorded it; ``last``: time of its last sign of life."""
+    """One run as the job recorded it; ``last`` is the time of its last sign of life."""
 
     token: str
     job: str
@@ -54,7 +54,7 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A broken rule, ``kind``; ``explanation``: Slurm's part in it, "" if hops is to blame."""
+    """A broken rule (``kind``); ``explanation`` is Slurm's part in it, "" if hops is to blame."""
 
     kind: str
     token: str
@@ -131,7 +131,7 @@ def redone(world: World) -> tuple[float, float]:
 
 
 def _waste(lost_seconds: float, total: float) -> list[Finding]:
-    """The work done twice stays within its bound."""
+    """Check that the work done twice stays within its bound."""
     if lost_seconds <= max(WASTE_SHARE * total, WASTE_SECONDS):
         return []
     return [Finding("work done twice", "", f"{lost_seconds:.0f} of {total:.0f} s")]
@@ -149,7 +149,7 @@ def _read_completions(path: Path) -> Log:
 
 
 def _lost_state(world: World, *times: float) -> str:
-    """Which loss of slurmctld's state covers one of ``times``; "" if none."""
+    """Name the loss of slurmctld's state that covers one of ``times``; "" if none does."""
     for since, until in world.forgot:
         if any(
             since - STATE_SECONDS <= event_time <= until + STATE_SECONDS for event_time in times
@@ -161,7 +161,7 @@ def _lost_state(world: World, *times: float) -> str:
 def never_ended(
     world: World, job: SubmittedJob, runs: Sequence[Run], log: Log, slurm: SlurmLog
 ) -> list[Finding]:
-    """Every job ends."""
+    """Check that every job ends."""
     has_ended = any(run.end for run in runs) or job.is_cancelled
     completions = log.get(job.token, [])
     states = [state for state, _ in completions]
@@ -195,8 +195,8 @@ def _twice(world: World, job: SubmittedJob, runs: Sequence[Run]) -> list[Finding
 def ran_again(
     world: World, job: SubmittedJob, runs: Sequence[Run], slurm: SlurmLog
 ) -> list[Finding]:
-    """No finished job runs again. slurmctld is to blame if it never recorded the end, or has since
-    restarted with an older state.
+    """Check that no finished job runs again. slurmctld is to blame if it never recorded the end, or
+    has since restarted with an older state.
     """
     findings = []
     for previous_run, later in pairwise(runs):
@@ -225,8 +225,8 @@ def counts(
     placements: dict[str, list[RecordedAllocation]],
     slurm: SlurmLog,
 ) -> list[Finding]:
-    """Each run has an accepted GPU count and is in the store as it ran, except runs that plain
-    Slurm started after hops gave the job back.
+    """Check that each run has an accepted GPU count and is in the store as it ran, except runs that
+    plain Slurm started after hops gave the job back.
     """
     accepted_counts = parse(f"hops:reqs={job.reqs}", range_values=8).reqs
     findings = []
@@ -248,7 +248,7 @@ def counts(
             seconds = run.last - run.start
             text = f"job {job.id} ran {seconds:.1f} s at {run.start:.1f} on {gpus or run.nodes}"
             says = [(round(p.start), p.allocation.as_dict()) for p in placements.get(run.job, ())]
-            held_at = slurm.held_at(run.job, run.start)  # slurmctld may have lost the hold as well
+            held_at = slurm.held_at(run.job, run.start)  # slurmctld may have lost the hold, too
             explanation = _lost_state(world, run.start, *([] if held_at is None else [held_at]))
             if slurm.given_back(run.job, run.start):
                 explanation = "plain Slurm started it: it had been given back"
@@ -259,7 +259,7 @@ def counts(
 
 
 def _started_while_held(world: World, job: SubmittedJob, runs: Sequence[Run]) -> list[Finding]:
-    """No job starts while a person holds it."""
+    """Check that no job starts while a person holds it."""
     return [
         Finding(
             "hold lost",
@@ -274,7 +274,7 @@ def _started_while_held(world: World, job: SubmittedJob, runs: Sequence[Run]) ->
 
 
 def _shared_gpus(world: World, runs: Iterable[Run]) -> list[Finding]:
-    """No GPU runs two jobs at once."""
+    """Check that no GPU runs two jobs at once."""
     by_gpu: dict[tuple[str, int], list[Run]] = defaultdict(list)
     for run in runs:
         for node, ids in run.gpus.items():

@@ -1,4 +1,4 @@
-"""Run hopsd with its clock shifted by the seconds in FILE. Arguments: FILE, then hopsd's."""
+"""Run hopsd with its clock shifted by the seconds in FILE. Arguments: FILE, then those of hopsd."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class ShiftedDatetime(datetime.datetime):
         return cls.fromtimestamp(_time() + offset(), tz)
 
 
-time.time = lambda: _time() + offset()  # before importing hopsd, which has it as a default argument
+time.time = lambda: _time() + offset()  # before importing hopsd, where it is a default argument
 for name in (
     "apscheduler.schedulers.base",
     "apscheduler.triggers.interval",

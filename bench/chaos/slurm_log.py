@@ -14,12 +14,12 @@ _LINE = re.compile(r"\[([0-9T:.-]+)\] (.*)")
 _JOB = re.compile(r"JobId=(\d+)")
 RELEASED_MARK = "#hops-released"
 STUCK_SECONDS = 60.0
-"""slurmdbd is away for half as long at most."""
+"""slurmdbd is away for at most half as long."""
 
 
 @dataclass(slots=True)
 class SlurmLog:
-    """``starts``: times at which slurmctld started; ``jobs``: times and lines by job ID."""
+    """Start times of slurmctld (``starts``), and times and lines by job ID (``jobs``)."""
 
     starts: list[float] = field(default_factory=list)
     jobs: dict[str, list[tuple[float, str]]] = field(default_factory=lambda: defaultdict(list))
@@ -42,8 +42,9 @@ class SlurmLog:
         return any(since < time < until for time in self.starts)
 
     def ended_well(self, job: str, since: float, until: float) -> float | None:
-        """When slurmctld last recorded the exit of the job's script. It also logs, and ignores, the
-        exit of a job that it believes pending; only a line followed by "done" counts.
+        """Time at which slurmctld last recorded the exit of the job's script. slurmctld also logs,
+        and ignores, the exit of a job that it believes pending; only a line followed by "done"
+        counts.
         """
         ends = [
             time
@@ -56,8 +57,9 @@ class SlurmLog:
         return max(ends, default=None)
 
     def refuses_updates(self, job: str) -> bool:
-        """Whether slurmctld has refused every update of the job for STUCK_SECONDS: it was killed
-        while it asked slurmdbd for the job's index, and waits for that ever since (22.05).
+        """Whether slurmctld has refused every update of the job for STUCK_SECONDS. It was killed
+        while it asked slurmdbd for the job's index, and has been waiting for that ever since
+        (22.05).
         """
         refusal_times: list[float] = []
         for time, text in self.jobs[job]:
@@ -77,7 +79,7 @@ class SlurmLog:
         return False
 
     def held_at(self, job: str, end_time: float) -> float | None:
-        """When slurmctld last executed a hold by hopsd."""
+        """Time at which slurmctld last executed a hold by hopsd."""
         holds = [
             log_time
             for log_time, text in self.jobs[job]
@@ -86,7 +88,7 @@ class SlurmLog:
         return max(holds, default=None)
 
     def given_back(self, job: str, run_time: float) -> bool:
-        """Whether plain Slurm started the run at ``at``: hopsd removes its mark with each
+        """Whether plain Slurm started the run at ``run_time``: hopsd removes its mark with each
         placement.
         """
         marks = [

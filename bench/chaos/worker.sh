@@ -1,13 +1,13 @@
 #!/bin/bash
-# A job that writes down its own runs, so that a judge need believe nobody else: one file a run
-# with its start, GPUs and end, and a second one that it writes anew while it lives.
+# A job that records its own runs, so that the judge need not trust anybody else: one file per run
+# with its start, GPUs and end, and a second file that it keeps rewriting while it lives.
 # KIND: saver, deaf (ignores the signal), stubborn (SIGTERM, too), plain (dies of it), broken (fails by itself).
 run=$RECORDS/$TOKEN.$SLURM_JOB_ID.$$
 saved=$RECORDS/$TOKEN.saved
 echo "start $EPOCHREALTIME $SLURM_JOB_ID ${SLURM_RESTART_COUNT:-0} $SLURM_JOB_NODELIST" > "$run.run"
 echo "gpus $SLURMD_NODENAME ${SLURM_JOB_GPUS:-none}" >> "$run.run"
 echo > "$run.beat"
-if [ "${SLURM_JOB_NUM_NODES:-1}" -gt 1 ]; then # the other nodes' GPUs, told on the nodes
+if [ "${SLURM_JOB_NUM_NODES:-1}" -gt 1 ]; then # the other nodes' GPUs, printed there
   timeout 60 srun --ntasks-per-node=1 bash -c \
     'echo "gpus $SLURMD_NODENAME ${SLURM_STEP_GPUS:-none}"' 2> /dev/null |
     grep -v " $SLURMD_NODENAME " >> "$run.run" &

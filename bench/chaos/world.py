@@ -1,4 +1,4 @@
-"""Test bed: a cluster, a database, two hopsd and jobs that record their own runs."""
+"""Test bed: a cluster, a database, two hopsd, and jobs that record their own runs."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ REQS = ("1", "1,2", "1,2,4", "2,4", "1-6;num=3", "3", "6", "1;preempt=no")
 
 @dataclass(slots=True)
 class SubmittedJob:
-    """A job as its user knows it. ``cancelled``: a fault cancelled it."""
+    """A job as its user knows it. ``is_cancelled`` says whether a fault cancelled it."""
 
     token: str
     id: str
@@ -65,7 +65,7 @@ class Hold:
 
 @dataclass(slots=True)
 class Debt:
-    """A request still to succeed; ``tries`` left before giving up."""
+    """A request that has yet to succeed, with the number of ``tries`` left before giving up."""
 
     is_done: Callable[[], bool]
     tries: int = 40
@@ -73,8 +73,8 @@ class Debt:
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """From ``start`` to ``end`` everything that a tick could wait for hung; hops could plan until
-    ``planned_until``. Nothing hung from ``peace`` to ``start``, for comparison.
+    """A period, ``start`` to ``end``, in which everything that a tick could wait for hung. hops
+    could plan until ``planned_until``. Nothing hung from ``peace`` to ``start``, for comparison.
     """
 
     peace: float
@@ -102,7 +102,7 @@ class Daemon:
         self.process: subprocess.Popen[bytes] | None = None
 
     def set_clock(self, offset: float) -> None:
-        """Shift its clock by ``offset`` seconds, replacing the file atomically."""
+        """Shift the daemon's clock by ``offset`` seconds, replacing the file atomically."""
         new = self.clock.with_suffix(".new")
         new.write_text(str(offset))
         new.replace(self.clock)
@@ -129,13 +129,13 @@ class Daemon:
                 self.process.wait()
 
     def ask(self, command: str, **arguments: Any) -> Any:
-        """Its answer; None if it refuses or does not answer within ASK_SECONDS."""
+        """Return the daemon's answer; None if it refuses or does not answer within ASK_SECONDS."""
         with contextlib.suppress(HopsError, OSError):
             return ask(self.socket, command, ASK_SECONDS, **arguments)
         return None
 
     def usage(self) -> tuple[int, int] | None:
-        """Open descriptors and resident bytes."""
+        """The daemon's open descriptors and resident bytes."""
         if not self.alive:
             return None
         assert self.process is not None
@@ -149,9 +149,9 @@ class Daemon:
 class World:
     """Everything that a fault can touch.
 
-    ``debts``: requests that have not succeeded yet, by name. ``requeues``: jobs requeued by their
-    owner, and when. ``forgot``: intervals of which slurmctld lost its state: from its last save,
-    which a full or busy disk may delay, to its restart.
+    ``debts`` are the requests that have not succeeded yet, by name, and ``requeues`` the jobs that
+    their owner requeued, with the time. ``forgot`` are the intervals of which slurmctld lost its
+    state: from its last save, which a full or busy disk may delay, to its restart.
     """
 
     def __init__(
@@ -187,8 +187,8 @@ class World:
     def run(
         self, *words: str, owner: bool = False, env: dict[str, str] | None = None
     ) -> str | None:
-        """Run a command on the cluster as the jobs' owner or as root; its standard output, or None
-        if it fails.
+        """Run a command on the cluster as the jobs' owner or as root; return its standard output,
+        or None if it fails.
         """
         account: tuple[str, ...] = ()
         if owner and os.geteuid() == 0:
@@ -213,7 +213,7 @@ class World:
         return process.stdout if process.returncode == 0 else None
 
     def saved_at(self) -> float:
-        """When slurmctld last saved its jobs."""
+        """Time at which slurmctld last saved its jobs."""
         for name in ("job_state", "job_state.old"):  # one may be missing for a moment
             with contextlib.suppress(OSError):
                 return (self.folder / "state" / name).stat().st_mtime
@@ -242,7 +242,7 @@ class World:
                 self.cluster.start_slurmdbd()
 
     def in_order(self) -> bool:
-        """Restart dead daemons of Slurm and PostgreSQL and resume nodes; whether both answer."""
+        """Restart dead Slurm and PostgreSQL daemons, resume nodes; return whether both answer."""
         try:
             self.server.start()
         except HopsError:
@@ -264,8 +264,8 @@ class World:
         return self.server.running and self.queue() is not None
 
     def well(self) -> bool:
-        """Restart dead hopsd, as systemd would, and retry owed requests; whether a hopsd leads, is
-        not paused, and its last tick succeeded.
+        """Restart dead hopsd, as systemd would, and retry owed requests; return whether a hopsd
+        leads, is not paused, and its last tick succeeded.
         """
         for daemon in self.hopsd:
             daemon.start()
@@ -295,7 +295,7 @@ class World:
         self._owe(" ".join((*words, job.id)), request_done)
 
     def release(self, job: SubmittedJob) -> None:
-        """Release a person's hold as operator. If Slurm forgot it, hops' own hold stays."""
+        """Release a person's hold as operator. If Slurm forgot that hold, hops' own one stays."""
         self.insist(job, "scontrol", "release")
 
     def resume(self) -> None:
@@ -303,14 +303,14 @@ class World:
         self._owe("resume", lambda: any(d.ask("resume") is not None for d in self.hopsd))
 
     def _owe(self, name: str, is_done: Callable[[], bool]) -> None:
-        """Try a request now and, if it fails, later: it may need the repair of another fault, so do
-        not wait here.
+        """Try a request now and, if it fails, later: it may need the repair of another fault, so we
+        do not wait here.
         """
         self.debts[name] = Debt(is_done)
         self.pay(name)
 
     def pay(self, *names: str) -> bool:
-        """Try owed requests, all or ``names`` these; whether none remains."""
+        """Try the owed requests, or only those in ``names``; return whether none remains."""
         for repair in names or tuple(self.debts):
             debt = self.debts[repair]
             debt.tries -= 1
@@ -334,7 +334,7 @@ class World:
                             os.kill(pid, signal.SIGKILL)
 
     def submit(self, rng: random.Random, *, stubborn: bool = False) -> None:
-        """``stubborn``: a job that asks for 300 s to save, and ignores all signals."""
+        """Submit a job; a ``stubborn`` one asks for 300 s to save, and ignores all signals."""
         token = uuid.UUID(int=rng.getrandbits(128)).hex[:12]
         kind, reqs, total = rng.choice(KINDS), rng.choice(REQS), rng.choice((0, 4, 10, 20, 40))
         if stubborn:
@@ -376,7 +376,7 @@ class World:
 
 
 def wait_until(holds: Callable[[], bool], seconds: float) -> float | None:
-    """Seconds until ``holds()``; None if it took longer than ``seconds``."""
+    """Wait until ``holds()`` and return the seconds; None if that takes longer than ``seconds``."""
     began = time.monotonic()
     while not holds():
         if time.monotonic() - began > seconds:
@@ -459,7 +459,7 @@ def _mount_tmpfs(folder: Path, mebibytes: int) -> Iterator[bool]:
 
 
 _EPILOG = """#!/bin/sh
-# Ends as soon as the fault is taken back.
+# Ends as soon as the fault is repaired.
 left={seconds}
 while [ -e {folder}/{slow} ] && [ $left -gt 0 ]; do sleep 1; left=$((left - 1)); done
 exec {folder}/plugin/epilog.sh

@@ -1,1 +1,1 @@
-"""A training that is stopped and moved between numbers of ranks, against the unbroken one."""
+"""Trainings that stop and move between numbers of ranks, compared with the unbroken run."""

@@ -1,4 +1,4 @@
-"""``python -m bench.elastic``: the loss over five moves on the unbroken run's, and what it costs.
+"""``python -m bench.elastic``: loss over five moves beside the unbroken run, and the costs.
 
 The picture goes to docs/img/elastic.svg. Random moves: ``python -m bench.elastic.moves``.
 """

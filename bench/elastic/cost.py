@@ -1,4 +1,4 @@
-"""What the order costs: a step's batches, compared with a plain DataLoader, and resuming."""
+"""Cost of the order of samples: a step's batches against a plain DataLoader, and resuming."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ GLOBAL_BATCH, MICRO_BATCH = 256, 64
 
 
 class Zeros(Dataset[torch.Tensor]):
-    """Costs next to nothing to read."""
+    """A dataset that costs next to nothing to read."""
 
     def __init__(self, length: int) -> None:
         self.length, self.sample = length, torch.zeros(8)
@@ -30,8 +30,8 @@ class Zeros(Dataset[torch.Tensor]):
 
 @dataclass(frozen=True)
 class Cost:
-    """In seconds of processor time, of a step by a plain DataLoader, and what the order adds; in
-    seconds, from a loaded state to the first batch, at the beginning of a long epoch and its end.
+    """CPU seconds of a step by a plain DataLoader, and what the order adds to them; wall seconds
+    from a loaded state to the first batch, at the beginning of a long epoch and at its end.
     """
 
     plain: float
@@ -42,7 +42,7 @@ class Cost:
 
 def measure(steps: int = 400, rounds: int = 5, samples: int = 10**9) -> Cost:
     plain, elastic_seconds = [], []
-    for _ in range(rounds):  # in turns: the machine's speed changes
+    for _ in range(rounds):  # alternately: the machine's speed changes
         plain.append(_seconds(_plain(), steps))
         elastic_seconds.append(_seconds(_elastic(samples), steps) - plain[-1])
     last = samples // GLOBAL_BATCH - 1
@@ -52,7 +52,7 @@ def measure(steps: int = 400, rounds: int = 5, samples: int = 10**9) -> Cost:
 
 
 def cost_rows() -> list[str]:
-    """Measured now, as a table's rows."""
+    """Measure now, and return the rows of a table."""
     cost = measure()
     return [
         f"a step of {GLOBAL_BATCH} samples, DataLoader {1e6 * cost.plain:.0f} us of a core",

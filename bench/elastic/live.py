@@ -1,7 +1,7 @@
 """``python -m bench.elastic.live``: a training that hopsd moves, on the demo's real Slurm cluster.
 
-Other jobs come and go beside it, so that it is moved five times. Draws its loss on top of the
-unbroken run's, to docs/img/elastic-live.svg; ends with 1 if it is not the same training.
+Other jobs come and go beside the training, so that it is moved five times. Draws its loss over the
+unbroken run's, to docs/img/elastic-live.svg; exits with 1 if it is not the same training.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ LIMIT_SECONDS = 360.0
 PACE = "0.3"
 
 NEIGHBOUR = ("--global-batch", "16", "--micro-batch", "8", "--epochs", "1", "--samples", "800")
-"""Of the jobs beside it: about half a minute on their GPUs."""
+"""Options of the neighbouring jobs, which take about half a minute on their GPUs."""
 
 
 class Cluster(Site):
     """One node with four GPUs."""
 
     def submit(self, name: str, reqs: str, options: tuple[str, ...]) -> tuple[str, Path]:
-        """Returns the job's number, and the folder of its notes."""
+        """Submit a training; return the job's number, and the folder of its notes."""
         record = self.work / name
         record.mkdir()
         program = [str(PROGRAMS / "hops-run"), str(ROOT / "examples" / "elastic.py")]
@@ -60,7 +60,7 @@ class Cluster(Site):
 
 
 def runs(record: Path) -> list[tuple[int, dict[int, float]]]:
-    """Of each run its ranks, and its steps' losses by their number."""
+    """For each run its number of ranks, and the loss of each step by number."""
     parts: dict[tuple[int, int], list[tuple[int, float]]] = defaultdict(list)
     for path in record.glob("*.jsonl"):
         ranks = int(path.name.partition(".")[0])
@@ -78,7 +78,7 @@ def runs(record: Path) -> list[tuple[int, dict[int, float]]]:
 
 
 def watch(site: Cluster) -> list[tuple[int, dict[int, float]]]:
-    """Have it moved, and wait for its end."""
+    """Submit the training, add neighbours so that hops moves it, and wait for its end."""
     job, record = site.submit("elastic", "1,2,4", (*OPTIONS, "--every", "5"))
     began, neighbours, moves = time.monotonic(), 0, 0
     while time.monotonic() - began < LIMIT_SECONDS:
@@ -90,7 +90,7 @@ def watch(site: Cluster) -> list[tuple[int, dict[int, float]]]:
         states = {job.id: job.state_text for job in site.cluster.read_jobs()}
         alone = all(state == "COMPLETED" for number, state in states.items() if number != job)
         if alone and now and now[-1][0] == 4 and len(now[-1][1]) > 15 and len(now) <= MOVES:
-            for _ in range(2):  # one alone may not be worth a move
+            for _ in range(2):  # a single one may not be worth a move
                 neighbours += 1
                 site.submit(f"neighbour-{neighbours}", "1", NEIGHBOUR)
         if states.get(JobId(job)) == "COMPLETED":

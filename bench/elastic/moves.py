@@ -1,9 +1,9 @@
 """Random sequences of moves: ``python -m bench.elastic.moves [--ways W ...] [--sequences 200]``.
 
-Each training is stopped up to six times at any moment, by SIGKILL or hops' signal, and goes on on 1
-to 4 ranks. Prints of each way of writing a training how its samples, losses and final weights
-differ from the unbroken run's; ends with 1 if a step has other samples, a loss differs by more than
-1e-6 or a weight by more than 1e-5.
+Each training is stopped up to six times at any moment, by SIGKILL or by hops' signal, and continues
+on 1 to 4 ranks. For each way of writing a training, prints how its samples, losses and final
+weights differ from the unbroken run's; exits with 1 if a step has other samples, a loss differs by
+more than 1e-6 or a weight by more than 1e-5.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ MAX_STOPS = 6
 _HEAD = "way               sequences  stops  resumed  equal      loss    weight"
 
 LOSS, WEIGHT = 1e-6, 1e-5
-"""Within which the losses and the final weights agree."""
+"""Largest differences at which losses, and final weights, count as equal."""
 
 
 @dataclass(frozen=True)
 class Difference:
-    """Of a moved training from the unbroken one. ``resumed``: runs that did not begin anew."""
+    """Differences of a moved training from the unbroken one; ``resumed`` runs continued a save."""
 
     stops: int
     resumed: int
@@ -51,7 +51,7 @@ class Difference:
 
 
 def play(training: Training, source: random.Random, steps: int) -> Training:
-    """A training of ``steps`` to its end, stopped at random."""
+    """Run a training of ``steps`` steps to its end, stopping it at random."""
     for _ in range(source.randint(1, MAX_STOPS)):
         number = source.choice([signal.SIGKILL, signal.SIGUSR1])
         after, extra_seconds = (
@@ -102,7 +102,7 @@ def _is_same_step(step: Step, expected: Step) -> bool:
 
 @dataclass
 class Way:
-    """Sequences of one way of writing a training, against its unbroken run."""
+    """Sequences of moves for one way of writing a training, against its unbroken run."""
 
     name: str
     folder: Path
@@ -116,7 +116,7 @@ class Way:
         self._steps = len(steps)
 
     def play(self, seed: int) -> None:
-        """One sequence; what is not as unbroken is printed, and its folder stays for `--keep`."""
+        """Play one sequence; if it differs, print how and leave its folder for `--keep`."""
         moved_training = Training(self.folder / str(seed), self.name)
         try:
             play(moved_training, random.Random(seed), self._steps)
@@ -152,7 +152,7 @@ class Way:
 
 
 def _play_way(options: argparse.Namespace, folder: Path, began: float, name: str) -> Way:
-    """One way's sequences; what was played until ``--seconds`` or Ctrl-C counts."""
+    """Play the sequences of one way; those played until ``--seconds`` or Ctrl-C count."""
     way = Way(name, folder / name)
     with contextlib.suppress(KeyboardInterrupt):
         for seed in range(options.seed, options.seed + options.sequences):
@@ -167,9 +167,11 @@ def main() -> int:
     parser.add_argument("--ways", nargs="+", choices=WAYS, default=WAYS)
     parser.add_argument("--sequences", type=int, default=200)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--seconds", type=float, default=float("inf"), help="begin none after")
+    parser.add_argument(
+        "--seconds", type=float, default=float("inf"), help="begin no sequence later"
+    )
     parser.add_argument("--processes", type=int, default=1, help="ways played at a time")
-    parser.add_argument("--keep", type=Path, help="a folder for what the ranks write")
+    parser.add_argument("--keep", type=Path, help="folder that keeps the ranks' files")
     parser.add_argument("--write", action="store_true", help="write bench/results/elastic.md")
     options = parser.parse_args()
     began, path = time.monotonic(), os.environ["PATH"]
@@ -180,13 +182,13 @@ def main() -> int:
     table = "\n".join([_HEAD, *(way.row() for way in ways)])
     print(table)
     if options.write:
-        os.environ["PATH"] = path  # the ranks' has no Slurm, and no git
+        os.environ["PATH"] = path  # the ranks' PATH has no Slurm, and no git
         write_result("elastic", "Random moves of trainings", _page(table))
     return 0 if all(way.equal == way.plays for way in ways) else 1
 
 
 def _page(table: str) -> str:
-    """What was measured here: the moves, and what the order of samples costs."""
+    """The result page: the moves, and what the order of samples costs."""
     load = os.getloadavg()[1]
     return f"""Each training of 36 steps is stopped 1 to 6 times at any moment by SIGKILL or hops'
 signal, and goes on on 1 to 4 ranks (Gloo, {os.cpu_count()} cores at a load of {load:.0f}).

@@ -19,12 +19,12 @@ SMOOTHING_STEPS = 15
 COLOURS = {1: "tab:blue", 2: "tab:orange", 3: "tab:green", 4: "tab:red"}
 
 Runs = Sequence[tuple[int, Mapping[int, float]]]
-"""The ranks of each run, and its steps' losses."""
+"""For each run its number of ranks, and the loss of each step by number."""
 
 
 def draw(path: Path, alone: Sequence[float], runs: Runs, scaled_run: Any) -> None:
-    """Each step's loss: unbroken, in the runs of a moved training, and with a scaled batch.
-    ``scaled_run``: pairs of how many global batches were read, and the loss.
+    """Draw each step's loss: unbroken, in the runs of a moved training, and with a scaled batch.
+    ``scaled_run`` has pairs: how many global batches had been read, and the loss.
     """
     figure, (loss_axes, rate_axes) = plt.subplots(1, 2, figsize=(10, 3.8), sharey=True)
     _moves(loss_axes, alone, runs)
@@ -43,7 +43,7 @@ def draw(path: Path, alone: Sequence[float], runs: Runs, scaled_run: Any) -> Non
 
 
 def draw_moves(path: Path, alone: Sequence[float], runs: Runs) -> None:
-    """Each step's loss, unbroken and in the runs of a moved training."""
+    """Draw each step's loss, unbroken and in the runs of a moved training."""
     figure, axes = plt.subplots(figsize=(7, 3))
     _moves(axes, alone, runs)
     axes.set_xlabel("optimizer step")

@@ -1,4 +1,4 @@
-"""A training on some ranks of this machine, over Gloo: started, stopped, and judged."""
+"""Starts, stops and judges a training on some ranks of this machine, over Gloo."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _PATIENCE = 120.0
 
 @dataclass(frozen=True)
 class Step:
-    """What the ranks of one run have computed in a step."""
+    """What the ranks of one run computed in a step."""
 
     ids: frozenset[int]
     loss: float
@@ -44,11 +44,12 @@ class Training:
     """The ranks of each run."""
 
     first_ranks: int = 0
-    """Of the run that has begun the training: those before it were stopped before they had."""
+    """Ranks of the run that began the training; earlier runs were stopped before they had begun."""
 
     def run(self, ranks: int, stop: Callable[[Ranks], int] | None = None) -> bool:
-        """Run it on ``ranks`` until ``stop`` returns the signal to send; None: to its end. Returns
-        whether it has come to its end. Raises RuntimeError where a rank fails.
+        """Run the training on ``ranks`` until ``stop`` returns the signal to send; without
+        ``stop``, to its end. Return whether the training has ended. Raise RuntimeError if a rank
+        fails.
         """
         _import_once(self.way)
         record = self.folder / f"run-{len(self.runs)}"
@@ -71,8 +72,8 @@ class Training:
 
     @property
     def has_ended(self) -> bool:
-        """Whether its script has saved the final weights. One that is killed after that, as it
-        exits, begins another training.
+        """Whether the script has saved the final weights. A script that is killed after that, as it
+        exits, would begin another training.
         """
         return (self.folder / "weights.pt").exists()
 
@@ -82,7 +83,7 @@ class Training:
         return any(any(self.folder.glob(pattern)) for pattern in notes)
 
     def steps(self) -> list[dict[tuple[int, int], Step]]:
-        """Of each run, the steps that all of its ranks have noted, by epoch and number."""
+        """For each run, the steps that all of its ranks have noted, by epoch and number."""
         return [
             _steps(self.folder / f"run-{number}", ranks) for number, ranks in enumerate(self.runs)
         ]
@@ -96,8 +97,8 @@ class Training:
 
 
 class Ranks:
-    """Those of a training's last run, forked from this process, which has imported what they need,
-    as of a job of hops.
+    """The ranks of a training's last run, forked from this process, which has imported what they
+    need, as in a job of hops.
     """
 
     def __init__(self, training: Training, record: Path) -> None:
@@ -109,7 +110,7 @@ class Ranks:
         for rank in range(ranks):
             pid = os.fork()
             if not pid:
-                # Its stack begins here, as that of any process of multiprocessing.
+                # Its stack begins here, as in any process of multiprocessing.
                 Process(target=_become, args=(training, rank, port, record))._bootstrap()  # type: ignore[attr-defined]
             self._pids.append(pid)
 
@@ -128,7 +129,7 @@ class Ranks:
             os.kill(pid, number)
 
     def wait(self) -> list[int]:
-        """The ranks' codes. As launchers do, ends the others once one has ended before its end."""
+        """The ranks' exit codes. As launchers do, kills the others once one has failed."""
         codes: dict[int, int] = {}
         began = time.monotonic()
         while len(codes) < len(self._pids):
@@ -169,7 +170,7 @@ def _become(training: Training, rank: int, port: int, record: Path) -> None:
 
 
 def _import_once(name: str) -> None:
-    """What the ranks need, as in a job of hops without Slurm's commands."""
+    """Import what the ranks need, as in a job of hops without Slurm's commands."""
     values = {"HOPS_JOB": 1, "SLURM_JOB_ID": 17, "HOPS_REQUEUE_EXIT_CODE": REQUEUE_EXIT_CODE}
     values |= {"OMP_NUM_THREADS": 1, "HOPS_FRAMEWORK_SAVES": 1, "HOPS_RESTART_COUNT": 0}
     os.environ.update({name: str(value) for name, value in values.items()})
@@ -180,13 +181,13 @@ def _import_once(name: str) -> None:
 
 
 def _enter(training: Training, rank: int, port: int) -> None:
-    """Have this process be a rank of the training's last run."""
+    """Turn this process into a rank of the training's last run."""
     number, ranks = len(training.runs) - 1, training.runs[-1]
     values = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": ranks, "LOCAL_WORLD_SIZE": ranks}
     values |= {"HOPS_RESTART_COUNT": number, "MASTER_PORT": port}
     os.environ.update({name: str(value) for name, value in values.items()})
     os.environ.update(MASTER_ADDR="127.0.0.1")
-    tempfile.tempdir = str(training.folder)  # where a training takes its turn
+    tempfile.tempdir = str(training.folder)  # where a training keeps its turn file
     os.chdir(training.folder)
     importlib.import_module("torch").set_num_threads(1)
     faulthandler.dump_traceback_later(_PATIENCE - 10)

@@ -1,4 +1,4 @@
-"""The other way: as many samples per GPU on any number of them, and a learning rate to match."""
+"""The other way: the same number of samples per GPU on any number of GPUs, with a scaled rate."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ PER_GPU = 32
 
 
 def scaled_losses(changes: Sequence[tuple[int, int]], steps: int) -> list[tuple[float, float]]:
-    """The loss of each step, with how many times ``PER_GPU`` samples were read before it.
-    ``changes``: from which of these on, the training has how many GPUs. ``lr_rule=linear``.
+    """The loss of each step, with the number of ``PER_GPU`` batches that had been read before it.
+    ``changes`` has pairs: from which such batch on, and the number of GPUs. ``lr_rule=linear``.
     """
     example = models()["mlp"]
     torch.manual_seed(1)

@@ -1,1 +1,1 @@
-"""How far the estimator is off: unstable data loading, and placements never measured."""
+"""Errors of the estimator: unstable data loading, and placements that were never measured."""

@@ -1,7 +1,7 @@
-"""``python -m bench.estimate``: error against executions; ``--pollux DIR``: error of what hopsd
-plans with, over placements; ``--formula``: and of forms of its formula.
+"""``python -m bench.estimate``: error by number of executions; ``--pollux DIR``: error, over
+placements, of the speeds that hopsd plans with; ``--formula``: also of variants of its formula.
 
-About two minutes each. Plots go to docs/img.
+Each takes about two minutes. Plots go to docs/img.
 """
 
 from __future__ import annotations
@@ -30,15 +30,17 @@ def main() -> None:
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench.estimate", description=__doc__)
-    parser.add_argument("--executions", type=int, default=60, help="0: leave this part out")
-    parser.add_argument("--iterations", type=int, default=40, help="of one execution")
-    parser.add_argument("--orders", type=int, default=200, help="in which they could have come")
+    parser.add_argument("--executions", type=int, default=60, help="0 skips this part")
+    parser.add_argument("--iterations", type=int, default=40, help="iterations of each execution")
+    parser.add_argument("--orders", type=int, default=200, help="orders of the executions")
     parser.add_argument("--pollux", type=Path, metavar="DIR", help="folder of APPLICATION.csv")
-    parser.add_argument("--formula", action="store_true", help="its forms over placements, too")
+    parser.add_argument(
+        "--formula", action="store_true", help="also compare variants of the formula"
+    )
     parser.add_argument("--plots", type=Path, default=Path("docs/img"))
     options = parser.parse_args()
     if options.pollux and not any(options.pollux.glob("*.csv")):
-        parser.error(f"--pollux: {options.pollux} holds no *.csv, one for each application")
+        parser.error(f"--pollux: {options.pollux} has no APPLICATION.csv")
     return options
 
 

@@ -20,7 +20,7 @@ from scipy.optimize import minimize, minimize_scalar
 from hopsd.model.arrays import Floats
 
 BACKWARD_SHARE = 2 / 3
-"""Of a 1-GPU step: backward costs twice the forward, and the rows do not separate them."""
+"""Backward's share of a 1-GPU step: it costs twice the forward; the rows do not separate them."""
 
 EXPOSED_SHARE = 0.2
 LINK = "4"
@@ -29,10 +29,10 @@ LINK = "4"
 
 @dataclass(frozen=True, slots=True)
 class Measurements:
-    """Measured placements of one application, one row a placement and batch size, (n,) each.
+    """Measured placements of one application: one row per placement and batch size, (n,) each.
 
-    ``seconds`` per step, ``alone`` on a single GPU; ``gpus``, ``servers``, and ``largest_share``,
-    the GPUs on the server with the most.
+    ``seconds`` are per step, ``alone`` those on a single GPU; ``gpus`` and ``servers`` are counts,
+    and ``largest_share`` is the number of GPUs on the server with the most.
     """
 
     placement: npt.NDArray[np.str_]
@@ -50,7 +50,7 @@ def read(folder: Path) -> dict[str, Measurements]:
     """Applications by name.
 
     Raises:
-        OSError: no such file.
+        OSError: a file is missing.
     """
     return {path.stem: _application(path) for path in sorted(folder.glob("*.csv"))}
 
@@ -73,7 +73,7 @@ def _application(path: Path) -> Measurements:
 
 
 Shape = Callable[[Measurements, Floats], Floats]
-"""Communication over the network, relative to two GPUs on two servers; with its exponents."""
+"""Communication over the network, relative to two GPUs on two servers, given its exponents."""
 
 
 def paper(rows: Measurements, _: Floats) -> Floats:
@@ -95,14 +95,14 @@ def ring_paths(rows: Measurements, exponents: Floats) -> Floats:
 
 
 def ring_paths_sharing(rows: Measurements, exponents: Floats) -> Floats:
-    """GPUs of one server share its network."""
+    """Form in which the GPUs of one server share its network."""
     relative: Floats = ring_paths(rows, exponents) * rows.largest_share ** exponents[1]
     return relative
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A model of communication; ``begin``: where the search for its exponents starts."""
+    """A model of communication; the search for its exponents starts at ``begin``."""
 
     name: str
     shape: Shape
@@ -119,7 +119,7 @@ CANDIDATES = (
 
 
 def step_seconds(rows: Measurements, t_c: Floats) -> Floats:
-    """Eq. 1 without data and update, which these rows do not tell apart."""
+    """Eq. 1 without data and update, which these rows do not separate."""
     t_b = BACKWARD_SHARE * rows.alone
     return rows.alone - t_b + np.maximum(t_b + EXPOSED_SHARE * t_c, t_c)
 

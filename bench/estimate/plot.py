@@ -19,7 +19,7 @@ from bench.estimate.unstable import Errors
 mpl.rcParams["svg.hashsalt"] = "hops"  # the same figure gives the same file
 
 SEEN_TO = 80
-"""Percent of error up to which the curves are drawn."""
+"""Largest error, in percent, up to which the curves are drawn."""
 
 
 def draw_executions(path: Path, errors: Sequence[Errors], iterations: int) -> None:

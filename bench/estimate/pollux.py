@@ -3,7 +3,7 @@
     T_grad = a_c + b_c * batch,  T_sync = 0 for one GPU, a_r + b_r max(0, N - 2) in one server,
     a_n + b_n max(0, N - 2) over several,  T_iter = (T_grad^g + T_sync^g)^(1 / g)
 
-The errors are root mean squares of logarithms, of T_iter and of T_grad; a small penalty prefers
+The fit minimizes root mean squares of log errors, of T_iter and of T_grad; a small penalty prefers
 small g, b_r / a_r and b_n / a_n; parameters that no row determines are fixed near zero
 (adaptdl, goodput.py). With one batch size T_grad is one number.
 """
@@ -66,7 +66,7 @@ def fit(shapes: Sequence[tuple[int, int]], seconds: Sequence[float]) -> PolluxMo
         values[free] = np.clip(np.exp(logs), low, high)
         return values
 
-    # The default start is far off for steps of milliseconds: also start at their scale.
+    # The default start is far off for steps of milliseconds, so also start at their scale.
     tries = []
     for scale in (1.0, seconds[0], 10.0 * seconds[0]):
         begin = np.log(np.maximum(start[free], EPSILON))

@@ -1,7 +1,7 @@
 """Accuracy of hopsd's speeds for shapes never measured, from Pollux's measurements as records.
 
 A workload is one application at one batch size. hopsd knows its basic times from one GPU and the
-records of some shapes, as its store would hold them, and no bandwidth: the measurements come
+records of some shapes, as its store would hold them. It knows no bandwidth: the measurements come
 without a calibration.
 """
 
@@ -56,7 +56,7 @@ Records = tuple[ThroughputRecord, ...]
 
 @dataclass(frozen=True, slots=True)
 class MeasuredWorkload:
-    """One application at one batch size: seconds of a step by placement, ``1`` among them."""
+    """One application at one batch size: seconds of a step by placement, including ``1``."""
 
     application: str
     batch: float
@@ -65,8 +65,8 @@ class MeasuredWorkload:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """Mean relative error of predicted throughput by method; ``within_spread``: share of
-    measurements inside hops' predicted range, which should be four of five.
+    """Mean relative error of predicted throughput by method. ``within_spread`` is the share of
+    measurements inside the range that hops predicts, which should be four of five.
     """
 
     shapes: str
@@ -77,10 +77,10 @@ class Row:
 
 
 def read(folder: Path) -> list[MeasuredWorkload]:
-    """All applications and batch sizes.
+    """Read all applications and batch sizes.
 
     Raises:
-        OSError: no such file.
+        OSError: a file is missing.
     """
     workloads = []
     for path in sorted(folder.glob("*.csv")):
@@ -158,7 +158,7 @@ def row(
     random_count: int,
     seed: int = 0,
 ) -> Row:
-    """Errors over all placements except the known: ``placements`` and some random ones."""
+    """Errors over all placements except the known ones: ``placements`` and some random ones."""
     draw = random.Random(seed)
     errors: dict[str, list[float]] = {name: [] for name in (*MODELS, "Pollux")}
     within_spread = []

@@ -1,8 +1,8 @@
-"""Error against number of executions, for a job whose data comes at two speeds (figure 7b).
+"""Error by number of executions, for a job whose data comes at two speeds (figure 7b).
 
-A real training in PyTorch, timed by the profiler as in a job. Its loader waits: shortly while
-data is in memory, long while it is not, and it stays in either case for some iterations, as a
-read-ahead that falls behind does.
+A real training in PyTorch, timed by the profiler as in a job. Its loader waits briefly while data
+is in memory and long while it is not. It stays in either state for some iterations, like a
+read-ahead that falls behind.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Execution:
 
 
 def execute(number: int, iterations: int, seed: int) -> Execution:
-    """Train for so many iterations under the profiler."""
+    """Train for ``iterations`` iterations under the profiler."""
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.ReLU(), nn.Linear(WIDTH, WIDTH))
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)

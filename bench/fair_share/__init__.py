@@ -1,1 +1,1 @@
-"""Users with shares over a simulated week: how far each got from its share."""
+"""Users with shares over a simulated week: how far each ends up from its share."""

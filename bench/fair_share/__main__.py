@@ -1,9 +1,9 @@
-"""Users with shares over a simulated week: how far each got from its share, and who waited long.
+"""Users with shares over a simulated week: how far each ends up from its share, and long waits.
 
     python -m bench.fair_share [--servers 2] [--days 8] [--demand 0.5] [--seeds 3] [--write]
 
-Every user asks for the same part ``demand`` of the cluster, all week, in jobs of its own size:
-those with a small share for more than it. The first day fills the cluster and is not counted.
+All week, every user asks for the same part ``demand`` of the cluster, in jobs of that user's size;
+users with a small share ask for more than it. The first day fills the cluster and is not counted.
 ``--write`` puts the table into bench/results.
 """
 
@@ -35,7 +35,7 @@ REQS = {
     UserName("dia"): (2, 4),
 }
 GPU_HOURS = 12.0
-"""Mean size of a job."""
+"""Mean size of a job in GPU hours."""
 ROUND_SECONDS = 3600.0
 WORDS = """Each asks for half of a cluster of 16 GPUs. For each order: how far each user's GPU time
 was from the share (from the second day to the eighth), the smallest part of a user's jobs that
@@ -65,8 +65,8 @@ def cluster(servers: int) -> Cluster:
 
 
 def workload(seed: int, gpus: int, days: float, demand: float, alone: float = 0.0) -> Workload:
-    """Jobs of random length, uniform over the days, of every user; in the first ``alone`` days only
-    of cem, who asks for the whole cluster.
+    """Jobs of random length from every user, spread uniformly over the days. In the first ``alone``
+    days only cem submits, and asks for the whole cluster.
     """
     rng = np.random.default_rng(seed)
     jobs = []
@@ -93,7 +93,7 @@ def workload(seed: int, gpus: int, days: float, demand: float, alone: float = 0.
 
 
 def expected_seconds(workload: Workload) -> dict[JobId, float]:
-    """The run time of each job without waiting, on its mean count of GPUs."""
+    """The run time of each job without waiting, on the mean of its GPU counts."""
     return {job.id: job.samples / float(np.mean(job.reqs)) for job in workload.jobs}
 
 
@@ -114,9 +114,9 @@ def wait_seconds(workload: Workload, run: Run, end: float) -> dict[JobId, float]
 
 
 def min_ratio(workload: Workload, gpus: int, end: float) -> float:
-    """A latency ratio below which no order can keep every job, if no user exceeds the share by
-    more than TOLERANCE: a job that waited less ran the rest of the time, on its smallest count at
-    least.
+    """A latency ratio below which no order can keep all jobs unless a user exceeds the share by
+    more than TOLERANCE: a job that waited less must have run for the rest of the time, on its
+    smallest count or more.
     """
     ages = expected_seconds(workload)
     whole = sum(SHARES.values())
@@ -140,7 +140,7 @@ def min_ratio(workload: Workload, gpus: int, end: float) -> float:
 
 
 def row(label: str, runs: list[tuple[Workload, Run]], end: float) -> str:
-    """Row over all draws: largest distance from a share, and waits."""
+    """Table row over all draws: largest distance from a share, and waits."""
     far: dict[UserName, list[float]] = {user: [] for user in SHARES}
     start_shares, longest, ratio = [], 0.0, 0.0
     for workload, run in runs:
@@ -164,8 +164,8 @@ def row(label: str, runs: list[tuple[Workload, Run]], end: float) -> str:
 @click.command()
 @click.option("--servers", default=2, show_default=True)
 @click.option("--days", default=8.0, show_default=True)
-@click.option("--demand", default=0.5, show_default=True, help="Of the cluster, by each user.")
-@click.option("--alone", default=0.0, show_default=True, help="Days that cem has it alone.")
+@click.option("--demand", default=0.5, show_default=True, help="Part of the cluster per user.")
+@click.option("--alone", default=0.0, show_default=True, help="Days on which only cem submits.")
 @click.option("--seeds", default=3, show_default=True)
 @click.option("--write", is_flag=True, help="Put the table into bench/results.")
 def main(servers: int, days: float, demand: float, alone: float, seeds: int, write: bool) -> None:

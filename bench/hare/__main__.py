@@ -1,4 +1,4 @@
-"""Run what is missing, then write bench/results/hare.md.
+"""Run the missing cases, then write bench/results/hare.md.
 
     python -m bench.hare [--only 12,small]
 
@@ -24,7 +24,7 @@ SMALL, SWITCH_TABLE, TURNS = "small", "switched", "turns"
 def main() -> None:
     names = [*(figure.number for figure in FIGURES), SMALL, SWITCH_TABLE, TURNS]
     parser = argparse.ArgumentParser(prog="python -m bench.hare")
-    parser.add_argument("--only", help=f"joined by commas: {', '.join(names)}")
+    parser.add_argument("--only", help=f"comma-separated: {', '.join(names)}")
     options = parser.parse_args()
     selection = options.only.split(",") if options.only else names
     if unknown := set(selection) - set(names):

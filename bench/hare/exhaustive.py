@@ -8,7 +8,7 @@ from hopsd.policies.hare.tasks import Instance
 
 
 def optimum(case: Instance) -> float:
-    """The minimum of the sum of w_n C_n.
+    """Return the minimum of the sum of w_n C_n.
 
     Some optimal schedule starts every task as early as the tasks before it permit, so it suffices
     to append tasks to GPUs in the order of their starts. Tasks of a round are interchangeable; a
@@ -20,8 +20,8 @@ def optimum(case: Instance) -> float:
 
 
 class _Search:
-    """A partial schedule: when GPUs are ``free``, rounds ``ready`` and jobs' rounds over,
-    ``sync_times``.
+    """A partial schedule: when each GPU is ``free``, when each job's next round is ``ready``, and
+    the ``sync_times`` of the last finished rounds.
     """
 
     def __init__(self, case: Instance) -> None:

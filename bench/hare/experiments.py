@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from bench.hare.workload import DOMAINS, Scenario
 
 SEEDS = (0, 1, 2, 3, 4)
-"""Draws of jobs; every scenario is simulated with each."""
+"""Seeds of the draws of jobs; every scenario is simulated with each."""
 
 TESTBED_GPUS = {"V100": 8, "T4": 4, "M60": 2, "K80": 1}
 

@@ -1,4 +1,4 @@
-"""bench/results/hare.md: tables and figures of what was run."""
+"""Writes bench/results/hare.md: tables and figures of the runs."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ from hopsd.sim.svg import Axis, chart, distribution
 
 CHART_FIGURES = ("14", "15", "18", "19")
 PAPER_GAINS = {"12": (47.6, 75.3), "15": (54.6, 80.5)}
-"""Percent by which the paper's Hare is below the others; figure 15's at 300 jobs."""
+"""How many percent the paper's Hare is below the others; for figure 15 at 300 jobs."""
 
 
 Runs = list[Outcome]
@@ -98,7 +98,7 @@ COLUMNS = {"mean JCT, h": "avg_jct_h", "p99 JCT, h": "p99_jct_h", "makespan, h":
 
 
 def _rounds(folder: Path) -> str:
-    """Means over the seeds."""
+    """Table of the round-based runs: means over the seeds."""
     columns = COLUMNS | {"restarts": "restarts"}
     text = _head([f"25 jobs, 64 GPUs, {len(ROUNDS_SEEDS)} seeds", *columns])
     for policy, policy_runs in rounds(folder):
@@ -108,7 +108,7 @@ def _rounds(folder: Path) -> str:
 
 
 def in_turns(folder: Path) -> str:
-    """Jobs that take turns within a round, beside jobs that keep their GPUs; means over seeds."""
+    """Jobs that take turns within a round against jobs that keep their GPUs; means over seeds."""
     text = _head(["how GPUs change jobs", *COLUMNS])
     for policy, change, policy_runs in changes(folder):
         means = [fmean(run[key] for run in policy_runs) for key in COLUMNS.values()]
@@ -117,7 +117,7 @@ def in_turns(folder: Path) -> str:
 
 
 def _paper_comparison(runs: dict[str, dict[str, Runs]]) -> str:
-    """By how much each of Hare's rules changes the weighted completion time."""
+    """How much each of Hare's rules changes the weighted completion time."""
     text = _head(["", *BASELINES, "paper"])
     for number, label in (("12", "testbed"), ("15", "300")):
         figure_runs = runs[number][label]
@@ -191,7 +191,7 @@ def switching_tables(folder: Path) -> str:
 
 
 def _change_comparison(folder: Path) -> str:
-    """Means over the seeds."""
+    """Table of ways to change jobs: means over the seeds."""
     text = _head(["figure", *SCHEMES])
     for name, scenario in QUARTERS:
         runs = [weighted_runs(change, scenario, folder, COMPARED_SEEDS) for change in COMPARISON]

@@ -1,4 +1,4 @@
-"""Hare's policies beside others in the round-based simulator: the Hops paper's 64 GPUs."""
+"""Hare's policies and others in the round-based simulator, on the Hops paper's 64 GPUs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SEEDS = (0, 1, 2)
 
 
 def rounds(folder: Path) -> Iterator[tuple[str, list[SavedRun]]]:
-    """By policy, one run a seed; run what is missing."""
+    """Yield by policy one run per seed; simulate missing runs."""
     for policy in POLICIES:
         cases = [Case("paper-64", policy, seed) for seed in SEEDS]
         yield policy, [load_run(case, folder) or run(case, folder) for case in cases]

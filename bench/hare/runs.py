@@ -21,8 +21,8 @@ SCHEMES = (*SCHEDULERS, *BASELINES)
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """``completion``: C_n - a_n by scheme, seconds, in the order of jobs; ``objective``: sum of
-    w_n C_n by scheme, and the ``bound`` of the relaxation.
+    """``completion`` has C_n - a_n by scheme in seconds, in the order of jobs; ``objective`` is the
+    sum of w_n C_n by scheme, and ``bound`` that of the relaxation.
     """
 
     weight: list[float]
@@ -44,7 +44,7 @@ def outcome(scenario: Scenario, folder: Path) -> Outcome:
 
 
 def run(instance: Instance) -> Outcome:
-    """All schemes over one instance; every schedule is checked.
+    """Run all schemes over one instance and check every schedule.
 
     Raises:
         AssertionError: a schedule breaks a constraint.

@@ -17,16 +17,16 @@ from hopsd.policies.hare.tasks import Instance
 
 CASES = 300
 SHAPES = ((1, 1), (1, 2), (1, 3), (2, 1), (2, 2), (3, 1))
-"""Rounds and tasks a round."""
+"""Rounds of a job, and tasks per round."""
 
 MAX_TASKS = 9
 KINDS = {"equal GPUs": 1.0, "up to 4 times": 4.0, "up to 10 times": 10.0}
-"""Largest slowdown of a GPU against the fastest."""
+"""How many times slower than the fastest GPU a GPU is at most."""
 
 
 @dataclass(frozen=True, slots=True)
 class Distance:
-    """Of one case: sum of w_n C_n over the optimum's by scheduler, the bound over the optimum,
+    """Results of one case: the sum of w_n C_n by scheduler and the bound, both over the optimum,
     and the paper's guarantee alpha (2 + alpha).
     """
 
@@ -36,7 +36,7 @@ class Distance:
 
 
 def distances(folder: Path) -> dict[str, list[Distance]]:
-    """Distances by kind of cases; loaded if an earlier run saved them."""
+    """Distances by kind of case; loaded if an earlier run saved them."""
     path = folder / "small.json"
     if path.exists():
         return {k: [Distance(**d) for d in ds] for k, ds in json.loads(path.read_text()).items()}
@@ -53,7 +53,7 @@ def distances(folder: Path) -> dict[str, list[Distance]]:
 
 
 def _case(rng: np.random.Generator, max_slowdown: float) -> Instance:
-    """2 or 3 GPUs, jobs until there are 7 to 9 tasks; half of the cases with arrivals."""
+    """Draw 2 or 3 GPUs and jobs with 7 to 9 tasks in all; half of the cases have arrivals."""
     gpus = int(rng.integers(2, 4))
     shapes: list[tuple[int, int]] = []
     while sum(r * k for r, k in shapes) < MAX_TASKS - 2:
@@ -87,5 +87,5 @@ def _distance(case: Instance) -> Distance:
 
 
 def count_above_guarantee(cases: Sequence[Distance], scheduler: str) -> int:
-    """Cases above the guarantee."""
+    """Number of cases above the guarantee."""
     return sum(d.ratio[scheduler] > d.guarantee * (1 + 1e-9) for d in cases)

@@ -1,4 +1,4 @@
-"""The figures' jobs where GPUs switch between jobs, and where each change is a restart."""
+"""The jobs of the paper's figures if GPUs switch between jobs, and if each change is a restart."""
 
 from __future__ import annotations
 
@@ -25,8 +25,9 @@ SCENARIOS = {"15 GPUs, 40 jobs": Scenario(jobs=40, gpus=TESTBED_GPUS)}
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """``seconds``: how long a GPU takes to go from one job to another. ``lends``: also while a job
-    synchronises, and so at every mini-batch of a task; else only between tasks.
+    """``seconds`` is how long a GPU takes to go from one job to another. If it ``lends``, GPUs also
+    change hands while a job synchronises, so at every mini-batch of a task; else only between
+    tasks.
     """
 
     label: str
@@ -43,7 +44,7 @@ CHANGES = (
     Change("restarting in 7.2 s, on a busy machine", 7.2, lends=False),
     Change("restarting in 30 s, assumed", 30.0, lends=False),
 )
-"""10 and 80 ms, 3.2 and 7.2 s: as docs/switching.md measures them."""
+"""10 and 80 ms, 3.2 and 7.2 s are measured in docs/switching.md."""
 
 COMPARISON = (CHANGES[1], CHANGES[4])
 """Changes shown for figures 14 to 19: with switching, and without."""

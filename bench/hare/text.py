@@ -1,4 +1,4 @@
-"""The words around the tables of bench/results/hare.md."""
+"""The text around the tables of bench/results/hare.md."""
 
 INTRODUCTION = """Hare (Chen et al., HPDC 2022) schedules single tasks. A job is a
 sequence of rounds, each with as many tasks as the job's scale. Tasks of a round may run one after

@@ -1,4 +1,4 @@
-"""Hare's policies in the simulator: jobs that keep GPUs for rounds, and jobs that take turns."""
+"""Hare's policies in the simulator: jobs that keep GPUs for rounds, or take turns."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PRESET = "paper-64"
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """Seconds of a ``restart``, and of a ``switch``; None: there are restarts alone."""
+    """Seconds of a ``restart`` and of a ``switch`` (None: every change is a restart)."""
 
     label: str
     restart: float
@@ -33,11 +33,11 @@ CHANGES = (
     Change("rounds, restarts of 3.2 s, `hops-run`", 3.2),
     Change("turns, switches of 10 ms, kept", 3.2, 0.010),
 )
-"""As docs/switching.md measures them; the table of rounds above has restarts of 30 s."""
+"""Measured in docs/switching.md; the page's table of rounds has restarts of 30 s."""
 
 
 def changes(folder: Path) -> Iterator[tuple[str, Change, list[Document]]]:
-    """Figures of each seed by policy and change; simulate what is missing."""
+    """Yield each seed's figures by policy and change; simulate missing ones."""
     for policy in SCHEDULERS:
         for change in CHANGES:
             name = f"turns-{policy}-{change.restart:g}-{change.switch}"

@@ -1,9 +1,9 @@
 """Jobs like those of the paper's table 2 on GPUs like its own, as Hare's tasks.
 
-What the paper prints is used: table 2's models and batch sizes, and task times by table 3
-(Hare's switching time over its share of the task). What it does not print is assumed and said
-here: on which GPU those times are, other GPUs' speeds but for two models, scales, weights, run
-times, and arrivals (the paper takes a Google trace).
+We use what the paper prints: table 2's models and batch sizes, and task times from table 3 (Hare's
+switching time over its share of the task). This file states what we assume for the rest: which GPU
+those times are from, other GPUs' speeds except for two models, scales, weights, run times, and
+arrivals (the paper takes a Google trace).
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from hopsd.policies.hare.tasks import Instance
 TYPES = ("V100", "T4", "M60", "K80")
 
 COMPUTE_BOUND = (7.0, 2.0, 1.4, 1.0)
-"""Speed over a K80: V100 and T4 as the paper's figure 2 has them for ResNet50, M60 assumed."""
+"""Speed over a K80. V100 and T4: the paper's figure 2 for ResNet50; M60 is assumed."""
 
 INPUT_BOUND = (2.0, 1.5, 1.2, 1.0)
-"""V100 as the text has it for GraphSAGE, where the GPU waits for its input; the rest assumed."""
+"""V100: the text on GraphSAGE, where the GPU waits for its input; the rest is assumed."""
 
 SPEECH = (5.0, 2.0, 1.4, 1.0)
 """Assumption: between the two."""
@@ -30,9 +30,9 @@ SPEECH = (5.0, 2.0, 1.4, 1.0)
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """``seconds`` of one mini-batch on a V100 (assumption: table 3 is about these); ``params``
-    in millions; ``minutes``: how long a job trains on V100s at its scale (assumption: the
-    paper only says that language jobs are the longest and recommendation jobs the shortest).
+    """``seconds`` of one mini-batch on a V100 (assumption: table 3 is about V100s); ``params`` in
+    millions; ``minutes`` that a job trains on V100s at its scale (assumption: the paper only says
+    that language jobs are the longest and recommendation jobs the shortest).
     """
 
     name: str
@@ -59,10 +59,10 @@ SCALES = (1, 2, 4, 8)
 WEIGHTS = (1, 2, 3, 4)
 
 PIECES = 30
-"""Rounds of a job here: each stands for as many mini-batches as make up 1/30 of the job."""
+"""Rounds of a job here; each stands for as many mini-batches as make up 1/30 of the job."""
 
 LATENCY = 2e-3
-"""Assumption: seconds a synchronisation takes beside its bytes."""
+"""Assumption: seconds that a synchronisation takes in addition to sending its bytes."""
 
 HIGH = {"V100": 40, "T4": 40, "M60": 40, "K80": 40}
 """Assumption: 160 GPUs, as many of each type."""
@@ -70,8 +70,8 @@ HIGH = {"V100": 40, "T4": 40, "M60": 40, "K80": 40}
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """``gpus`` by type. ``mix``: shares of the domains. ``bandwidth`` in Gbit/s; ``batch``: times
-    the default. Jobs arrive as a Poisson process over about ``hours``.
+    """``gpus`` by type; ``mix`` are the shares of the domains. ``bandwidth`` is in Gbit/s,
+    ``batch`` a factor on the default. Jobs arrive as a Poisson process over about ``hours``.
     """
 
     jobs: int = 200
@@ -85,8 +85,8 @@ class Scenario:
     def instance(self) -> Instance:
         """Draw the tasks; scenarios that differ in one parameter share all other draws.
 
-        A synchronisation sends 4 bytes a parameter both ways at once. A larger batch has
-        proportionally fewer of them, each of its batches taking longer.
+        A synchronisation sends 4 bytes per parameter both ways at once. With a larger batch there
+        are proportionally fewer synchronisations, and each mini-batch takes longer.
         """
         rng = np.random.default_rng(self.seed)
         draws = rng.random((self.jobs, 5))
@@ -108,7 +108,7 @@ class Scenario:
         )
 
     def batches(self) -> Floats:
-        """The mini-batches that a task stands for, (jobs,)."""
+        """Number of mini-batches that a task stands for, (jobs,)."""
         draws = np.random.default_rng(self.seed).random((self.jobs, 5))
         _, seconds, batch = self._times(draws)
         return seconds / batch
@@ -122,7 +122,7 @@ class Scenario:
         return models, seconds, batch
 
     def _model(self, domain: float, member: float) -> Model:
-        """Model of two uniform draws, for domain and member."""
+        """Choose a model by two uniform draws, one for the domain and one for its member."""
         edges = np.cumsum([self.mix[d] for d in DOMAINS])
         place = min(int(np.searchsorted(edges, domain * edges[-1], side="right")), len(edges) - 1)
         family = [m for m in MODELS if m.domain == DOMAINS[place]]

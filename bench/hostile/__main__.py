@@ -1,9 +1,9 @@
-"""The hostile property tests for as long as a night allows, each turn with a seed of its own.
+"""Run the hostile property tests for as long as requested, each turn with a seed of its own.
 
     python -m bench.hostile [--minutes 10] [--seed 1] [--examples 25]
 
-Ends at the first failure or the first turn that hangs, with the seed that shows it again and a
-smallest example. Otherwise it tells how many examples were drawn.
+Ends at the first failure or the first turn that hangs, and prints the seed that reproduces it and
+the smallest example. Otherwise prints how many examples were drawn.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ import click
 ROOT = Path(__file__).resolve().parents[2]
 TESTS = ("tests/round/test_hostile.py",)
 TURN_SECONDS = 1800.0
-"""A turn takes a minute or two, and one that fails some more, to find a smallest example."""
+"""A turn takes a minute or two; one that fails takes longer, to find a smallest example."""
 
 
 @click.command()
 @click.option("--minutes", default=10.0, show_default=True, help="No turn begins after this time.")
-@click.option("--seed", default=1, show_default=True, help="Of the first turn; each adds 1.")
-@click.option("--examples", default=25, show_default=True, help="Of each property and turn.")
+@click.option("--seed", default=1, show_default=True, help="Seed of the first turn; each adds 1.")
+@click.option("--examples", default=25, show_default=True, help="Examples per property and turn.")
 def main(minutes: float, seed: int, examples: int) -> None:
     """Draw hostile comments, reports, readings and clocks until the time is over."""
     began = time.monotonic()
@@ -52,7 +52,7 @@ def main(minutes: float, seed: int, examples: int) -> None:
             ) from None
         if process.returncode:
             print(process.stdout[-6000:])
-            raise SystemExit(f"seed {seed + turns} shows a failure, after {turns} turns without")
+            raise SystemExit(f"seed {seed + turns} fails, after {turns} turns without a failure")
         turns += 1
         print(f"{turns} turns of {examples} examples, {time.monotonic() - began:.0f} s", flush=True)
     print(

@@ -1,11 +1,11 @@
-"""What a user gains who lies about samples, speeds or progress, and what that costs the others.
+"""What a user gains by lying about samples, speeds or progress, and what that costs the others.
 
     python -m bench.lies [--jobs 25] [--first 0] [--seeds 3] [--rigid] [--only LIE] [--write]
     python -m bench.lies --sia DIR [--policy hops+] [--tail-weight 0]
 
-One user in ten lies about all jobs; the same workload with the truth told is the measure. Speeds
-are faked as the estimator would believe them: held to what is plausible. What comes by chance is
-measured by the truth told twice, with submissions a little later the second time. ``--write`` puts
+One user in ten lies about all jobs; the same workload without lies is the baseline. Faked speeds
+are what the estimator would believe of them, within what is plausible. The effect of chance is
+measured by two runs without lies, the second with submissions a little later. ``--write`` puts
 the table into bench/results/lies_elastic.md or lies_rigid.md. ``--rigid``: each job has one of its
 GPU counts. ``--sia``: Sia's traces philly 1, 2 and so on, rigid, in place of the paper's jobs; the
 ``sia-simulator`` folder of its authors (github: siasosp23/artifacts).
@@ -36,20 +36,20 @@ from hopsd.sim.engine import MAX_PLAN_SECONDS, Simulation, SimulationSettings
 from hopsd.sim.presets import preset
 
 LATE_SECONDS = 60.0
-"""By so much submissions are late at most, where nobody lies."""
+"""In the second run without lies, submissions are up to this much later."""
 ALMOST_ALL = 0.999
 SHARE = 10
-"""Every so manieth job is the liar's."""
+"""Every ``SHARE``-th job is the liar's."""
 
 Tables = Mapping[GpuType, ThroughputTable]
 
 Report = Callable[[float, float], float]
-"""The samples that a job reports, from those that it has trained and those that it claims."""
+"""Maps the samples that a job has trained and those that it claims to the samples it reports."""
 
 
 @dataclass(frozen=True)
 class Lie:
-    """``samples``: claimed, as a multiple of the true ones; ``speeds`` the same on several GPUs."""
+    """``samples`` multiplies the true samples, ``speeds`` the true speeds of several GPUs."""
 
     name: str
     samples: float = 1.0
@@ -85,12 +85,12 @@ LIES = (
     Lie("true samples, reports always say 99.9 %", report=_report_the_end),
     Lie("true samples, reports say twice as far, at most 99.9 %", report=_report_double),
 )
-"""Seven lies that reviewers found to pay, or might, and three more."""
+"""Seven lies that reviewers found to pay off, or suspected to, and three more."""
 
 
 @dataclass(frozen=True)
 class Scene:
-    """A workload of which some jobs are the liar's; those have workloads of their own."""
+    """A workload in which some jobs are the liar's; these have workload names of their own."""
 
     cluster: Cluster
     truth: Workload
@@ -193,18 +193,18 @@ def fake_tables(tables: Tables, factor: float) -> Tables:
 
 
 def report_of(report: Report, claimed_samples: float) -> ProgressReport:
-    """``report`` of a job that claims so many samples."""
+    """``report`` for a job that claims ``claimed_samples`` samples."""
     return lambda samples_done: report(samples_done, claimed_samples)
 
 
 Means = list[tuple[float, float]]
-"""Of each scene the mean completion time of the liar's jobs, and of the others'."""
+"""For each scene the mean completion times of the liar's jobs and of the others' jobs."""
 
 
 def lie_rows(
     scenes: list[Scene], honest: Means, lies: Sequence[Lie], settings: SimulationSettings
 ) -> list[str]:
-    """One row a lie: how many times better the liar fares, and how many times worse the rest."""
+    """One row per lie: how many times better the liar fares, and how many times worse the rest."""
     rows = []
     for lie in lies:
         means = [scene.completion(scene.claims(lie), settings, lie) for scene in scenes]
@@ -213,7 +213,7 @@ def lie_rows(
 
 
 def chance_row(scenes: list[Scene], honest: Means, settings: SimulationSettings) -> str:
-    """The same where nobody lies, and submissions are late."""
+    """The row for a run in which nobody lies and submissions are late."""
     late_scenes = [later(scene.truth, LATE_SECONDS, seed) for seed, scene in enumerate(scenes)]
     means = [
         replace(s, truth=t).completion(t, settings)
@@ -223,8 +223,8 @@ def chance_row(scenes: list[Scene], honest: Means, settings: SimulationSettings)
 
 
 def comparison_row(title: str, honest: Means, means: Means) -> str:
-    """A row: the liar's mean when honest over ``means``, and the others' mean over that when all
-    are honest.
+    """A table row: the liar's mean when honest over that of ``means``, and the others' mean over
+    theirs when all are honest.
     """
     gains = [before[0] / after[0] for before, after in zip(honest, means, strict=True)]
     costs = [after[1] / before[1] for before, after in zip(honest, means, strict=True)]
@@ -238,7 +238,7 @@ def comparison_row(title: str, honest: Means, means: Means) -> str:
 
 
 def mean_and_interval(ratios: list[float], digits: int) -> str:
-    """The mean and, of several, half its 95 % interval by Student's t."""
+    """The mean and, for several ratios, half the 95 % interval by Student's t."""
     mean = f"{np.mean(ratios):.{digits}f}"
     if len(ratios) < 2:
         return mean
@@ -254,13 +254,13 @@ def table(rows: list[str]) -> str:
 @click.command()
 @click.option("--jobs", default=25, show_default=True)
 @click.option("--seeds", default=3, show_default=True, help="Draws of the workload.")
-@click.option("--first", default=0, show_default=True, help="The first draw, or trace less one.")
+@click.option("--first", default=0, show_default=True, help="First draw, or trace less one.")
 @click.option("--policy", default="hops+", show_default=True)
 @click.option("--priority", default="latency_ratio", show_default=True)
 @click.option("--tail-weight", default=PlanSettings().tail_weight, show_default=True)
-@click.option("--rigid", is_flag=True, help="One GPU count a job.")
-@click.option("--only", multiple=True, help="These lies alone, by a part of their names.")
-@click.option("--sia", "folder", type=Path, help="Play Sia's traces in place of draws.")
+@click.option("--rigid", is_flag=True, help="One GPU count per job.")
+@click.option("--only", multiple=True, help="Only lies whose names contain this.")
+@click.option("--sia", "folder", type=Path, help="Play Sia's traces instead of draws.")
 @click.option("--write", is_flag=True, help="Write bench/results/lies_*.md.")
 def main(
     jobs: int,
@@ -274,9 +274,9 @@ def main(
     folder: Path | None,
     write: bool,
 ) -> None:
-    """Play every lie and print what it brings."""
+    """Play every lie and print what it gains and costs."""
     if write and (folder is not None or policy != "hops+"):
-        raise click.UsageError("--write: the pages have the draws under hops+")
+        raise click.UsageError("--write is only for draws under hops+")
     plan = PlanSettings(
         effort=0,
         time_limit_seconds=MAX_PLAN_SECONDS,

@@ -1,8 +1,8 @@
-"""``python -m bench.overhead``: a table of what the timing plugin costs. About four minutes.
+"""``python -m bench.overhead``: a table of the timing plugin's costs, in about four minutes.
 
-Compares processor time, alternating with and without the plugin, since load would hide 25
-microseconds of wall time: iterations of 40 ms block by block in one process, the smallest ones
-between two processes.
+Compares CPU time, alternating with and without the plugin, since load would hide 25 microseconds of
+wall time. Iterations of 40 ms are compared block by block in one process, the smallest ones between
+two processes.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.overhead", description=__doc__)
     parser.add_argument("--blocks", type=int, default=400, help="of 4 iterations, with and without")
     parser.add_argument("--turns", type=int, default=1000, help="of 50 of the smallest iterations")
-    parser.add_argument("--iterations", type=int, default=100_000, help="of the memory's test")
+    parser.add_argument("--iterations", type=int, default=100_000, help="of the memory test")
     parser.add_argument("--starts", type=int, default=40, help="of Python, with and without")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="hops-overhead-") as spool:
@@ -133,7 +133,7 @@ def _memory_rows(plugin: Mapping[str, float], base: Mapping[str, float]) -> list
 
 
 def _start(job: Mapping[str, str], starts: int) -> tuple[str, ...]:
-    """Start of an empty program: median processor time."""
+    """Start an empty program and return the median CPU time."""
     times: dict[str, list[float]] = {"without": [], "with": []}
     for _ in range(starts):
         for name, environment in (("without", {}), ("with", job)):

@@ -20,7 +20,7 @@ PACE, WARM = 50, 500
 
 
 def compare_blocks(blocks: int) -> dict[str, list[list[float]]]:
-    """Mean seconds of an iteration, processor and wall, by block: off, on, on, off, and so on.
+    """Mean CPU and wall seconds of an iteration by block: off, on, on, off, and so on.
 
     One process measures both, with the same memory, caches and neighbours. The first iteration of a
     block is not timed: the plugin restarts there.
@@ -54,7 +54,7 @@ def compare_blocks(blocks: int) -> dict[str, list[list[float]]]:
 
 
 def smallest(iterations: int) -> Iterator[int]:
-    """Train the smallest model; yields after each iteration."""
+    """Train the smallest model; yield after each iteration."""
     model = nn.Linear(4, 1)
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
     rows = torch.randn(iterations, 4)
@@ -76,7 +76,7 @@ def measure_memory(iterations: int) -> dict[str, float]:
 
 
 def run_paced(blocks: int) -> None:
-    """Print the processor seconds per iteration of the smallest model for each block of ``PACE``.
+    """Print the CPU seconds per iteration of the smallest model for each block of ``PACE``.
 
     A block starts when a line arrives, so that two processes can alternate.
     """

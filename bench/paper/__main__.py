@@ -1,4 +1,4 @@
-"""Run what is missing, then write bench/results/paper.md.
+"""Run the missing cases, then write bench/results/paper.md.
 
     python -m bench.paper [--only table3,table4,...] [--no-run]
 

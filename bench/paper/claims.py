@@ -32,12 +32,12 @@ RATIOS = (
 
 FTF_RATIOS = {SIA: (2.15, 28.27), GAVEL: (2.15, 32.01)}
 MOSTLY = 0.5
-"""An effect agrees where it goes the paper's way with half of the paper's size or more."""
+"""An effect agrees if it has the paper's direction and at least half of the paper's size."""
 
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """One row: what is claimed, the paper's figure, ours, over how many seeds, the verdict."""
+    """One row: the claim, the paper's figure, ours, the number of seeds, the verdict."""
 
     text: str
     paper: str
@@ -52,14 +52,14 @@ def claims(find: Find) -> list[Claim]:
 
 
 def pairs(find: Find, cases: Sequence[Case], rival: str) -> list[tuple[SavedRun, SavedRun]]:
-    """Hops and the rival on the same seeds."""
+    """Runs of hops and of the rival on the same seeds."""
     runs = {(c.policy, c.seed): k for c in cases if (k := find(c)) is not None}
     seeds = [seed for policy, seed in runs if policy == "hops" and (rival, seed) in runs]
     return [(runs["hops", seed], runs[rival, seed]) for seed in seeds]
 
 
 def verdict(paper: float, result: float) -> str:
-    """Of two effects, 0 meaning none: yes, only the direction, or no."""
+    """Compare two effects, where 0 means none: "yes", "in direction" or "no"."""
     if paper * result <= 0:
         return "no"
     return "yes" if abs(result) >= MOSTLY * abs(paper) else "in direction"
@@ -155,7 +155,7 @@ def _rates(find: Find) -> Iterator[Claim]:
 
 
 def _leads(find: Find, rival: str, rate: float) -> dict[int, float]:
-    """By seed, how many hours hops' jobs end earlier on average."""
+    """How many hours earlier hops' jobs end on average, by seed."""
     run_pairs = pairs(find, [case for case in ARRIVALS if case.rate == rate], rival)
     return {a.case.seed: b.figures["avg_jct_h"] - a.figures["avg_jct_h"] for a, b in run_pairs}
 

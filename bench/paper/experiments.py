@@ -1,4 +1,4 @@
-"""What is run: one entry a table or figure of the paper."""
+"""The experiments: one entry per table or figure of the paper."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ SEEDS = (0, 1, 2, 3, 4)
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One simulation. ``gap`` of the integer program; ``rate``: jobs an hour, None: preset's;
-    ``knows``: what the policy knows of the jobs, None: all, as the paper's do. ``assumptions``: a
-    part of the preset under these assumptions, None: all of it under the usual ones.
+    """One simulation. ``gap`` is that of the integer program, ``rate`` the jobs per hour (None: the
+    preset's), ``knows`` what the policy knows of the jobs (None: all, as in the paper).
+    ``assumptions`` play a part of the preset under these assumptions (None: all of it under the
+    usual ones).
     """
 
     preset: str
@@ -37,11 +38,12 @@ class Case:
 
 
 PAPERS_RIVALS = ("hops", "sia-hops", "gavel-queue")
-"""As the Hops paper ran them: Sia with one configuration a requirement, both with its queue."""
+"""Policies as the Hops paper ran them: Sia with one configuration per requirement, both with hops'
+queue."""
 
 OTHER_POLICIES = ("sia", "gavel", "gavel-ftf", "slurm", "fifo", "sjf", "srtf", "las")
 DEFAULT_POLICY = "hops+"
-"""Not of the paper: the daemon's default."""
+"""The daemon's default, which the paper does not have."""
 
 RATES = (30.0, 60.0, 120.0, 300.0, 600.0, 1200.0)
 RATE_JOBS = 250

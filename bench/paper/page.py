@@ -1,4 +1,4 @@
-"""bench/results/paper.md: the paper's figures beside ours."""
+"""Writes bench/results/paper.md: the paper's figures beside ours."""
 
 from __future__ import annotations
 
@@ -150,7 +150,7 @@ def _claims(folder: Path) -> str:
 
 
 def _findings() -> str:
-    """The findings; the shortest job is over all seeds on 512 GPUs."""
+    """The text of the findings; the shortest job is over all seeds on 512 GPUs."""
     scenario = preset("paper-512")
     cluster, workloads = scenario.cluster(), [scenario.workload(seed) for seed in SEEDS]
     nodes = [Node(s.name, s.gpu_type, s.gpus, s.gpus) for s in cluster.servers]
@@ -310,7 +310,7 @@ def _search(folder: Path) -> str:
 
 
 def _gaps(runs: Sequence[SavedRun]) -> tuple[str, str]:
-    """Proven gaps of hops only: the rivals' programs have other tolerances."""
+    """Proven gaps, of hops only: the rivals' programs have other tolerances."""
     if not runs[0].case.policy.startswith("hops"):
         return "", ""
     gaps = [k.figures["proven_gap"] for k in runs]

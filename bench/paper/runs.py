@@ -26,9 +26,9 @@ SAMPLE_SECONDS = 60.0
 
 @dataclass(frozen=True, slots=True)
 class SavedRun:
-    """One run. Job lists are in the workload's order; ``throughput`` every minute.
+    """One run. Job lists are in the workload's order; ``throughput`` has a value per minute.
 
-    ``plan_seconds``: processor time of every round's first plan, the solver's processes too.
+    ``plan_seconds`` is the CPU time of every round's first plan, including the solver's processes.
     """
 
     case: Case
@@ -49,13 +49,13 @@ class SavedRun:
 
 @dataclass(slots=True)
 class _TimedPolicy:
-    """A policy that records the CPU time of its first plans: wall time would measure the load."""
+    """A policy that records the CPU time of its first plans; wall time would measure the load."""
 
     policy: Policy
     seconds: list[float] = field(default_factory=list)
 
     def __getattr__(self, name: str) -> bool:
-        """Forward attributes of the policy that say when it plans."""
+        """Forward the policy's attributes that say when it plans."""
         return cast(bool, getattr(self.policy, name))
 
     def __call__(self, snapshot: Snapshot, settings: PlanSettings) -> Plan:

@@ -1,7 +1,7 @@
-"""Searches the paper's unprinted assumptions for those that reproduce table 4.
+"""Searches the assumptions that the paper does not print for those that reproduce table 4.
 
-An eighth of the paper's 512 GPUs and 500 jobs, over the same five hours, so that a run takes
-seconds; every combination of what is assumed of rounds, the shortest job and the work.
+Simulates an eighth of the paper's 512 GPUs and 500 jobs, over the same five hours, so that a run
+takes seconds, for every combination of assumptions about rounds, the shortest job and the work.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ SHORTEST = GPU_HOURS["S"][0]
 
 @dataclass(frozen=True, slots=True)
 class Assumptions:
-    """``shortest``: no job needs fewer hours of one GPU of the mean type. ``work``: all jobs'
-    hours, as a multiple of those of the other experiments.
+    """``shortest``: no job needs fewer hours of one GPU of the mean type. ``work`` is a factor on
+    all jobs' hours in the other experiments.
     """
 
     round_seconds: float = 360.0
@@ -40,7 +40,7 @@ COMBINATIONS = tuple(
 
 Figures = Mapping[str, float]
 Find = Callable[[Assumptions, str], Mapping[int, Figures]]
-"""The figures by seed of what was played of a policy under an assumption."""
+"""Returns, by seed, the figures of the runs of a policy under an assumption."""
 
 FIGURES = {
     "makespan": "makespan_h",
@@ -57,7 +57,7 @@ PAPER = {
 
 
 def scene(assumptions: Assumptions, seed: int) -> tuple[Cluster, Workload]:
-    """An eighth of the 512 GPUs and of their jobs."""
+    """An eighth of the 512 GPUs, and of their jobs."""
     whole = preset("paper-512")
     groups = [(hardware, count // PART, gpus) for hardware, count, gpus in whole.groups]
     part = replace(whole, groups=groups, jobs=whole.jobs // PART)
@@ -75,14 +75,14 @@ def scene(assumptions: Assumptions, seed: int) -> tuple[Cluster, Workload]:
 
 
 def agrees(paper: float, ratio: Interval) -> bool:
-    """Whether hops leads by at least half of the paper's effect (of its logarithm: factors go from
-    1.2 to 100), and not by chance.
+    """Whether hops leads by at least half of the paper's effect, and not by chance. Effects are
+    compared as logarithms, since factors range from 1.2 to 100.
     """
     return ratio.mean <= sqrt(paper) and ratio.high < 1.0
 
 
 def tables(find: Find) -> str:
-    """One table a rival: hops' figures over its, seed by seed, by what is assumed."""
+    """One table per rival: ratios of hops' figures to the rival's, seed by seed, by assumption."""
     text = ""
     for rival, paper_ratios in PAPER.items():
         head = ["round, s", "shortest, GPU h", "work", *FIGURES, "agree"]

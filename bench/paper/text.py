@@ -1,4 +1,4 @@
-"""The words around the tables of bench/results/paper.md."""
+"""The text around the tables of bench/results/paper.md."""
 
 INTRODUCTION = """The experiments of section 4 of the Hops paper
 (SoCC 2024) in our simulator, with the paper's figures in italics beside ours. Means and standard

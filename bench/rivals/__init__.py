@@ -1,1 +1,1 @@
-"""The rivals' own experiments, from the folders that their authors published."""
+"""The rivals' own experiments, read from the folders that their authors published."""

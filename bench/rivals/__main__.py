@@ -1,4 +1,4 @@
-"""Rivals' own work under our policies, and the same work through the authors' simulators.
+"""The rivals' workloads under our policies, and through their authors' simulators.
 
     python -m bench.rivals --sia DIR [--trace philly-1 ...] [--policy hops+ ...]
         [--round 60 ...] [--restart 30] [--rigid] [--tail-weight 0]
@@ -11,18 +11,18 @@
 
 ``--sia``: the authors' ``sia-simulator`` (github: siasosp23/artifacts). Prints mean and 99 %
 completion time and makespan in hours, the largest latency ratio and the largest finish-time
-fairness; with ``--late``, their means over the seeds, for each of which every job is submitted up
-to so many seconds later, and the ratios of the first policy to the others. ``--gavel``: the
-authors' ``scheduler`` (github: stanford-futuredata/gavel). Both may be given. ``--shockwave``: the
-authors' ``scheduler`` (github: uw-mad-dash/shockwave); ``--speeds``: Gavel's
+fairness. With ``--late``, every job is submitted up to that many seconds later, by another draw for
+each seed; prints the means over the seeds, and the ratios of the first policy to the others.
+``--gavel``: the authors' ``scheduler`` (github: stanford-futuredata/gavel). Both may be given.
+``--shockwave``: the authors' ``scheduler`` (github: uw-mad-dash/shockwave); ``--speeds``: Gavel's
 ``simulation_throughputs.json``. Rounds are of 360 s there by default.
 
 With ``--python``, an interpreter with the authors' requirements (Gavel: numpy, cvxpy, psutil and
 the solver; Sia: autograd, cvxpy, cylp, numpy, pandas, rich and scipy), the same jobs are played
 by their simulator and by ours. Prints mean completion time and makespan of both in hours, ours over
-theirs, and the correlation of the jobs' completion times. Restarts are theirs: none under Gavel, by
-application under Sia. ``--reset``: how long Gavel's scheduler keeps its shares of time, in seconds;
-0: a round, as ours.
+theirs, and the correlation of the jobs' completion times. Restarts cost what they cost in their
+simulator: nothing under Gavel, by application under Sia. ``--reset`` is how many seconds Gavel's
+scheduler keeps its shares of time; 0 means one round, as in ours.
 
 None of the authors' code or data is part of this repository.
 """

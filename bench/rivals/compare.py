@@ -10,8 +10,8 @@ from hopsd.model.scenario import Workload
 
 
 def comparison(workload: Workload, their_hours: Sequence[float], our_hours: Sequence[float]) -> str:
-    """Row of mean completion and makespan of both in hours, their ratios and the correlation, over
-    jobs that ended in both.
+    """Table row: mean completion and makespan of both in hours, their ratios and the correlation,
+    over jobs that ended in both.
     """
     submit = np.array([job.submit for job in workload.jobs]) / 3600.0
     a, b = np.array(their_hours), np.array(our_hours)

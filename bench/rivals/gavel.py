@@ -1,10 +1,10 @@
 """The same jobs through Gavel's own simulator (stanford-futuredata/gavel) and through hops'.
 
 As in the authors' simulator, a job is rigid, of a size that was measured (1, 2, 4 or 8 GPUs), a
-restart costs nothing, and it does not matter on which servers its GPUs are: here a type's GPUs are
-one server. Two things differ. Their round ends with the last of its jobs, and the next starts at
-once. And they keep shares of time for ``RESET_SECONDS``: a job that arrives meanwhile gets no
-GPUs, even idle ones. Ours computes them every round.
+restart costs nothing, and it does not matter which servers a job's GPUs are on: here, all GPUs of a
+type are one server. Two things differ. Their round ends with the last of its jobs, and the next one
+starts at once. And they keep shares of time for ``RESET_SECONDS``: a job that arrives meanwhile
+gets no GPUs, not even idle ones. Ours computes the shares every round.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ POLICIES = {
 """Our policy names and the authors'."""
 
 TYPES = {"v100": 3, "p100": 3, "k80": 2}
-"""The parts of a cluster: 96, 96 and 64 of 256 GPUs."""
+"""Parts of the cluster by type: 96, 96 and 64 of 256 GPUs."""
 
 GPUS_PER_SERVER = 8
 """Servers as configured in the authors' simulator."""
@@ -40,12 +40,12 @@ RATE_PER_GPU = 60.0 / 256
 """Jobs per hour and GPU."""
 
 RESET_SECONDS = 1920.0
-"""The least time between two computations of shares in the authors' scheduler, as published."""
+"""Minimum seconds between two computations of shares in the authors' scheduler, as published."""
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """``kinds`` and ``steps``: each job's name in the authors' table, and its length."""
+    """``kinds`` and ``steps`` are each job's name in the authors' table, and its length."""
 
     cluster: Cluster
     workload: Workload
@@ -54,7 +54,7 @@ class Work:
 
 
 def work(folder: Path, seed: int, jobs: int = 500, gpus: int = 256) -> Work:
-    """A draw of jobs with the speeds of the authors' folder.
+    """Draw jobs with the speeds in the authors' folder.
 
     Raises:
         InputError: ``gpus`` cannot be divided into servers of the three types.
@@ -81,7 +81,7 @@ def work(folder: Path, seed: int, jobs: int = 500, gpus: int = 256) -> Work:
 
 
 def _drop_unmeasured_types(workload: Workload) -> Workload:
-    """Keep only types on which a job's size was measured: the others lack memory. All servers of a
+    """Keep only types on which a job's size was measured; the others lack memory. All servers of a
     type get the same speed, as in the authors' simulator.
 
     Tables of fewer GPUs would otherwise imply a speed. Such jobs become workloads of their own.
@@ -99,7 +99,7 @@ def _drop_unmeasured_types(workload: Workload) -> Workload:
 
 
 def measured_size(counts: Sequence[int]) -> int:
-    """The measured size next below the median count."""
+    """The next measured size below the median count."""
     return max(size for size in (1, 2, 4, 8) if size <= median_low(counts))
 
 
@@ -122,8 +122,8 @@ def run_authors_simulator(
     """Completion times in hours under the authors' scheduler, in order of arrival; NaN for jobs
     that it gave up.
 
-    ``python``: an interpreter with their requirements. ``reset_seconds``: 0 computes shares in each
-    round, as ours does.
+    ``python`` is an interpreter with their requirements. With ``reset_seconds`` 0, shares are
+    computed in each round, as ours are.
 
     Raises:
         InputError: their simulator failed.

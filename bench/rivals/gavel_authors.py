@@ -1,16 +1,16 @@
-"""Plays jobs through the scheduler of Gavel's authors; run by their interpreter, not by hops'.
+"""Play jobs through the scheduler of Gavel's authors; run by their interpreter, not by hops'.
 
     PYTHON gavel_authors.py DIR < task.json
 
 DIR is their ``scheduler`` folder (github: stanford-futuredata/gavel); PYTHON has numpy, cvxpy,
-psutil and their solver. The task: ``policy``, ``solver``, ``round_seconds``, ``reset_seconds`` (how
-long shares are kept, whoever arrives), ``gpus`` by type, ``gpus_per_server``, ``jobs`` as
-``[submit, job_type, gpus, steps]`` in order of arrival. The last line printed is a JSON array of
-the jobs' completion times in seconds, NaN for those that their scheduler gave up: a job fails that
+psutil and their solver. The task has ``policy``, ``solver``, ``round_seconds``, ``reset_seconds``
+(how long shares are kept, even if jobs arrive), ``gpus`` by type, ``gpus_per_server``, and ``jobs``
+as ``[submit, job_type, gpus, steps]`` in order of arrival. The last line printed is a JSON array of
+the jobs' completion times in seconds, NaN for those that their scheduler gave up: a job fails if it
 has fewer steps left than GPUs.
 
-What only a real cluster needs is replaced by empty modules: gRPC, whose stubs are not in their
-repository, and the completion of unknown throughputs.
+Modules that only a real cluster needs are replaced by empty ones: gRPC, whose stubs are not in
+their repository, and the completion of unknown throughputs.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Significance of one run of a trace: repeats it with each job submitted a little later.
+"""Significance of a single run of a trace: repeats it with each job submitted a little later.
 
 If a policy's figures vary by some percent between such draws, a difference of that size between two
 policies in a single run means nothing.
@@ -17,17 +17,17 @@ Figures = Sequence[float]
 
 
 def later(load: Workload, seconds: float, seed: int) -> Workload:
-    """``load`` with each job submitted up to ``seconds`` later."""
+    """Return ``load`` with each job submitted up to ``seconds`` later."""
     random = Random(seed)
     jobs = [replace(job, submit=job.submit + random.uniform(0.0, seconds)) for job in load.jobs]
     return replace(load, jobs=tuple(sorted(jobs, key=lambda job: job.submit)))
 
 
 def rows(figures_by_policy: Mapping[str, Sequence[Figures]]) -> Iterator[tuple[str, str]]:
-    """Rows by policy: mean and standard deviation of each figure over the seeds; then geometric
-    mean and 95 % interval of the ratio of the first policy to each other one.
+    """Yield rows by policy: mean and standard deviation of each figure over the seeds; then
+    geometric mean and 95 % interval of the ratio of the first policy to each other one.
 
-    ``figures_by_policy``: a policy's figures by seed.
+    ``figures_by_policy`` has a policy's figures by seed.
     """
     for policy, runs in figures_by_policy.items():
         cells = [mean_and_spread(values, ".3g") for values in zip(*runs, strict=True)]

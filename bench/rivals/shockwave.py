@@ -1,8 +1,8 @@
 """Shockwave's published traces, with the speeds that Gavel's authors measured.
 
 A line of a trace has a model with its batch size, the steps to train, the GPU count and the time
-of arrival; jobs keep the batch size that they begin with. Published with Shockwave
-(uw-mad-dash/shockwave, NSDI 2023), whose ``scheduler`` folder is read.
+of arrival; jobs keep their initial batch size. The traces are those published with Shockwave
+(uw-mad-dash/shockwave, NSDI 2023), and are read from its ``scheduler`` folder.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from hopsd.model.scenario import Cluster, Server, Workload, WorkloadJob
 from hopsd.sim.measured import all_tables_of, parse_model
 
 GPUS = {120: 32, 220: 64, 460: 128, 900: 256}
-"""The authors' clusters, by the number of a trace's jobs."""
+"""GPUs of the authors' clusters, by the number of a trace's jobs."""
 
 GPUS_PER_SERVER = 4
 
 CLUSTERS: Mapping[str, tuple[str, ...]] = {"v100": ("v100",), "mixed": ("v100", "p100", "k80")}
-"""The GPU types in turn: the authors' V100 alone, or as many servers of each of Gavel's."""
+"""GPU types of the servers in turn: the authors' V100 alone, or each of Gavel's types equally."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,15 +41,15 @@ def traces(folder: Path) -> dict[str, Path]:
 
 
 def cluster(trace: Path, kind: str) -> Cluster:
-    """As many GPUs as the authors have for the trace.
+    """A cluster with the authors' number of GPUs for the trace.
 
     Raises:
-        InputError: a trace of another size.
+        InputError: the trace has another size.
     """
     jobs = len(_lines(trace))
     if jobs not in GPUS:
         sizes = ", ".join(map(str, GPUS))
-        raise InputError(f"{trace}: {jobs} jobs; traces of {sizes} have a cluster")
+        raise InputError(f"{trace}: {jobs} jobs; only traces of {sizes} have a cluster")
     types = CLUSTERS[kind]
     names = sorted(types[i % len(types)] for i in range(GPUS[jobs] // GPUS_PER_SERVER))
     return Cluster(
@@ -61,9 +61,9 @@ def cluster(trace: Path, kind: str) -> Cluster:
 
 
 def workload(speeds: Path, trace: Path, kind: str, *, rigid: bool) -> Workload:
-    """The jobs; elastic ones may have every GPU count that was measured.
+    """The jobs of the trace; elastic ones accept every GPU count that was measured.
 
-    ``speeds``: Gavel's ``simulation_throughputs.json``.
+    ``speeds`` is Gavel's ``simulation_throughputs.json``.
 
     Raises:
         FormatError: ``speeds`` is not Gavel's table.

@@ -1,9 +1,9 @@
 """Sia's traces and measured speeds (siasosp23/artifacts, ``sia-simulator``) in hops' terms.
 
-A job keeps the global batch of its trace, so its samples are the iterations that this batch needs
-times the batch, and more GPUs train each on less ("strong scaling"). What a GPU cannot hold at once
-is accumulated. Speeds are the authors' measured step times divided by the slowdowns of their
-``simulator_config.py``; shapes that were not measured lie between those that were.
+A job keeps the global batch of its trace: its samples are the iterations that this batch needs
+times the batch, and with more GPUs each trains on less ("strong scaling"). What a GPU cannot hold
+at once is accumulated. Speeds are the authors' measured step times divided by the slowdowns of
+their ``simulator_config.py``; shapes that were not measured are interpolated.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from hopsd.model.job import ThroughputTable
 from hopsd.model.scenario import Cluster, Server, Workload, WorkloadJob
 
 SERVERS = {"aws": (6, 4), "dgx-ext": (2, 8), "rtx": (3, 8)}
-"""Servers and GPUs of each: the 64 GPUs of the authors' experiments."""
+"""Servers by type and GPUs of each: the 64 GPUs of the authors' experiments."""
 
 SLOWDOWN = {"cifar10": 1.8, "ncf": 1.5}
 SLOWDOWN_OF_OTHERS = 1.2
@@ -44,7 +44,7 @@ RESTART_SECONDS = {
     "ncf": 15.0,
     "yolov3": 80.0,
 }
-"""Restart seconds in the authors' ``applications.py``."""
+"""Seconds of a restart in the authors' ``applications.py``."""
 
 POLICY = (
     "--policy=sia",
@@ -56,7 +56,7 @@ POLICY = (
     "--oracle_num_nodes=16",
     "--oracle_num_replicas=64",
 )
-"""As the authors run it (``run_experiment.sh``), with all speeds known from the start."""
+"""Options as the authors set them (``run_experiment.sh``); all speeds are known from the start."""
 
 
 def cluster() -> Cluster:
@@ -78,7 +78,7 @@ def traces(folder: Path) -> dict[str, Path]:
 
 
 def workload(folder: Path, trace: Path, *, rigid: bool) -> Workload:
-    """The jobs of one trace. ``rigid``: with the GPU count of the trace alone."""
+    """The jobs of one trace; ``rigid`` jobs accept only the GPU count of the trace."""
     tables: dict[WorkloadName, Mapping[GpuType, ThroughputTable]] = {}
     jobs = []
     for number, row in enumerate(_rows(trace), 1):
@@ -103,7 +103,7 @@ def workload(folder: Path, trace: Path, *, rigid: bool) -> Workload:
 
 
 def with_their_restarts(load: Workload) -> Workload:
-    """The jobs with the restarts of the authors' simulator, which differ by application."""
+    """Give the jobs the restarts of the authors' simulator, which differ by application."""
     jobs = (replace(job, restart_seconds=RESTART_SECONDS[job.user]) for job in load.jobs)
     return replace(load, jobs=tuple(jobs))
 
@@ -111,15 +111,15 @@ def with_their_restarts(load: Workload) -> Workload:
 def run_authors_simulator(
     folder: Path, python: str, trace: Path, *, rigid: bool, round_seconds: float
 ) -> list[float]:
-    """Completion times in hours under the authors' own scheduler, in the order of the trace; NaN of
-    jobs that did not end.
+    """Completion times in hours under the authors' own scheduler, in the order of the trace; NaN
+    for jobs that did not end.
 
-    ``python``: an interpreter with their requirements.
+    ``python`` is an interpreter with their requirements.
 
     Raises:
         InputError: their simulator failed.
     """
-    # Their categories, "scale-gpus" too, cap a job at the trace's count: elastic jobs have none.
+    # Their categories, even "scale-gpus", cap a job at the trace's count; elastic jobs get none.
     category = {"category": "rigid"} if rigid else {}
     batch_options = () if rigid else ("--disable_bsz_tuning",)
     rows = [row | category for row in _rows(trace)]
@@ -161,7 +161,7 @@ class Model:
 
     @cached_property
     def _steps(self) -> dict[str, list[tuple[float, float, float]]]:
-        """Local batch, seconds of a step and of its exchange, by placement such as ``44``."""
+        """By placement such as ``44``: local batch, seconds of a step and of its exchange."""
         steps_by_placement = defaultdict(list)
         for row in _rows(self.folder / f"placements-{self.gpu_type}.csv"):
             steps_by_placement[row["placement"]].append(
@@ -171,7 +171,7 @@ class Model:
 
     @cached_property
     def _interpolators(self) -> tuple[LinearNDInterpolator, NearestNDInterpolator]:
-        """Seconds by servers, GPUs and local batch."""
+        """Interpolators of seconds by servers, GPUs and local batch."""
         points: list[tuple[float, ...]] = [
             (len(placement), sum(map(int, placement)), *step)
             for placement, steps in self._steps.items()
@@ -212,7 +212,7 @@ class Model:
         return float(np.interp(batch, list(self._iterations), list(self._iterations.values())))
 
     def table(self, batch: int) -> ThroughputTable:
-        """Samples per second per GPU: counts within a server, whole servers when spread."""
+        """Samples per second per GPU: counts within a server, and whole servers if spread."""
         count, gpus = SERVERS[self.gpu_type]
         local_counts = [
             n for n in (1, 2, 4, 8) if n == 1 or (n <= gpus and batch >= n * self.local_min)

@@ -36,7 +36,7 @@ POLICIES = (
 )
 COLUMNS = (("avg_jct_h", "{:.2f}"), ("max_latency_ratio", "{:.1f}"), ("makespan_h", "{:.1f}"))
 RATE = 30.0
-"""Jobs an hour: three times the preset's, so that jobs wait for each other."""
+"""Jobs per hour: three times the preset's rate, so that jobs wait for each other."""
 
 
 def run(policy: str, knows: Knows, seed: int, jobs: int) -> dict[str, float]:
@@ -58,7 +58,7 @@ def run(policy: str, knows: Knows, seed: int, jobs: int) -> dict[str, float]:
 
 
 def effects(policies: Sequence[str], seeds: int, jobs: int) -> str:
-    """A table: means over the seeds with perfect / measured / no knowledge."""
+    """Table of means over the seeds with perfect / measured / no knowledge."""
     lines = [
         "| policy | mean completion, h | largest latency ratio | makespan, h |",
         "|---|---:|---:|---:|",

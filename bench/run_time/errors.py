@@ -17,7 +17,7 @@ from hopsd.store.past_runs import select_runs
 
 @dataclass(frozen=True)
 class Guess:
-    """Predicted and true run time; ``is_within``: the 80 % interval, if any, holds the truth."""
+    """Predicted and true run time; ``is_within``: the 80 % interval, if any, contains the truth."""
 
     predicted_seconds: float
     run_seconds: float
@@ -78,7 +78,7 @@ def row(group: Sequence[Guess]) -> tuple[str, ...]:
 
 
 def table(traces: Sequence[tuple[str, Sequence[LoggedJob]]]) -> str:
-    """Markdown."""
+    """A Markdown table of the errors."""
     lines = [
         "| trace | known | by | jobs | median factor | within 2 x | mean error, h | in interval |",
         "|---|---|---|---:|---:|---:|---:|---:|",

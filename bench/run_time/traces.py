@@ -26,7 +26,7 @@ AGAIN_SIGMA = 0.25
 
 @dataclass(frozen=True)
 class LoggedJob:
-    """A job that ran for ``seconds`` as soon as it was submitted; ``limit``: in seconds."""
+    """A job that ran for ``seconds`` as soon as it was submitted; ``limit`` is in seconds, too."""
 
     user: UserName
     workload: WorkloadName
@@ -41,9 +41,9 @@ def repeat_programs(
 ) -> Workload:
     """The preset's models, arrivals and requirements, with repeated programs.
 
-    Each user has a few programs, each with one of the preset's jobs as its model, requirements and
-    length; a job is a run of one of them, a little shorter or longer, or of a new program; some
-    fail early.
+    Each user has a few programs, each with the model, requirements and length of one of the
+    preset's jobs. A job is a run of one of them, a little shorter or longer, or of a new program;
+    some fail early.
     """
     base = preset(name).workload(seed, jobs=jobs, rate_per_hour=rate_per_hour)
     rng = random.Random(seed)  # a simulation, not a secret
@@ -101,7 +101,7 @@ def log_jobs(
 
 
 def philly_workload(text: str, cluster: Cluster) -> Workload:
-    """Philly's jobs; its virtual clusters stand for users, each job is a separate program."""
+    """Philly's jobs; a virtual cluster counts as a user, and each job as a separate program."""
     workload = workload_of(philly(text), cluster)
     names = {job.id: WorkloadName(f"{job.workload}-{job.id}") for job in workload.jobs}
     (table,) = workload.throughput.values()

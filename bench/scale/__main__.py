@@ -46,7 +46,7 @@ from hopsd.store.postgres import PostgresStore
 
 
 class TimedObject:
-    """Proxy that times the methods of an object as stages; without ``stages`` all are ``stage``."""
+    """Proxy that times an object's methods as stages; without ``stages`` all are ``stage``."""
 
     def __init__(self, clock: Clock, target: Any, stage: str = "", **stages: str) -> None:
         self._clock, self._target, self._stage, self._stages = clock, target, stage, stages
@@ -102,13 +102,13 @@ def main() -> None:
     parser.add_argument("--nodes", type=int, default=5_000)
     parser.add_argument("--rounds", type=int, default=5, help="further ticks after all could start")
     parser.add_argument(
-        "--changes", type=int, default=20, help="jobs that end and come before each"
+        "--changes", type=int, default=20, help="jobs that end and arrive before each further tick"
     )
     parser.add_argument("--plan-seconds", type=float, default=60.0, help="a plan's time limit")
     parser.add_argument(
         "--fill",
         action="store_true",
-        help="the first ticks release all that they plan, however long that takes",
+        help="release all that the first ticks plan, however long that takes",
     )
     parser.add_argument("--port", choices=[p.value for p in PortName], default="auto")
     parser.add_argument("--state", type=Path, help="keep the submitted jobs here, for the next run")

@@ -36,7 +36,7 @@ _ENDS = frozenset({REQUEST_KILL_TIMELIMIT, REQUEST_TERMINATE_JOB, REQUEST_ABORT_
 
 @dataclass(frozen=True, slots=True)
 class HollowNode:
-    """A node as slurm.conf defines it."""
+    """A node as defined in slurm.conf."""
 
     name: str
     gpu_type: str
@@ -104,7 +104,7 @@ def register(nodes: Sequence[HollowNode], port: int, munge: Munge) -> None:
 
 
 def serve(server: socket.socket, munge: Munge) -> None:
-    """Answer slurmctld, until killed."""
+    """Answer slurmctld until killed."""
     while True:
         connection, _ = server.accept()
         with connection:
@@ -139,7 +139,9 @@ def main() -> None:
     parser.add_argument("munge", type=Path, help="munged's socket")
     parser.add_argument("controller", type=int, help="slurmctld's port")
     parser.add_argument("port", type=int, help="of every node")
-    parser.add_argument("node", nargs="+", help="NAME:TYPE:GPUS:CPUS:MEMORY:COUNT, numbered on")
+    parser.add_argument(
+        "node", nargs="+", help="NAME:TYPE:GPUS:CPUS:MEMORY:COUNT, numbered consecutively"
+    )
     args = parser.parse_args()
     nodes: list[HollowNode] = []
     for word in args.node:

@@ -5,7 +5,7 @@ example in the root folder of `make test-forky`:
 
     tests/releases/enter.sh ROOT /venv/bin/python -m bench.scale.reading
 
-No node ever registers: a reading costs the same.
+No node ever registers; a reading costs the same anyway.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def _measure_reading(adapter: Adapter, clock: Clock, jobs: int) -> Cost:
             clock.take()
             try:
                 reading = adapter.read()
-            except SlurmUnavailableError:  # it waits for the nodes to register
+            except SlurmUnavailableError:  # slurmctld waits for the nodes to register
                 time.sleep(5.0)
                 continue
             assert len(reading.jobs) == jobs

@@ -1,4 +1,4 @@
-"""A slurmctld with thousands of nodes, and its queue."""
+"""A slurmctld with thousands of nodes, and a queue for it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from examples.demo.cluster import NodeSpec, PrivateCluster
 TYPES = ("rtx3090", "v100", "a100", "t4")
 GPUS = ("1", "1,2", "2,4", "1,2,4,8", "4,8", "8,16")
 WORKLOADS = 40
-"""Half are named in comments and have a table; for the others hopsd reads the scripts."""
+"""Half of the workloads are named in comments and have a table; hopsd reads the others' scripts."""
 SUBMITTERS = 2
 _SCHEDULER = (
     "bf_interval=600,default_queue_depth=20000,"
@@ -28,12 +28,12 @@ SETTINGS = (
     *("MinJobAge=60", "OverTimeLimit=UNLIMITED"),
     f"SchedulerParameters={_SCHEDULER}",
 )
-"""slurmctld never pings slurmd, and contacts each directly. It soon forgets ended jobs, so that
-only hopsd can grow, and enforces no time limits. The rest is what a site of this size would set:
-jobs that Slurm remembers, jobs per scheduling cycle, ten seconds per cycle, and a second between
-cycles for requests. sched/builtin reads the first word that ends in ``interval=`` as the time
-between estimates of start times: after sched_interval=5 these would take half of slurmctld's
-time."""
+"""slurmctld never pings slurmd, and contacts each one directly. It soon forgets ended jobs, so that
+only hopsd's memory can grow, and enforces no time limits. The rest is what a site of this size
+would set: the jobs that Slurm remembers, jobs per scheduling cycle, ten seconds per cycle, and a
+second between cycles for requests. sched/builtin takes the first word that ends in ``interval=`` as
+the time between estimates of start times: after sched_interval=5 these estimates would take half of
+slurmctld's time."""
 
 
 @contextmanager

@@ -1,12 +1,12 @@
 """``python -m bench.scripts FOLDER``: each script of FOLDER on plain Slurm and with hops' comment.
 
-FOLDER has other people's sbatch scripts, which are not part of this repository. What names their
-site is left out, and their programs are stand-ins that note their ranks, GPUs and cores (see
-rewrite.py, prelude.sh and stand_in.sh); every third one trains with PyTorch, saves and goes on.
-Both kinds of job run on one private cluster with hopsd as a site has it by default, but for short
-rounds, and as an account without rights. Compared: whether sbatch took the script, its state and
-exit code, the work of its last run with its ranks, GPUs and cores, its output, and whether
-what depends on it started.
+FOLDER has other people's sbatch scripts, which are not part of this repository. Whatever names
+their site is removed, and their programs are replaced by stand-ins that note their ranks, GPUs and
+cores (see rewrite.py, prelude.sh and stand_in.sh); in every third script the stand-in trains with
+PyTorch, saves and continues. Both kinds of job run on one private cluster with hopsd's defaults,
+except for short rounds, and as an account without rights. Compared are: whether sbatch accepted the
+script, its state and exit code, the work of its last run with its ranks, GPUs and cores, its
+output, and whether dependent jobs started.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ NAMES = (
     "vllm", "wandb", "nvcc", "sbatch", "pythpc", "Rscript",
     "stand_in",
 )  # fmt: skip
-# Variables; a step that waits; of a job that Slurm ends, its shell or the sleep may go first.
+# Variables; a step that waits; if Slurm ends a job, either its shell or the sleep may go first.
 _BY_CHANCE = r"[A-Za-z_]+=|srun: .*[Ss]tep creat|Terminated$"
 
 
 @dataclass(slots=True)
 class Trial:
-    """One script once: what came of it."""
+    """One run of a script, and its results."""
 
     name: str
     folder: Path
@@ -62,7 +62,7 @@ class Trial:
 
     @property
     def gpus(self) -> int:
-        """That each of its jobs asks for; where it asks for none, that it had."""
+        """GPUs that each of the script's jobs asks for; if none, the GPUs that the job had."""
         if not self.jobs:
             return 0
         job = self.jobs[0]
@@ -77,7 +77,7 @@ class Trial:
 
     @property
     def is_judged(self) -> bool:
-        """Whether it ran programs on GPUs and ended in time."""
+        """Whether the script ran programs on GPUs and ended in time."""
         has_ended = not any(job["JobState"] in ("PENDING", "RUNNING") for job in self.jobs)
         return bool(self.job and self.gpus and self.work()) and has_ended
 
@@ -86,7 +86,7 @@ class Trial:
         return self.folder.parents[1] / "notes"
 
     def work(self) -> Counter[str]:
-        """What the last run of each job ended, as the stand-ins noted it."""
+        """Programs that ended in the last run of each job, as the stand-ins noted them."""
         line_counts: Counter[str] = Counter()
         for job in self.jobs:
             lines = self._notes(job)
@@ -99,7 +99,7 @@ class Trial:
         return path.read_text().splitlines() if path.exists() else []
 
     def submitted(self) -> int:
-        """How many jobs it has submitted."""
+        """How many jobs the script has submitted."""
         paths = [self._notes_folder / f"submitted.{job['JobId']}" for job in self.jobs]
         return sum(len(path.read_text().splitlines()) for path in paths if path.exists())
 
@@ -129,7 +129,7 @@ class Trial:
 
 
 class Sandbox(Site):
-    """The cluster, hopsd, and where the scripts run."""
+    """The cluster, hopsd, and the folder in which the scripts run."""
 
     def prepare(self, python: str) -> None:
         self.run_folder = self.work / "run"
@@ -182,7 +182,7 @@ class Sandbox(Site):
         )  # fmt: skip
 
     def watch(self, trials: Sequence[Trial], limit_seconds: float) -> None:
-        """Until all have ended, or the time is over."""
+        """Wait until all trials have ended or the time is over."""
         deadline = time.monotonic() + limit_seconds
         while time.monotonic() < deadline:
             lines = self.cluster.run("squeue", "--all", "--noheader", "--format=%F %r").splitlines()
@@ -190,9 +190,9 @@ class Sandbox(Site):
             if not {trial.job for trial in trials if trial.job} & queue:
                 break
             time.sleep(2)
-        time.sleep(3)  # for what depends on them
+        time.sleep(3)  # for dependent jobs
         records = self._records()
-        # What waits for a server that is not there would hold its GPUs for ever.
+        # A job that waits for a missing server would hold its GPUs for ever.
         self.cluster.run("scancel", "--quiet", "--state=PENDING", "--user=nobody")
         self.cluster.run("scancel", "--quiet", "--state=RUNNING", "--user=nobody")
         for trial in trials:
@@ -213,7 +213,7 @@ class Sandbox(Site):
 
 
 def difference(plain: Trial, hops: Trial) -> list[str]:
-    """What is not as on plain Slurm."""
+    """Differences from plain Slurm."""
     if not hops.job:
         return [f"refused: {hops.errors}"]
     differences = []
@@ -246,13 +246,15 @@ def difference(plain: Trial, hops: Trial) -> list[str]:
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.scripts", description=__doc__)
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--only", default="", help="scripts whose name has this in it")
+    parser.add_argument("--only", default="", help="scripts whose name contains this")
     parser.add_argument("--out", type=Path, default=Path("/tmp/hops-scripts"))  # noqa: S108
-    parser.add_argument("--python", default="/usr/bin/python3", help="one that any account may run")
+    parser.add_argument(
+        "--python", default="/usr/bin/python3", help="an interpreter for any account"
+    )
     parser.add_argument(
         "--other-counts", action="store_true", help="accept half and twice the GPUs"
     )
-    parser.add_argument("--limit", type=float, default=360.0, help="seconds for each of the two")
+    parser.add_argument("--limit", type=float, default=360.0, help="seconds with and without hops")
     parser.add_argument("--result", help="write the counts to bench/results/RESULT.md")
     options = parser.parse_args()
     paths = sorted(
@@ -296,13 +298,13 @@ def run(
             reqs = ",".join(map(str, sorted(counts)))
             site.submit(twin, texts[trial.name], f"hops:reqs={reqs}")
         hops.append(twin)
-    say("the same with the comment")
+    say("the same scripts with the comment")
     site.watch(hops, limit_seconds)
     return list(zip(plain, hops, strict=True))
 
 
 def report(pairs: Sequence[tuple[Trial, Trial]]) -> str:
-    """Print what came of each script; returns the counts as a table, without names."""
+    """Print the result of each script; return the counts as a table, without names."""
     judged_count, right, moved_count, restarts = 0, 0, 0, 0
     for plain, hops in pairs:
         if not plain.is_judged:

@@ -1,5 +1,5 @@
-# Of every script of the trial, before its first command: what another site has is not missed.
-# BIN, NOTES: folders, set by __main__.py.
+# Sourced by every script of the trial before its first command, so that it does not miss what its
+# own site has. __main__.py sets the folders BIN and NOTES.
 shopt -s expand_aliases
 PATH=$BIN:/usr/local/bin:/usr/bin:/bin:/usr/sbin
 HOME=$NOTES/home USER=${USER:-nobody} SCRATCH=$HOME TMPDIR=${TMPDIR:-/tmp}

@@ -1,13 +1,13 @@
-"""Makes a script run here: another site's partitions, accounts, paths and programs are not."""
+"""Adapts a script to this machine, which lacks its site's partitions, accounts and programs."""
 
 from __future__ import annotations
 
 import re
 
 GPU_TYPE = "a100"
-"""Of every GPU of the trial's cluster."""
+"""Type of every GPU of the trial's cluster."""
 
-# Options that name what another site has, or folders of it.
+# Options that name things or folders of another site.
 _SITE = (
     "partition", "account", "qos", "reservation", "constraint", "nodelist", "nodefile", "exclude",
     "clusters", "licenses", "chdir", "workdir", "output", "error", "input", "wckey", "mail-user",
@@ -22,8 +22,8 @@ _PROGRAMS = (
 
 
 def rewrite(text: str, prelude: str) -> str:
-    """The script with its options but those that name a site, with three tasks of an array at
-    most, and with stand-ins for its programs.
+    """Return the script without the options that name a site, with at most three tasks of an array,
+    and with stand-ins for its programs.
     """
     lines, has_options = [], False
     for line in text.splitlines():
@@ -52,7 +52,7 @@ def _option_line(line: str) -> str:
 
 
 def _command_line(line: str) -> str:
-    """Its submitter's variables and arguments, which the script insists on, are given."""
+    """Supply the submitter's variables and arguments that the script insists on."""
     line = re.sub(r"\$\{(\w+):?\?[^}]*\}", r"${\1:-given}", line)
     line = re.sub(r"<(YOUR_\w+)>", r"\1", line)
     line = re.sub(r"^(\s*set\s+-\w*)u", r"\1", line)

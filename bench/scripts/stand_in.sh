@@ -1,7 +1,7 @@
 #!/bin/bash
-# Any program of a script: notes what it was given, prints a line, and takes its time.
-# As python, torchrun, mpirun and others; as stand_in NAME ...: as that. A script's fourth and later
-# programs take no time: some have hundreds.
+# Stand-in for any program of a script: notes what it was given, prints a line, and sleeps.
+# Runs under the names python, torchrun, mpirun and others; `stand_in NAME ...` acts as NAME. From a
+# script's fourth program on it does not sleep, since some scripts run hundreds.
 [ -n "$NOTES" ] || exit 127
 name=${0##*/}
 if [ "$name" = stand_in ]; then name=$1 && shift; fi
@@ -12,7 +12,7 @@ case ${CUDA_VISIBLE_DEVICES-} in "" | NoDevFiles) ;; *)
     gpus=${#list[@]}
     ;;
 esac
-count_of() { # OPTION: its number; "gpu" and "auto" are those here
+count_of() { # OPTION: print its number; "gpu" and "auto" mean all GPUs here
     local found=
     [[ $all =~ [[:space:]]--?$1[=\ ]([0-9a-z]+) ]] && found=${BASH_REMATCH[1]}
     case $found in gpu | auto) found=$gpus ;; esac

@@ -1,4 +1,4 @@
-"""A short training that saves, and goes on from its last save: the stand-in for a script's own."""
+"""Stand-in for a script's own training: a short one that saves and continues from its last save."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ STEPS, STEPS_PER_SAVE, PACE = 100, 20, 0.05
 
 
 def main() -> None:
-    """Notes from which step it began and to which it came; prints nothing."""
+    """Note at which step the run began and which step it reached; print nothing."""
     job, folder = os.environ["SLURM_JOB_ID"], Path(os.environ["NOTES"])
     name = sys.argv[1] if len(sys.argv) > 1 else "0"
     path = folder / f"save.{job}.{name}"

@@ -1,8 +1,8 @@
 """``python -m bench.shapes``: four networks on every shape of a cluster of emulated devices.
 
-Basic times from one profile run on one device each, bandwidths from calibration, everything else
-predicted and then measured. Root on Linux, Slurm, PyTorch; about 40 minutes. The figures go to
-build/shapes.json, the plot to docs/img.
+Basic times come from one profile run on one device each, bandwidths from calibration; all else is
+predicted and then measured. Needs root on Linux, Slurm and PyTorch; takes about 40 minutes. The
+figures go to build/shapes.json, the plot to docs/img.
 """
 
 from __future__ import annotations
@@ -56,12 +56,12 @@ def main() -> None:
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench.shapes", description=__doc__)
-    parser.add_argument("--share", type=float, default=0.25, help="of a core, each device")
-    parser.add_argument("--megabits", type=int, default=400, help="a second, each server")
+    parser.add_argument("--share", type=float, default=0.25, help="of a core, per device")
+    parser.add_argument("--megabits", type=int, default=400, help="per second and server")
     parser.add_argument("--iterations", type=int, default=30, help="of a measured training")
-    parser.add_argument("--rounds", type=int, default=2, help="medians of so many measurements")
+    parser.add_argument("--rounds", type=int, default=2, help="measurements per median")
     parser.add_argument("--out", type=Path, default=Path("build/shapes.json"))
-    parser.add_argument("--redraw", type=Path, metavar="FILE", help="measure nothing: an --out")
+    parser.add_argument("--redraw", type=Path, metavar="FILE", help="an --out file; no measuring")
     parser.add_argument("--plots", type=Path, default=Path("docs/img"))
     return parser.parse_args()
 
@@ -86,7 +86,7 @@ def _measure(options: argparse.Namespace) -> list[Point]:
 
 
 def _rounds(bench: Bench, options: argparse.Namespace) -> list[Point]:
-    """Measure everything once per round, so that a slower hour affects all points."""
+    """Measure everything once per round, so that a slow hour affects all points."""
     within_server: list[Transfer] = []
     between_servers: list[Transfer] = []
     phases: dict[str, list[PhaseRecord]] = defaultdict(list)

@@ -1,6 +1,6 @@
 """Emulated servers and GPUs on this machine's cores and network stack.
 
-Each server is a network namespace behind a bridge, its traffic limited to a bandwidth; each GPU
+Each server is a network namespace behind a bridge, its traffic limited to a bandwidth; each GPU is
 a thread with a fixed share of a core (``device.py``). Needs root and version 1 of the CPU cgroup.
 """
 
@@ -23,10 +23,10 @@ def emulate(
 ) -> Iterator[None]:
     """Set up what ``job.sh`` and ``device.sh`` use, and remove it at the end.
 
-    ``share`` of a core a device; ``megabits`` per second that a server sends and receives.
+    Each device gets ``share`` of a core; a server sends and receives ``megabits`` per second.
 
     Raises:
-        RuntimeError: not root, or no such cgroup here.
+        RuntimeError: not root, or this machine has no such cgroup.
         subprocess.CalledProcessError: the kernel lacks a feature.
     """
     if os.geteuid() != 0 or not (CGROUPS / "cpu.shares").exists():

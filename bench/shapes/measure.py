@@ -1,6 +1,7 @@
 """Trainings on chosen shapes of a live cluster, through the daemon's own parts.
 
-The port places them, the timing plugin reports, the report reader validates, the estimator fits.
+The port places the trainings, the timing plugin reports, the report reader validates, and the
+estimator fits.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ class Bench:
     folder: Path
 
     def transfers(self, gpu_type: GpuType) -> tuple[list[Transfer], list[Transfer]]:
-        """What `hopsctl calibrate` measures, within a server and between two."""
+        """Measure what `hopsctl calibrate` does, within a server and between two."""
         reading = ScontrolAdapter(self.cluster.commands()).read()
         commands = self.cluster.commands(timeout_seconds=PATIENCE_SECONDS)
         site = MeasuringSettings(python=str(self.folder / "device.sh"))
@@ -51,9 +52,9 @@ class Bench:
         return within_server, between_servers
 
     def profile(self, name: str, node: NodeName) -> tuple[PhaseRecord, ...]:
-        """What a profile run on one device reports.
+        """Return what a profile run on one device reports.
 
-        Slurm is out of reach behind the emulated network: the run ends by itself.
+        Slurm is out of reach behind the emulated network, so the run ends by itself.
         """
         return self._run(name, 60, Allocation.of({node: 1}), profiling=True).phases
 

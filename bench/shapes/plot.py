@@ -1,4 +1,4 @@
-"""The figure of docs/estimator.md: a panel for each network."""
+"""The figure of docs/estimator.md, with a panel for each network."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ mpl.rcParams["svg.hashsalt"] = "hops"  # the same figure gives the same file
 class Point:
     """Samples per second of a network on a shape, ``2+1``: two devices here and one there.
 
-    ``ring`` and ``paper``: as predicted with each model of communication.
+    ``ring`` and ``paper`` are the predictions of the two models of communication.
     """
 
     network: str

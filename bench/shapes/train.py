@@ -1,4 +1,4 @@
-"""Trains one of the networks, data-parallel, for so many iterations: ``train.py NAME ITERATIONS``.
+"""Train one of the networks, data-parallel, for ITERATIONS: ``train.py NAME ITERATIONS``.
 
 A plain loop, except for the line that slows it down to the speed of its device.
 """
@@ -22,7 +22,7 @@ def main() -> None:
     dist.init_process_group("gloo")
     compute_here()
     network = NETWORKS[name]
-    # The default of 25 MB would hold all gradients of networks this small, and nothing of their
+    # The default of 25 MB would hold all gradients of networks this small, so that none of their
     # communication could overlap with the backward pass.
     model = DistributedDataParallel(network.build(), bucket_cap_mb=0.25)
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)

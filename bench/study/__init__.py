@@ -1,1 +1,1 @@
-"""Policies on several works, seed by seed, with one condition changed at a time."""
+"""Policies on several workloads, seed by seed, with one condition changed at a time."""

@@ -1,10 +1,10 @@
-"""Policies on several works, five seeds each: bench/results/study.md.
+"""Policies on several workloads, five seeds each: bench/results/study.md.
 
     python -m bench.study [--sia DIR] [--only mix,load,...] [--no-run]
 
 ``--sia``: the ``sia-simulator`` folder of Sia's authors (github: siasosp23/artifacts), which their
-traces need; without it, they are left as they are. Runs are kept under build/study, a folder for
-each policy; remove it when the policy has changed.
+traces need; without it, saved runs of the traces stay as they are. Runs are saved under
+build/study, in a folder per policy; remove that folder when the policy has changed.
 """
 
 from __future__ import annotations

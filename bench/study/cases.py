@@ -24,10 +24,10 @@ BEST = ("hops+", "hops-srtf", "hops", "sia", "srtf", "themis")
 class Conditions:
     """Conditions of a simulation.
 
-    ``restart`` in seconds, None: by model size. ``load``: arriving work over the cluster's
-    capacity, all GPU types counted alike. ``rigid``: share of jobs that accept only their median
-    count. ``speed_error``: relative error of multi-GPU speeds. ``run_times``: whether samples are
-    known.
+    ``restart`` is in seconds (None: by model size). ``load`` is arriving work over the cluster's
+    capacity, counting all GPU types alike. ``rigid`` is the share of jobs that accept only their
+    median count, ``speed_error`` the relative error of multi-GPU speeds. ``run_times`` says whether
+    samples are known.
     """
 
     round: float = 360.0
@@ -48,7 +48,7 @@ class Conditions:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One simulation. ``seed``: of a drawn work; the number of a published trace less one."""
+    """One simulation. ``seed`` is a drawn work's seed, or a published trace's number less one."""
 
     work: str
     conditions: Conditions
@@ -57,7 +57,7 @@ class Case:
 
     @property
     def name(self) -> str:
-        """Also the path of the saved run: a folder per policy."""
+        """The case's name, which is also the path of the saved run, in a folder per policy."""
         return f"{self.policy}/{self.work}-{self.conditions}-{self.seed}"
 
 
@@ -84,7 +84,7 @@ TRACES = {
     for trace in ("philly", "saturn")
     for kind in ("elastic", "rigid")
 }
-"""Sia's works, in its authors' rounds."""
+"""Sia's works, with the authors' round length."""
 
 WORKS = {
     BASE: (BASE, USUAL),
@@ -113,7 +113,7 @@ CLUSTERS = {
         ("all rigid", FACTORS["rigid"]["100% rigid"]),
     )
 }
-"""The base work's jobs on clusters that no policy was tuned on: as in :data:`WORKS`."""
+"""The base work's jobs on clusters that no policy was tuned on, as in :data:`WORKS`."""
 
 
 EXPERIMENTS = {

@@ -1,4 +1,4 @@
-"""bench/results/study.md: tables of the kept runs."""
+"""Writes bench/results/study.md: tables of the saved runs."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ ByPolicy = dict[str, dict[int, Figures]]
 
 
 def write(find: Find) -> None:
-    """Put the tables into bench/results/study.md."""
+    """Write the tables to bench/results/study.md."""
     text = f"""Mean, 99 % and makespan in hours, largest latency ratio and finish-time fairness;
 means over five seeds, in parentheses the 95 % interval of the ratio to `hops`. Rounds of 360 s,
 restarts of 30 s; speeds and run times known.
@@ -60,7 +60,7 @@ others relative to it.
 def works(find: Find, works_by_name: Mapping[str, tuple[str, Conditions]]) -> str:
     """Table of means by work and policy, with intervals of the ratio to the reference.
 
-    ``works_by_name``: a work and its conditions by row label.
+    ``works_by_name`` has a work and its conditions by row label.
     """
     lines = _head(["work", "policy", *FIGURES], texts=2)
     for name, (work, conditions) in works_by_name.items():
@@ -117,7 +117,7 @@ def _mean_cell(by_policy: ByPolicy, policy: str) -> str:
 
 
 def _ratios_cell(by_policy: ByPolicy, policy: str) -> str:
-    """Figures of the reference, ratios of others; bold if the interval excludes 1."""
+    """The figures of the reference, or the ratios of others; bold if the interval excludes 1."""
     if policy not in by_policy:
         return "not run"
     if policy == REFERENCE:

@@ -26,7 +26,7 @@ def load_figures(case: Case) -> Figures | None:
 
 
 def run(case: Case, folder: Path | None = None) -> Figures:
-    """Simulate the case unless it is saved. ``folder``: Sia's ``sia-simulator``."""
+    """Simulate the case unless it is saved. ``folder`` is Sia's ``sia-simulator``."""
     return saved_runs.load_or_run(_path(case), partial(_play, case, folder))
 
 

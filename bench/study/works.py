@@ -18,7 +18,7 @@ from hopsd.sim.models import MODELS
 from hopsd.sim.presets import PRESETS, preset
 
 JOBS = 40
-"""Jobs of the base work: like those of ``paper-64`` and on its GPUs, which need 15 hours."""
+"""Number of jobs of the base work, like those of ``paper-64`` on its GPUs; they need 15 hours."""
 
 START_SECONDS, DISK_RATE = 10.0, 1e8
 """Restart cost by model: start-up seconds, and bytes per second at which 12 bytes per parameter
@@ -35,7 +35,7 @@ OTHER_CLUSTERS = {
 
 
 def work(case: Case, folder: Path | None) -> tuple[Cluster, Workload]:
-    """A cluster and its jobs. ``folder``: Sia's ``sia-simulator``.
+    """Return a cluster and its jobs. ``folder`` is Sia's ``sia-simulator``.
 
     Raises:
         InputError: the work is one of Sia's traces and ``folder`` is None or lacks it.
@@ -55,7 +55,7 @@ def work(case: Case, folder: Path | None) -> tuple[Cluster, Workload]:
 def draw(
     name: str, conditions: Conditions, seed: int, jobs: int = JOBS
 ) -> tuple[Cluster, Workload]:
-    """Draw ``jobs`` jobs of the base work, or of its like on another cluster."""
+    """Draw ``jobs`` jobs of the base work, or jobs like them on another cluster."""
     scenario = OTHER_CLUSTERS.get(name, _PAPER)
     cluster, workload = scenario.cluster(), scenario.workload(seed, jobs=jobs)
     return cluster, replace(workload, jobs=adapt_jobs(conditions, cluster, workload, seed))
@@ -84,7 +84,7 @@ def adapt_jobs(
 
 
 def _sample_ids(jobs: Sequence[WorkloadJob], share: float, seed: int) -> set[str]:
-    """Ids of a share of the jobs; a larger share contains a smaller one."""
+    """Ids of a random share of the jobs; a larger share contains a smaller one."""
     ids = [job.id for job in jobs]
     random.Random(seed).shuffle(ids)  # a simulation, not a secret
     return set(ids[: round(share * len(ids))])

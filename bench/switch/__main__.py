@@ -1,9 +1,9 @@
 """``python -m bench.switch``: how fast trainings restart and take turns; docs/switching.md.
 
-Without options all parts: restarts by hops' launcher and torchrun, alone and in Slurm, saves that a
-GPU waits for, switches between two trainings, what the gate costs, a sweep as lanes and as
-plain jobs, and what spreading a trial's ranks would give. ``--cuda`` measures the switches on a
-GPU: ``turns --cuda`` needs PyTorch and rich, but neither Slurm nor hopsd.
+Without options, runs all parts: restarts by hops' launcher and torchrun, alone and in Slurm; saves
+that a GPU waits for; switches between two trainings; the gate's cost; a sweep as lanes and as plain
+jobs; and what spreading a trial's ranks would gain. ``--cuda`` measures the switches on a GPU:
+``turns --cuda`` needs PyTorch and rich, but neither Slurm nor hopsd.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ def main() -> None:
     parser.add_argument("--megabytes", type=int, nargs="+", default=[10, 100, 440])
     parser.add_argument("--ways", nargs="+", choices=turns.WAYS, default=turns.WAYS)
     parser.add_argument("--switches", type=int, default=12)
-    parser.add_argument("--folder", type=Path, default=Path(), help="for saves: a file system")
-    parser.add_argument("--cuda", action="store_true", help="switches on a GPU")
+    parser.add_argument("--folder", type=Path, default=Path(), help="file system for plain saves")
+    parser.add_argument("--cuda", action="store_true", help="measure switches on a GPU")
     options = parser.parse_args()
     console = Console()
     console.print(f"load of this machine: {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
@@ -58,7 +58,7 @@ def main() -> None:
         console.print(table)
     if "turns" in options.parts:
         if options.cuda and not _has_gpu():
-            sys.exit("switches on a GPU: not measured, there is no GPU")
+            sys.exit("no GPU: switches were not measured")
         _print_turns(options, console)
     if "gate" in options.parts:
         console.print(f"gate: {gate.measure():.2f} us an iteration")

@@ -1,4 +1,4 @@
-"""Runs a trial repeatedly, each time in a fork of this process, which has imported PyTorch."""
+"""Run a trial repeatedly, each time in a fork of this process, which has imported PyTorch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Cost of the gate for an iteration in which no turn ends."""
+"""Cost of the gate in an iteration in which no turn ends."""
 
 from __future__ import annotations
 

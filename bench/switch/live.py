@@ -1,8 +1,8 @@
-"""A real restart in Slurm: from hops' request to leave until the first iteration on another node.
+"""A real restart in Slurm: from hops' request to leave to the first iteration on another node.
 
-Two jobs of examples/train.sh, one by hops' launcher and one by torchrun, take turns moving between
-two nodes each. Their final states are compared, bit for bit, with an uninterrupted training by
-torchrun.
+Two jobs of examples/train.sh, one under hops' launcher and one under torchrun, alternately move
+between two nodes each. Their final states are compared, bit for bit, with an uninterrupted training
+under torchrun.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ SLURMCTLD_SECONDS = 1.0
 """Seconds between slurmctld's scheduling cycles (22.05)."""
 BATCH = 16
 PACE_SECONDS = 0.05
-"""Minimum length of an iteration. Each restart includes one, and it sets the load of the other
-job."""
+"""Minimum length of an iteration. Each restart includes one iteration, and this pace also sets the
+load that the other job causes."""
 
 
 def measure(ranks: int, pairs: int) -> list[str]:
-    """A row of the table."""
+    """Return a row of the table."""
     with tempfile.TemporaryDirectory(prefix="hops-bench-") as name:
         folder = Path(name)
         folder.chmod(0o755)
@@ -105,8 +105,8 @@ class _MovingJob:
     def restart(self) -> float:
         """Seconds from the request until the first iteration elsewhere.
 
-        The request comes at a random moment of slurmctld's cycle; back-to-back restarts would all
-        wait equally long for it.
+        The request comes at a random moment of slurmctld's cycle; restarts in immediate succession
+        would all wait for the same part of it.
         """
         time.sleep(random.uniform(0.0, SLURMCTLD_SECONDS))
         place, runs = self._place(), len(self._ends())
@@ -121,7 +121,7 @@ class _MovingJob:
         return seconds
 
     def leave(self) -> None:
-        """Save and end."""
+        """Have the training save and end."""
         self._apply(Step(self.id, StepKind.PREEMPT, current=self._place()))
 
     def _place(self) -> Allocation:
@@ -145,7 +145,7 @@ class _MovingJob:
         return len(ends) == runs and bool(samples) and int(samples[-1]) > (ends or [0])[-1]
 
     def _ends(self) -> list[int]:
-        """The samples at which runs have ended."""
+        """The numbers of samples at which runs have ended."""
         lines = self._text(self.checkpoint.with_name("history.jsonl")).splitlines()
         return [json.loads(line)["end"] for line in lines]
 

@@ -1,7 +1,7 @@
-"""Time from a launcher's start to the first iteration: hops' and torchrun.
+"""Time from a launcher's start to the first iteration, for hops' launcher and torchrun.
 
-Both launchers start the same training in turns, so that drift of the machine affects both. The rest
-of a restart (checkpoint, Slurm) is the same for both.
+The launchers start the same training alternately, so that drift of the machine affects both. The
+rest of a restart (checkpoint, Slurm) is the same for both.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ COLUMNS = ("ranks", "launcher s", "torchrun s", "ratio, median of pairs", "range
 
 
 def measure(ranks: int, pairs: int) -> list[str]:
-    """A row of the table."""
+    """Return a row of the table."""
     seconds = [{n: _first_iteration(m, ranks) for n, m in _in_turns(i)} for i in range(pairs)]
     ratios = sorted(pair["launcher"] / pair["torchrun"] for pair in seconds)
     medians = [f"{statistics.median(p[name] for p in seconds):.2f}" for name in LAUNCHERS]

@@ -1,6 +1,6 @@
 """A training with a state of ``MEGABYTES`` that runs until asked to save and leave.
 
-``save.py PATH MEGABYTES``; ``save.py PATH`` prints the state's sum, as the training does.
+``save.py PATH MEGABYTES``; ``save.py PATH`` prints the sum of the state, as the training does.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def main() -> None:
     count = (int(sys.argv[2]) << 20) // (4 * WIDTH * WIDTH)
     state = {f"layer{number}": torch.randn(WIDTH, WIDTH) for number in range(count)}
     checkpoint = Checkpoint(sys.argv[1], lambda: state)
-    for _ in range(20):  # time to reserve memory, as in any training
+    for _ in range(20):  # long enough to allocate memory, as in any training
         checkpoint.step()
         time.sleep(0.1)
     print(_sum(state), flush=True)

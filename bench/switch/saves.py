@@ -1,8 +1,9 @@
-"""Time that a GPU waits for a training's save when hops takes it back: hops' checkpoint against a
+"""How long a GPU waits for a training's save when hops takes it back: hops' checkpoint against a
 plain save to the file system.
 
-From the signal until the training's process has exited, when Slurm may give its GPU away. Both save
-the same state in turns and leave by the same code; the saved state is read back and compared.
+Measured from the signal until the training's process has exited, when Slurm may give its GPU away.
+Both ways save the same state in turns and exit by the same code; the saved state is read back and
+compared.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ COLUMNS = ("MB", "to memory s", "plain s", "ratio, median of pairs", "range", "w
 
 
 def measure(megabytes: int, pairs: int, folder: Path) -> list[str]:
-    """A row of the table; plain saves go to ``folder``."""
+    """Return a row of the table; plain saves go to ``folder``."""
     pairs_measured = []
     for number in range(pairs):
         ways = ("memory", "plain") if number % 2 else ("plain", "memory")
@@ -54,7 +55,7 @@ def _leave(way: str, megabytes: int, folder: Path) -> tuple[float, float]:
         )  # fmt: skip
         assert process.stdout is not None
         total = process.stdout.readline()
-        os.sync()  # earlier writes do not count
+        os.sync()  # earlier writes must not count
         began = time.monotonic()
         process.send_signal(signal.SIGUSR1)
         process.wait()

@@ -1,4 +1,4 @@
-"""Trials of several ranks in a lane: all ranks of a trial on one GPU, or each on any idle one.
+"""Trials of several ranks in a lane: all ranks of a trial on one GPU, or each on an idle GPU.
 
 Simulated in Hare's task model with ``hare-dispatch`` on equal GPUs. Synchronisation, of which
 spread ranks need more, is free here.
@@ -17,7 +17,7 @@ COLUMNS = ("GPUs", "ranks of a trial", "until the last has ended", "until one ha
 
 
 def measure() -> list[list[str]]:
-    """A row for each number of GPUs and way; a rank's part of a round takes a second."""
+    """Return a row for each number of GPUs and way; a rank's part of a round takes a second."""
     rows = []
     for gpus in (2, 4, 8):
         for name, rounds, scale, seconds in (

@@ -32,7 +32,7 @@ PATIENCE_SECONDS = 280.0
 
 
 def measure(trials: int = 12, iterations: int = 60) -> list[list[str]]:
-    """A row for each way."""
+    """Return a row for each way."""
     rows = []
     lengths = [iterations // 2 + iterations * n % (iterations + 1) for n in range(trials)]
     for name, submit in WAYS.items():
@@ -79,7 +79,7 @@ def _submit(slurm: PrivateCluster, folder: Path, line: str, gpus: int) -> None:
 
 
 def _wait(folder: Path, trials: int) -> tuple[list[float], float]:
-    """End time of each trial, and the seconds of all iterations."""
+    """Wait for all trials; return each one's end time, and the seconds of all iterations."""
     deadline = time.monotonic() + PATIENCE_SECONDS
     while len(files := list(folder.glob("ended.*"))) < trials:
         if time.monotonic() > deadline:

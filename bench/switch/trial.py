@@ -1,6 +1,6 @@
-"""A training of ``MEGABYTES`` of parameters that notes its first layer's and iterations' ends.
+"""A training of ``MEGABYTES`` of parameters that notes the ends of its first layer and iterations.
 
-``trial.py MEGABYTES ITERATIONS NAME [resume]``: with ``resume`` it loads what the first has saved.
+``trial.py MEGABYTES ITERATIONS NAME [resume]``: with ``resume`` it first loads the saved state.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ def main() -> None:
     elif name == "first":
         torch.save(model.state_dict(), checkpoint_path)
     layers[0].register_forward_hook(lambda *_: note("layer"))
-    # Runs before the lane's own, and so before the gate.
+    # Runs before the lane's own hook, so before the gate.
     optimizer.register_step_post_hook(lambda *_: note("end"))
     data = torch.randn(4, WIDTH, device=device)
     for _ in range(iterations):
         loss = model(data).square().mean()
-        optimizer.zero_grad()  # here: freeing gradients is no part of a switch
+        optimizer.zero_grad()  # here, since freeing gradients is no part of a switch
         loss.backward()
         optimizer.step()
 

@@ -1,7 +1,7 @@
 """Switch times between two trainings on a GPU: new processes, forks, and standby workers.
 
-From the end of one training's iteration to the end of the other's first layer, and of its first
-iteration. The trainings (``trial.py``) record these times; CLOCK_MONOTONIC is the same
+Measured from the end of one training's iteration to the end of the other's first layer, and of its
+first iteration. The trainings (``trial.py``) record these times; CLOCK_MONOTONIC is the same
 in all processes of a machine.
 """
 
@@ -26,14 +26,14 @@ TRIALS_WITH_MEMORY = {"standby, plain": (2, 1), "standby, pipelined": (2, 1), "a
                       "kept": (2, 2)}  # fmt: skip
 """Number of trials that take turns, and number that fit into memory."""
 RESERVED_BYTES = 128 << 20
-"""Bytes that a training holds on a GPU besides its state, even while it waits: cuBLAS' workspace
-(32 MiB on an H100) and blocks of PyTorch's allocator."""
+"""Bytes that a training holds on a GPU in addition to its state, even while it waits: cuBLAS'
+workspace (32 MiB on an H100) and blocks of PyTorch's allocator."""
 
 
 @dataclass(frozen=True)
 class Switches:
-    """Seconds: ``layer`` until the first layer has ended, ``iteration`` until the first iteration
-    has, ``usual`` of an iteration without a switch; medians. ``count`` of switches.
+    """Medians in seconds: ``layer`` until the first layer has ended, ``iteration`` until the first
+    iteration has, ``usual`` of an iteration without a switch; ``count`` is the number of switches.
     """
 
     layer: float
@@ -43,13 +43,13 @@ class Switches:
 
     @property
     def share(self) -> float:
-        """Of the time until the first iteration's end."""
+        """The switch's share of the time until the end of the first iteration."""
         return max(0.0, 1.0 - self.usual / self.iteration)
 
 
 def measure(way: str, megabytes: int, switches: int, *, cuda: bool) -> Switches:
     """Switch between trainings of models with ``megabytes`` of parameters."""
-    with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:  # no disk
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:  # in memory, not on a disk
         if way in LOADS:
             events = _in_a_lane(Path(folder), way, megabytes, switches, cuda=cuda)
         else:
@@ -64,7 +64,7 @@ Event = tuple[float, str, str]
 def _one_by_one(
     folder: Path, way: str, megabytes: int, switches: int, *, cuda: bool
 ) -> list[Event]:
-    """Each training saves and ends; the next starts and loads its state."""
+    """Alternate trainings: each one saves and ends, and the next starts and loads its state."""
     environ = _environment(folder, cuda=cuda)
     lines = [sys.executable, str(TRIAL), str(megabytes)]
     subprocess.run([*lines, "2", "first"], env=environ, check=True)

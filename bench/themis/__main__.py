@@ -1,8 +1,8 @@
-"""Run what is missing, then write bench/results/themis.md and its plots.
+"""Run the missing cases, then write bench/results/themis.md and its plots.
 
     python -m bench.themis [--only main,lying,...] [--no-run]
 
-Results are kept under build/themis; remove a file there to run its case again.
+Results are saved under build/themis; delete a file there to run its case again.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What is run: one entry a figure of the paper, or a table of ours."""
+"""The experiments: one entry per figure of the paper, or table of ours."""
 
 from __future__ import annotations
 

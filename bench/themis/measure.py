@@ -1,4 +1,4 @@
-"""Simulates one case and measures what the paper does: rho, GPU time, placement score."""
+"""Simulates one case and measures what the paper does: rho, GPU time, and placement score."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ IDENTICAL = 8
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """``kind`` of workload, 0: identical apps on the liars' cluster; ``lie``: X, 0 to 1."""
+    """``kind`` of workload (0: identical apps on the liars' cluster); ``lie`` is X, from 0 to 1."""
 
     policy: str
     kind: int
@@ -53,8 +53,9 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """By app in order of arrival: ``rho`` as eq. 2 prints T_id, ``rho_share`` with exactly 1/N;
-    ``hours`` from submission to end; ``score`` of placement, 1 is best. ``gpu_hours``: held by all.
+    """Results by app in order of arrival: ``rho`` with T_id as eq. 2 prints it, ``rho_share`` with
+    exactly 1/N, ``hours`` from submission to end, ``score`` of placement (1 is best). ``gpu_hours``
+    is the total of all apps.
     """
 
     rho: list[float]
@@ -111,7 +112,7 @@ def _path(case: Case, folder: Path) -> Path:
 def measure_changes(
     changes: Sequence[AllocationChange], cluster: Cluster, workload: Workload
 ) -> Measurement:
-    """Compute all figures from the timeline of allocations."""
+    """Compute all figures from the changes of allocations."""
     members: dict[str, list[WorkloadJob]] = {}
     for job in workload.jobs:
         members.setdefault(job.app or job.id, []).append(job)

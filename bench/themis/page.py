@@ -1,4 +1,4 @@
-"""bench/results/themis.md: tables and plots of what was measured."""
+"""Writes bench/results/themis.md: tables and plots of the measurements."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def _mean(cases: Iterable[Case], folder: Path, value: Value) -> float | None:
 
 
 def _cell(cases: Iterable[Case], folder: Path, value: Value) -> str:
-    """Mean over the cases and, of several, their standard deviation."""
+    """Mean over the cases and, for several, the standard deviation."""
     measurements = [load_measurement(case, folder) for case in cases]
     values = [value(m) for m in measurements if m is not None]
     if not values or len(values) < len(measurements):
@@ -110,7 +110,7 @@ def _main(folder: Path, images: Path) -> str:
 
 
 def _largest_rho_ratios(folder: Path) -> str:
-    """Largest rho by exact 1/N of themis-share over every rival's, seed by seed."""
+    """Largest rho by exact 1/N of themis-share over that of every rival, seed by seed."""
     settings: Mapping[str, Callable[[str], list[Case]]] = {
         "workload 1": lambda p: [Case(p, 1, seed) for seed in SEEDS],
         "x2": lambda p: [Case(p, 1, seed, contention=2) for seed in SEEDS],
@@ -206,7 +206,7 @@ def _lie_section(folder: Path, images: Path) -> str:
 
 
 def _ratio(cases: Sequence[Case], base: Sequence[Case], folder: Path, value: Value) -> str:
-    """Mean and standard deviation of the seeds' ratios; how often it is below 1."""
+    """Mean and standard deviation of the seeds' ratios, and how many are below 1."""
     measurements, base_measurements = (
         [load_measurement(case, folder) for case in group] for group in (cases, base)
     )

@@ -1,4 +1,4 @@
-"""The words around the tables of bench/results/themis.md."""
+"""The text around the tables of bench/results/themis.md."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """The Themis paper's clusters, and workloads with the shape of its two (section 6.1).
 
-Its traces are not published as apps, so apps are drawn: by its job counts and GPU counts per job,
-scaled down in number and length so that a run takes seconds. Half of the apps are bound by the
-network, unless told otherwise; the two kinds are those of its table 1.
+Its traces are not published as apps, so we draw apps by the paper's numbers of jobs and GPUs per
+job, scaled down in number and length so that a run takes seconds. Half of the apps are bound by the
+network by default; the two kinds are those of its table 1.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from hopsd.model.scenario import Cluster, Server, Workload, WorkloadJob
 K80 = GpuType("k80")
 NETWORK, COMPUTE = WorkloadName("vgg16"), WorkloadName("inception-v3")
 SLOWDOWN = {NETWORK: 103.6 / 80.4, COMPUTE: 1.0}
-"""S across servers: 4 GPUs in one server over 4 in two (table 1; 242 to 243 counts as equal)."""
+"""S across servers: 4 GPUs in one server over 4 in two (table 1; 242 and 243 count as equal)."""
 
 TABLES = {
     name: {K80: ThroughputTable({1: 1.0}, {2: 1.0 / slowdown})}
@@ -26,17 +26,17 @@ TABLES = {
 """One sample is one second of one GPU."""
 
 GPU_HOURS = {1: (0.5, 6.0), 2: (2.0, 40.0)}
-"""Assumption: work of a job of workload 1, of an app of workload 2, log-uniform. The median app of
-the paper takes 11.5 GPU days.
+"""Assumption: log-uniform work of a job of workload 1, and of an app of workload 2. The paper's
+median app takes 11.5 GPU days.
 """
 HOURS = 3.0
-"""Apps arrive over so long, Poisson."""
+"""Time over which apps arrive, as a Poisson process."""
 SINGLE = 0.1
 """Share of apps with one job (section 2.2)."""
 
 
 def testbed_cluster(contention: int) -> Cluster:
-    """8 servers of 2 GPUs and 12 of 4; of each kind a half or a quarter under contention."""
+    """8 servers of 2 GPUs and 12 of 4; under contention, a half or a quarter of each kind."""
     return _cluster([2] * (8 // contention) + [4] * (12 // contention))
 
 
@@ -50,7 +50,7 @@ def _cluster(sizes: Sequence[int]) -> Cluster:
 
 
 def apps(kind: int, count: int, network: float, seed: int) -> Workload:
-    """``kind`` 1: jobs of 1 or 2 GPUs that all run to their end; 2: successive halving."""
+    """Draw apps. ``kind`` 1: jobs of 1 or 2 GPUs that all run to the end; 2: successive halving."""
     rng = random.Random(seed)
     clock, jobs = 0.0, list[WorkloadJob]()
     for number in range(count):
@@ -87,7 +87,7 @@ def _search_shape(rng: random.Random) -> Shape:
 
 
 def _halving_shape(rng: random.Random) -> Shape:
-    """n jobs of 1 or 2 GPUs, then half as many of twice the GPUs, to one of up to 8."""
+    """n jobs of 1 or 2 GPUs, then half as many with twice the GPUs, down to one with up to 8."""
     count = 1 if rng.random() < SINGLE else rng.choice([4, 8, 16])
     shape: Shape = []
     phase = 1
@@ -101,7 +101,7 @@ def _halving_shape(rng: random.Random) -> Shape:
 
 
 def identical(count: int) -> Workload:
-    """Apps of one network-bound job of 10 hours of one GPU each, all submitted at once."""
+    """Identical apps of one network-bound job of 10 GPU hours on one GPU, all submitted at once."""
     jobs = [
         WorkloadJob(JobId(str(i)), UserName("u"), 0.0, NETWORK, 36000.0, tuple(range(1, 9)))
         for i in range(count)

@@ -16,7 +16,7 @@ CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
 
 @contextmanager
 def chromium(*, dark: bool = False, script: bool = True) -> Iterator[Chrome]:
-    """A browser without a window; ``script`` False: without JavaScript."""
+    """A browser without a window; with ``script`` False, without JavaScript."""
     from selenium.webdriver import Chrome, ChromeOptions  # noqa: PLC0415 - of the tests alone
     from selenium.webdriver.chrome.service import Service  # noqa: PLC0415
 

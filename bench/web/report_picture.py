@@ -1,4 +1,4 @@
-"""`python -m bench.web.report_picture`: the picture of docs/history.md, a synthetic month.
+"""`python -m bench.web.report_picture`: the picture in docs/history.md, of a synthetic month.
 
 Needs Chromium with its driver, and selenium.
 """
@@ -26,7 +26,7 @@ GPUS = {"a100": 96, "v100": 32}
 
 
 def make_document() -> dict[str, Any]:
-    """A month in the format of hopsd's answer."""
+    """A month's report in the format of hopsd's answer."""
     draw = random.Random(7)
     return {
         "since": BEGIN, "until": BEGIN + DAYS * DAY_SECONDS, "user": None, "first": BEGIN,

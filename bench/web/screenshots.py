@@ -1,4 +1,4 @@
-"""`python -m bench.web.screenshots`: the pictures of docs/web.md, into docs/img.
+"""`python -m bench.web.screenshots`: take the pictures of docs/web.md, into docs/img.
 
 Needs Chromium with its driver, and selenium.
 """

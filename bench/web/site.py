@@ -1,4 +1,4 @@
-"""A busy site for the page: real controller and PostgreSQL, cluster in memory."""
+"""A busy site for the web page: real controller and PostgreSQL, and a cluster in memory."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class Cluster(InstantPort):
 
 
 class Open:
-    """A site that hides nothing."""
+    """Privacy settings of a site that hides nothing."""
 
     def read(self) -> Privacy:
         return Privacy()
@@ -73,7 +73,7 @@ class Open:
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """``at_once``: jobs at the start; ``later``: jobs that arrive with each tick."""
+    """Size of a site: ``at_once`` jobs at the start, ``later`` jobs arriving with each tick."""
 
     nodes: int
     gpus: int
@@ -89,7 +89,7 @@ LARGE = Size(nodes=250, gpus=8, at_once=1040, later=0, ticks=2)
 
 @contextmanager
 def serve_site(size: Size, listen: str) -> Iterator[QueryService]:
-    """Run a site of that size with its page at ``listen``."""
+    """Run a site of that size and serve its page at ``listen``."""
     random_source = random.Random(size.seed)
     now = time.time() - TICK_SECONDS * size.ticks
     cluster = Cluster(size.nodes, size.gpus, now)

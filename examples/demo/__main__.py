@@ -1,6 +1,6 @@
 """`make demo`: hopsd schedules real PyTorch jobs on a private, real Slurm cluster.
 
-`python -m examples.demo [FOLDER]` writes the report and the logs to FOLDER, build/demo without it.
+`python -m examples.demo [FOLDER]` writes the report and the logs to FOLDER, by default build/demo.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ class Demo(Site):
         self.submitted.append((job_id, job, folder / "checkpoints" / job_id))
 
     def watch(self) -> dict[str, Any]:
-        """Show the status until every job has ended; returns the last document."""
+        """Show the status until every job has ended; return the last document."""
         rounds: set[float] = set()
         waves = [1, 2]
         ticks = 0
@@ -123,13 +123,13 @@ class Demo(Site):
         return {**doc, "rounds": len(rounds)}
 
     def _due(self, wave: int, rounds: int, doc: dict[str, Any]) -> bool:
-        """The second wave comes when the first one trains, the third two rounds later."""
+        """Whether a wave is due: the second when the first trains, the third two rounds later."""
         if wave == 1:
             return bool(doc["running"] and not doc["waiting"]) or rounds >= 3
         return rounds >= 3
 
     def job_ends(self) -> list[JobEnd]:
-        """The end of each job."""
+        """Collect the end of each job."""
         readings = {job.id: job for job in self.cluster.read_jobs()}
         return [
             JobEnd(
@@ -164,13 +164,13 @@ def live() -> Iterator[Any]:
 
 
 def _placement_text(placement: dict[str, Any]) -> str:
-    """A placement such as `n0:2 n1:1`; in brackets if it was a profile run."""
+    """A placement such as `n0:2 n1:1`, in brackets if it was for a profile run."""
     text = " ".join(f"{node}:{gpus}" for node, gpus in placement["nodes"].items())
     return f"({text})" if placement["profiling"] else text
 
 
 def summary(jobs: list[JobEnd]) -> Any:
-    """The table at the end."""
+    """Make the table at the end."""
     rows = [
         (
             job.id,
@@ -198,7 +198,7 @@ def summary(jobs: list[JobEnd]) -> Any:
 
 
 def main() -> int:
-    """0 only if every job completed with every allocation in its set."""
+    """Run the demo; return 0 only if every job completed and each allocation was in its set."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     folder = Path(sys.argv[1]).resolve() if sys.argv[1:] else ROOT / "build" / "demo"
     if sys.argv[1:] and folder.exists() and any(folder.iterdir()):
@@ -226,7 +226,7 @@ def main() -> int:
     predictions.write(prediction_rows, folder / "predictions.csv")
     show(predictions.summary(prediction_rows, outcomes))
     if not any_moved(jobs):
-        say("no job was moved this time: each ended within its round; another run may show one")
+        say("no job was moved, since each ended within its round; another run may show a move")
     wrong = problems(jobs)
     for problem in wrong:
         say(f"[red]{problem}[/red]")

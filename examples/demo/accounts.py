@@ -1,4 +1,4 @@
-"""Accounts that submit the demo's jobs, and the Python they train with."""
+"""Accounts that submit the demo's jobs, and the Python that they train with."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ CANDIDATES = ("nobody", "daemon", "games", "www-data")
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """``uid`` None: the one who runs the demo. ``python`` sees torch as that account."""
+    """An account with its ``python``, which can import torch; ``uid`` None is the current user."""
 
     name: str
     uid: int | None
@@ -45,7 +45,7 @@ class Account:
 def accounts(work: Path) -> list[Account]:
     """Two existing accounts for root, otherwise the current user; creates none.
 
-    An account that may not enter the folders of this Python (below /root, say) uses the
+    An account that may not enter the folders of this Python (below /root, for example) uses the
     system's Python of the same release with a linked copy of the packages in ``work``.
     """
     me = Account(pwd.getpwuid(os.getuid()).pw_name, None, None, Path(sys.executable))

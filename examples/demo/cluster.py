@@ -50,11 +50,11 @@ PACKAGES = ("munge", "slurmctld", "slurmd", "slurm-client", "slurm-wlm-basic-plu
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "squeue", "scontrol", "scancel")
 STOP_SECONDS = 10.0
 READY_SECONDS = 90.0
-"""Time for six slurmd to start on a busy machine."""
+"""Time that six slurmd may need to start on a busy machine."""
 
 
 class ClusterError(Exception):
-    """The cluster cannot run; the message says why, with the log's last lines."""
+    """The cluster cannot run; the message gives the reason, with the log's last lines."""
 
 
 def missing_programs() -> list[str]:
@@ -65,13 +65,13 @@ class PrivateCluster:
     """A context manager that starts the cluster and stops it at the end, also after errors.
 
     Nodes are named n0, n1, ... in the order of ``nodes``. The hops plugin is installed as an
-    administrator would: ``job_submit.lua`` beside slurm.conf, prolog, task prolog and epilog
-    named there, with a ``site.sh`` of their own that has ``report_dir``, ``profiler_path``
-    and ``state_dir`` (HOPS_STATE_DIR; for states it must be another file system than theirs).
-    ``plugin`` False leaves it all out; ``job_submit_lua`` puts another submit script in.
-    ``extra_conf``: lines of slurm.conf; one that sets a key again replaces the cluster's own.
-    ``extra_files``: further files beside it, by name. ``hollow``: no slurmd runs; a program that
-    whoever starts the cluster starts then answers at ``node_port`` for all nodes.
+    administrator would: ``job_submit.lua`` beside slurm.conf, where prolog, task prolog and epilog
+    are set; they have a ``site.sh`` that sets ``report_dir``, ``profiler_path`` and ``state_dir``
+    (HOPS_STATE_DIR, used only if on another file system than the checkpoints). ``plugin`` False
+    leaves all of this out; ``job_submit_lua`` installs another submit script. ``extra_conf`` adds
+    lines to slurm.conf; a line that sets a key again replaces the cluster's own. ``extra_files``
+    are further files beside it, by name. ``hollow``: no slurmd runs; whoever starts the cluster
+    then starts a program that answers at ``node_port`` for all nodes.
     """
 
     def __init__(
@@ -110,14 +110,14 @@ class PrivateCluster:
 
     @property
     def env(self) -> dict[str, str]:
-        """Environment with which Slurm commands reach this cluster and no other."""
+        """Environment in which Slurm commands reach this cluster and no other."""
         return {"SLURM_CONF": str(self.conf)}
 
     def commands(self, timeout_seconds: float = 30.0) -> SlurmCommands:
         return SlurmCommands(timeout_seconds, environment=self.env)
 
     def run(self, *arguments: str) -> str:
-        """Standard output of a Slurm command on this cluster."""
+        """Run a Slurm command on this cluster and return its standard output."""
         return self.commands().run(*arguments)
 
     def read_jobs(self) -> Sequence[JobReading]:
@@ -163,9 +163,9 @@ class PrivateCluster:
             self.wait_for_nodes()
 
     def start_slurmctld(self, *, clean: bool = False) -> None:
-        """``clean`` forgets all jobs. Returns when it listens."""
+        """Start slurmctld and return when it listens; ``clean`` makes it forget all jobs."""
         self._launch("slurmctld", *(["-c"] if clean else []))
-        # It daemonizes before it detects errors.
+        # slurmctld daemonizes before it detects errors.
         port = self.controller_port
         _wait_until(lambda: _listens(port) or not self._lives("slurmctld"), READY_SECONDS)
         if not _listens(port):
@@ -176,7 +176,7 @@ class PrivateCluster:
         self._stop("slurmctld", signal_number)
 
     def start_slurmd(self, node: str, *, fresh_boot: bool = False) -> None:
-        """``fresh_boot``: the node reports a boot just now, not this machine's boot time."""
+        """Start a slurmd; with ``fresh_boot`` it reports that it booted just now."""
         self._launch("slurmd", "-N", node, *(["-b"] if fresh_boot else []))
 
     def stop_slurmd(self, node: str, signal_number: signal.Signals = signal.SIGTERM) -> None:
@@ -264,13 +264,13 @@ class PrivateCluster:
         return False
 
     def _leftovers(self) -> Iterator[int]:
-        """Processes of this cluster's jobs."""
+        """Yield the processes of this cluster's jobs."""
         for path, words in self._processes():
             if any(w.startswith(b"SLURM_JOB_ID=") for w in words):
                 yield int(path.name)
 
     def _processes(self) -> Iterator[tuple[Path, list[bytes]]]:
-        """Processes with this cluster in their environment, and that environment."""
+        """Yield the processes with this cluster in their environment, and that environment."""
         entry = f"SLURM_CONF={self.conf}".encode()
         for path in Path("/proc").glob("[0-9]*"):
             with contextlib.suppress(OSError):
@@ -287,7 +287,7 @@ class PrivateCluster:
 
 
 def free_ports(count: int) -> list[int]:
-    """Distinct free ports: bind all at once, then release them for Slurm."""
+    """Find distinct free ports: bind all at once, then release them for Slurm."""
     with contextlib.ExitStack() as stack:
         sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
         for sock in sockets:
@@ -302,7 +302,7 @@ def _listens(port: int) -> bool:
 
 
 def _alive(pid: int) -> bool:
-    """Whether any thread lives: the first may be dead while others hold sockets."""
+    """Whether any thread lives: the first may be dead while others still hold sockets."""
     with contextlib.suppress(OSError):
         threads = Path(f"/proc/{pid}/task").iterdir()
         return any(") Z " not in (thread / "stat").read_text() for thread in threads)

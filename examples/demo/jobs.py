@@ -1,4 +1,4 @@
-"""What the demo submits: each job shows something that hops does."""
+"""The jobs that the demo submits: each one shows something that hops does."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class DemoJob:
-    """``wave``: 0 at once, 1 when those train, 2 when all workloads are known. ``samples``: to
-    train on in all.
+    """A job of the demo. ``wave`` is 0 if submitted at once, 1 when those jobs train, and 2 when
+    all workloads are known. ``samples`` is the total to train on.
     """
 
     name: str
@@ -26,7 +26,7 @@ class DemoJob:
 
 
 PACE_SECONDS = 0.1
-"""Least time of an iteration, so that a GPU without a GPU behind it has a speed to speak of."""
+"""Minimum length of an iteration, so that even a made-up GPU has a meaningful speed."""
 
 JOBS = (
     DemoJob("rigid", "mlp", "2", 14_000, "two GPUs, no more, no less"),

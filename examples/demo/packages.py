@@ -1,4 +1,4 @@
-"""Slurm for the demo: from Debian's packages when it is missing and may be installed."""
+"""Installs Slurm for the demo from Debian's packages, if it is missing and that is possible."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from examples.demo.cluster import PACKAGES, missing_programs
 def ensure_slurm() -> None:
     """Install missing packages, or exit with a message that names them.
 
-    Keep services from starting (policy-rc.d, invoke-rc.d(8)): the demo does not use the packages'
-    daemons, and leaves an existing Slurm alone.
+    Services are kept from starting (policy-rc.d, invoke-rc.d(8)), since the demo does not use the
+    packages' daemons. An existing Slurm is left alone.
     """
     missing = missing_programs()
     if not missing:

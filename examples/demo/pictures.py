@@ -1,4 +1,4 @@
-"""The pictures of docs/tutorial.md, of what `hopsctl` shows: ``python -m examples.demo.pictures``.
+"""Take the pictures of `hopsctl` in docs/tutorial.md: ``python -m examples.demo.pictures``.
 
 Run it in `make demo-shell` while jobs run; HOPS_SOCKET names the daemon.
 """
@@ -15,7 +15,7 @@ from hopsd.ctl.daemon_client import ask
 from hopsd.ctl.user.screen import Top
 
 FONTS = re.compile(r"@font-face \{.*?\}", re.DOTALL)
-"""Pictures fetch nothing from anywhere: the viewer's own font will do."""
+"""Pictures must not fetch anything, so we remove the fonts; the viewer's own font will do."""
 
 
 def main() -> None:
@@ -29,7 +29,7 @@ def main() -> None:
 
 async def _picture(top: Top) -> str:
     async with top.run_test(size=(80, 24)) as pilot:
-        while not top.screen.query("FooterKey"):  # the keys at the foot come last
+        while not top.screen.query("FooterKey"):  # the key bar at the bottom appears last
             await pilot.pause(0.1)
         await pilot.pause()
         return top.export_screenshot(title="hopsctl top")

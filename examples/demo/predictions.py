@@ -15,7 +15,7 @@ from hopsd.ctl.render import table
 from hopsd.model.reason import duration
 
 COLUMNS = ("at", "id", "kind", "expected", "low", "high", "actual")
-"""As ``hopsctl simulate --predict`` writes them; ``actual`` is empty if it never happened."""
+"""Columns as ``hopsctl simulate --predict`` writes them; ``actual`` is empty if it never came."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ class Outcome:
     end: float | None
 
     def actual(self, kind: str, at: float) -> float | None:
-        """The actual time that a prediction made ``at`` that time refers to."""
+        """The actual time that a prediction made at time ``at`` refers to."""
         if kind == "end":
             return self.end
         return next((start for start in self.starts if start >= at), None)
@@ -71,7 +71,7 @@ def write(rows: Iterable[Mapping[str, Any]], path: Path) -> None:
 
 
 def summary(rows: Sequence[Mapping[str, Any]], outcomes: Iterable[Outcome]) -> RenderableType:
-    """The first prediction of each job's start and end, and all predictions together."""
+    """Table of each job's first prediction of start and end, and of all predictions together."""
     names = {outcome.id: outcome.name for outcome in outcomes}
     with_outcome = [row for row in rows if row["actual"] is not None]
     first: dict[tuple[str, str], Mapping[str, Any]] = {}

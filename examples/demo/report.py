@@ -14,7 +14,7 @@ from hopsd.core.submission.comment import parse
 
 @dataclass(frozen=True, slots=True)
 class JobEnd:
-    """End of a job: Slurm's state, hopsd's record, and the training's own log."""
+    """End of a job according to Slurm's state, hopsd's record, and the training's own log."""
 
     id: str
     name: str
@@ -42,13 +42,13 @@ class JobEnd:
 
     @property
     def outcome(self) -> Outcome:
-        """Its starts and its end."""
+        """The starts and the end of this job."""
         starts = sorted(placement["start"] for placement in self.placements)
         return Outcome(self.id, self.name, starts, self.record.get("end"))
 
 
 def report(status: dict[str, Any], rounds: int, jobs: Sequence[JobEnd]) -> dict[str, Any]:
-    """The document of build/demo/report.json."""
+    """Make the document of build/demo/report.json."""
     return {
         "slurm_version": status["slurm_version"],
         "port": status["port"],
@@ -74,12 +74,12 @@ def report(status: dict[str, Any], rounds: int, jobs: Sequence[JobEnd]) -> dict[
 
 
 def any_moved(jobs: Sequence[JobEnd]) -> bool:
-    """Whether a job was checkpointed and moved; on a busy machine all may end within a round."""
+    """Whether a job was checkpointed and moved; on a busy machine, all may end within a round."""
     return any(_has_moved(job) for job in jobs)
 
 
 def problems(jobs: Sequence[JobEnd]) -> list[str]:
-    """Problems of the run; empty if all is well."""
+    """List the problems of the run; empty if all is well."""
     wrong = [problem for job in jobs for problem in _problems_of(job)]
     if not any(len(p["nodes"]) > 1 for job in jobs for p in job.placements):
         wrong.append("no job ran on two nodes")
@@ -113,7 +113,7 @@ def _has_moved(job: JobEnd) -> bool:
 
 
 def training_log(folder: Path) -> list[dict[str, Any]]:
-    """One entry a run: samples at its begin and end, GPUs, learning rate, losses."""
+    """One entry per run: samples at its beginning and end, GPUs, learning rate, losses."""
     path = folder / "history.jsonl"
     if not path.exists():
         return []

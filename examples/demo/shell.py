@@ -25,7 +25,7 @@ REFRESH_SECONDS = 1
 
 
 def main() -> int:
-    """The command's exit code."""
+    """Run the shell or the command, and return its exit code."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     try:
         with contextlib.ExitStack() as stack:
@@ -39,7 +39,7 @@ def main() -> int:
             if sys.argv[1:]:
                 return subprocess.run(sys.argv[1:], env=env, check=False).returncode
             say("a shell on this cluster; `exit` stops everything")
-            signal.signal(signal.SIGINT, signal.SIG_IGN)  # leave it to the shell
+            signal.signal(signal.SIGINT, signal.SIG_IGN)  # leave Ctrl-C to the shell
             return subprocess.run(
                 ["bash", "--norc"], env=env | {"PS1": "hops$ "}, check=False,
                 preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),

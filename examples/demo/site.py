@@ -25,24 +25,25 @@ PROGRAMS = Path(sys.executable).parent
 
 
 START_SECONDS = 90.0
-"""Time for hopsd to start on a busy machine."""
+"""Time that hopsd may need to start on a busy machine."""
 
 
 MARKER = ".hops-demo"
-"""A file in each folder that a demo may empty."""
+"""A file that marks folders that a demo may empty."""
 
 
 class DemoError(Exception):
-    """The demo cannot go on; the message says what to do."""
+    """The demo cannot continue; the message says what to do."""
 
 
 class Site:
-    """``out``: folder for results, emptied first. ``work``: temporary folder.
+    """A site with ``out``, a folder for results that is emptied first, and ``work``, a temporary
+    one.
 
     Closing ``stack`` stops everything and removes ``work``.
 
     Raises:
-        DemoError: ``out`` has files that no demo wrote.
+            DemoError: ``out`` has files that were not written by a demo.
     """
 
     def __init__(self, stack: contextlib.ExitStack, out: Path) -> None:
@@ -75,7 +76,7 @@ class Site:
                 nodes=on_real_gpus(nodes),
                 report_dir=reports,
                 profiler_path=profiler / "site",
-                extra_conf=["JobFileAppend=1"],  # as `hopsctl setup` offers it
+                extra_conf=["JobFileAppend=1"],  # as `hopsctl setup` proposes it
             )
         )
         say("an embedded PostgreSQL")
@@ -95,7 +96,7 @@ class Site:
 
     @property
     def env(self) -> dict[str, str]:
-        """Environment with which Slurm commands and hopsctl reach this site and no other."""
+        """Environment in which Slurm commands and hopsctl reach this site and no other."""
         return {**os.environ, **self.cluster.env, "HOPS_SOCKET": str(self.socket)}
 
     def _run_hopsd(self) -> None:
@@ -126,7 +127,7 @@ def say(text: str) -> None:
 
 
 def stop(process: subprocess.Popen[bytes]) -> None:
-    """SIGTERM, then SIGKILL."""
+    """Send SIGTERM, then SIGKILL if that does not suffice."""
     process.terminate()
     try:
         process.wait(timeout=60)

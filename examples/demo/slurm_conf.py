@@ -1,4 +1,4 @@
-"""The files of a private Slurm cluster: what an administrator would write, in one folder."""
+"""The files of a private Slurm cluster, in one folder: what an administrator would write."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ REQUEUE_EXIT_CODE = 85
 
 @dataclass(frozen=True, slots=True)
 class NodeSpec:
-    """One node. ``devices``: real GPUs' files such as /dev/nvidia0; without, GPUs are made up.
-    ``gres``: other than GPUs, such as ``VRAM:40G``.
+    """One node. ``devices`` are the files of real GPUs, such as /dev/nvidia0; without them GPUs are
+    made up. ``gres`` are resources other than GPUs, such as ``VRAM:40G``.
 
-    Made-up GPUs are links to /dev/null: slurmd wants character devices, and looks through links.
+    Made-up GPUs are links to /dev/null: slurmd wants character devices, and follows links.
     """
 
     gpu_type: str
@@ -39,10 +39,10 @@ DEFAULT_NODES = (NodeSpec("rtx3090"),) * 4 + (NodeSpec("v100", gpus=4),) * 2
 
 
 def on_real_gpus(nodes: Sequence[NodeSpec]) -> list[NodeSpec]:
-    """Give the first node the machine's real GPUs, if there are enough.
+    """Give the machine's real GPUs to the first node, if there are enough.
 
-    Only the first: Slurm numbers CUDA_VISIBLE_DEVICES from 0 within a node (22.05), so on a second
-    node of the same machine 0 would again be the first node's GPU.
+    Only the first node gets them: Slurm numbers CUDA_VISIBLE_DEVICES from 0 within a node (22.05),
+    so on a second node of the same machine 0 would again be the first node's GPU.
     """
     first, *rest = nodes
     real = tuple(f"/dev/nvidia{index}" for index in range(first.gpus))
@@ -53,8 +53,8 @@ def on_real_gpus(nodes: Sequence[NodeSpec]) -> list[NodeSpec]:
 
 @dataclass(frozen=True, slots=True)
 class ClusterFiles:
-    """One cluster's configuration. ``ports``: slurmctld's, then one for each of ``nodes``, or a
-    single one if a program stands for all their slurmd (``hollow``).
+    """One cluster's configuration. ``ports`` are slurmctld's and then one for each of ``nodes``, or
+    a single one if one program stands for all their slurmd (``hollow``).
     """
 
     directory: Path
@@ -87,7 +87,7 @@ class ClusterFiles:
             link.unlink(missing_ok=True)
             link.symlink_to("/dev/null")
         if slurm_release() >= (23, 2):
-            # Without this slurmd needs a cgroup file system; slurmd 22.05 rejects the word.
+            # Without this line slurmd needs a cgroup file system; slurmd 22.05 rejects the word.
             (self.directory / "cgroup.conf").write_text("CgroupPlugin=disabled\n")
         (self.directory / "gres.conf").write_text(self._gres_conf())
         settings = self._settings()
@@ -174,8 +174,8 @@ class ClusterFiles:
         return [*lines, "PartitionName=main Nodes=ALL Default=YES MaxTime=INFINITE State=UP"]
 
     def _node_groups(self) -> Iterator[tuple[str, NodeSpec, int]]:
-        """Name, node and port of each NodeName line. Hollow nodes share a port: consecutive equal
-        ones share a line, as on a large site.
+        """Yield name, node and port for each NodeName line. Hollow nodes share a port, and equal
+        neighbours share a line, as on a large site.
         """
         if not self.hollow:
             for (name, node), port in zip(self.nodes.items(), self.ports[1:], strict=True):
@@ -197,7 +197,7 @@ class ClusterFiles:
 
 
 def slurm_release() -> tuple[int, int]:
-    """Year and month of the installed Slurm, as (22, 5)."""
+    """Year and month of the installed Slurm's release, such as (22, 5)."""
     path = find_program("slurmctld")
     assert path is not None
     output = subprocess.run([path, "-V"], capture_output=True, text=True, check=True).stdout
@@ -208,5 +208,5 @@ def slurm_release() -> tuple[int, int]:
 
 
 def find_program(name: str) -> str | None:
-    """Find a program, also in /usr/sbin, which an ordinary user's PATH may lack."""
+    """Find a program; also look in /usr/sbin, which an ordinary user's PATH may lack."""
     return shutil.which(name, path=f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/sbin")

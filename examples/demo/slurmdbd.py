@@ -1,4 +1,4 @@
-"""A private Slurm cluster with slurmdbd over a MariaDB of its own."""
+"""A private Slurm cluster with slurmdbd and its own MariaDB."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ READY_SECONDS = 90.0
 
 
 def missing_slurmdbd() -> list[str]:
-    """Missing programs; if none, root can run a :class:`SlurmdbdCluster`."""
+    """Names of missing programs; if there are none, root can run a :class:`SlurmdbdCluster`."""
     return [name for name in PROGRAMS if find_program(name) is None]
 
 
@@ -64,15 +64,15 @@ class SlurmdbdCluster(PrivateCluster):
             self.sacctmgr("add", "cluster", "hops")
         super().start_slurmctld(clean=clean)
         if clean:
-            # GPUs can be limited once slurmctld has told slurmdbd of them.
+            # GPUs can be limited only once slurmctld has registered them with slurmdbd.
             _wait_until(lambda: "gpu" in self.run("sacctmgr", "--noheader", "show", "tres"))
             self.add_accounts()
 
     def prepare(self) -> None:
-        """Write files for the first start of slurmctld."""
+        """Hook: write files before the first start of slurmctld."""
 
     def add_accounts(self) -> None:
-        """Fill slurmdbd with :meth:`sacctmgr`."""
+        """Hook: fill slurmdbd with :meth:`sacctmgr`."""
 
     def start_slurmdbd(self) -> None:
         """Start slurmdbd and wait until it answers."""
@@ -94,8 +94,9 @@ class SlurmdbdCluster(PrivateCluster):
 
     def _start_mariadb(self) -> None:
         data, temporary = self.directory / "mariadb", self.directory / "mariadb-tmp"
-        # A starting server deletes all temporary tables in its folder, also those of others: of 16
-        # installations, 8 at a time, 4 failed with a shared folder, none with separate ones.
+        # A starting server deletes all temporary tables in its folder, including those of others:
+        # of 16 installations, 8 at a time, 4 failed with a shared folder, and none with separate
+        # ones.
         options = ["--no-defaults", f"--datadir={data}", f"--tmpdir={temporary}"]
         folders = (data, temporary)
         for folder in folders:

@@ -1,4 +1,4 @@
-"""A custom policy: the job with the highest latency ratio gets the most GPUs it accepts."""
+"""A custom policy: the job with the highest latency ratio gets the most GPUs that it accepts."""
 
 from hopsd.api import Job, Plan, PlanSettings, Reason, ReasonCode, Servers, Snapshot, competing_jobs
 
@@ -23,5 +23,5 @@ def plan(snapshot: Snapshot, settings: PlanSettings) -> Plan:
 
 
 def latency_ratio(job: Job) -> float:
-    """Waiting time over the expected run time; a job of unknown length counts as an hour."""
+    """Waiting time over the expected run time; a job of unknown length counts as one hour."""
     return job.wait_seconds / (job.age_seconds or 3600.0)

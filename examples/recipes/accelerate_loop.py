@@ -1,4 +1,4 @@
-"""Accelerate: hops has it save on the signal and go on. No line of this is for hops."""
+"""Accelerate: hops makes it save on the signal and resume. No line of this file is for hops."""
 
 import argparse
 
@@ -27,7 +27,7 @@ model, optimizer, loader = accelerator.prepare(
 
 for epoch in range(options.epochs):
     samples = 0
-    for inputs, labels in loader:  # empty for what an earlier run did
+    for inputs, labels in loader:  # skips the batches of earlier runs
         loss = cross_entropy(model(inputs), labels)
         accelerator.backward(loss)
         optimizer.step()

@@ -1,7 +1,7 @@
 """DeepSpeed, ZeRO 1: the same training on any number of GPUs.
 
-Its checkpoints fit the number of ranks that saved them; for another number, DeepSpeed's own program
-makes a universal checkpoint of them.
+Its checkpoints fit the number of ranks that saved them. For another number, DeepSpeed's own program
+converts them to a universal checkpoint.
 """
 
 import argparse
@@ -22,7 +22,7 @@ parser.add_argument("--steps", type=int, default=2000)
 parser.add_argument("--checkpoint", type=Path, default=Path("deepspeed-run"))
 options = parser.parse_args()
 
-GLOBAL_BATCH = 256  # a multiple of every number of GPUs in the comment
+GLOBAL_BATCH = 256  # a multiple of every GPU count in the comment
 save_requested = False
 
 
@@ -89,7 +89,7 @@ def save() -> None:
 
 
 while step < options.steps:
-    # Seeded by the step and shared out among the ranks: the same samples on any number of GPUs.
+    # Seeded by the step and split among the ranks: the same samples on any number of GPUs.
     draw = torch.Generator().manual_seed(step)
     mine = torch.randint(len(inputs), (GLOBAL_BATCH,), generator=draw)[rank::ranks]
     scores = engine(inputs[mine].to(engine.device, torch.bfloat16))

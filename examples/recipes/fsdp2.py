@@ -1,5 +1,5 @@
-"""FSDP2, checkpoints by torch.distributed.checkpoint: each rank saves its part, and any number of
-ranks loads it.
+"""FSDP2 with checkpoints by torch.distributed.checkpoint: each rank saves its part, and any number
+of ranks can load them.
 """
 
 import argparse
@@ -19,7 +19,7 @@ parser.add_argument("--steps", type=int, default=2000)
 parser.add_argument("--checkpoint", default="fsdp2-run", help="a folder that all nodes share")
 options = parser.parse_args()
 
-GLOBAL_BATCH = 256  # a multiple of every number of GPUs in the comment
+GLOBAL_BATCH = 256  # a multiple of every GPU count in the comment
 
 if torch.cuda.is_available():
     device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
@@ -54,7 +54,7 @@ if saved := checkpoint.load():
     step = int(saved["step"])
 
 while step < options.steps:
-    # Seeded by the step and shared out among the ranks: the same samples on any number of GPUs.
+    # Seeded by the step and split among the ranks: the same samples on any number of GPUs.
     draw = torch.Generator().manual_seed(step)
     rows = torch.randint(len(inputs), (GLOBAL_BATCH,), generator=draw)
     mine = rows[rank::ranks]
@@ -65,7 +65,7 @@ while step < options.steps:
     step += 1
     if step % 20 == 0 and rank == 0:
         print(f"step {step} on {ranks} GPUs: loss {loss.item():.4f}", flush=True)
-    checkpoint.step()  # on hops' signal it saves, and does not return
+    checkpoint.step()  # on hops' signal, saves and does not return
 checkpoint.save()
 checkpoint.wait()
 dist.destroy_process_group()

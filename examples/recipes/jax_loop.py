@@ -1,4 +1,4 @@
-"""JAX, one process a node with all its GPUs there: the same training on any number of GPUs."""
+"""JAX, one process per node with all its GPUs: the same training on any number of GPUs."""
 
 import argparse
 import os
@@ -18,7 +18,7 @@ parser.add_argument("--steps", type=int, default=2000)
 parser.add_argument("--checkpoint", type=Path, default=Path("jax.npz"))
 options = parser.parse_args()
 
-GLOBAL_BATCH = 256  # a multiple of every number of GPUs in the comment
+GLOBAL_BATCH = 256  # a multiple of every GPU count in the comment
 save_requested = False
 
 
@@ -63,7 +63,7 @@ def train(weights: dict[str, Any], x: jax.Array, y: jax.Array) -> tuple[dict[str
 
 
 def save() -> None:
-    """Write atomically: a job may be killed meanwhile."""
+    """Write atomically: the job may be killed meanwhile."""
     if jax.process_index() == 0:
         partial = options.checkpoint.with_name(f"partial-{options.checkpoint.name}")
         np.savez(partial, step=step, **weights)
@@ -72,7 +72,7 @@ def save() -> None:
 
 
 while step < options.steps:
-    # Seeded by the step and shared out among the nodes: the same samples on any number of GPUs.
+    # Seeded by the step and split among the nodes: the same samples on any number of GPUs.
     rows = np.random.default_rng(step).integers(len(inputs), size=GLOBAL_BATCH)
     mine = np.array_split(rows, nodes)[jax.process_index()]
     x, y = (jax.make_array_from_process_local_data(sharding, a[mine]) for a in (inputs, labels))

@@ -1,6 +1,6 @@
-"""Lightning: hops has it save on the signal and go on. No line of this is for hops.
+"""Lightning: hops makes it save on the signal and resume. No line of this file is for hops.
 
-Of a job on several nodes hops leaves the saving to Lightning.
+If the job runs on several nodes, hops leaves the saving to Lightning.
 """
 
 import argparse

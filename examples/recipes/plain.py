@@ -1,4 +1,4 @@
-"""A plain loop on one GPU: saves when Slurm asks, and goes on from there. No import of hops."""
+"""A plain loop on one GPU: saves when Slurm asks, and resumes from there. Does not import hops."""
 
 import argparse
 import os
@@ -34,7 +34,7 @@ step = 0
 
 
 def save() -> None:
-    """Write atomically: a job may be killed meanwhile."""
+    """Write atomically: the job may be killed meanwhile."""
     partial = options.checkpoint.with_suffix(".partial")
     state = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "step": step}
     torch.save(state, partial)

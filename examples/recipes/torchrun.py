@@ -1,6 +1,6 @@
 """DistributedDataParallel under torchrun: the same training on any number of GPUs.
 
-torchrun ends on SIGUSR1, so the batch script creates a file instead: torchrun.sh.
+torchrun ends on SIGUSR1, so the batch script, torchrun.sh, creates a file instead.
 """
 
 import argparse
@@ -15,10 +15,10 @@ from torch.nn.parallel import DistributedDataParallel
 parser = argparse.ArgumentParser()
 parser.add_argument("--steps", type=int, default=2000)
 parser.add_argument("--checkpoint", type=Path, default=Path("torchrun.pt"))
-parser.add_argument("--stop", type=Path, help="a file: save and end once it is there")
+parser.add_argument("--stop", type=Path, help="save and end once this file exists")
 options = parser.parse_args()
 
-GLOBAL_BATCH = 256  # a multiple of every number of GPUs in the comment
+GLOBAL_BATCH = 256  # a multiple of every GPU count in the comment
 
 if torch.cuda.is_available():
     device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
@@ -43,7 +43,7 @@ parallel = DistributedDataParallel(model)
 
 
 def save() -> None:
-    """Write atomically: a job may be killed meanwhile."""
+    """Write atomically: the job may be killed meanwhile."""
     if rank == 0:
         partial = options.checkpoint.with_suffix(".partial")
         state = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "step": step}
@@ -53,7 +53,7 @@ def save() -> None:
 
 
 def should_stop() -> bool:
-    """Whether to stop: the same answer on all ranks."""
+    """Whether to stop; all ranks get the same answer."""
     stop_exists = rank == 0 and options.stop is not None and options.stop.exists()
     answer = torch.tensor(int(stop_exists), device=device)
     dist.broadcast(answer, 0)
@@ -61,7 +61,7 @@ def should_stop() -> bool:
 
 
 while step < options.steps:
-    # Seeded by the step and shared out among the ranks: the same samples on any number of GPUs.
+    # Seeded by the step and split among the ranks: the same samples on any number of GPUs.
     draw = torch.Generator().manual_seed(step)
     rows = torch.randint(len(inputs), (GLOBAL_BATCH,), generator=draw)
     mine = rows[rank::ranks]

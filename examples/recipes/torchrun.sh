@@ -6,7 +6,7 @@
 stop=$PWD/stop.$SLURM_JOB_ID.${SLURM_RESTART_COUNT:-0}
 trap 'touch "$stop"' USR1
 
-# One torchrun a node, which starts a rank for each of its GPUs. The head is the first node.
+# One torchrun per node, which starts a rank for each GPU there. The head is the first node.
 export PORT=$((20000 + SLURM_JOB_ID % 10000))
 srun --ntasks="$SLURM_NNODES" --ntasks-per-node=1 bash -c '
     IFS=, read -ra gpus <<< "${CUDA_VISIBLE_DEVICES:-0}"

@@ -1,4 +1,4 @@
-"""Hugging Face Trainer: hops has it save on the signal and go on. No line of this is for hops."""
+"""Hugging Face Trainer: hops makes it save on the signal and resume. No line here is for hops."""
 
 import argparse
 

@@ -33,7 +33,7 @@ def test_a_claim_that_is_true_changes_nothing() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--write", "--policy", "hops"], "--write: the pages have the draws under hops+"),
+        (["--write", "--policy", "hops"], "--write is only for draws under hops+"),
         (["--sia", "FOLDER"], "no trace philly-1, only none"),
     ],
 )

@@ -135,4 +135,4 @@ def test_a_folder_without_measurements_is_an_error(
     monkeypatch.setattr("sys.argv", ["estimate", "--executions", "0", "--pollux", str(tmp_path)])
     with pytest.raises(SystemExit):
         main()
-    assert "holds no *.csv" in capsys.readouterr().err
+    assert "has no APPLICATION.csv" in capsys.readouterr().err

@@ -57,4 +57,4 @@ def test_what_cannot_be_played_is_named(
     monkeypatch.setattr("sys.argv", ["bench.stream", "--short", "0"])
     with pytest.raises(SystemExit):
         main()
-    assert "--long and --short: numbers from 1" in capsys.readouterr().err
+    assert "--long and --short must be at least 1" in capsys.readouterr().err

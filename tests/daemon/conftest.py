@@ -1,4 +1,4 @@
-"""A daemon of its own for a test: private cluster, database and configuration."""
+"""Gives a test its own daemon, with a private cluster, database and configuration."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""AlloX decides on a live cluster: the shorter job first, and nobody is ever moved."""
+"""AlloX on a live cluster: the shorter job goes first, and no job is ever moved."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ aggregated = { "1" = 0.5 }
 
 
 def train(site: Site, seconds: float, gpus: int = 4) -> str:
-    """A job that takes so long on rtx3090."""
+    """Submit a job that takes this long on rtx3090."""
     return site.submit(f"hops:reqs={gpus};samples={seconds * gpus};workload=net", seconds)
 
 
 @pytest.mark.long
 def test_jobs_under_allox(site: Site) -> None:
-    """Both large servers are busy, rounds pass, and a shorter job comes after a longer one."""
+    """Both large servers are busy, rounds pass, and a shorter job arrives after a longer one."""
     site.hopsd.configure(round_seconds=3.0, plan='policy = "allox"\nalpha = 1.0', tables=SPEEDS)
     site.hopsd.start()
     first = [train(site, 14.0), train(site, 26.0)]

@@ -1,4 +1,4 @@
-"""A short run of the bench of faults, always the same ones: `python -m bench.chaos`."""
+"""A short run of the bench of faults, always with the same faults: `python -m bench.chaos`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ pytestmark = [
 ]
 
 SLOW = "slurmctld_back_in_time"
-"""After it Slurm takes minutes to find out that a job is not there."""
+"""After this fault, Slurm takes minutes to find out that a job does not exist."""
 
 
 def test_faults_lose_no_job_and_give_no_gpu_twice() -> None:

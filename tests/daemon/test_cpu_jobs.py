@@ -1,4 +1,4 @@
-"""CPUs in place of GPUs on a live cluster: only for those who said so, and measured like GPUs."""
+"""CPUs instead of GPUs on a live cluster: only for jobs that ask for it, and measured like GPUs."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def train(site: Site, comment: str, samples: int = 2000) -> JobId:
 
 
 def measured_on_cpus(site: Site) -> set[int]:
-    """The CPU counts at which speeds are known."""
+    """CPU counts for which speeds are known."""
     return {record.gpus for record in site.store.knowledge().records if record.gpu_type == CPU}
 
 
@@ -62,7 +62,7 @@ def test_cpus_run_jobs_whose_users_want_them_and_no_others(site: Site, policy: s
     assert placements_of[pair][-1] == (False, {"n1": 2}), "only the CPUs are two"
     history = (site.folder / "work" / pair / "history.jsonl").read_text().splitlines()
     assert json.loads(history[-1])["gpus"] == 2, "a process for each CPU"
-    # A run's last report is read at the next look, after Slurm has called it COMPLETED.
+    # A run's last report is read at the next reading, after Slurm has called the job COMPLETED.
     site.hopsd.wait_for(lambda _: measured_on_cpus(site) >= {1, 2})
     assert {fit.gpu_type for fit in site.store.knowledge().theory} == {"rtx3090", CPU}
     site.cluster.run("scancel", unplaceable)

@@ -1,4 +1,4 @@
-"""Whatever dies: no job is lost, none starts twice, none runs elsewhere than recorded."""
+"""Whatever process dies, no job is lost, none starts twice, and none runs off the record."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.live, pytest.mark.slow]
 
 
 def assert_records_are_true(site: Site) -> None:
-    """Each run that a job saw is one recorded placement on those nodes, and there is no other."""
+    """Each run that a job logged is one recorded placement on its nodes, and there is no other."""
     runs = site.runs()
     assert max(Counter((job, restart) for job, restart, _ in runs).values()) == 1
     for job in site.states():
@@ -47,7 +47,7 @@ def assert_never_over_allocated(site: Site) -> None:
 
 
 def wait_for_open_plan(site: Site) -> None:
-    """Until hopsd has recorded a plan and is applying it."""
+    """Wait until hopsd has recorded a plan and is applying it."""
     deadline = time.monotonic() + 90.0
     while site.store.unfinished_plan() is None:
         assert time.monotonic() < deadline, site.hopsd.log.read_text()[-3000:]
@@ -91,7 +91,7 @@ srun bash -c 'trap "" USR1; until [ -e $FOLDER/go ]; do sleep 0.5; done'
 
 
 def shells(site: Site) -> list[tuple[int, str]]:
-    """The job's batch shells, as they wrote it down, and their states as in proc(5)."""
+    """The job's batch shells, as they logged themselves, and their states as in proc(5)."""
     lines = site.worker_log.read_text().split("\n") if site.worker_log.exists() else []
     pids = [int(line.split()[1]) for line in lines if line.startswith("shell")]
     return [(pid, process_state(pid)) for pid in pids]
@@ -114,7 +114,7 @@ def wait_for_shells(site: Site, holds: Callable[[list[str]], bool]) -> None:
 @pytest.mark.long
 @pytest.mark.parametrize("stays", [False, True], ids=["leaves", "stays"])
 def test_hopsd_killed_in_the_grace_of_a_script_that_it_stopped(site: Site, stays: bool) -> None:
-    """The next one requeues the job or, if nobody else wants its GPUs, lets the script go on."""
+    """The next one requeues the job or, if nobody else wants its GPUs, lets the script continue."""
     site.worker.write_text(STEPS_ALONE)
     site.hopsd.configure(round_seconds=6.0)
     site.hopsd.start()
@@ -168,7 +168,7 @@ def test_a_lost_node_gives_its_job_another_one(site: Site) -> None:
 
 @pytest.mark.long
 def test_a_leader_that_was_frozen_does_nothing_more(site: Site, database: str) -> None:
-    """Stopped while it applies a plan, continued after another one took over and went on."""
+    """It is stopped while it applies a plan, and continued after another hopsd has taken over."""
     site.hopsd.start()
     second = Hopsd(site.folder, database, site.cluster, "second")
     try:

@@ -1,4 +1,4 @@
-"""A round of a real cluster that ends early: slow, since no round is shorter than a minute."""
+"""A round of a real cluster that ends early; slow, since no round is shorter than a minute."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def site(database: str) -> Iterator[Site]:
 
 @pytest.mark.long
 def test_a_short_job_starts_within_the_round_and_the_next_one_begins_in_time(site: Site) -> None:
-    """Its limit of a minute ends before the round of 400 s does; then the other has both GPUs."""
+    """Its limit of one minute ends before the round of 400 s; then the other job has both GPUs."""
     site.hopsd.configure(round_seconds=400.0, plan='policy = "hops+"')
     long = JobId(site.submit("hops:reqs=1,2", LONG, "--time=60"))
     site.hopsd.start()

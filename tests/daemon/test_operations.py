@@ -1,4 +1,4 @@
-"""What operators and users do to a daemon that runs."""
+"""What operators and users do to a running daemon."""
 
 from __future__ import annotations
 
@@ -366,7 +366,7 @@ def test_a_clock_that_is_set_stops_nothing(site: Site) -> None:
 
 @pytest.mark.long
 def test_a_job_that_would_run_into_a_reservation_goes_elsewhere(site: Site) -> None:
-    """Of two equal nodes one will be taken out of service within its time limit."""
+    """One of two equal nodes will be taken out of service within the job's time limit."""
     site.cluster.run(
         *("scontrol", "create", "reservation", "reservationname=mend", "starttime=now+30minutes"),
         *("duration=60", "nodes=n0", "users=root", "flags=maint"),
@@ -387,7 +387,7 @@ def test_a_job_that_would_run_into_a_reservation_goes_elsewhere(site: Site) -> N
 
 @pytest.mark.long
 def test_time_min_starts_a_job_before_a_reservation_as_plain_slurm_does(site: Site) -> None:
-    """All nodes are taken out of service within the time limit, after the shortest one allowed."""
+    """All nodes are taken out of service within the time limit, but after its minimum."""
     site.cluster.run(
         *("scontrol", "create", "reservation", "reservationname=mend", "starttime=now+30minutes"),
         *("duration=60", "nodes=ALL", "users=root", "flags=maint"),
@@ -411,7 +411,7 @@ def test_time_min_starts_a_job_before_a_reservation_as_plain_slurm_does(site: Si
 
 @pytest.mark.long
 def test_a_persons_requeuehold_is_a_hold_and_hops_own_is_none(site: Site) -> None:
-    """18 of 18 jobs that a person requeued and held were started again."""
+    """Regression: 18 of 18 jobs that a person requeued and held were started again."""
 
     def waits(job: str, ticks: int) -> None:
         first = site.hopsd.wait_for(lambda s: job in {w["id"] for w in s["waiting"]})["ticks"]
@@ -445,7 +445,7 @@ def test_a_persons_requeuehold_is_a_hold_and_hops_own_is_none(site: Site) -> Non
 def test_a_clock_that_is_an_hour_ahead_for_a_while_is_in_no_record(
     site: Site, database: str
 ) -> None:
-    """It stayed in 85 of 741 records: ends in the future, negative run times."""
+    """Regression: it was in 85 of 741 records, with ends in the future and negative run times."""
     clock_offset = site.folder / "ahead"
     clock_offset.write_text("0")
     script = ROOT / "bench" / "chaos" / "shifted_clock.py"

@@ -31,7 +31,7 @@ def profile(site: Site, seconds: float = 90.0) -> None:
 
 
 def events(site: Site, job: JobId) -> list[tuple[str, str]]:
-    """Of measuring; that hops stopped or moved the job is not of interest here."""
+    """Events about measuring, without those about stops and moves."""
     events = reversed(site.store.events(job))
     return [(e.kind, e.text) for e in events if e.kind.startswith("profile")]
 
@@ -59,11 +59,11 @@ def test_a_new_workload_is_measured_on_each_type_and_then_never_again(site: Site
     assert theories.keys() == {("conv", "rtx3090"), ("conv", "v100")}
     basic = theories[WorkloadName("conv"), GpuType("v100")]
     assert basic.iterations >= 10
-    assert 0.04 < basic.t_f < 0.5  # the pace is kept in the forward part
+    assert 0.04 < basic.t_f < 0.5  # the forward part includes the pace
     assert [kind for kind, _ in events(site, first)] == ["profiled", "profiled"]
     record = site.store.job(first)
     assert record is not None
-    assert record.samples_done <= 2000  # what a profile run trains is thrown away
+    assert record.samples_done <= 2000  # a measuring run's training is discarded
     history = (site.folder / "work" / first / "history.jsonl").read_text().splitlines()
     assert json.loads(history[0])["begin"] == 0
     assert json.loads(history[-1])["end"] == 2000
@@ -76,7 +76,7 @@ def test_a_new_workload_is_measured_on_each_type_and_then_never_again(site: Site
 
 @pytest.mark.long
 def test_a_script_that_takes_every_end_for_a_good_one_loses_nothing(site: Site) -> None:
-    """It goes on after whatever its training does, and ends 0."""
+    """It continues however its training ends, and exits with 0."""
     profile(site)
     script = 'cd "$ROOT/examples"; $PYTHON plain.py 1 || true; echo done >> $LOG; exit 0'
     job = submit(site, "hops:reqs=1;workload=plain", script)
@@ -89,7 +89,7 @@ def test_a_script_that_takes_every_end_for_a_good_one_loses_nothing(site: Site) 
 
 @pytest.mark.long
 def test_a_job_out_of_reach_of_slurm_is_made_to_leave(site: Site) -> None:
-    """As in a container without Slurm's commands: it trains on, and hopsd ends its run."""
+    """As in a container without Slurm's commands: it keeps training, and hopsd ends its run."""
     profile(site)
     script = (
         'cd "$ROOT/examples"; echo run >> $LOG; [ -n "$HOPS_PROFILE" ] && epochs=1000;'

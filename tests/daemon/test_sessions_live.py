@@ -24,7 +24,7 @@ from hopsd.model.ids import JobId
 pytestmark = pytest.mark.live
 
 SECONDS = 30.0
-"""What a session may wait on a full cluster."""
+"""Maximum wait of a session on a full cluster."""
 
 SAVES = """#!/bin/bash
 # An elastic training that saves on the signal and has Slurm start it again.
@@ -52,7 +52,7 @@ def environment(site: Site) -> dict[str, str]:
 
 
 def fill(site: Site) -> list[str]:
-    """Start hopsd and a cluster full of elastic trainings."""
+    """Start hopsd, and fill the cluster with elastic trainings."""
     site.hopsd.start()
     jobs = [site.submit("hops:reqs=1,2,4", LONG) for _ in range(2)]
     site.hopsd.wait_for(lambda status: {j["id"] for j in status["running"]} == set(jobs))
@@ -79,7 +79,7 @@ def session(site: Site, *command: str) -> Iterator[subprocess.Popen[str]]:
 
 
 def read_until(process: subprocess.Popen[str], word: str) -> str:
-    """The first line of its output that has ``word``; ends with the process's output."""
+    """Return the first line of output that contains ``word``; stop when the process ends."""
     assert process.stdout is not None
     lines = []
     for line in process.stdout:
@@ -139,7 +139,7 @@ def events(site: Site, job: str) -> list[tuple[str, float]]:
 @pytest.mark.long
 @pytest.mark.timeout(900)
 def test_idle_and_long_sessions_are_warned_in_their_terminal_and_ended(database: str) -> None:
-    """One sleeps; one computes now and then, until its hours are over."""
+    """One session sleeps; the other computes now and then, until its hours are over."""
     gather = ("JobAcctGatherType=jobacct_gather/linux", "JobAcctGatherFrequency=5")
     hours, warning = 0.1, 60.0
     ending = f"[interactive]\nidle_minutes = 0.5\nhours = {hours}\nwarning_minutes = 1\nshare = 1\n"
@@ -179,7 +179,7 @@ def test_idle_and_long_sessions_are_warned_in_their_terminal_and_ended(database:
 
 
 STANDS_IN = f"""#!{sys.executable}
-# Answers where JupyterLab would, who has the token.
+# Answers in place of JupyterLab if the token is right.
 import http.server, os, sys
 class Page(http.server.BaseHTTPRequestHandler):
     def do_GET(self):
@@ -192,7 +192,7 @@ http.server.HTTPServer((options["ip"], int(options["port"])), Page).serve_foreve
 
 @pytest.fixture(params=["stand-in", "JupyterLab"])
 def jupyter(request: pytest.FixtureRequest, tmp_path: Path) -> dict[str, str]:
-    """The environment in which `jupyter lab` is one of the two."""
+    """The environment in which `jupyter lab` is a stand-in or the real program."""
     programs, real = tmp_path / "bin", Path(sys.executable).with_name("jupyter")
     programs.mkdir()
     program = programs / "jupyter"
@@ -215,7 +215,7 @@ def jupyter(request: pytest.FixtureRequest, tmp_path: Path) -> dict[str, str]:
 
 
 def through_tunnel(tunnel: str, address: str) -> int:
-    """The status that a browser gets at ``address`` through ssh as in ``tunnel``."""
+    """The status that a browser gets at ``address`` through the ssh of ``tunnel``."""
     _, host, port = tunnel.split()[2].split(":")
     page = urllib.parse.urlsplit(address)
     connection = http.client.HTTPConnection(host, int(port), timeout=10)

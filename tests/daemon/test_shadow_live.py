@@ -1,4 +1,4 @@
-"""A shadow beside a live Slurm changes nothing; its diary has what both do."""
+"""A shadow beside a live Slurm changes nothing; its diary records what both do."""
 
 from __future__ import annotations
 

@@ -10,8 +10,8 @@ pytestmark = [pytest.mark.live, pytest.mark.slow]
 
 @pytest.mark.long
 def test_themis_shares_a_cluster_among_apps(site: Site) -> None:
-    """10 GPUs: three apps and a job by itself ask for more; an app's second phase waits for the
-    first, as Slurm's dependency says. All end, no GPU is given twice, and who waits is told why.
+    """10 GPUs: three apps and a single job ask for more. An app's second phase waits for the first,
+    by Slurm's dependency. All end, no GPU is allocated twice, and waiting jobs get a reason.
     """
     plan = 'policy = "themis"\nlease_seconds = 4\nfilter_share = 0.5'
     site.hopsd.configure(round_seconds=4.0, plan=plan)

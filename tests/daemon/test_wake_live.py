@@ -1,4 +1,4 @@
-"""A job on an idle site starts within seconds, and one that waits for GPUs gets them at once."""
+"""A job on an idle site starts within seconds; a job that waits for GPUs gets them at once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One valid document of each format, with every key given, and ways to spoil it."""
+"""One valid document of each format, with every key, and ways to damage it."""
 
 from __future__ import annotations
 
@@ -155,7 +155,7 @@ WRONG = (None, True, -1, 0, 0.5, 2, 2.0, "", "x", [], {}, [0], [1, 1], {"": 1}, 
 
 
 def damage(document: Json) -> Iterator[tuple[str, Json]]:
-    """Copies with one value replaced, one key gone or one added; each with the path of it."""
+    """Yield copies with one value replaced, one key removed or one added; each with its path."""
     for path in list(_paths(document, ())):
         for wrong in WRONG:
             yield (

@@ -1,6 +1,6 @@
-"""Two ranks that train together and then hang, each kind in another way: `hangs.py KIND`.
+"""Two ranks that train together and then hang, in a way that depends on KIND: `hangs.py KIND`.
 
-They save their step and go on from it; a run after a requeue does not hang again.
+They save their step and resume from it; a run after a requeue does not hang again.
 """
 
 import os
@@ -33,7 +33,7 @@ def train(steps: int) -> None:
 
 
 def evaluate(seconds: float) -> None:
-    """Sleeps, as where it waits for another machine's answer."""
+    """Sleep, like a rank that waits for another machine's answer."""
     time.sleep(seconds)
 
 

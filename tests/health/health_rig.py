@@ -1,4 +1,4 @@
-"""A daemon on a private cluster, for live tests of what it senses."""
+"""A daemon on a private cluster, for live tests of what it detects."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ Ask = Callable[..., Any]
 
 @contextmanager
 def hopsd(cluster: PrivateCluster, folder: Path, database: str, settings: str) -> Iterator[Ask]:
-    """A daemon; ``settings``: lines of hopsd.toml, of ``[daemon]`` first. Yields hopsctl, whose
-    answers are documents.
+    """Run a daemon with ``settings``, lines of hopsd.toml that begin in ``[daemon]``. Yield a
+    function that runs hopsctl and returns its answer as a document.
     """
     config, socket = folder / "hopsd.toml", folder / "hopsd.sock"
     config.write_text(

@@ -1,6 +1,6 @@
 """A training whose steps take a tenth of a second, little of it on a processor: `steady.py FOLDER`.
 
-It writes its process id, and of each step when it ended, so that a test knows its speed.
+It writes its process id, and the time at which each step ended, so that a test knows its speed.
 """
 
 import os

@@ -22,8 +22,8 @@ CACHE = Path(
 )
 USER = "alice"
 MEMORY_MB = 8000
-"""With so much free, a site's files are in memory: two databases and dpkg write through to a disk,
-which takes half of the time.
+"""With this much free memory, a site's files are in memory: two databases and dpkg write through to
+a disk, which would take half of the time.
 """
 SPACES = ("mnt", "uts", "ipc", "net", "pid", "cgroup")
 
@@ -82,17 +82,17 @@ sinfo -R; exit 1
 
 @dataclass
 class BootedSite:
-    """``leader``: its systemd, seen from here; ``root``: its files."""
+    """A booted site: the process ID of its systemd (``leader``), and ``root``, its files."""
 
     leader: int
     root: Path
     folder: str = "/root"
 
     def run(self, text: str, *, root: bool = True, seconds: float = 900) -> str:
-        """What a shell's line says, both streams together.
+        """Run a line of shell and return its output, both streams together.
 
         Raises:
-            AssertionError: it failed.
+                AssertionError: the line failed.
         """
         shell = ["bash", "-c", text] if root else ["runuser", "-u", USER, "--", "bash", "-c", text]
         spaces = [f"--{'mount' if kind == 'mnt' else kind}" for kind in SPACES]
@@ -108,7 +108,7 @@ class BootedSite:
         return result.stdout
 
     def follow(self, command: Command, **names: str) -> str:
-        """Run a command of the page; ``names`` stand for words that it has in capitals."""
+        """Run a command of the page; ``names`` replace the words that it has in capitals."""
         text = command.text
         for name, value in names.items():
             text = text.replace(name, value)
@@ -126,7 +126,7 @@ class BootedSite:
 
 @contextmanager
 def boot_site(release: str) -> Iterator[BootedSite]:
-    """A fresh site; nothing of it stays."""
+    """Boot a fresh site; nothing of it remains."""
     scratch = Path(tempfile.mkdtemp(prefix="hops-install-"))
     in_memory = _memory_mb() > MEMORY_MB
     if in_memory:
@@ -149,7 +149,7 @@ def boot_site(release: str) -> Iterator[BootedSite]:
                 stdin=subprocess.DEVNULL, stdout=console, stderr=console,
             )  # fmt: skip
         site = BootedSite(_leader(nspawn), root)
-        # Where all addresses are of the loopback, no name has one (getaddrinfo's AI_ADDRCONFIG).
+        # If all addresses are loopback ones, no name resolves (getaddrinfo's AI_ADDRCONFIG).
         add = ("ip", "address", "add", "198.51.100.1/32", "dev", "lo")
         subprocess.run(["nsenter", f"--target={site.leader}", "--net", *add], check=True)
         site.until(lambda: _is_up(site), "systemd is up")
@@ -165,7 +165,7 @@ def boot_site(release: str) -> Iterator[BootedSite]:
 
 
 def _memory_mb() -> int:
-    """What is free of this machine's."""
+    """This machine's available memory."""
     match = re.search(r"MemAvailable: +(\d+) kB", Path("/proc/meminfo").read_text())
     return int(match[1]) // 1024 if match else 0
 
@@ -175,7 +175,7 @@ def _furnish(root: Path, release: str) -> None:
     (root / "etc/hostname").write_text("site\n")
     (root / "etc/slurm/slurm.conf").write_text(SLURM_CONF)
     (root / "etc/slurm/gres.conf").write_text("Name=gpu Type=a100 File=/opt/gpu[0-3]\n")
-    # Nothing here uses them; 22.05 has no "disabled", and finds none by itself in a container.
+    # Nothing here uses cgroups; 22.05 has no "disabled", and finds none by itself in a container.
     cgroups = "cgroup/v1" if release == "bookworm" else "disabled"
     (root / "etc/slurm/cgroup.conf").write_text(f"CgroupPlugin={cgroups}\n")
     (root / "root/slurmdbd.conf").write_text(SLURMDBD_CONF)
@@ -185,7 +185,7 @@ def _furnish(root: Path, release: str) -> None:
     (root / "etc/dpkg/dpkg.cfg.d/unsafe-io").write_text("force-unsafe-io\n")
     for at in range(4):
         (root / f"opt/gpu{at}").symlink_to("/dev/null")
-    for unit in ("slurmd", "slurmctld", "slurmdbd"):  # until they have a database
+    for unit in ("slurmd", "slurmctld", "slurmdbd"):  # they failed until they had a database
         for link in root.glob(f"etc/systemd/system/*.wants/{unit}.service"):
             link.unlink()
     lists = root / "var/lib/apt/lists"
@@ -197,7 +197,7 @@ def _furnish(root: Path, release: str) -> None:
 
 
 def _leader(nspawn: subprocess.Popen[bytes]) -> int:
-    """Its systemd, once that is all in its own namespaces: nothing may be run in ours."""
+    """Process ID of the site's systemd, once all its namespaces are separate from ours."""
     children = Path(f"/proc/{nspawn.pid}/task/{nspawn.pid}/children")
     end = time.monotonic() + 60
     while time.monotonic() < end and nspawn.poll() is None:

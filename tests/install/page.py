@@ -1,4 +1,4 @@
-"""The commands of a chapter of docs/admin.md, so that the page is what is tested."""
+"""The commands of a chapter of docs/admin.md, so that the tests run what the page says."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ PAGE = Path(__file__).resolve().parents[2] / "docs" / "admin.md"
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """One line of the page; ``root``: behind a ``#``, else a user's behind a ``$``."""
+    """One line of the page; ``root`` if it begins with ``#``, else a user's, with ``$``."""
 
     text: str
     root: bool
 
 
 def commands(chapter: str, page: str | None = None) -> list[Command]:
-    """Those of a chapter of the second level, in their order.
+    """Commands of a chapter of the second level, in order.
 
     Raises:
-        LookupError: the page has no such chapter, or it has no command.
+            LookupError: the page has no such chapter, or the chapter has no command.
     """
     text = PAGE.read_text() if page is None else page
     match = re.search(

@@ -1,4 +1,4 @@
-"""A chat that webhooks post to."""
+"""A chat server that receives webhooks."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 
 class Chat(ThreadingHTTPServer):
-    """Keeps what is posted; refuses the first ``failing`` messages."""
+    """Keeps the messages it receives; refuses the first ``failing`` ones."""
 
     def __init__(self, failure_count: int) -> None:
         self.failing = failure_count

@@ -1,4 +1,4 @@
-"""An SMTP server that keeps what it is sent."""
+"""An SMTP server that keeps the mails it receives."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the live tests of job_submit.lua share: commands as its users give them."""
+"""Shared by the live tests of job_submit.lua: commands as users run them."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ OWNER = NOBODY if os.geteuid() == 0 else None
 
 
 def sbatch(cluster: PrivateCluster, *options: str) -> tuple[bool, str]:
-    """Whether a job was made, and what its user was told."""
+    """Whether sbatch made a job, and what it told the user."""
     command = ("sbatch", "--output=/dev/null", "--chdir=/", "--wrap=sleep 600")
     result = as_user(cluster, OWNER, *command, *options)
     return result.returncode == 0, result.stderr
 
 
 def sbatch_script(cluster: PrivateCluster, script: str, *options: str) -> tuple[bool, str]:
-    """:func:`sbatch` of a script with lines of its own."""
+    """Run :func:`sbatch` with a script of these lines."""
     command = ("sbatch", "--output=/dev/null", "--chdir=/", *options)
     result = as_user(cluster, OWNER, *command, stdin=script)
     return result.returncode == 0, result.stderr
@@ -45,14 +45,14 @@ def queue(cluster: PrivateCluster) -> list[str]:
 
 
 def by_owner(cluster: PrivateCluster, *command: str) -> str:
-    """ "" or Slurm's refusal of the owner's command."""
+    """Run a command as the owner; return "" or Slurm's refusal."""
     result = as_user(cluster, NOBODY, *command)
     return result.stderr.strip() or ("" if result.returncode == 0 else "refused")
 
 
 @contextlib.contextmanager
 def submit_script(cluster: PrivateCluster, script: str, site: str | None = None) -> Iterator[None]:
-    """Another job_submit.lua for a while. Slurm loads it again where its mtime grew."""
+    """Install another job_submit.lua for a while. Slurm reloads it if its mtime has grown."""
     path, site_path = (cluster.directory / name for name in ("job_submit.lua", "hops_site.lua"))
     ours = path.read_text()
 

@@ -1,4 +1,4 @@
-"""A daemon of its own, with an API."""
+"""Gives a test its own daemon, with an API."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One bad job, report or node is set aside by name; the round goes on with the others."""
+"""A bad job, report or node is set aside by name, and the round continues with the others."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ HONEST = (job(1, "hops:reqs=1,2,4;samples=1e6"), job(2, "hops:reqs=2"))
 
 @pytest.mark.parametrize("samples", ["1e-320", "3e307"])
 def test_claims_that_no_plan_can_count_with_stop_nobody(tmp_path: Path, samples: str) -> None:
-    """They are refused at submission; a job that came by another way is set aside."""
+    """They are refused at submission; a job that arrives in another way is set aside."""
     rig = Rig(tmp_path, *HONEST, job(3, f"hops:reqs=1;samples={samples}"))
     rig.tick(3)
     assert rig.port.running == {"1", "2"}
@@ -89,7 +89,7 @@ def test_a_folder_named_like_a_report_leaves_no_descriptor_open(tmp_path: Path) 
     rig.tick()
     before = open_descriptors()
     rig.tick(20)
-    # The thread that reads may have the folder open at either moment; a leak adds one each tick.
+    # The reading thread may have the folder open at either moment; a leak adds one per tick.
     assert open_descriptors() < before + 10
     assert rig.controller.document["reports_refused"] == 3
 
@@ -151,7 +151,7 @@ def test_names_that_no_database_takes_are_made_ones_that_it_does(tmp_path: Path)
 
 
 def stumble(culprit: str) -> Any:
-    """The real policy, but that it stumbles over a job."""
+    """The real policy, except that it fails on the job ``culprit``."""
 
     def plan(snapshot: Snapshot, settings: PlanSettings) -> Plan:
         if any(job.id == culprit for job in snapshot.jobs):
@@ -348,7 +348,7 @@ def test_isolate_tries_nobody_out_while_a_server_is_away(error: type[Exception])
 def test_what_other_workloads_show_of_the_network_counts_and_harms_nobody(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Neither is in the queue; what one of them left cannot be counted with."""
+    """Neither workload is in the queue; the records of one of them cannot be used."""
     rig = Rig(tmp_path, job(1, "hops:reqs=1,2;workload=mine"))
     for name in ("other", "broken"):
         rig.store.save_theory([theory(workload=WorkloadName(name), gpu_type=A100)])
@@ -411,7 +411,7 @@ def test_an_older_version_of_a_program_counts_where_no_job_runs_it(
 def test_what_a_culprit_broke_is_let_go_with_the_tick(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str, jobs: Callable[..., Any]
 ) -> None:
-    """Without looking for cycles: the records of a tick over 20,000 jobs take 25 MiB."""
+    """Freed without a search for cycles: the records of a tick over 20,000 jobs take 25 MiB."""
 
     def breaks(*arguments: Any, **keywords: Any) -> Any:
         if "3" in jobs(arguments):

@@ -1,4 +1,4 @@
-"""Steps between what runs and what should run."""
+"""Steps from what runs to what should run."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def job(number: int, allocation: Allocation, hold: Hold = Hold.HOPS) -> JobReadi
 
 
 def apply_steps(jobs: tuple[JobReading, ...], steps: list[Step]) -> tuple[JobReading, ...]:
-    """The jobs after every step worked."""
+    """The jobs after all steps have succeeded."""
     after = {j.id: j for j in jobs}
     for step in steps:
         runs = bool(step.target)
@@ -108,7 +108,7 @@ def test_what_slurm_could_start_by_itself_is_held_but_for_released_jobs() -> Non
 
 
 def test_who_comes_first_in_the_queue_is_started_first() -> None:
-    """The port puts off what Slurm is too busy for."""
+    """Because the port puts off the last steps if Slurm is too busy."""
     jobs = tuple(job(number, Allocation()) for number in range(4))
     single_gpu = Allocation.of({"n0": 1})
     plan = Plan(

@@ -1,5 +1,5 @@
-"""Rounds that end early: for GPUs that become idle and that no waiting job gets, and for jobs that
-would be done before the round ends.
+"""Rounds that end early: because GPUs become idle that no waiting job gets, or because jobs would
+be done before the round ends.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def ending(port: Cluster, job: str) -> None:
 
 
 class Site:
-    """Two jobs of 1 to 4 GPUs on one server of four, looked at whenever ``look`` is called."""
+    """Two jobs of 1 to 4 GPUs on one server of four; ``look`` runs a round."""
 
     def __init__(self, policy: Policy = PLUS, seconds: float = 360.0) -> None:
         self.port = cluster(comment(1, 2, 4), comment(1, 2, 4))
@@ -50,7 +50,7 @@ class Site:
         self.window: RoundWindow | None = None
 
     def look(self, now: float) -> RoundResult:
-        """A plan, ``now`` seconds after the first round's start."""
+        """Run a round ``now`` seconds after the first round's start."""
         self.port.now = 1000.0 + now
         result = run_round(self.port, self.memory, self.policy, self.settings, self.window)
         self.window = result.window
@@ -114,7 +114,7 @@ def test_a_long_round_lasts_a_sixth_of_its_length_and_a_short_one_does_not_end_e
 
 
 def test_a_few_gpus_of_many_end_no_round() -> None:
-    """Two of 68 are 3 % of the cluster, but not of the round's time when a tenth is over."""
+    """Two of 68 are 3 % of the GPUs, but not of their time in the round once a tenth is over."""
     site = Site()
     more_nodes = (replace(NODES[1], name=NodeName(f"m{i}")) for i in range(16))
     site.port.nodes = (*NODES[:1], *more_nodes)
@@ -132,7 +132,7 @@ def test_a_few_gpus_of_many_end_no_round() -> None:
 
 
 def test_gpus_that_stay_idle_end_a_round_once() -> None:
-    """A job of two GPUs leaves as many idle, whatever is planned."""
+    """A job of two GPUs leaves two idle, whatever is planned."""
     site = Site()
     site.port.jobs[JobId("2")] = submission(2, comment(2), submit=902.0)
     site.look(0.0)
@@ -157,7 +157,7 @@ def test_gpus_that_no_running_job_can_use_end_none() -> None:
 
 
 def test_gpus_that_no_running_job_can_use_are_no_reason_to_wait_either() -> None:
-    """Two of four GPUs are half of what the jobs could have, whatever else there is."""
+    """Two of four GPUs are half of what the jobs can have, however large the cluster is."""
     site = Site()
     large_nodes = (replace(NODES[1], name=NodeName(f"m{i}"), gpus=64) for i in range(16))
     site.port.nodes = (*NODES[:1], *large_nodes)
@@ -172,7 +172,7 @@ def test_gpus_that_no_running_job_can_use_are_no_reason_to_wait_either() -> None
 
 @pytest.mark.parametrize("reason", ["policy", "shadow"])
 def test_only_under_a_policy_that_says_so_and_never_in_a_shadow(reason: str) -> None:
-    """What a shadow gives to a job stays idle at every look."""
+    """GPUs that a shadow gives to a job stay idle at every reading."""
     site = Site(get("hops") if reason == "policy" else PLUS)
     site.look(0.0)
     if reason == "shadow":
@@ -182,7 +182,7 @@ def test_only_under_a_policy_that_says_so_and_never_in_a_shadow(reason: str) -> 
 
 
 def test_a_plan_that_is_late_holds_nothing_up() -> None:
-    """Waiting jobs get the idle GPUs, and no look after this one asks for it again."""
+    """Waiting jobs get the idle GPUs, and no later round asks for that plan again."""
     plan_calls: list[float] = []
 
     class Slow:
@@ -224,13 +224,13 @@ def test_after_a_restart_of_hopsd_the_first_look_tells_what_is_idle() -> None:
 
 
 def short_job(number: int, seconds: float, submit: float, gpus: int = 1) -> JobReading:
-    """At 100 samples a second on each GPU."""
+    """A job that trains 100 samples a second on each GPU."""
     samples = f";samples={100 * seconds * gpus}"
     return submission(number, comment(gpus, extra=samples), submit=submit)
 
 
 def full() -> Site:
-    """Its two jobs hold all four GPUs, and have hours to run."""
+    """A site whose two jobs hold all four GPUs, and have hours to run."""
     site = Site()
     for job in ("1", "2"):
         site.port.jobs[JobId(job)] = submission(int(job), comment(1, 2, 4, extra=";samples=1e8"))
@@ -251,7 +251,7 @@ def test_a_job_shorter_than_the_rest_of_the_round_starts_before_it_ends() -> Non
 
 @pytest.mark.parametrize("reason", ["long", "held", "earlier", "late", "too large"])
 def test_no_other_job_ends_a_round(reason: str) -> None:
-    """Nor one that the round's first plan has passed over, nor in the round's last minute."""
+    """Nor does a job that the first plan of the round passed over, or one in the last minute."""
     site = full()
     job = short_job(9, 290.0 if reason == "long" else 30.0, submit=1010.0)
     if reason == "too large":
@@ -281,7 +281,7 @@ def test_a_job_that_a_limit_keeps_waiting_ends_no_round() -> None:
 
 
 def test_a_plan_that_gives_more_than_there_is_is_no_error_here() -> None:
-    """What carries it out says so."""
+    """The error is reported when the plan is carried out."""
     snapshot = full().look(30.0).build.snapshot
     placements = {JobId("8"): Allocation.of({"n0": 99, "gone": 1})}
     assert idle_beside(Plan(placements), snapshot) == (0, 4)

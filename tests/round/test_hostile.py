@@ -1,9 +1,9 @@
-"""The whole controller against whatever a hostile user, a job or Slurm may tell.
+"""The whole controller against anything that a hostile user, a job or Slurm may report.
 
-Reader, learner and planner are the real ones; port and store are in memory. Hostile jobs have a
-partition of their own, so that honest ones beside them must be placed as if they were not there.
+Reader, learner and planner are the real ones; port and store are in memory. Hostile jobs have their
+own partition, so honest jobs must be placed as if the hostile ones did not exist.
 
-`python -m bench.hostile` draws for as long as it is told.
+`python -m bench.hostile` draws examples for as long as requested.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ any_time = st.one_of(
 SAFE_TEXT = st.text(max_size=12)
 
 
-# As the submit plugin passes options on, and as a Slurm without it would.
+# As the submit plugin passes options on, and as a Slurm without the plugin would.
 OPTIONS = [
     "shape:even|per_node", "tasks_each", "memory", "ranks", "cores", "tasks", "gres", "type",
     "nodes", "signal", "traps", "exclusive",
@@ -90,7 +90,7 @@ number_or_none = st.one_of(st.none(), st.sampled_from([0, 1, -1, 2**63, 10**40])
 
 @st.composite
 def options(draw: st.DrawFn) -> dict[str, Any]:
-    """What sbatch's options may do to a reading."""
+    """Fields of a reading that sbatch's options may set."""
     options: dict[str, Any] = {
         "options": read_script_options("|".join(["hops:asks", *draw(st.lists(asks, max_size=3))])),
         "requeue": draw(st.booleans()),
@@ -121,7 +121,7 @@ def options(draw: st.DrawFn) -> dict[str, Any]:
 
 @st.composite
 def hostile_job(draw: st.DrawFn, index: int) -> JobReading:
-    """Any fields that Slurm could tell of a job of Mallory's, and some that it could not."""
+    """A job of Mallory's with any fields that Slurm could report, and some that it could not."""
     runs = draw(st.booleans())
     changes: dict[str, Any] = {}
     for name in draw(st.sets(st.sampled_from(["submit", "begin", "start", "end"]), max_size=2)):
@@ -159,7 +159,7 @@ json_number = st.one_of(
 
 @st.composite
 def report(draw: st.DrawFn) -> dict[str, Any]:
-    """A report whose every value may be anything; often such that it is believed."""
+    """A report with arbitrary values; often one that hopsd believes."""
     iterations = draw(st.sampled_from([0, 1, 10, 100, 10**15]))
     content: dict[str, Any] = {
         "version": 1, "run": 0, "node": "x0", "rank": 0, "world": 1, "pid": draw(st.integers(0, 3)),
@@ -180,8 +180,8 @@ def report(draw: st.DrawFn) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Attack:
-    """``reports``: by the job that they are said to be of. ``clock``: by how much it is set at
-    each tick. ``junk``: names left in the spool, and what they are.
+    """``reports`` with the job that each claims to be from. ``clock`` has the seconds by which the
+    clock is set at each tick. ``junk`` has names left in the spool, and their kinds.
     """
 
     jobs: tuple[JobReading, ...]
@@ -253,7 +253,7 @@ def litter(folder: Path, junk: Sequence[tuple[str, str]]) -> None:
         elif kind == "fifo":
             os.mkfifo(path)
         elif kind == "link":
-            # Nothing of the machine's: who writes through a link here, as root, does harm.
+            # The link leads to no file of the machine: writing through it, as root, would do harm.
             secret = folder.parent / f"{folder.name}.secret"
             secret.write_text("{}")
             path.symlink_to(secret)
@@ -268,7 +268,7 @@ def litter(folder: Path, junk: Sequence[tuple[str, str]]) -> None:
 
 
 def write(rig: Rig, job_number: int, content: dict[str, Any]) -> None:
-    """As a process of that job would; one that runs nowhere has none."""
+    """Write as a process of that job would; a job that runs nowhere has no process."""
     allocation = rig.port.jobs[JobId(str(job_number))].allocation
     node = content["node"] if allocation else "x0"
     partial = rig.folder / ".partial"
@@ -277,13 +277,13 @@ def write(rig: Rig, job_number: int, content: dict[str, Any]) -> None:
         os.chown(partial, MALLORY, -1)
         partial.replace(rig.folder / f"{job_number}.0.{node}.0.{content['pid']}.json")
     except (OSError, ValueError):
-        return  # a name that no folder takes, or that a folder has
+        return  # a name that no folder accepts, or that a folder has
 
 
 def play(
     folder: Path, honest: Sequence[JobReading], attack: Attack, *, hostile: bool, profiling: bool
 ) -> list[dict[str, int]]:
-    """GPUs of the honest jobs after every tick, none of which fails."""
+    """GPUs of the honest jobs after every tick; no tick may fail."""
     folder = folder / "reports"
     folder.mkdir()
     rig = Rig(folder, *honest, *(attack.jobs if hostile else ()), profiling=profiling)
@@ -304,7 +304,7 @@ def play(
 
 
 def assert_harmless(honest: tuple[JobReading, ...], attack: Attack) -> None:
-    """Honest jobs are placed as if the hostile ones were not there."""
+    """Check that honest jobs are placed as if the hostile ones did not exist."""
     with (
         tempfile.TemporaryDirectory() as honest_folder,
         tempfile.TemporaryDirectory() as hostile_folder,
@@ -314,7 +314,7 @@ def assert_harmless(honest: tuple[JobReading, ...], attack: Attack) -> None:
     assert with_hostile == alone
 
 
-# To explain a failure takes longer than to find it.
+# Explaining a failure takes longer than finding it.
 PHASES = [phase for phase in Phase if phase is not Phase.explain]
 hostile = settings(max_examples=EXAMPLES, phases=PHASES, suppress_health_check=list(HealthCheck))
 
@@ -334,7 +334,7 @@ def test_honest_jobs_are_placed_as_if_the_hostile_ones_were_not_there(
 def test_a_planted_defect_does_no_harm_and_is_found_where_nothing_isolates_it(
     monkeypatch: pytest.MonkeyPatch, is_isolated: bool
 ) -> None:
-    """Any job of Mallory's that a plan is made for breaks a step of the round."""
+    """Any of Mallory's jobs that a plan is made for breaks a step of the round."""
 
     def fail_on_culprit(
         reading: Reading, records: Any, comments: Any, *arguments: Any

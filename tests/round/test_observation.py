@@ -1,4 +1,4 @@
-"""Which training a job is taken for, look after look."""
+"""Which training a job is taken for, from one reading to the next."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ OLD, NEW = "0123456789ab", "ba9876543210"
 
 @dataclass
 class Cluster:
-    """A port that reads these jobs."""
+    """A port whose reading has these jobs."""
 
     comments: dict[str, str]
     script: str | None = "3f9a1c2e4b5d"
@@ -35,7 +35,7 @@ class Cluster:
         return Reading(1000.0, (), tuple(jobs))
 
     def tell(self, job: str, program: str) -> None:
-        """As when a job reported what it trains with."""
+        """Record the program that a job reported to train with."""
         record = self.store.jobs()[JobId(job)]
         self.store.save_jobs([replace(record, program=program)])
         self.store.save_program(SCRIPT, program, 1000.0)
@@ -68,7 +68,7 @@ def test_a_name_that_the_user_gives_later_counts_from_then_on() -> None:
 
 
 def test_a_job_whose_script_is_not_read_yet_keeps_its_workload_or_waits_for_one() -> None:
-    """As after a restart of hopsd on a busy cluster."""
+    """As after hopsd restarts on a busy cluster."""
     cluster = Cluster({"1": "hops:reqs=1"})
     cluster.workloads()
     cluster.comments["2"] = "hops:reqs=1"
@@ -83,7 +83,7 @@ def test_a_job_whose_script_is_not_read_yet_keeps_its_workload_or_waits_for_one(
 
 
 def test_a_reused_id_does_not_name_the_next_jobs_workload() -> None:
-    """It would be planned without one until its script is read."""
+    """The next job would have no workload in plans until its script is read."""
     cluster = Cluster({"1": "hops:reqs=1"})
     cluster.workloads()
     cluster.script, cluster.submit = None, 50.0

@@ -1,4 +1,4 @@
-"""Rounds with the profiling queue over a cluster in memory, stopped at any point."""
+"""Rounds with the profiling queue and a cluster in memory, interrupted at any point."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ A100 = GpuType("a100")
 
 
 class MarkingCluster(Cluster):
-    """As Slurm: a profile run is marked in the admin comment until the next placement."""
+    """Like Slurm, marks a measuring run in the admin comment until the next placement."""
 
     def _do(self, step: Step) -> None:
         super()._do(step)
@@ -42,7 +42,7 @@ class MarkingCluster(Cluster):
             self.jobs[step.job] = replace(self.jobs[step.job], marks=mark)
 
     def leaves(self, job: JobId) -> None:
-        """It asks Slurm to be put back."""
+        """Let a job's script ask Slurm to requeue it."""
         old = self.jobs[job]
         self.jobs[job] = replace(
             old,

@@ -1,4 +1,4 @@
-"""Rounds over a cluster in memory: the same code as the daemon's, stopped at any point."""
+"""Rounds with a cluster in memory: the same code as the daemon's, interrupted at any point."""
 
 from __future__ import annotations
 
@@ -227,7 +227,7 @@ def test_nothing_known_of_a_workload_still_places_it() -> None:
 
 
 class Choosy(Cluster):
-    """Does not start jobs on the node ``full``; ``reason`` is what Slurm says of it."""
+    """Does not start jobs on the node ``full``; ``reason`` is Slurm's reason."""
 
     full = NodeName("n0")
     reason = "Resources"
@@ -266,7 +266,7 @@ def test_a_job_that_one_node_does_not_take_is_tried_elsewhere_at_once() -> None:
 
 
 def test_a_start_that_is_put_off_clears_no_backoff() -> None:
-    """A job that fails each time it is tried would have been tried at once every other time."""
+    """Otherwise a job that always fails would be tried again at once every other time."""
     step = Step(JobId("1"), StepKind.START, target=Allocation.of({"n0": 1}))
     failure = StepOutcome(step, OutcomeStatus.FAILED, error="Slurm gave nothing")
     backoffs = after_outcomes(after_outcomes({}, [failure], 0.0), [failure], 10.0)
@@ -360,7 +360,7 @@ def test_a_plan_taken_up_moves_no_job_to_a_node_that_was_lost() -> None:
 
 
 def test_a_plan_taken_up_gives_nothing_to_another_job_of_the_same_number() -> None:
-    """As a slurmctld gives it that was killed before it saved the first one."""
+    """Slurm may reuse the number if slurmctld was killed before it saved the first job."""
     port, memory = cluster(comment(4)), store()
     port.breaks_after = 0
     with pytest.raises(SlurmUnavailableError):
@@ -380,7 +380,7 @@ def test_a_plan_taken_up_gives_nothing_to_another_job_of_the_same_number() -> No
 def test_samples_that_were_too_few_are_expected_to_be_so_again(
     samples_done: float, expected: float
 ) -> None:
-    """However little was claimed, a job looked half done at all times, and was ranked as that."""
+    """Regression: a job that claimed too little always looked, and was ranked, as half done."""
     port, memory = cluster(comment(4) + ";samples=1000"), store()
     run_round(port, memory, hops, SETTINGS, None)
     memory.save_jobs(
@@ -404,7 +404,7 @@ def test_a_job_given_back_stays_given_back_whatever_was_not_recorded() -> None:
 
 
 def start_and_be_killed(port: Cluster, memory: MemoryStore) -> None:
-    """A round whose steps are carried out, and a hopsd that does not live to read them back."""
+    """Run a round whose steps are carried out, by a hopsd that dies before it reads them back."""
     apply = port.apply
 
     def started_then_killed(steps: Sequence[Step]) -> Sequence[StepOutcome]:
@@ -438,8 +438,8 @@ def test_a_job_that_died_of_the_signal_of_a_plan_left_open_runs_on(state: SlurmS
 
 @pytest.mark.parametrize("status", [OutcomeStatus.FAILED, OutcomeStatus.DONE])
 def test_what_died_of_our_signal_later_than_hops_waited_is_put_back(status: OutcomeStatus) -> None:
-    """Its nodes took longer to clean up than stop_timeout. Of a move that was carried out, the
-    signal was not the one that it died of.
+    """The job's nodes took longer to clean up than stop_timeout. If the move was carried out, the
+    job died of another signal than ours.
     """
     port, memory = cluster(comment(4)), store()
     run_round(port, memory, hops, SETTINGS, None)
@@ -473,7 +473,7 @@ def test_a_run_that_began_and_ended_unseen_has_its_place_recorded() -> None:
 
 
 def test_a_run_that_cleans_up_as_its_plan_is_taken_up_has_its_place_recorded() -> None:
-    """Slurm has forgotten its GPUs, and the plan tells nothing of it once it is finished."""
+    """Slurm has forgotten its GPUs, and a finished plan is not searched for them."""
     port, memory = cluster(comment(4)), store()
     start_and_be_killed(port, memory)
     job = port.jobs[JobId("1")]
@@ -492,7 +492,7 @@ def test_a_run_that_cleans_up_as_its_plan_is_taken_up_has_its_place_recorded() -
 
 @pytest.mark.parametrize("restarts", [0, 1])
 def test_a_run_that_is_completing_for_several_looks_is_recorded_once(restarts: int) -> None:
-    """``restarts``: 1 after a requeue, which Slurm counts at once."""
+    """``restarts`` is 1 after a requeue, which Slurm counts at once."""
     port, memory = cluster(comment(4)), store()
     run_round(port, memory, hops, SETTINGS, None)
     job = port.jobs[JobId("1")]
@@ -563,7 +563,7 @@ def test_a_run_that_was_requeued_unseen_has_its_place_recorded(restarts: int) ->
 def test_a_run_that_was_requeued_before_the_next_look_has_its_place_recorded(
     read_back: bool,
 ) -> None:
-    """By its owner or since its node failed, within a second; GPU time and all."""
+    """It was requeued by its owner or because its node failed, within a second; GPU time counts."""
     port, memory = cluster(comment(4)), store()
     apply = port.apply
 
@@ -582,7 +582,7 @@ def test_a_run_that_was_requeued_before_the_next_look_has_its_place_recorded(
 
     port.apply = requeue_after_apply  # type: ignore[method-assign]
     run_round(port, memory, hops, SETTINGS, None)
-    for _ in range(2):  # a second look finds no second run
+    for _ in range(2):  # a second reading finds no second run
         observe(port, memory, 8)
     (placement,) = memory.placements()
     assert (placement.allocation.gpus, placement.start, placement.end) == (4, 1000.0, 1001.0)
@@ -638,11 +638,11 @@ def test_jobs_whose_restart_was_never_measured_stay_where_they_are() -> None:
         (None, "none", SETTINGS.snapshot.unsaved, True),  # by default
         (False, "none", Unsaved.STAYS_IF_SEEN, True),
         (True, "none", Unsaved.STAYS_IF_SEEN, False),
-        (None, "none", Unsaved.STAYS_IF_SEEN, False),  # whether it saves is not seen
+        (None, "none", Unsaved.STAYS_IF_SEEN, False),  # hops does not see whether it saves
         (None, "none", Unsaved.STAYS, True),
         (False, "none", Unsaved.MOVES, False),
-        (False, "USR1", Unsaved.STAYS_IF_SEEN, False),  # it saves when it is warned
-        (False, "", Unsaved.STAYS_IF_SEEN, False),  # a job from before its script was looked at
+        (False, "USR1", Unsaved.STAYS_IF_SEEN, False),  # it saves when warned
+        (False, "", Unsaved.STAYS_IF_SEEN, False),  # a job from before hops read scripts
     ],
 )
 def test_a_job_that_would_lose_all_its_work_stays(
@@ -666,14 +666,14 @@ BATCH = "signal:batch:USR1:90|traps:USR1"
 @pytest.mark.parametrize(
     ("word", "restarts", "has_saved", "answers", "stays"),
     [
-        (STEPS, 0, None, None, True),  # its training is not seen
+        (STEPS, 0, None, None, True),  # hops does not see its training
         (STEPS, 0, False, False, True),  # it would die of the signal, and lose its work
         (STEPS, 0, False, True, False),
         (STEPS, 0, True, False, False),
         (STEPS, 1, False, True, True),  # no save followed
         (STEPS, 1, True, None, False),
         (STEPS + "|repeats:requeues", 2, None, None, False),
-        (STEPS + "|preempt:yes", 2, None, None, False),  # its user says that it bears a move
+        (STEPS + "|preempt:yes", 2, None, None, False),  # its user says that it tolerates a move
         ("traps:none|preempt:yes", 0, None, None, False),
         (BATCH, 2, None, None, False),  # its shell's text is known
         (BATCH, 0, False, None, False),
@@ -684,7 +684,7 @@ BATCH = "signal:batch:USR1:90|traps:USR1"
 def test_a_job_whose_signal_would_save_nothing_stays(
     word: str, restarts: int, has_saved: bool | None, answers: bool | None, stays: bool
 ) -> None:
-    """It died of INT in each round, and started over."""
+    """Regression: it died of INT in each round, and started over."""
     port, memory = cluster(comment(1)), store()
     (job,) = port.jobs
     options = read_script_options(f"hops:asks|shape:any|{word}")
@@ -774,7 +774,7 @@ def test_a_workload_that_ended_by_hops_signal_once_is_moved_no_more(
 
 @pytest.mark.parametrize("is_timed", [None, True, False])
 def test_explain_says_where_communication_is_not_told_apart(is_timed: bool | None) -> None:
-    """As with FSDP, DeepSpeed and pipelines."""
+    """With FSDP, DeepSpeed and pipelines, for example."""
     port, memory = cluster(comment(1)), store()
     run_round(port, memory, hops, SETTINGS, None)
     memory.save_jobs(
@@ -815,7 +815,7 @@ def test_explain_says_that_the_time_of_an_iteration_is_not_known() -> None:
 
 
 def test_a_reserved_node_does_not_part_the_others() -> None:
-    """A job on several nodes takes neighbours, as those on both sides of a reservation are."""
+    """A job on several nodes needs neighbours, as the nodes on both sides of a reservation are."""
     nodes = [replace(NODES[0], name=NodeName(f"n{number}")) for number in range(3)]
     nodes[1] = replace(nodes[1], reservation="day", reserved_from=0.0)
     port = replace(cluster(comment(8)), nodes=tuple(nodes))
@@ -826,7 +826,7 @@ def test_a_reserved_node_does_not_part_the_others() -> None:
 
 
 class Read(tuple[StepOutcome, ...]):
-    """Outcomes that count how many of them were looked at."""
+    """Outcomes that count how often one of them is read."""
 
     looks = 0
 

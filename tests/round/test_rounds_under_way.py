@@ -1,4 +1,4 @@
-"""Rounds while steps are under way: others are planned for, and a restart goes on where it was."""
+"""Rounds while steps are under way: hopsd plans for other jobs, and continues after a restart."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def submit(slurm: FakeSlurm, number: int, gpus: int) -> JobId:
 
 
 def stubborn(slurm: FakeSlurm) -> JobReading:
-    """A job on n0 that was asked to leave, asks for 300 s, and ignores the signal."""
+    """A job on n0 that was asked to leave. It asks for 300 s, and ignores the signal."""
     job = slurm.running(1, n0=8)
     options = ScriptOptions(signal="USR1", signal_seconds=300)
     slurm.change(job, comment="hops:reqs=8;workload=w", options=options, start=slurm.now)
@@ -59,7 +59,7 @@ def stubborn(slurm: FakeSlurm) -> JobReading:
 
 
 def begin(slurm: FakeSlurm, site: SlurmPort, memory: MemoryStore, *steps: Step) -> None:
-    """Record and begin a plan of these steps, as a round does."""
+    """Record a plan of these steps and begin it, as a round does."""
     targets = {step.job: step.target for step in steps if step.target}
     record = PlanRecord(slurm.now, slurm.now + 600.0, True, slurm.now, Plan(targets), steps)
     plan = memory.begin_plan(record)
@@ -91,7 +91,7 @@ def test_slurm_is_read_again_only_where_a_leaving_job_has_ended(
 
 
 def test_one_job_that_ignores_its_signal_stops_nobody() -> None:
-    """Others' one-GPU jobs waited up to 320 s beside idle GPUs."""
+    """Regression: others' one-GPU jobs waited up to 320 s beside idle GPUs."""
     slurm, memory = FakeSlurm(), store()
     site, job = port(slurm), stubborn(slurm)
     begin(slurm, site, memory, preempt(job))
@@ -134,7 +134,7 @@ def test_gpus_that_a_job_is_to_get_are_given_to_no_other() -> None:
 
 
 def test_a_run_that_is_over_before_a_later_tick_reads_it_back_is_in_the_history() -> None:
-    """Its outcome did not say when it was released, and a newer plan was there."""
+    """Its outcome does not have the time of its release, and a newer plan exists by then."""
     slurm, memory = FakeSlurm(), store()
     site, job = port(slurm), submit(slurm, 1, 2)
     observe(site, memory, 8)
@@ -178,7 +178,7 @@ def test_what_ends_by_our_signal_between_two_looks_is_requeued_before_it_is_reco
 
 
 def test_a_run_that_our_signal_ended_is_not_learnt() -> None:
-    """A handler that exits 0: an hour's workload was expected to take 23 s."""
+    """Regression: after a handler that exits 0, an hour's workload was expected to take 23 s."""
     slurm, memory = FakeSlurm(), store()
     site, job = port(slurm), stubborn(slurm)
     run_round(site, memory, hops, SETTINGS, None)
@@ -223,7 +223,7 @@ def test_no_gpu_under_way_counts_as_idle(
     steps: list[tuple[Phase, dict[NodeName, int], dict[NodeName, int]]],
     allocations_of_others: list[dict[NodeName, int]],
 ) -> None:
-    """Plans see no GPU as idle that is taken now or that a job under way is to get."""
+    """Plans must not see a GPU as idle if it is taken now or is for a job under way."""
     slurm = FakeSlurm()
     transitions, present_gpus, claimed_gpus, starting_gpus = (
         [],
@@ -274,7 +274,7 @@ def test_plans_without_transitions_see_what_slurm_says(phase: Phase) -> None:
 
 @pytest.mark.parametrize("is_reported", [False, True])
 def test_a_hopsd_that_starts_tells_a_persons_requeuehold_from_its_own(*, is_reported: bool) -> None:
-    """What it saw requeued was its own: a person's would have the mark of a hold by then."""
+    """A requeue that it saw reported was its own: a person's would be marked as a hold by then."""
     slurm, memory = FakeSlurm(), store()
     job = slurm.running(1, n0=8)
     slurm.change(job, comment="hops:reqs=8;workload=w", start=slurm.now)
@@ -294,7 +294,7 @@ def test_who_leads_again_takes_no_requeue_by_the_other_hopsd_for_a_persons() -> 
     slurm.change(job, comment="hops:reqs=8;workload=w")
     first_port = port(slurm)
     recover(first_port, memory, 8)
-    # Meanwhile the other one led, requeued the job, and could not clear the time that Slurm set.
+    # Meanwhile the other hopsd led, requeued the job, and could not clear the time that Slurm set.
     slurm.requeue_hold(job)
     places = [Allocation({NodeName(node): 8}) for node in ("n0", "n1")]
     step = Step(job, StepKind.MOVE, *places)

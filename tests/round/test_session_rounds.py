@@ -51,7 +51,7 @@ def ask(port: Cluster, job: str = "9", gpus: int = 1, user: str = "eve") -> None
 
 
 def note_saves(memory: MemoryStore, *jobs: str) -> None:
-    """The jobs were seen to save, and to train on after a restart."""
+    """Record that the jobs were seen to save, and to continue training after a restart."""
     records = memory.jobs()
     memory.save_jobs(replace(records[JobId(job)], saved=True, restart_seconds=20.0) for job in jobs)
 
@@ -124,7 +124,7 @@ def test_jobs_that_may_not_be_moved_keep_their_gpus() -> None:
 
 def test_a_training_never_seen_to_save_is_the_last_to_make_room() -> None:
     port, memory = cluster(comment(1, 4), comment(4), comment(4)), store()
-    for job in ("1", "2"):  # of others, who may save or not
+    for job in ("1", "2"):  # jobs of other users, who may save or not
         port.jobs[JobId(job)] = replace(port.jobs[JobId(job)], user=UserName(f"user{job}"))
     window = play(port, memory, None).window
     before = port.placements()
@@ -180,7 +180,7 @@ def test_the_sessions_of_one_user_and_all_together_have_limits() -> None:
 
 
 def test_a_session_that_asks_for_more_than_all_may_have_is_told_so() -> None:
-    """It was told that it starts when one ends."""
+    """Regression: it was told that it starts as soon as another session ends."""
     port, memory = cluster(comment(4)), store()
     window = play(port, memory, None).window
     ask(port, "11", gpus=4)
@@ -208,7 +208,7 @@ def test_jobs_that_save_use_the_reserve_meanwhile() -> None:
     session_settings = SessionSettings(reserve=2)
     play(port, memory, None, session_settings)
     assert len(port.placements()) == 2
-    note_saves(memory, "1", "2")  # of the same workload as the third
+    note_saves(memory, "1", "2")  # of the same workload as the third one
     port.now += 20.0
     play(port, memory, None, session_settings)
     assert len(port.placements()) == 3

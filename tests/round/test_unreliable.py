@@ -1,4 +1,4 @@
-"""Nodes that break jobs get none, where others have room."""
+"""Nodes that break jobs get no jobs if others have room."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 # ruff: noqa: E501
 """What scripts do besides starting ranks, one small case for each kind: how they fail, end, submit,
-trap, start again, and use their options. Of our own writing.
+trap, restart, and use their options. We wrote all of them.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Behaviour:
-    """What becomes of a script: ``end``, its state and exit code as Slurm tells them, and the lines
-    of its ``output``. ``restarts``: it starts a second time, which plain Slurm delays by two minutes.
-    ``logs_in``: Slurm runs the owner's login shell for its variables.
+    """A script and its expected results: ``end``, its state and exit code in Slurm, and the lines of
+    its ``output``. ``restarts``: it starts a second time, which plain Slurm delays by two minutes.
+    ``logs_in``: Slurm runs the owner's login shell to get its variables.
     """
 
     name: str
@@ -27,7 +27,7 @@ class Behaviour:
 
 APPEND_OPTIONS = "--nodes=1 --gres=gpu:1 --open-mode=append"
 WAIT = "while :; do sleep 1; done"
-"""For the end: Slurm may end a sleep before the shell, which would go on after one of 60 s."""
+"""Waits for the end in a loop: Slurm may end a sleep before the shell, which would continue."""
 
 REQUEUE_ONCE = (
     f"[ ${{SLURM_RESTART_COUNT:-0}} != 0 ] || {{ scontrol requeue $SLURM_JOB_ID; {WAIT}; }}"
@@ -35,7 +35,7 @@ REQUEUE_ONCE = (
 TWO_GPUS = "--nodes=1 --gres=gpu:2 --ntasks=2"
 
 BEHAVIOURS = [
-    # How errors are lost, and how they are not.
+    # How errors are lost, and how they are kept.
     Behaviour("error before the last line", "false\necho done", ("done",)),
     Behaviour("error in a pipe", "(echo loss; exit 3) | cat", ("loss",)),
     Behaviour("error in the background", "(exit 3) &\nwait\necho done", ("done",)),
@@ -65,7 +65,7 @@ BEHAVIOURS = [
     Behaviour(
         "signal to the steps", "srun echo a", ("a",), options=APPEND_OPTIONS + " --signal=USR1@60"
     ),
-    # What bears no second start, and what asks for one.
+    # Scripts that do not tolerate a second start, and scripts that ask for one.
     Behaviour(
         "folder of its own",
         "d=out.$SLURM_JOB_ID\n[ ! -d $d ] || exit 1\nmkdir $d\necho a",
@@ -111,7 +111,7 @@ BEHAVIOURS = [
         options=APPEND_OPTIONS,
         restarts=True,
     ),
-    # What it submits.
+    # What scripts submit.
     Behaviour(
         "submits its successor",
         "sbatch --parsable -o next.$SLURM_JOB_ID --wrap='env | grep ^HOPS_; echo end' > id.$SLURM_JOB_ID\n"

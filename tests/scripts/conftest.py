@@ -1,4 +1,4 @@
-"""One cluster for all scripts."""
+"""Gives all scripts one cluster."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 # ruff: noqa: E501
-"""Scripts as people write them, one for each pattern; of our own writing.
+"""Scripts as people write them, one for each pattern. We wrote all of them.
 
-``rank`` stands for ``python train.py`` and ``torchrun`` for itself, ``accelerate launch`` and
-others of its kind.
+``rank`` stands for ``python train.py``; ``torchrun`` stands for itself, ``accelerate launch`` and
+similar launchers.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Pattern:
-    """``gpus`` that the script itself asks for. ``same``: its figures on plain Slurm do not depend
-    on which nodes it gets. ``comment``: with ``reqs=`` for ``{}``.
+    """A script that by itself asks for ``gpus``. ``same``: its figures on plain Slurm do not depend
+    on which nodes it gets. In ``comment``, ``{}`` becomes ``reqs=``.
     """
 
     name: str
@@ -335,4 +335,4 @@ ELASTIC = [
     ("gpus-per-socket", "reqs=4", {4}),
     ("memory-of-one-core", "reqs=4", {4}),
 ]
-"""A pattern on other counts than its own: comment, GPUs that it may get."""
+"""Patterns with other GPU counts than their own: comment, and the counts that they may get."""

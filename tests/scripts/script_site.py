@@ -24,7 +24,7 @@ from hopsd.slurm.scontrol import ScontrolAdapter
 from hopsd.slurm.watch import ApplySettings
 
 OWNER = uid_of(ALICE) if os.geteuid() == 0 else None
-"""Not nobody, for whom 26.05 makes no reservation."""
+"""An account other than nobody, for whom 26.05 makes no reservation."""
 BIG = NodeSpec(
     "a100", 8, 64, memory_mb=512_000, features=("a100", "hbm", "ib"), gres=("VRAM:40G", "nvme:100")
 )
@@ -43,18 +43,18 @@ SWITCHES = {"s0": "n0,n1,n2", "s1": "n3,n4,n5"}
 TOPOLOGY = "".join(f"SwitchName={name} Nodes={nodes}\n" for name, nodes in SWITCHES.items())
 TOPOLOGY += f"SwitchName=core Switches={','.join(SWITCHES)}\n"
 BUSY = {"n0": 3, "n2": 1}
-"""GPUs that other jobs hold all the time."""
+"""GPUs that other jobs hold throughout."""
 
 SETTINGS = RoundSettings(seconds=3600.0, profiling=ProfilingSettings(enabled=False))
 
 _RANK = """#!/bin/sh
-# Stands for training: one line a rank.
+# Stands in for a training: prints one line per rank.
 echo "RANK rank=${RANK-$SLURM_PROCID} world=${WORLD_SIZE-${SLURM_NTASKS:-1}}" \\
     "local=${LOCAL_RANK-$SLURM_LOCALID} node=$SLURMD_NODENAME gpus=$CUDA_VISIBLE_DEVICES" \\
     "cores=$SLURM_CPUS_ON_NODE"
 """
 _TORCHRUN = """#!/bin/sh
-# Stands for torchrun and accelerate: as many ranks on this node as the options say.
+# Stands in for torchrun and accelerate: starts the ranks on this node that the options ask for.
 each=1 nodes=1 node=${SLURM_NODEID:-0} all=
 for word; do
     case $word in
@@ -79,7 +79,7 @@ FIGURES = (
     *("MEM_PER_GPU", "NTASKS_PER_GPU", "ARRAY_TASK_ID", "ARRAY_TASK_COUNT", "ARRAY_TASK_MIN"),
     *("ARRAY_TASK_MAX", "ARRAY_TASK_STEP"),
 )
-"""SLURM_* of a batch script that have to be what an ordinary job of the shape has."""
+"""SLURM_* variables of a batch script that must match those of an ordinary job of the shape."""
 
 
 @dataclass(frozen=True)
@@ -93,14 +93,14 @@ class Rank:
 
     @property
     def gpu(self) -> tuple[str, str]:
-        """What it trains on: its only one, or the one of its local rank."""
+        """The GPU that the rank trains on: its only one, or that of its local rank."""
         return self.node, self.gpus[0] if len(self.gpus) == 1 else self.gpus[self.local]
 
 
 @dataclass
 class Run:
-    """``gpus_held`` by node while it ran; ``memory`` in all, as Slurm tells it; ``end``: state and
-    exit code.
+    """A script's run: ``gpus_held`` by node while it ran, its total ``memory`` according to Slurm,
+    and ``end``, its state and exit code.
     """
 
     state: str
@@ -115,7 +115,7 @@ class Run:
 
 @dataclass(frozen=True)
 class Script:
-    """``comment`` None: for plain Slurm. ``arguments``: of the script."""
+    """A script with its ``arguments``; without ``comment`` it is for plain Slurm."""
 
     text: str
     comment: str | None = None
@@ -166,7 +166,7 @@ class ScriptSite:
 
     @property
     def release(self) -> tuple[int, ...]:
-        """Such as (22, 5)."""
+        """Slurm's release, such as (22, 5)."""
         words = self.cluster.run("sinfo", "--version").split()
         return tuple(int(part) for part in words[-1].split(".")[:2])
 
@@ -186,7 +186,7 @@ class ScriptSite:
         return as_user(self.cluster, OWNER, *command, *options, str(path), *arguments)
 
     def run(self, scripts: Sequence[Script]) -> list[Run]:
-        """All of them at once, beside each other; those with a comment by rounds of hops."""
+        """Run all of them at once, beside each other; hops' rounds start those with a comment."""
         script_paths = [(script, self.write(script.text)) for script in scripts]
         submissions = [
             (path, self.sbatch(path, *script.options, arguments=script.arguments))
@@ -202,7 +202,7 @@ class ScriptSite:
         return [self._result(path, result) for path, result in submissions]
 
     def _round(self) -> bool:
-        """Within one round: what runs stays where it is."""
+        """Run a round with the same window, so that running jobs stay where they are."""
         self._window = run_round(self.port, self.store, get("hops"), SETTINGS, self._window).window
         return True
 

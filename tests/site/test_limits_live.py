@@ -1,5 +1,5 @@
-"""One user over a QOS limit, another waiting beside: the limit is in the plan, not found by starts
-that fail. Figures are printed with `pytest -s`.
+"""One user over a QOS limit, and another one waiting: the plan knows the limit, without failed
+starts. `pytest -s` prints the figures.
 """
 
 from __future__ import annotations
@@ -19,12 +19,13 @@ from hopsd.model.reading import JobReading, SlurmState
 pytestmark = pytest.mark.live
 
 SECONDS = 60.0
-"""That bob's jobs are watched for."""
+"""How long the test watches bob's jobs."""
 
 
 def run_beside(site: Site, alices: int) -> tuple[float, float]:
-    """Bob's jobs for all GPUs that alice leaves, after ``alices`` jobs of hers: the longest wait of
-    one that found room, and the share of the GPU-seconds they could have used that stayed idle.
+    """Run bob's jobs for all GPUs that alice leaves, after ``alices`` jobs of hers. Return the
+    longest wait of a job that found room, and the share of GPU-seconds that they could have used
+    but that stayed idle.
     """
     for _ in range(alices):
         submit(site.cluster, script=SAVER, comment="hops:reqs=2", uid=uid_of(ALICE))
@@ -83,7 +84,8 @@ def test_a_user_over_a_limit_keeps_nobody_waiting(site: Site, alices: int) -> No
         mine = [row for row in status["waiting"] if row["user"] == ALICE]
         assert len(mine) == alices - 1
         assert {row["code"] for row in mine} == {"limit"}, mine
-        # As the plan found it: the one that runs now ran already, or was before them in the queue.
+        # As the plan saw it: the job that runs now was running, or was before these jobs in the
+        # queue.
         of_two = rf"2 of 2 GPUs (in use|asked for) by {running['id']}; it asks for 2"
         text = f"QOS small, user {ALICE}: {of_two}"
         assert all(re.match(text, row["reason"]) for row in mine), mine

@@ -1,5 +1,5 @@
-"""Each way of saving that the documentation recommends, moved once on a site with accounting: no
-run failed, no mail says so, and nothing that depends on the job started before its end.
+"""Each recommended way of saving, moved once on a site with accounting: no run has failed, no mail
+says so, and no dependent job started before the end of the job.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def test_no_way_of_saving_leaves_a_trace(cluster: AccountingCluster, tmp_path: P
         }
         assert {o.status for o in outcomes} == {OutcomeStatus.DONE}, outcome_by_way
         wait_until(lambda: all((tmp_path / f"ready.{job}").exists() for job in jobs.values()))
-        # A run that is requeued before slurmdbd has seen it start has no record of its own.
+        # A run that is requeued before slurmdbd has seen its start has no record of its own.
         wait_until(lambda: all(runs(cluster, job)[-1] == "RUNNING|0:0" for job in jobs.values()))
     for job, _ in dependents.values():
         assert state(cluster, job) == "PENDING"
@@ -123,7 +123,7 @@ def state(cluster: AccountingCluster, job: str) -> str:
 
 
 def runs(cluster: AccountingCluster, job: str) -> list[str]:
-    """What slurmdbd has of each of the job's runs, oldest first; never empty."""
+    """slurmdbd's records of the job's runs, oldest first; never empty."""
     text = cluster.run(
         *("sacct", "--duplicates", "--allocations", "--noheader", "--parsable2"),
         *("--format=State,ExitCode", f"--jobs={job}"),

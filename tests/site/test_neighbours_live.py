@@ -1,4 +1,4 @@
-"""What partitions and plain jobs leave is known before a start is tried: on a live site."""
+"""On a live site, hops knows what partitions and plain jobs leave before it tries a start."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def read(site: Site, job: JobId) -> JobReading:
 
 
 def nodes_of(site: Site, job: JobId) -> tuple[str, ...]:
-    """Where it runs; none while it waits."""
+    """Nodes on which the job runs; none while it waits."""
     job_reading = read(site, job)
     return job_reading.allocation.nodes if job_reading.state is SlurmState.RUNNING else ()
 
@@ -73,7 +73,7 @@ def test_a_held_job_in_a_smaller_partition_makes_nobody_elses_impossible(site: S
     )
     wait_until(lambda: nodes_of(site, twelve) == ("n0", "n1", "n2"))
     cluster.run("scontrol", "requeuehold", twelve)
-    # Until its processes are gone, it is still in the partition that it ran in.
+    # Until its processes have ended, it is still in the partition that it ran in.
     wait_until(lambda: read(site, twelve).state is SlurmState.PENDING)
     assert read(site, twelve).partition == "debug,main"
 
@@ -104,8 +104,8 @@ def test_cores_and_memory_of_plain_jobs_are_left_to_them(site: Site) -> None:
 
 @pytest.mark.long
 def test_jobs_that_share_a_server_start_one_after_the_other(site: Site) -> None:
-    """Only as 4+2 and 2+4 do two jobs of six fit on three nodes; Slurm fills the second's so once
-    the first runs.
+    """Two jobs of six fit on three nodes only as 4+2 and 2+4; Slurm fills the second one's nodes
+    like that once the first one runs.
     """
     sixes = [
         submit(site.cluster, script=SAVER, comment="hops:reqs=6", uid=uid_of(user))

@@ -1,4 +1,4 @@
-"""hopsd as a Slurm operator that is neither root nor SlurmUser, with slurmdbd, by docs/admin.md."""
+"""hopsd as a Slurm operator, neither root nor SlurmUser, with slurmdbd, set up by docs/admin.md."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_it_profiles_places_moves_and_gives_back(site: Site) -> None:
 def hopsctl(
     site: Site, *words: str, user: str = OPERATOR, code: int = 0, socket: bool = True
 ) -> str:
-    """What it says, by the exit code on standard output or error."""
+    """Run hopsctl and return its standard output or error, depending on the exit code."""
     program = "from hopsd.ctl import main; main()"
     command = [*python_of(user), "-c", program, *words]
     socket_option = ["--socket", str(site.hopsd.socket)] if socket else []
@@ -60,7 +60,7 @@ def hopsctl(
 
 @pytest.mark.long
 def test_another_operator_keeps_a_job_back(site: Site) -> None:
-    """Not named in hops_site.lua: Slurm knows it for an operator, and so does the job's owner."""
+    """hops_site.lua does not name this operator, but only an operator can lift the hold."""
     cluster = site.cluster
     cluster.run("sacctmgr", "--immediate", "modify", "user", BOB, "set", "adminlevel=operator")
     job = submit(cluster, uid=uid_of(ALICE))

@@ -1,4 +1,4 @@
-"""Past runs, and what running jobs were submitted with, out of a live slurmdbd."""
+"""Past runs, and the submit lines of running jobs, from a live slurmdbd."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_a_plain_job_is_read_out_of_the_accounting(accounting_site: AccountingCl
         accounting_site,
         "--job-name=a|b",
         "--gres=gpu:2",
-        script="sleep 8",  # Slurm gives the accounting a job's name within 5 s of its start
+        script="sleep 8",  # Slurm sends a job's name to the accounting within 5 s of its start
         comment=None,
         uid=uid_of(ALICE),
     )
@@ -82,11 +82,11 @@ def test_all_runs_of_a_requeued_job_are_read(accounting_site: AccountingCluster)
         runs_of_job = entry.runs if entry is not None else ()
         return len([run for run in runs_of_job if run.start <= time.time() - seconds])
 
-    # slurmdbd knows a run by its job and the second of its submission, or of its requeue.
+    # slurmdbd identifies a run by its job and the second of its submission or requeue.
     wait_until(lambda: runs(seconds=2.0) == 1)
     accounting_site.run("scontrol", "requeue", job)
     wait_until(lambda: "BeginTime" in accounting_site.run("squeue", "--noheader", "--format=%r"))
-    # slurmd refuses a credential of the second in which it killed the job, or of the next.
+    # slurmd refuses a credential from the second in which it killed the job, or from the next one.
     kill_time = time.time()
     wait_until(lambda: time.time() > kill_time + 2.0)
     accounting_site.run("scontrol", "update", f"jobid={job}", "starttime=now")

@@ -1,4 +1,4 @@
-"""PrivateData on a live site: `hopsctl status` tells each account the jobs that squeue does."""
+"""PrivateData on a live site: `hopsctl status` shows each account the same jobs as squeue."""
 
 from __future__ import annotations
 

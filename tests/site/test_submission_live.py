@@ -1,4 +1,4 @@
-"""What plain Slurm refuses at submission is refused for a hops job, in Slurm's words."""
+"""What plain Slurm refuses at submission is refused for a hops job, with Slurm's message."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ IN_PROPORTION = {
 
 
 def refusal(site: Site, *options: str) -> str:
-    """What sbatch says of its own; "": it takes the job."""
+    """Slurm's own message from sbatch; "" if it accepts the job."""
     command = ("sbatch", "--output=/dev/null", "--chdir=/", *options, f"--wrap={SAVER}")
     result = as_user(site.cluster, uid_of(ALICE), *command)
     lines = [line for line in result.stderr.splitlines() if "hops:" not in line]
@@ -36,7 +36,7 @@ def refusal(site: Site, *options: str) -> str:
 
 
 def gpus(site: Site, job: JobId) -> int:
-    """That it runs on; 0 while it waits."""
+    """Number of GPUs that the job runs on; 0 while it waits."""
     [job_reading] = [j for j in site.cluster.read_jobs() if j.id == job]
     return job_reading.allocation.gpus if job_reading.state is SlurmState.RUNNING else 0
 
@@ -52,7 +52,7 @@ def test_a_qos_that_denies_refuses_what_it_refuses_of_a_plain_job(site: Site) ->
         plain = refusal(site, f"--qos={qos}", f"--gpus={gpus_asked}")
         assert "violates accounting/QOS policy" in plain
         assert refusal(site, f"--qos={qos}", f"--comment=hops:reqs={gpus_asked}") == plain
-        # Only counts that the options allow: 4 here.
+        # The options allow only one of the counts: 4.
         options = ("--nodes=2", "--gpus-per-node=2", "--comment=hops:reqs=1,4")
         assert bool(refusal(site, f"--qos={qos}", *options)) == (qos == "most")
     cluster.sacctmgr("add", "qos", "cores", "MaxTRESPerJob=cpu=4", "flags=DenyOnLimit")
@@ -63,7 +63,7 @@ def test_a_qos_that_denies_refuses_what_it_refuses_of_a_plain_job(site: Site) ->
         plain = refusal(site, *words.split())
         assert bool(plain) == is_refused
         assert refusal(site, *words.split(), "--comment=hops:reqs=4") == plain, words
-    # Slurm itself lets such a job wait for ever (22.05).
+    # Slurm itself would let such a job wait for ever (22.05).
     assert refusal(site, "--qos=cores", "--gpus=4", "--cpus-per-gpu=2", "--comment=hops:reqs=4")
     cluster.run("scancel", f"--user={ALICE}")
     site.hopsd.configure()

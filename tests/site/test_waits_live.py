@@ -1,5 +1,5 @@
-"""No tick waits: neither for a job that ignores its signal, nor for an epilog, nor for slurmdbd,
-PostgreSQL or a folder of reports that hang.
+"""No tick waits for a job that ignores its signal, for an epilog, or for a slurmdbd, PostgreSQL or
+folder of reports that hangs.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from examples.demo.cluster import NodeSpec
 pytestmark = [pytest.mark.live, pytest.mark.long]
 
 REFRESH_SECONDS = 3.0
-MAX_GAP_SECONDS = 15.0  # 9 to 11 s measured; three ticks in 100 s where one wait held up the others
+MAX_GAP_SECONDS = 15.0  # 9 to 11 s measured; with one wait in the tick, three ticks in 100 s
 EPILOG_SECONDS = 100
 DATABASE_SECONDS = 4.0
 WATCHED_SECONDS = 45.0
@@ -81,13 +81,13 @@ def state(site: Site, job: str) -> str:
 
 
 def jobs_in_sacct(site: Site, jobs: list[str]) -> set[str]:
-    """Those of the jobs that slurmdbd has a row of."""
+    """Those of the jobs that slurmdbd has a record of."""
     sacct_command = "sacct", "--allocations", "--noheader", "--parsable2", "--format=JobID"
     return set(site.cluster.run(*sacct_command, f"--jobs={','.join(jobs)}").split())
 
 
 def ticks(site: Site) -> list[float]:
-    """When ticks ended, in seconds."""
+    """Times at which ticks ended, in seconds."""
     lines = [
         json.loads(line) for line in site.hopsd.log.read_text().splitlines() if line[:1] == "{"
     ]
@@ -112,7 +112,7 @@ def pause_processes(pids: Sequence[int]) -> Iterator[None]:
 def test_everything_that_a_tick_could_wait_for_at_once_stops_nobody(
     site: Site, postgres: Databases, tmp_path: Path
 ) -> None:
-    """Others waited up to 320 s beside idle GPUs; three ticks in 100 s."""
+    """Regression: other jobs waited up to 320 s beside idle GPUs; three ticks in 100 s."""
     site.hopsd.configure(round_seconds=20.0)
     config = site.hopsd.config.read_text()
     site.hopsd.config.write_text(
@@ -126,9 +126,9 @@ def test_everything_that_a_tick_could_wait_for_at_once_stops_nobody(
     short_jobs = [
         submit(site, "hops:reqs=1", "#!/bin/bash\nsleep 2\n", "--time=1") for _ in range(3)
     ]
-    # slurmctld refuses changes of jobs whose row in slurmdbd it does not know (22.05).
+    # slurmctld refuses changes of a job until it knows the job's row in slurmdbd (22.05).
     until(lambda: set(short_jobs) == jobs_in_sacct(site, short_jobs), 60.0)
-    time.sleep(1.0)  # slurmdbd's answer to slurmctld, which nothing shows
+    time.sleep(1.0)  # slurmdbd's answer to slurmctld, which cannot be observed
     pid = site.cluster.pid("slurmdbd")
     assert pid is not None
     reports = site.folder / "reports"
@@ -153,13 +153,13 @@ def test_everything_that_a_tick_could_wait_for_at_once_stops_nobody(
     longest = max(after - before for before, after in pairwise([start_time, *tick_times]))
     print(f"longest gap {longest:.1f} s in {len(tick_times)} ticks; others waited {wait:.1f} s")
     assert longest <= MAX_GAP_SECONDS
-    assert any(state(site, job) == "RUNNING" for job in long)  # their graces last
+    assert any(state(site, job) == "RUNNING" for job in long)  # their grace is not over
     assert short
 
 
 def test_a_job_without_a_signal_leaves_while_its_reports_hang(database: str) -> None:
-    """When it saves was read in the tick that was to stop it: no other came until the file server
-    was back.
+    """Regression: the tick that was to stop it read when it saves, so no other tick came until the
+    file server was back.
     """
     with (
         running_cluster(nodes=NODES[:1]) as cluster,

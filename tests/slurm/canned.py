@@ -1,4 +1,4 @@
-"""Slurm's answers without Slurm."""
+"""Answers of Slurm's commands without Slurm."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from hopsd.slurm.command import SlurmCommands
 
 
 class CannedCommands(SlurmCommands):
-    """Answers given in advance: nodes' text, and squeue's JSON."""
+    """Commands with prepared answers: nodes as text, and squeue's JSON."""
 
     nodes = "NodeName=n0 CPUTot=8 Gres=gpu:a:2 State=IDLE Partitions=main"
     jobs = '{"jobs": []}'

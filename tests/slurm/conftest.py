@@ -1,4 +1,4 @@
-"""One set of contract tests, once for each adapter that works on this machine."""
+"""Runs one set of contract tests once for each adapter that works on this machine."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ from hopsd.slurm.watch import ApplySettings
 SETTINGS = ApplySettings(
     grace_seconds=20.0, stop_timeout_seconds=60.0, start_timeout_seconds=60.0, poll_seconds=0.1
 )
-"""Times that a busy machine keeps, too; what ends sooner is not waited for."""
+"""Time-outs that even a busy machine keeps; a test does not wait for them if it ends sooner."""
 
 
 def make_adapter(name: str, cluster: PrivateCluster) -> Adapter:

@@ -1,4 +1,4 @@
-"""The order of requests, over an adapter in memory with a clock of its own."""
+"""The order of requests, with an adapter in memory that has its own clock."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_signals_come_before_any_wait_and_requeue(slurm: FakeSlurm) -> None:
 
 
 def test_a_long_grace_keeps_nobody_from_idle_gpus(slurm: FakeSlurm) -> None:
-    """A script that asked for five minutes and ignored the signal kept all starts waiting."""
+    """Regression: a script that asked for 300 s and ignored its signal held up all starts."""
     slurm.running(1, n0=8)
     slurm.add(2), slurm.add(3)
     steps = [preempt(JobId("1")), start(JobId("2"), n1=8), start(JobId("3"), n0=2)]
@@ -66,7 +66,7 @@ def test_a_long_grace_keeps_nobody_from_idle_gpus(slurm: FakeSlurm) -> None:
 
 
 def test_a_start_that_needs_what_others_leave_is_tried_again_after_them(slurm: FakeSlurm) -> None:
-    """Such as the limit of its user: Slurm starts it once a job of the same user has left."""
+    """For example its user's limit: Slurm starts it once a job of the same user has left."""
     slurm.running(1, n0=8)
     slurm.add(2)
     runs = slurm._run
@@ -100,7 +100,7 @@ def test_no_grace_is_spent_on_jobs_that_left(slurm: FakeSlurm) -> None:
 
 
 def test_requeued_without_a_hold_is_held(slurm: FakeSlurm) -> None:
-    """A site whose exit code is in RequeueExit, not in RequeueExitHold."""
+    """On a site whose exit code is in RequeueExit instead of RequeueExitHold."""
     slurm.on_signal = lambda job: replace(
         job, state=SlurmState.PENDING, hold=Hold.NONE, allocation=Allocation(), restarts=1
     )
@@ -199,7 +199,7 @@ def test_what_our_signal_killed_is_requeued_though_it_ends_after_its_grace(
 def cleans_up(
     slurm: FakeSlurm, job: JobReading, seconds: float, **end_fields: object
 ) -> JobReading:
-    """``job`` as its run is over; how it ended is told after so many ``seconds``."""
+    """``job`` as its run is over; Slurm reports how it ended after ``seconds``."""
     slurm.later.append((slurm.now + seconds, lambda: slurm.change(job.id, **end_fields)))
     return replace(job, state=SlurmState.COMPLETING, allocation=Allocation())
 
@@ -226,7 +226,7 @@ def test_a_job_that_cleans_up_is_put_back_if_our_signal_killed_it(
 
 
 def test_restart_rests_into_the_next_second(slurm: FakeSlurm) -> None:
-    """slurmd knows a job's revoked credential by the second in which it was stopped."""
+    """slurmd identifies a job's revoked credential by the second in which the job was stopped."""
     job = slurm.running(1, n0=2)
     [outcome] = port(slurm).apply([move(job, n0=4)])
     assert outcome.vacated is not None
@@ -251,7 +251,7 @@ def test_uneven_job_waits_for_all_others_of_its_nodes(slurm: FakeSlurm) -> None:
 
 
 def test_who_comes_after_one_that_does_not_start_is_put_off(slurm: FakeSlurm) -> None:
-    """Its nodes have what the first was to have, so that it would fill them otherwise."""
+    """Its nodes still have the GPUs of the first one, so it would fill them in another way."""
     slurm.refuse = {"place"}
     first, second, third, alone = (slurm.add(number) for number in range(1, 5))
     steps = [
@@ -323,7 +323,7 @@ def test_one_that_slurm_says_will_wait_is_taken_back_at_once(slurm: FakeSlurm, r
 def test_a_reason_that_passes_with_the_next_cycle_is_waited_for(
     slurm: FakeSlurm, reason: str, partition: str
 ) -> None:
-    """Slurm gives the first to all that ask for the nodes of a job that it passed over."""
+    """Slurm gives the first reason to all jobs that ask for nodes of a job that it passed over."""
     run, limited_job, innocent = slurm._run, slurm.add(1), slurm.add(2, partition=partition)
 
     def cycle(job: JobId) -> None:
@@ -347,7 +347,7 @@ def test_one_whose_gpus_went_to_a_plain_job_is_not_waited_for(slurm: FakeSlurm) 
         slurm.nodes = (replace(slurm.nodes[0], foreign_gpus=7), *slurm.nodes[1:])
 
     def cleans_up(job: JobId) -> None:
-        """Its GPUs are free only when another has left them."""
+        """The job's GPUs are free only once another job has left them."""
         if job == cleaning_job:
             slurm.later.append((slurm.now + 15.0, lambda: run(job)))
         else:
@@ -388,7 +388,7 @@ def test_a_job_is_placed_in_those_of_its_partitions_that_hold_its_nodes(slurm: F
 
 
 def test_one_that_does_not_start_keeps_no_other_from_it(slurm: FakeSlurm) -> None:
-    """An uneven shape starts after the even ones of its nodes, not after those of others."""
+    """An uneven shape starts after the even ones on its nodes, not after those on others."""
     run, stuck, even, uneven_job = slurm._run, slurm.add(1), slurm.add(2), slurm.add(3)
     slurm._run = lambda job: None if job == stuck else run(job)  # type: ignore[method-assign]
     steps = [start(stuck, n2=8), start(even, n0=6), start(uneven_job, n0=2, n1=4)]
@@ -398,7 +398,7 @@ def test_one_that_does_not_start_keeps_no_other_from_it(slurm: FakeSlurm) -> Non
 
 
 def test_jobs_that_do_not_start_share_one_time_out(slurm: FakeSlurm) -> None:
-    """Also those that wait for one another, as uneven ones on the same nodes do."""
+    """This includes jobs that wait for one another, such as uneven ones on the same nodes."""
     slurm._run = lambda job: None  # type: ignore[method-assign]
     steps = [start(slurm.add(number), n0=4, n1=1) for number in range(1, 6)]
     steps += [start(slurm.add(number), n2=1) for number in range(6, 9)]
@@ -439,7 +439,7 @@ def test_what_is_suspended_as_soon_as_it_starts_has_started(slurm: FakeSlurm) ->
 
 
 def test_a_clock_that_is_set_back_makes_nobody_wait_longer(slurm: FakeSlurm) -> None:
-    """During a grace period, by ten minutes."""
+    """It is set back by ten minutes, during a grace period."""
     ticks = 0.0
 
     def sleep(seconds: float) -> None:
@@ -456,7 +456,7 @@ def test_a_clock_that_is_set_back_makes_nobody_wait_longer(slurm: FakeSlurm) -> 
 
 
 def test_a_hold_that_came_before_the_release_is_marked_again(slurm: FakeSlurm) -> None:
-    """Where the submit plugin did not refuse it, as after a restart of slurmctld."""
+    """If the submit plugin did not refuse the hold, for example after a restart of slurmctld."""
     slurm._run = lambda job: slurm.change(job, begin=USER_HOLD_BEGIN)  # type: ignore[method-assign]
     job = slurm.add(1)
     [outcome] = port(slurm).apply([start(job, n0=2)])
@@ -584,7 +584,7 @@ def test_outcomes_tell_the_truth_and_a_second_time_changes_nothing(
 
 
 def test_thousands_are_released_in_parts_and_a_refusal_is_of_one_job(slurm: FakeSlurm) -> None:
-    """One command for all of them took longer than a command may."""
+    """Regression: one command for all of them took longer than a command may."""
     slurm.nodes = tuple(NodeReading(NodeName(f"n{i}"), GpuType("t"), 8, 32) for i in range(150))
     jobs = [slurm.add(i) for i in range(1000)]
     person_held = jobs[450]
@@ -612,7 +612,7 @@ def wide(slurm: FakeSlurm, nodes: int) -> None:
 
 
 def in_turn(slurm: FakeSlurm, seconds: float) -> None:
-    """Slurm takes ``seconds`` for each start."""
+    """Make Slurm take ``seconds`` for each start."""
     release, free_from = slurm.release, 0.0
 
     def after_the_others(jobs: Sequence[JobId]) -> None:
@@ -626,7 +626,7 @@ def in_turn(slurm: FakeSlurm, seconds: float) -> None:
 
 
 def test_while_others_start_nobody_is_late(slurm: FakeSlurm) -> None:
-    """Slurm needs more than the start time-out for hundreds of jobs."""
+    """Slurm needs longer than the start time-out for hundreds of jobs."""
     wide(slurm, 100)
     jobs = [slurm.add(i) for i in range(400)]
     in_turn(slurm, 0.2)
@@ -638,7 +638,7 @@ def test_while_others_start_nobody_is_late(slurm: FakeSlurm) -> None:
 @pytest.mark.long
 @pytest.mark.slow
 def test_what_slurm_is_too_busy_for_is_left_as_it_is(slurm: FakeSlurm) -> None:
-    """A first plan of thousands kept hopsd from everything else for a quarter of an hour."""
+    """Regression: a first plan of thousands blocked hopsd for a quarter of an hour."""
     wide(slurm, 500)
     jobs = [slurm.add(i) for i in range(4000)]
     in_turn(slurm, 0.1)
@@ -654,7 +654,7 @@ def test_what_slurm_is_too_busy_for_is_left_as_it_is(slurm: FakeSlurm) -> None:
 
 
 def test_what_a_slow_slurm_has_not_looked_at_is_not_blamed(slurm: FakeSlurm) -> None:
-    """Each would have been left out of plans for a minute, and its nodes avoided."""
+    """Otherwise plans would leave out each such job for a minute, and avoid its nodes."""
     wide(slurm, 100)
     jobs = [slurm.add(i) for i in range(200)]
     slurm.add(200, reason="BadConstraints")
@@ -670,7 +670,7 @@ def test_what_a_slow_slurm_has_not_looked_at_is_not_blamed(slurm: FakeSlurm) -> 
 
 @pytest.mark.slow
 def test_who_was_made_to_leave_is_not_put_off(slurm: FakeSlurm) -> None:
-    """Its move would have cost it its GPUs until the next plan."""
+    """Otherwise its move would cost it its GPUs until the next plan."""
     wide(slurm, 500)
     moving_jobs = [slurm.running(i, **{f"n{i}": 8}) for i in range(8)]
     jobs = [slurm.add(100 + i) for i in range(2000)]
@@ -684,7 +684,7 @@ def test_who_was_made_to_leave_is_not_put_off(slurm: FakeSlurm) -> None:
 
 
 def test_one_that_never_starts_is_held_again_while_others_start(slurm: FakeSlurm) -> None:
-    """One start within each time-out kept it released, and the round under way, for hours."""
+    """Regression: a start within each time-out kept it released, and the round going, for hours."""
     wide(slurm, 100)
     jobs = [slurm.add(i) for i in range(100)]
     slurm.begins = {job: 29.0 * int(job) for job in jobs} | {jobs[0]: 1e9}
@@ -697,7 +697,7 @@ def test_one_that_never_starts_is_held_again_while_others_start(slurm: FakeSlurm
 def test_jobs_that_start_one_after_the_other_do_not_make_a_round_endless(
     slurm: FakeSlurm,
 ) -> None:
-    """Uneven ones on the same nodes; those that are left out are still held."""
+    """Uneven jobs on the same nodes; those that are left out are still held."""
     jobs = [slurm.add(i) for i in range(20)]
     slurm.begins = dict.fromkeys(jobs, 14.0)
     ran = slurm._run
@@ -738,8 +738,8 @@ def test_the_time_out_of_a_wave_begins_with_its_own_release(slurm: FakeSlurm) ->
 
 
 def test_a_slurm_that_starts_nothing_is_not_put_down_to_the_jobs(slurm: FakeSlurm) -> None:
-    """A scheduler that stood still for 30 s cost each its nodes for a minute, and a profile run a
-    day.
+    """Regression: a scheduler that stood still for 30 s cost each job its nodes for a minute, and a
+    measuring run a day.
     """
     jobs = [slurm.add(i) for i in range(2)]
     slurm.begins = dict.fromkeys(jobs, 500.0)
@@ -752,7 +752,7 @@ def test_a_slurm_that_starts_nothing_is_not_put_down_to_the_jobs(slurm: FakeSlur
 
 
 def test_one_slow_answer_does_not_make_it_blind(slurm: FakeSlurm) -> None:
-    """On a small site, by a hiccup of slurmctld."""
+    """On a small site, slurmctld may have a hiccup."""
     job = slurm.running(1, n0=2)
     jobs, slow = slurm.jobs, 25.0
 
@@ -790,7 +790,7 @@ def test_a_slow_answer_is_not_asked_for_all_the_time(slurm: FakeSlurm) -> None:
 
 
 def test_jobs_that_still_wait_are_only_glanced_at(slurm: FakeSlurm) -> None:
-    """A reading of all jobs is 25 times as expensive: one before the release, one of the result."""
+    """A reading of all jobs costs 25 times as much: one before the release, one for the result."""
     job = slurm.add(1)
     slurm.begins = {job: 5.0}
     assert statuses(port(slurm).apply([start(job, n0=1)])) == [OutcomeStatus.DONE]
@@ -798,7 +798,7 @@ def test_jobs_that_still_wait_are_only_glanced_at(slurm: FakeSlurm) -> None:
 
 
 def test_those_that_start_one_after_the_other_are_read_back_together(slurm: FakeSlurm) -> None:
-    """A reading of 15,000 jobs takes seconds: each that started was read back when it had."""
+    """Regression: each job was read as soon as it started; for 15,000 jobs that takes seconds."""
     jobs = [slurm.add(i) for i in range(20)]
     in_turn(slurm, 0.5)
     read_jobs = slurm.jobs
@@ -822,7 +822,7 @@ def test_what_started_is_known_though_most_of_the_others_do_not_start(slurm: Fak
 
 
 def test_nodes_are_not_read_for_jobs_that_slurm_has_not_looked_at(slurm: FakeSlurm) -> None:
-    """Only a job that it passed over can have lost its GPUs to another."""
+    """Only a job that Slurm passed over can have lost its GPUs to another."""
     job = slurm.add(1)
     slurm.begins = {job: 20.0}
     read, nodes_read = slurm.read, []
@@ -837,7 +837,7 @@ def test_nodes_are_not_read_for_jobs_that_slurm_has_not_looked_at(slurm: FakeSlu
 
 
 def test_gpus_lost_before_slurm_looked_are_noticed_when_it_has(slurm: FakeSlurm) -> None:
-    """They were looked at six seconds after the release, or not at all."""
+    """Regression: the nodes were checked six seconds after the release, or not at all."""
     job = slurm.add(1)
     place = slurm.place
 
@@ -853,7 +853,7 @@ def test_gpus_lost_before_slurm_looked_are_noticed_when_it_has(slurm: FakeSlurm)
 
 
 def test_gpus_lost_after_they_were_looked_at_are_noticed(slurm: FakeSlurm) -> None:
-    """Slurm passed it over for a plain job that waited before it, and that took its GPUs later."""
+    """Slurm passed it over for a plain job that had waited longer, and that took its GPUs later."""
     job = slurm.add(1)
 
     def takes() -> None:
@@ -883,7 +883,7 @@ def test_nodes_of_who_waits_for_others_are_not_read_all_the_time(slurm: FakeSlur
 
 
 def test_a_short_run_is_told_as_started(slurm: FakeSlurm) -> None:
-    """Its result waited six seconds for others; by then it had ended."""
+    """Regression: its result waited six seconds for other jobs; by then it had ended."""
     jobs = [slurm.add(i) for i in range(8)]
     slurm.begins = dict.fromkeys(jobs[1:], 1e9)
     run = slurm._run
@@ -901,7 +901,7 @@ def test_a_short_run_is_told_as_started(slurm: FakeSlurm) -> None:
 
 
 def test_many_holds_before_a_start_do_not_make_it_stale(slurm: FakeSlurm) -> None:
-    """A node drains meanwhile: the start was released on it."""
+    """Regression: a node drains meanwhile, and the start was released on it."""
     held_jobs = [slurm.add(i, hold=Hold.NONE) for i in range(100)]
     job = slurm.add(200)
     quick = slurm.hold
@@ -926,7 +926,7 @@ def test_a_pending_job_is_held_once(slurm: FakeSlurm) -> None:
 
 
 def test_steps_that_start_nothing_need_no_nodes(slurm: FakeSlurm) -> None:
-    """slurmctld has just started: it knows its jobs, and not yet its nodes."""
+    """slurmctld has just started: it knows its jobs, but not its nodes yet."""
 
     def unheard() -> Reading:
         raise SlurmUnavailableError("slurmctld has not heard from n1")
@@ -963,7 +963,7 @@ def test_a_glance_that_sees_nothing_delays_but_until_the_time_out(slurm: FakeSlu
 
 @pytest.mark.slow
 def test_an_uneven_job_that_is_first_in_the_queue_is_not_put_off(slurm: FakeSlurm) -> None:
-    """Even ones were released first, for as long as there were any."""
+    """Regression: even jobs were released first, as long as there were any."""
     wide(slurm, 500)
     in_turn(slurm, 0.1)
     steps = [start(slurm.add(1), n0=8, n1=2)]
@@ -975,7 +975,7 @@ def test_an_uneven_job_that_is_first_in_the_queue_is_not_put_off(slurm: FakeSlur
 
 @pytest.mark.slow
 def test_who_was_stopped_to_move_restarts_before_anyone_starts(slurm: FakeSlurm) -> None:
-    """They are last in the queue; new jobs on the nodes that others left kept them waiting."""
+    """They are last in the queue; regression: new jobs on freed nodes kept them waiting."""
     wide(slurm, 500)
     moving_jobs = [slurm.running(i, **{f"n{i}": 8}) for i in range(8)]
     steps = [preempt(slurm.running(10000 + i, **{f"n{10 + i}": 8})) for i in range(250)]
@@ -1006,7 +1006,7 @@ def test_who_was_stopped_to_move_is_not_put_off_behind_what_does_not_start(
 
 @pytest.mark.slow
 def test_gpus_that_others_were_stopped_for_do_not_stay_idle(slurm: FakeSlurm) -> None:
-    """The jobs that they were meant for were put off after a minute."""
+    """Regression: the jobs that the GPUs were meant for were put off after a minute."""
     wide(slurm, 200)
     victims = [slurm.running(10000 + i, **{f"n{i}": 8}) for i in range(125)]
     steps = [preempt(job) for job in victims]
@@ -1016,7 +1016,7 @@ def test_gpus_that_others_were_stopped_for_do_not_stay_idle(slurm: FakeSlurm) ->
 
 
 def passed_over(slurm: FakeSlurm, bad: JobId) -> list[Step]:
-    """A start that Slurm never looks at, and many others that it begins meanwhile."""
+    """A start that Slurm never considers, and many others that it begins meanwhile."""
     wide(slurm, 200)
     in_turn(slurm, 0.15)
     ran = slurm._run
@@ -1028,7 +1028,7 @@ def passed_over(slurm: FakeSlurm, bad: JobId) -> list[Step]:
 
 @pytest.mark.slow
 def test_what_slurm_never_looks_at_fails_the_second_time(slurm: FakeSlurm) -> None:
-    """It was put off by each plan, for ever, and its GPUs stayed idle."""
+    """Regression: it was put off by each plan, for ever, and its GPUs stayed idle."""
     bad, site = slurm.add(1), port(slurm)
     outcome_statuses = []
     for _ in range(2):
@@ -1037,7 +1037,7 @@ def test_what_slurm_never_looks_at_fails_the_second_time(slurm: FakeSlurm) -> No
 
 
 def test_a_hold_that_is_refused_is_told(slurm: FakeSlurm) -> None:
-    """Slurm may start the job any time: it is not put off."""
+    """Slurm may start the job at any time, so its step is not put off."""
     steps = passed_over(slurm, slurm.add(1))
     slurm.refuse.add("hold")
     first, *_ = port(slurm).apply(steps)
@@ -1047,7 +1047,7 @@ def test_a_hold_that_is_refused_is_told(slurm: FakeSlurm) -> None:
 
 @pytest.mark.parametrize("has_ended", [False, True], ids=["started", "cancelled"])
 def test_what_is_quicker_than_its_hold_is_told_as_it_is(slurm: FakeSlurm, has_ended: bool) -> None:
-    """A job that began just as it was to be held again was FAILED, and ran as planned."""
+    """Regression: a job that began just as it was to be held was FAILED, but ran as planned."""
     job, run = slurm.add(1), slurm._run
     slurm.begins = {job: 1e9}
 
@@ -1066,7 +1066,7 @@ def test_what_is_quicker_than_its_hold_is_told_as_it_is(slurm: FakeSlurm, has_en
 
 @pytest.mark.slow
 def test_what_is_put_off_is_held(slurm: FakeSlurm) -> None:
-    """One that was not would start anywhere, on GPUs that are planned for others."""
+    """A job that is not held could start anywhere, on GPUs that are planned for others."""
     wide(slurm, 600)
     in_turn(slurm, 0.1)
     loose = slurm.add(9000, hold=Hold.NONE)
@@ -1079,7 +1079,7 @@ def test_what_is_put_off_is_held(slurm: FakeSlurm) -> None:
 @pytest.mark.long
 @pytest.mark.slow
 def test_an_uneven_move_is_not_blamed_for_a_start_that_was_put_off(slurm: FakeSlurm) -> None:
-    """It has the planned shape only once that one has filled its node."""
+    """The move gets the planned shape only once that start has filled its node."""
     wide(slurm, 600)
     in_turn(slurm, 0.2)
     mover, filler = slurm.running(1, n500=5), slurm.add(5000)
@@ -1092,8 +1092,9 @@ def test_an_uneven_move_is_not_blamed_for_a_start_that_was_put_off(slurm: FakeSl
 
 @pytest.mark.parametrize("seconds", [0.03, 0.3])
 def test_a_job_is_released_soon_after_it_is_placed(slurm: FakeSlurm, seconds: float) -> None:
-    """The submit plugin tells a hold in between for a minute; and the first ones start early. No
-    more is released after its bound, also where Slurm takes long for each."""
+    """The submit plugin detects a hold in between for a minute, and the first jobs start early. No
+    more jobs are released after the time bound, even if Slurm takes long for each.
+    """
     wide(slurm, 500)
     placed_at: dict[JobId, float] = {}
     lags = []

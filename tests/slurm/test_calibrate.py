@@ -1,4 +1,4 @@
-"""Bandwidths: the fit by itself, and measured on a live cluster with gloo."""
+"""Bandwidths: the fit alone, and measurements on a live cluster with gloo."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def test_servers_of_one_leaf_switch_and_of_two_are_measured(
 
 
 class LocalSrun(SlurmCommands):
-    """In place of srun: its program, on this machine and in the current folder."""
+    """Instead of srun, runs its program on this machine and in the current folder."""
 
     def run(self, *arguments: str) -> str:
         if arguments[0] == "srun":
@@ -133,7 +133,7 @@ SwitchName=core Switches=s[0-1]
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[PrivateCluster]:
-    """Two nodes of one leaf switch, one of another with the same type, and one of another type."""
+    """Two nodes below one leaf switch, one of the same type below another, one of another type."""
     nodes = [NodeSpec("rtx3090", gpus=2, cpus=4)] * 3 + [NodeSpec("v100", gpus=1, cpus=4)]
     conf = ["TopologyPlugin=topology/tree"]
     with running_cluster(

@@ -1,4 +1,4 @@
-"""Partitions where Slurm starts nothing: known before a plan is made."""
+"""Partitions in which Slurm starts no jobs: hops knows them before it plans."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_a_node_takes_jobs_of_its_open_partitions_alone(
 def test_a_node_takes_no_jobs_of_partitions_that_are_not_hopsds(
     partition: str, open_: tuple[str, ...], usable: bool
 ) -> None:
-    """A job moved to another one would not be seen any more."""
+    """hopsd would no longer see a job that moves to another partition."""
     ((node,), _) = node_readings(records(NODE + "a,c,main"), (partition,), CLOSED_PARTITIONS)
     assert (node.partitions, node.usable) == (open_, usable)
     assert not node_readings(records(NODE + "c"), (partition,), CLOSED_PARTITIONS)[0]
@@ -99,7 +99,7 @@ def test_while_a_partition_is_down_its_jobs_wait_and_run_on(cluster: PrivateClus
 
 @pytest.mark.live
 def test_a_node_without_slurmd_after_a_restart_of_slurmctld_gets_no_job() -> None:
-    """It reads MIXED where a job runs, and a job put there would start with no GPU (22.05)."""
+    """Slurm shows it as MIXED if a job runs there; a job placed on it would get no GPU (22.05)."""
     with running_cluster(nodes=[NodeSpec("v100")] * 2) as cluster:
         adapter = ScontrolAdapter(cluster.commands())
         job = submit(cluster, script=SLEEPER)
@@ -118,5 +118,5 @@ def test_a_node_without_slurmd_after_a_restart_of_slurmctld_gets_no_job() -> Non
 def _all_usable(adapter: ScontrolAdapter) -> bool:
     try:
         return all(node.usable for node in adapter.read().nodes)
-    except SlurmUnavailableError:  # it has not registered yet
+    except SlurmUnavailableError:  # a node has not registered yet
         return False

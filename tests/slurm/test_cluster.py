@@ -1,4 +1,4 @@
-"""The private cluster itself: its own, and gone when it is over."""
+"""The private cluster: it uses nothing else of the machine, and nothing remains of it."""
 
 from __future__ import annotations
 

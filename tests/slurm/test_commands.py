@@ -1,4 +1,4 @@
-"""Slurm's commands: never a shell, never forever, and every failure of a known kind."""
+"""Slurm's commands: never through a shell, always with a time-out, failures of known kinds."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_kinds_of_failure(monkeypatch: pytest.MonkeyPatch, stderr: str, error: s
 
 
 def test_an_error_names_the_command_and_not_its_options(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is told to a job's user as why the job waits."""
+    """The error is shown to a job's user as the reason why the job waits."""
     fail_with(monkeypatch, 1, "Requested nodes are busy")
     with pytest.raises(SlurmError) as error_info:
         SlurmCommands().run("scontrol", "update", "jobid=7", "reqnodelist=n1", "starttime=now")
@@ -78,7 +78,7 @@ def test_what_a_command_said_while_it_was_waited_for_is_told() -> None:
 
 
 def test_a_command_is_stopped_at_what_it_says() -> None:
-    """scancel would send a signal ten times, five seconds and more between them."""
+    """scancel would send a signal ten times, at intervals of five seconds or more."""
     shell = (
         "sh",
         "-c",
@@ -121,7 +121,7 @@ def test_unknown_answer_is_an_error(answer: str) -> None:
 
 @pytest.mark.parametrize("state", ["UNKNOWN", "UNKNOWN*"])
 def test_half_heard_of_cluster_is_no_reading(state: str) -> None:
-    """Else all jobs would be planned onto the nodes that slurmctld knows already."""
+    """Otherwise all jobs would be planned onto the nodes that slurmctld knows already."""
     commands = CannedCommands()
     assert ScontrolAdapter(commands).read().nodes[0].usable
     text = f"{commands.nodes}\nNodeName=n1 CPUTot=8 Gres=gpu:a:2 State={state} Partitions=main"
@@ -137,7 +137,7 @@ def test_half_heard_of_cluster_is_no_reading(state: str) -> None:
 def test_a_node_that_does_not_register_is_waited_for_and_then_left_out(
     monkeypatch: pytest.MonkeyPatch, state: str
 ) -> None:
-    """A job that is put there starts without a GPU; for ever, nobody else would start either."""
+    """A job placed there starts without a GPU; without a bound, no other job would start either."""
     seconds = 0.0
     monkeypatch.setattr(time, "monotonic", lambda: seconds)
     commands = CannedCommands()
@@ -153,7 +153,7 @@ def test_a_node_that_does_not_register_is_waited_for_and_then_left_out(
 
 
 def test_a_numbered_key_is_one_with_commas(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As 24.11 and newer show Prolog and Epilog."""
+    """24.11 and newer show Prolog and Epilog like this."""
     text = "KillWait = 30 sec\nProlog[0] = /a/x\nProlog[1] = /b/y\nEpilog = (null)\n"
 
     def run(command: list[str], **_: object) -> subprocess.CompletedProcess[bytes]:

@@ -1,4 +1,4 @@
-"""CPUs that stand in for GPUs are GRES like any other to Slurm: placed, read and given back so."""
+"""CPUs that stand in for GPUs are ordinary GRES to Slurm: placed, read and given back like them."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def port(adapter: Adapter) -> SlurmPort:
 def test_cpus_in_every_shape_with_the_cores_that_are_theirs(
     cpu_cluster: PrivateCluster, port: SlurmPort
 ) -> None:
-    """Four of nine cores each, one is kept; a GPU brings two."""
+    """Each CPU has four of its node's nine cores, one of which is kept; a GPU has two cores."""
     assert [(n.gpu_type, n.gpus, n.cores) for n in port.read().nodes] == [
         ("cpu", 2, 9), ("cpu", 2, 9), ("rtx3090", 2, 8),
     ]  # fmt: skip

@@ -38,7 +38,7 @@ def test_each_type_is_a_node_of_its_own() -> None:
                     sum(map(len, job_reading.gpu_indices.values())) == job_reading.allocation.gpus
                 )
 
-        # Slurm gives one that names no type GPUs of both, as many as it wants.
+        # A job that names no type gets GPUs of both types from Slurm, as many as it asks for.
         submit(cluster, "--gres=gpu:5", "--nodelist=n0", script=SLEEPER, comment=None)
         wait_until(lambda: cluster.run("squeue", "-h", "-o", "%T").split() == ["RUNNING"])
         nodes = {node.name: node for node in adapter.read().nodes}

@@ -1,4 +1,4 @@
-"""QueryService of every supported release become the same readings."""
+"""Answers of every supported release become the same readings."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def test_a_job_placed_in_one_of_its_partitions_still_asks_for_all() -> None:
 
     assert partition("main") == "short,main"
     assert partition("main", "RUNNING") == "main"
-    assert partition("other") == "other"  # its owner has changed it since
+    assert partition("other") == "other"  # the owner has changed it since
 
 
 def test_a_job_placed_with_a_shorter_time_limit_still_asks_for_its_own() -> None:
@@ -112,7 +112,7 @@ def test_a_job_placed_with_a_shorter_time_limit_still_asks_for_its_own() -> None
     comment = "hops:reqs=1 #hops-time=120>45"
     assert limit(45, comment) == 7200
     assert limit(45, comment, "RUNNING") == 2700
-    assert limit(60, comment) == 3600  # its owner has changed it since
+    assert limit(60, comment) == 3600  # the owner has changed it since
     assert limit(45, "hops:reqs=1 #hops-time=0>45") is None
     assert limit(45, "hops:reqs=1 #hops-time=many>45") == 2700
 
@@ -165,7 +165,7 @@ def test_states(words: list[str], state: SlurmState) -> None:
     ],
 )
 def test_holds_and_begin_times(changes: dict[str, Any], hold: Hold, begin: float) -> None:
-    """Two minutes after the requeue of a restarted job are Slurm's, not its owner's."""
+    """The two minutes after the requeue of a restarted job are set by Slurm, not by its owner."""
     read = job_reading({**OLD, "job_state": "PENDING", "nodes": "", **changes}, ORDER, NONE_KNOWN)
     assert (read.hold, read.begin) == (hold, begin)
 
@@ -313,7 +313,7 @@ LEFT_BY_REQUEUEHOLD = {
     "submit_time": 1000,
     "eligible_time": 1120,
 }
-"""Slurm sets the begin time of what it requeues two minutes ahead."""
+"""Slurm sets the begin time of a job that it requeues two minutes ahead."""
 
 
 @pytest.mark.parametrize(

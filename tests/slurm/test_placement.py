@@ -1,4 +1,4 @@
-"""What is planned is what runs, on a live cluster: even and uneven, beside other jobs."""
+"""What is planned is what runs, on a live cluster: even and uneven shapes, beside other jobs."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_uneven_shape_beside_others(
     placements_beside: list[dict[str, int]],
     uneven_placement: dict[str, int],
 ) -> None:
-    """The uneven job comes first in the plan, and others must run before it can."""
+    """The uneven job is first in the plan, but others must run before it can."""
     steps = [start(submit(cluster), **uneven_placement)] + [
         start(submit(cluster), **o) for o in placements_beside
     ]
@@ -66,7 +66,7 @@ def test_uneven_shape_beside_others(
 
 
 def test_two_uneven_jobs_that_share_a_node(cluster: PrivateCluster, port: SlurmPort) -> None:
-    """The second fills what the first leaves on n1."""
+    """The second job fills what the first one leaves on n1."""
     first, second = submit(cluster), submit(cluster)
     steps = [start(second, n1=5, n2=2), start(first, n0=8, n1=3)]
     assert_runs_as_planned(port, port.apply(steps))
@@ -86,7 +86,7 @@ def test_uneven_to_even_to_uneven(cluster: PrivateCluster, port: SlurmPort) -> N
 
 
 def test_moves_within_one_node(cluster: PrivateCluster, port: SlurmPort) -> None:
-    """At once after its stop, slurmd takes the job's new credential for the revoked one."""
+    """Right after the stop, slurmd would take the job's new credential for the revoked one."""
     job = submit(cluster, script="trap 'exit 85' USR1; sleep 600 & wait")
     assert_runs_as_planned(port, port.apply([start(job, n0=1)]))
     for gpus in (2, 4, 1, 8):
@@ -94,7 +94,7 @@ def test_moves_within_one_node(cluster: PrivateCluster, port: SlurmPort) -> None
 
 
 def test_cores_follow_the_gpus(cluster: PrivateCluster, adapter: Adapter) -> None:
-    """A request of an earlier, larger shape does not stick to the job."""
+    """The job's earlier, larger request must not remain in force."""
     port = SlurmPort(adapter, replace(SETTINGS, cpus_per_gpu=4))
     job = submit(cluster)
     for step, cores in (
@@ -158,7 +158,7 @@ def test_unknown_job_is_gone(port: SlurmPort) -> None:
 
 
 def test_given_back_job_starts_by_itself(cluster: PrivateCluster, port: SlurmPort) -> None:
-    """After an uneven placement, so that everything it left on the job must go."""
+    """It had an uneven placement before, so that all remains of that must be removed."""
     job = submit(cluster)
     port.apply([start(job, n0=8, n1=2)])
     port.apply([preempt(job)])
@@ -175,7 +175,7 @@ def test_given_back_job_starts_by_itself(cluster: PrivateCluster, port: SlurmPor
 def test_given_back_job_keeps_its_type_and_memory(
     cluster: PrivateCluster, port: SlurmPort, *, placed_before: bool
 ) -> None:
-    """Slurm refused both: no type after one (22.05), and memory for each of no GPUs (26.05)."""
+    """Slurm refused both: no type after a type (22.05), and memory per GPU without GPUs (26.05)."""
     job = submit(cluster, "--gpus=v100:1", "--mem-per-gpu=100")
     if placed_before:
         assert_runs_as_planned(port, port.apply([start(job, n4=2)]))

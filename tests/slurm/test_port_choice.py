@@ -1,4 +1,4 @@
-"""auto takes pyslurm where it fits the site's Slurm, and says why not where it does not."""
+"""`auto` uses pyslurm if it fits the site's Slurm, and otherwise says why it does not."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Site(SlurmCommands):
 
 @pytest.fixture
 def pyslurm_of(monkeypatch: pytest.MonkeyPatch) -> Callable[[tuple[int, ...] | None], None]:
-    """Pretend that pyslurm of a release is installed, or none."""
+    """Pretend that pyslurm of a certain release is installed, or none."""
 
     def pretend(release: tuple[int, ...] | None) -> None:
         def load(_: SlurmCommands) -> Any:
@@ -101,7 +101,7 @@ def test_settings_come_from_the_configuration() -> None:
 
 
 def test_a_long_kill_wait_prolongs_the_stop_timeout() -> None:
-    """A job that Slurm kills only after 90 s was given up after 60 s, as it was being killed."""
+    """Regression: a job that Slurm kills only after 90 s was given up after 60 s."""
     seconds = port_choice.kill_wait(Site())
     assert seconds == 90.0
     assert port_choice.apply_settings(SlurmConfig(), seconds).stop_timeout_seconds == 120.0

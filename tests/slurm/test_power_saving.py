@@ -1,4 +1,4 @@
-"""Nodes that Slurm switches off when idle, as all of a cloud's: it wakes them for a job."""
+"""Nodes that Slurm switches off when idle, such as all of a cloud's: it wakes them for a job."""
 
 from __future__ import annotations
 
@@ -33,7 +33,8 @@ def test_a_node_that_is_switched_off_is_given_to_a_job_and_woken(saving: Private
     wait_until(lambda: next(n for n in port.read().nodes if n.name == "n1").usable)
     job = submit(saving, script=SLEEPER)
     assert_runs_as_planned(port, port.apply([start(job, n1=2)]))
-    # A node that booted before Slurm asked for it, in whole seconds, is not the one asked for.
+    # Times are whole seconds: a node must boot clearly after Slurm's request to count as woken by
+    # it.
     wait_until(lambda: "POWERING_UP" in saving.run("scontrol", "show", "node", "n1"))
     seen_at = time.time()
     wait_until(lambda: time.time() >= seen_at + 2.0)

@@ -1,4 +1,4 @@
-"""What a profile run needs of Slurm beside a placement: its mark, and the way back after it."""
+"""What a measuring run needs of Slurm besides a placement: its mark, and the way back after it."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_runs_with_the_same_comment_follow_one_another(
 def test_what_ended_goes_back_once_and_runs_again_only_when_placed(
     cluster: PrivateCluster, port: SlurmPort, code: int
 ) -> None:
-    """Exit code 0, too: `train.py | tee log` ends with it, whatever happened on one GPU."""
+    """Even with exit code 0: `train.py | tee log` returns it, whatever happened on one GPU."""
     end_state = SlurmState.FAILED if code else SlurmState.COMPLETED
     job = submit(cluster, script=f"sleep 2; exit {code}")
     port.apply([profile(job, n0=1)])

@@ -1,4 +1,4 @@
-"""What the pyslurm adapter does by itself, and what it leaves to Slurm's commands."""
+"""What the pyslurm adapter does itself, and what it leaves to Slurm's commands."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_refusals_carry_slurms_words(cluster: PrivateCluster, pyslurm: PyslurmAd
     pyslurm.place(Placement(job, Allocation.of({"n0": 1})))
     with pytest.raises(SlurmError, match="Invalid job id"):
         pyslurm.release([unknown_job, job])
-    assert reading(pyslurm, job).hold is Hold.NONE  # one refusal keeps none of the others
+    assert reading(pyslurm, job).hold is Hold.NONE  # one refusal does not block the others
     with pytest.raises(SlurmError, match="Invalid job id"):
         pyslurm.place(Placement(unknown_job, Allocation.of({"n0": 1})))
     with pytest.raises(SlurmError, match="SIGNOTHING"):
@@ -76,7 +76,7 @@ def test_no_answer_is_told_from_a_refusal(pyslurm: PyslurmAdapter, tmp_path: Pat
 
 
 def test_gpus_asked_without_the_plugin_are_cleared(pyslurm: PyslurmAdapter) -> None:
-    """modify() cannot clear --gpus and Slurm refuses another request beside it."""
+    """modify() cannot clear --gpus, and Slurm refuses another request beside it."""
     with running_cluster(nodes=[NodeSpec("v100")] * 2, plugin=False) as cluster:
         port = SlurmPort(make_adapter("pyslurm", cluster), replace(SETTINGS, grace_seconds=1.0))
         job = submit(cluster, "--hold", "--gpus=1", script="sleep 600")
@@ -92,7 +92,7 @@ def test_loads_only_where_it_can_reach_slurm(pyslurm: PyslurmAdapter, tmp_path: 
 
 
 def test_it_reads_what_the_commands_read(pyslurm: PyslurmAdapter) -> None:
-    """With GRES counts that pyslurm itself cannot read, too."""
+    """This includes GRES counts that pyslurm itself cannot read."""
     nodes = [NodeSpec("a100", features=("hbm", "ib"), gres=("VRAM:40G",))]
     with running_cluster(nodes=nodes, extra_conf=["GresTypes=gpu,VRAM"]) as cluster:
         adapters = [make_adapter("pyslurm", cluster), ScontrolAdapter(cluster.commands())]

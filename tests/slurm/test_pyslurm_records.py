@@ -1,4 +1,4 @@
-"""Jobs as pyslurm has them, without a cluster."""
+"""Jobs as pyslurm returns them, without a cluster."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from hopsd.slurm.pyslurm_adapter import _exit_code
 
 
 class Session:
-    """One that was ended: Slurm tells no exit code, and pyslurm 26.5 cannot convert that."""
+    """A session that was ended: pyslurm 26.5 cannot convert the exit code that Slurm lacks."""
 
     @property
     def exit_code(self) -> int:

@@ -1,4 +1,4 @@
-"""Racks as Slurm's own topology plugins know them: read, and kept to in exact node lists."""
+"""Racks from Slurm's own topology plugins: hops reads them, and names exact nodes within them."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def racks(request: pytest.FixtureRequest) -> Iterator[tuple[str, PrivateCluster]
 
 @dataclass(frozen=True)
 class Site:
-    """A cluster of six nodes with four GPUs, in three leaves of two, read by one adapter."""
+    """A cluster of six nodes with four GPUs, in three leaves of two, read through one adapter."""
 
     cluster: PrivateCluster
     adapter: Adapter
@@ -89,12 +89,12 @@ class Site:
 
     @property
     def allows_uneven(self) -> bool:
-        """Whether Slurm gives uneven counts on nodes of several leaves."""
+        """Whether Slurm allocates uneven counts on nodes of several leaves."""
         return not self.blocks
 
     @property
     def several(self) -> bool:
-        """Whether Slurm gives named nodes of several leaves."""
+        """Whether Slurm allocates named nodes of several leaves."""
         return not self.blocks or slurm_release() >= SEGMENTED_SINCE
 
 
@@ -143,7 +143,7 @@ ADDRESS = "echo NODES=$SLURM_JOB_NODELIST; srun -N1 -n1 printenv SLURM_TOPOLOGY_
 
 @dataclass(frozen=True)
 class Wish:
-    """Options and a comment; how many leaves the job may span with its eight GPUs or more."""
+    """Options and a comment; how many leaves the job's eight or more GPUs may span."""
 
     options: str
     comment: str
@@ -152,7 +152,7 @@ class Wish:
 
 
 def test_jobs_bound_to_racks_run_as_they_wish_and_print_their_address(site: Site) -> None:
-    """Together they need all six nodes: none of them is refused, whatever the topology."""
+    """Together the jobs need all six nodes: none is refused, whatever the topology."""
     wishes = [
         Wish("--nodes=2 --gpus-per-node=4", "hops:reqs=8;segment=2;preempt=no", 2, 1),
         Wish("--nodes=2 --gpus-per-node=4 --switches=1", "hops:reqs=8;preempt=no", 2, 1),
@@ -177,7 +177,7 @@ def test_segments_over_all_racks(site: Site) -> None:
 
 
 def run_all(site: Site, wishes: list[Wish]) -> list[str]:
-    """What each prints, run beside each other by rounds of hops."""
+    """Run all of them beside each other in rounds of hops, and return what each prints."""
     paths = [Path(site.cluster.directory) / f"out-{uuid4().hex}" for _ in wishes]
     for wish, path in zip(wishes, paths, strict=True):
         submit(

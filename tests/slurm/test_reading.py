@@ -1,4 +1,4 @@
-"""What a live cluster is like, whatever its users write into their jobs."""
+"""What hops reads from a live cluster, whatever its users write into their jobs."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def _glimpse(job: JobReading) -> tuple[object, ...]:
 
 
 def test_only_hops_jobs_are_read(cluster: PrivateCluster, adapter: Adapter) -> None:
-    """What others hold is seen as taken GPUs."""
+    """GPUs of other jobs are read as taken."""
     ours = submit(cluster)
     submit(cluster, "--gres=gpu:3", "--nodelist=n1", comment=None)
     submit(cluster, "--gres=gpu:v100:2", "--nodelist=n4", comment="about hops")
@@ -138,7 +138,7 @@ def test_submitted_as_held(cluster: PrivateCluster, adapter: Adapter) -> None:
 
 
 def test_dependency(cluster: PrivateCluster, port: SlurmPort) -> None:
-    """Slurm itself does not look at the dependencies of a held job."""
+    """Slurm itself does not evaluate the dependencies of a held job."""
     first = submit(cluster)
     after_any = submit(cluster, f"--dependency=afterany:{first}")
     after_ok = submit(cluster, f"--dependency=afterok:{first}")
@@ -167,7 +167,7 @@ def test_begin_time_is_the_users(cluster: PrivateCluster, port: SlurmPort) -> No
 
 @pytest.mark.parametrize("state", ["drain", "down"])
 def test_lost_node(cluster: PrivateCluster, port: SlurmPort, state: str) -> None:
-    """One that is down is up again once its slurmd registers (ReturnToService=2): three tries."""
+    """A node that is down returns when its slurmd registers (ReturnToService=2): three tries."""
     update = ("scontrol", "update", "nodename=n0", f"state={state}", "reason=State=IDLE test")
     for _ in range(3):
         cluster.run(*update)
@@ -212,13 +212,13 @@ def test_controller_stopped_killed_and_back(cluster: PrivateCluster, port: Slurm
     state = cluster.directory / "state" / "job_state"
 
     def is_saved() -> bool:
-        """slurmctld saves after a change, but may take one in the second of a save for saved."""
+        """slurmctld saves after a change, but may skip one in the same second as the last save."""
         cluster.run("scontrol", "update", f"jobid={held_job}", "name=changed")
-        with contextlib.suppress(FileNotFoundError):  # between its removal and the new one's name
+        with contextlib.suppress(FileNotFoundError):  # between removal and renaming
             return state.stat().st_mtime > restart_time
         return False
 
-    wait_until(is_saved)  # what it had not saved is lost
+    wait_until(is_saved)  # what it has not saved is lost
     cluster.stop_slurmctld(signal_number=signal.SIGKILL)
     unavailable_port = SlurmPort(ScontrolAdapter(cluster.commands(timeout_seconds=1.0)), SETTINGS)
     try:
@@ -231,7 +231,7 @@ def test_controller_stopped_killed_and_back(cluster: PrivateCluster, port: Slurm
         cluster.wait_for_nodes()
 
     def readable() -> bool:
-        """Slurm shows the nodes as they were saved before it has heard from them."""
+        """Slurm shows saved states of nodes until it has heard from them."""
         with contextlib.suppress(SlurmUnavailableError):
             port.read()
             return True

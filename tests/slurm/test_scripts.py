@@ -1,4 +1,4 @@
-"""Hashes of batch scripts: asked once, and never made up while Slurm is away."""
+"""Hashes of batch scripts: read once, and never made up while Slurm is away."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ JOB = JobReading(
 
 
 class Site:
-    """Slurm's scripts by job, and the jobs that were asked about."""
+    """Slurm's scripts by job, and the jobs whose scripts were read."""
 
     def __init__(self, folder: Path) -> None:
         self._folder, self._log = folder, folder / "log"
@@ -98,7 +98,7 @@ def test_each_is_asked_about_once(site: Site) -> None:
 
 
 def test_what_a_busy_slurm_has_no_time_for_is_read_at_the_next_look(site: Site) -> None:
-    """Thousands of scripts after a start, at 0.06 s each, kept hopsd from all else for minutes."""
+    """Regression: thousands of scripts after a start, at 0.06 s each, blocked hopsd for minutes."""
     jobs = [replace(JOB, id=JobId(number)) for number in "12345"]
     for job in jobs:
         site.has(job.id, b"#!/bin/sh\n")
@@ -120,7 +120,7 @@ def test_while_slurm_is_away_no_script_counts_as_empty(site: Site) -> None:
 
 @pytest.mark.parametrize("trouble", ["full", "shut"])
 def test_a_script_that_could_not_be_written_is_asked_about_again(site: Site, trouble: str) -> None:
-    """A full disk would give all jobs the same hash, for as long as they live."""
+    """On a full disk, all jobs would get the same hash, for their whole lives."""
     site.has("1", b"#!/bin/sh\n")
     site.mark(trouble, is_set=True)
     with pytest.raises(SlurmUnavailableError, match="batch scripts cannot be read"):
@@ -136,7 +136,7 @@ def test_no_folder_for_scripts_is_told(site: Site, monkeypatch: pytest.MonkeyPat
 
 
 def test_who_ended_is_read_first_and_who_runs_last(site: Site) -> None:
-    """Slurm forgets the former within minutes; the latter stay where they are."""
+    """Slurm forgets ended jobs within minutes; running jobs stay where they are."""
     states = {"1": SlurmState.RUNNING, "2": SlurmState.PENDING, "3": SlurmState.COMPLETED}
     site.scripts.for_jobs(
         [replace(JOB, id=JobId(j), state=s) for j, s in states.items()], learn=True
@@ -145,8 +145,8 @@ def test_who_ended_is_read_first_and_who_runs_last(site: Site) -> None:
 
 
 def test_users_take_turns(site: Site) -> None:
-    """A user's thousands of jobs, cancelled or not, were read before any other's: at 0.06 s each
-    nobody else's was planned for, for minutes.
+    """Regression: a user's thousands of jobs, even cancelled ones, were read before all others. At
+    0.06 s each, nobody else's jobs were planned for minutes.
     """
     ann = [replace(JOB, id=JobId(number), state=SlurmState.CANCELLED) for number in "123"]
     bob = [replace(JOB, id=JobId(number), user=UserName("bob")) for number in "45"]
@@ -155,7 +155,7 @@ def test_users_take_turns(site: Site) -> None:
 
 
 def test_while_steps_are_applied_no_script_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each look at the jobs took ten seconds more, for which jobs that move were stopped."""
+    """Regression: each reading took ten seconds longer, during which moving jobs were stopped."""
     commands = CannedCommands()
     job = {"job_id": 1, "comment": "hops:reqs=1", "job_state": "PENDING", "partition": "main"}
     object.__setattr__(commands, "jobs", json.dumps({"jobs": [job]}))

@@ -1,4 +1,4 @@
-"""One scontrol for many requests: each has its own answer, and the words are never a user's."""
+"""One scontrol for many requests: each has its own answer, and no user's text is a command."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ LIKE_SCONTROL = """
 
 
 class Session(ScontrolSession):
-    """Over a program that answers as scontrol does, and notes what it was told."""
+    """A session with a program that answers like scontrol, and notes its requests."""
 
     def __init__(self, folder: Path, seconds: float = 30.0) -> None:
         program, self._log = folder / "scontrol.py", folder / "log"
@@ -97,7 +97,7 @@ def test_a_refusal_is_that_requests_alone(session: Session) -> None:
 
 
 def test_a_warning_is_no_refusal(session: Session) -> None:
-    """The exit code of the same request alone decides; of an update."""
+    """Only the exit code of the same request decides, and only for an update."""
     session.run("update", "jobid=1", "warned")
     assert session.log[-1] == "once 'update' 'jobid=1' 'warned'"
     with pytest.raises(SlurmError, match="this site has rules"):
@@ -128,7 +128,7 @@ def test_text_of_a_user_is_one_word_of_a_process_of_its_own(session: Session, wo
 
 
 def test_a_line_longer_than_scontrol_reads_goes_alone(session: Session) -> None:
-    """Without readline, scontrol takes it for the end of its input (22.05 to 26.05)."""
+    """Without readline, scontrol takes such a line for the end of its input (22.05 to 26.05)."""
     jobs = ",".join(map(str, range(10_000, 11_000)))
     session.run("update", jobs)
     assert session.log == [f"once 'update' '{jobs}'"]
@@ -153,7 +153,7 @@ def test_slurm_away_ends_it_and_the_next_request_starts_anew(
 
 
 def test_one_that_was_killed_between_two_requests_is_started_anew(session: Session) -> None:
-    """As by a signal that is meant for hopsd: nothing of the second request was sent."""
+    """For example by a signal that is meant for hopsd: nothing of the second request was sent."""
     session.run("update", "jobid=1")
     session.kill()
     session.run("update", "jobid=2")

@@ -1,4 +1,4 @@
-"""What Slurm makes of an uneven request, and what it is asked for."""
+"""How hops requests an uneven shape, and what Slurm makes of the request."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_filled_gives_all_or_nothing(free: list[int], gpus: int) -> None:
 
 @given(FREE, st.integers(1, 32))
 def test_filled_takes_the_most_from_the_first(free: list[int], gpus: int) -> None:
-    """No other way to spread the GPUs is lexicographically larger: found by trying all."""
+    """Trying all other ways to spread the GPUs finds none that is lexicographically larger."""
     nodes = NODES[: len(free)]
     allocation = fill_nodes(dict(zip(nodes, free, strict=True)), nodes, gpus)
     gpus_by_node = None if allocation is None else tuple(allocation.on(node) for node in nodes)
@@ -74,7 +74,7 @@ def test_every_request_names_nodes_and_their_count(
 def test_other_gres_are_taken_for_gpus_where_cores_are_asked_for_by_gpu(
     release: tuple[int, int], by_gpu: bool
 ) -> None:
-    """24.11 wants a core for each byte of VRAM:20G."""
+    """24.11 would require a core for each byte of VRAM:20G."""
     options = ScriptOptions(gres="VRAM:20G")
     for gpus in ({"n0": 2}, {"n0": 2, "n1": 1}):
         allocation = Allocation.of({NodeName(node): count for node, count in gpus.items()})

@@ -1,4 +1,4 @@
-"""What administrators set for jobs: default memory and cores, licences, groups, what jobs hold."""
+"""Administrators' settings for jobs: default memory and cores, licences, groups, allocations."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class GroupSite(CannedCommands):
 def test_accounts_on_another_machine_that_hangs_hold_no_tick_up(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Each reading asked for the groups of each job's user, and waited as long as LDAP hung."""
+    """Regression: each reading asked for the groups of each user, and waited while LDAP hung."""
     commands, answers = GroupSite(), threading.Event()
     fields = {
         "comment": "hops:reqs=1;workload=w",

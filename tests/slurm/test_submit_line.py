@@ -1,4 +1,4 @@
-"""The --signal of a job's submit line."""
+"""The --signal option of a job's submit line."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_it_replaces_the_one_of_the_script() -> None:
 def fake_sacct(
     monkeypatch: pytest.MonkeyPatch, lines: dict[str, str] | None
 ) -> tuple[SlurmCommands, list[str]]:
-    """Stands for sacct, and what it was asked for; ``lines`` None: slurmdbd does not answer."""
+    """A stand-in for sacct, and its requests; ``lines`` None: slurmdbd does not answer."""
     questions: list[str] = []
 
     def run(self: SlurmCommands, *arguments: str) -> str:
@@ -98,8 +98,8 @@ def test_each_running_job_is_asked_about_once(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_a_line_break_makes_no_line_of_anothers_job(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A job's name with one, and `1|sbatch --signal=KILL@1 t.sh` after it, gave job 1 that signal,
-    which hops sent it as it moved it (seen with 22.05).
+    """Regression: a job name with a line break, followed by `1|sbatch --signal=KILL@1 t.sh`, gave
+    job 1 that signal, which hops sent it when it moved it (seen with 22.05).
     """
     own_line = "sbatch --job-name=x\n1|sbatch --signal=KILL@1 y\n--signal=TERM@8 t.sh"
     commands, _ = fake_sacct(monkeypatch, {"1": "sbatch --signal=USR2@9 t.sh", "2": own_line})

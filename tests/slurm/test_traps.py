@@ -1,4 +1,4 @@
-"""What Slurm does behind a scheduler's back, each shown on a live cluster, with our answer."""
+"""What Slurm does behind a scheduler's back, each shown on a live cluster, with hops' answer."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ pytestmark = pytest.mark.live
 
 @pytest.fixture(scope="module")
 def module_cluster() -> Iterator[PrivateCluster]:
-    """Without the submit plugin: jobs are as their users sent them, held by --hold."""
+    """No submit plugin: jobs are as their users submitted them, held by --hold."""
     with running_cluster(nodes=[NodeSpec("rtx3090")] * 3, plugin=False) as cluster:
         yield cluster
 
@@ -62,7 +62,7 @@ def test_nice_starts_an_unguarded_job(bare: PrivateCluster, bare_port: SlurmPort
     assert as_user(bare, NOBODY, "scontrol", "update", f"jobid={job}", "nice=5").returncode == 0
     wait_until(lambda: reading(bare_port, job).state is SlurmState.RUNNING)
     [outcome] = bare_port.apply([hold(job)])
-    assert outcome.status is OutcomeStatus.FAILED  # it says so, and does not stop it
+    assert outcome.status is OutcomeStatus.FAILED  # the outcome says so, and the job is not stopped
     assert reading(bare_port, job).state is SlurmState.RUNNING
 
 
@@ -117,7 +117,7 @@ def test_requeue_moves_submit_and_begin(cluster: PrivateCluster, port: SlurmPort
 
 
 def test_requeuehold_runs_ended_jobs_again(cluster: PrivateCluster, adapter: Adapter) -> None:
-    """Why it is asked for incomplete jobs alone: one may complete between look and requeue."""
+    """So hops uses it only for incomplete jobs: one may complete between reading and requeue."""
     job = submit(cluster, script="exit 0")
     port = SlurmPort(adapter, SETTINGS)
     port.apply([start(job, n0=1)])
@@ -131,7 +131,7 @@ def test_requeuehold_runs_ended_jobs_again(cluster: PrivateCluster, adapter: Ada
 
 
 def test_node_count_left_out(bare: PrivateCluster) -> None:
-    """24.11 and later take the first of the named nodes and start; 22.05 takes both."""
+    """24.11 and later start on the first of the named nodes only; 22.05 uses both."""
     job = submit(bare, "--hold")
     words = ["reqnodelist=n0,n2", "tresPerNode=gres:gpu:1", "starttime=now"]
     bare.run("scontrol", "update", f"jobid={job}", *words)
@@ -151,11 +151,11 @@ def test_node_count_left_out(bare: PrivateCluster) -> None:
 def test_pinned_shape_is_refused_as_a_whole(
     bare: PrivateCluster, bare_port: SlurmPort, options: list[str]
 ) -> None:
-    """Slurm drops the node list with the rest: released, the job would start anywhere."""
+    """Slurm drops the node list with the rest: a released job would start anywhere."""
     job = submit(bare, "--hold", *options)
     [outcome] = bare_port.apply([start(job, n1=2, n2=2)])
     after = reading(bare_port, job)
-    if outcome.status is OutcomeStatus.DONE:  # a release that takes the update
+    if outcome.status is OutcomeStatus.DONE:  # a release that accepts the update
         assert after.allocation.as_dict() == {"n1": 2, "n2": 2}
         return
     assert outcome.status is OutcomeStatus.FAILED
@@ -171,10 +171,10 @@ def test_plugin_makes_pinned_shapes_placeable(cluster: PrivateCluster, port: Slu
 
 
 def test_foreign_job_that_is_faster(cluster: PrivateCluster, adapter: Adapter) -> None:
-    """What Slurm gives differs from the plan: then nothing is recorded, and the job is held."""
+    """Slurm's allocation differs from the plan, so nothing is recorded, and the job is held."""
 
     class DelayedAdapter:
-        """Another job takes GPUs between the look and the release."""
+        """Lets another job take GPUs between the reading and the release."""
 
         name = adapter.name
         read = adapter.read
@@ -204,7 +204,7 @@ def test_foreign_job_that_is_faster(cluster: PrivateCluster, adapter: Adapter) -
 
 
 def test_job_that_cannot_start_is_held_again(cluster: PrivateCluster, adapter: Adapter) -> None:
-    """Its cores are taken, which no plan knows of."""
+    """Its cores are taken, which the plan does not know."""
     port, impatient = (
         SlurmPort(adapter, replace(SETTINGS, start_timeout_seconds=s)) for s in (60.0, 5.0)
     )
@@ -229,7 +229,7 @@ return slurm.SUCCESS
 
 
 def test_lua_error_lets_a_job_through_or_refuses_it(tmp_path: Path) -> None:
-    """Up to 24.11, half changed and not held; hops holds what it finds so. 26.05 refuses it."""
+    """Up to 24.11 the job is half changed and not held, so hops holds it. 26.05 refuses it."""
     script = tmp_path / "job_submit.lua"
     script.write_text(BROKEN_SCRIPT)
     with running_cluster(nodes=[NodeSpec("v100")] * 2, job_submit_lua=script) as cluster:
@@ -259,4 +259,4 @@ def test_defect_in_the_plugin_refuses(tmp_path: Path) -> None:
         assert result.returncode != 0
         assert "hops:" in result.stderr
         assert not cluster.run("squeue", "--noheader")
-        submit(cluster, comment=None)  # others are not concerned
+        submit(cluster, comment=None)  # other jobs are not affected

@@ -1,4 +1,4 @@
-"""Jobs leave with their work saved, and nothing that ended runs again."""
+"""Jobs leave with their work saved, and no ended job runs again."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def traces(cluster: PrivateCluster) -> Path:
 
 
 def start_and_wait(cluster: PrivateCluster, port: SlurmPort, job: JobId, **gpus: int) -> JobId:
-    """Runs, and is past its traps: before, a signal would end the script as if it had none."""
+    """Start a job and wait until it has set its traps: before, a signal would end the script."""
     assert_runs_as_planned(port, port.apply([start(job, **gpus)]))
     wait_until(lambda: sleeps(cluster, job))
     return job
@@ -71,7 +71,7 @@ def test_saves_and_leaves_by_itself(cluster: PrivateCluster, port: SlurmPort, tr
 
 
 def test_grace_ends_with_a_requeue(cluster: PrivateCluster, adapter: Adapter) -> None:
-    """A job that saves and goes on is not stopped before its grace is over."""
+    """A job that saves and continues is not stopped before its grace is over."""
     port = SlurmPort(adapter, replace(SETTINGS, grace_seconds=2.0))
     job = start_and_wait(cluster, port, submit(cluster, script=IGNORES_SIGNAL), n0=2)
     [outcome] = port.apply([preempt(job)])
@@ -93,7 +93,7 @@ def test_all_share_one_grace_and_swap_places(cluster: PrivateCluster, adapter: A
 
 
 def test_job_killed_by_our_signal_is_kept(cluster: PrivateCluster, port: SlurmPort) -> None:
-    """Its script asked for the signal and does not handle it: that ended it, not the job itself."""
+    """Its script asked for the signal but does not handle it, so hops' signal ended it."""
     job = start_and_wait(cluster, port, submit(cluster, script="sleep 600"), n0=2)
     cluster.run("scontrol", "update", f"jobid={job}", "admincomment=hops:asks|signal:batch:USR1")
     assert_runs_as_planned(port, port.apply([move(job, n1=2)]))
@@ -179,7 +179,7 @@ def test_preempting_twice_changes_nothing(cluster: PrivateCluster, port: SlurmPo
 
 
 def takes_signals(cluster: PrivateCluster, job: JobId, ready_file: Path) -> None:
-    """Its step does: Slurm drops what comes while it is still starting the step's tasks."""
+    """Wait until the job's step takes signals: Slurm drops those sent while it starts tasks."""
 
     def is_signalled() -> bool:
         with contextlib.suppress(SlurmError):
@@ -211,7 +211,7 @@ def test_a_script_gets_the_signal_that_it_asked_for(
 
 
 def test_a_script_gets_the_time_that_it_asked_for(cluster: PrivateCluster, port: SlurmPort) -> None:
-    """It ignores the signal, so the time runs out: its own, not the site's 20 s."""
+    """It ignores the signal, so the time that it asked for runs out, not the site's 20 s."""
     job = start_and_wait(cluster, port, submit(cluster, script=IGNORES_SIGNAL), n0=2)
     words = "admincomment=hops:asks|signal:batch:USR1:2"
     cluster.run("scontrol", "update", f"jobid={job}", words)
@@ -221,7 +221,7 @@ def test_a_script_gets_the_time_that_it_asked_for(cluster: PrivateCluster, port:
 
 
 def test_a_script_without_a_trap_does_not_fail(cluster: PrivateCluster, port: SlurmPort) -> None:
-    """A job that fails strands those that wait for its success, before it can be requeued."""
+    """A job that fails would strand jobs that wait for its success, before it can be requeued."""
     job = start_and_wait(cluster, port, submit(cluster, script="sleep 600"), n0=2)
     child = submit(cluster, f"--dependency=afterok:{job}", comment=None)
     assert_runs_as_planned(port, port.apply([move(job, n1=2)]))
@@ -230,7 +230,7 @@ def test_a_script_without_a_trap_does_not_fail(cluster: PrivateCluster, port: Sl
 
 
 def test_a_script_that_requeues_itself_is_moved(cluster: PrivateCluster, port: SlurmPort) -> None:
-    """As submitit and Lightning do: they save, have Slurm requeue the job, and end well."""
+    """submitit and Lightning do so: they save, have Slurm requeue the job, and exit with 0."""
     script = "trap 'scontrol requeue $SLURM_JOB_ID; exit 0' USR1; sleep 600 & wait"
     job = start_and_wait(cluster, port, submit(cluster, script=script), n0=2)
     assert_runs_as_planned(port, port.apply([move(job, n1=2)]))
@@ -240,8 +240,8 @@ def test_a_script_that_requeues_itself_is_moved(cluster: PrivateCluster, port: S
 def test_a_signal_for_the_steps_ends_no_job(
     cluster: PrivateCluster, port: SlurmPort, handler: str
 ) -> None:
-    """`--signal=USR1@3` before a plain srun: hops' own signal ended the job as COMPLETED, its
-    dependents started, and its short run was learnt.
+    """Regression: with `--signal=USR1@3` before a plain srun, hops' own signal ended the job as
+    COMPLETED, its dependents started, and its short run was learnt.
     """
     script = f'srun bash -c "{handler} sleep 600 & wait"; exit 0'
     job = start_and_wait(cluster, port, submit(cluster, script=script), n0=2)

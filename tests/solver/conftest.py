@@ -1,1 +1,1 @@
-"""Its folder is on the path: the rooms below share `instances` and `programs`."""
+"""Puts its folder on the path: the folders below share `instances` and `programs`."""

@@ -1,4 +1,4 @@
-"""Clusters and queues large enough that the exact way does not take them."""
+"""Clusters and queues too large for the exact method."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def _job(
 
 
 def with_rules(instance: Snapshot, seed: int) -> Snapshot:
-    """The same under rules: shapes, cores, memory, nodes, servers for oneself, and limits."""
+    """The same instance with rules: shapes, cores, memory, nodes, exclusive servers, and limits."""
     rng = np.random.default_rng((seed, 1))
     nodes = tuple(
         replace(

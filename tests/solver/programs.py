@@ -36,7 +36,7 @@ def program_of(snapshot: Snapshot, lam: float = 1.0) -> Program:
 
 
 def assert_holds(snapshot: Snapshot, plan: Plan) -> None:
-    """No server gives more than it has, no job gets what it did not ask for."""
+    """No server gives more than it has, and no job gets what it did not ask for."""
     free = {node.name: node.idle for node in snapshot.nodes}
     jobs = {job.id: job for job in snapshot.jobs}
     if snapshot.round.first:
@@ -53,7 +53,7 @@ def assert_holds(snapshot: Snapshot, plan: Plan) -> None:
 
 
 def in_time(run: Callable[[], T], seconds: float) -> T:
-    """What ``run`` returns within ``seconds``; other programs may take the CPU: three tries."""
+    """What ``run`` returns within ``seconds``, in three tries: other programs may take the CPU."""
     took = []
     for _ in range(3):
         began = monotonic()
@@ -65,7 +65,7 @@ def in_time(run: Callable[[], T], seconds: float) -> T:
 
 
 def usable(program: Program, choice: np.ndarray) -> list[int]:
-    """Jobs without a column for which one fits on what the choice leaves idle."""
+    """Jobs without a column although one fits on what the choice leaves idle."""
     free_capacity = program.capacity - program.usage(choice)
     columns = program.configurations
     fits = program.fits(free_capacity)
@@ -77,7 +77,7 @@ def usable(program: Program, choice: np.ndarray) -> list[int]:
 
 
 def best_value(program: Program) -> float:
-    """By another solver, from the program as written."""
+    """The optimum according to another solver, from the program as written."""
     columns = np.arange(len(program.value))
     whole = model(program, columns, program.capacity, as_written=True)
     rows = csc_array((whole.factor, whole.row, whole.start), shape=(len(whole.upper), len(columns)))
@@ -93,7 +93,7 @@ def best_value(program: Program) -> float:
 
 
 class AnsweringChild:
-    """A child that is killed after some records."""
+    """A child process that is killed after it has sent some records."""
 
     def __init__(self, *records: bytes) -> None:
         self.records = records

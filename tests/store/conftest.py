@@ -1,4 +1,4 @@
-"""Both stores, and PostgreSQL in both releases that are at hand."""
+"""Both kinds of store, and PostgreSQL in the two releases that are available."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def databases(request: pytest.FixtureRequest) -> Databases:
 
 
 class LeadingStore(PostgresStore):
-    """The store of a hopsd that leads: what it remembers of jobs is what is in the database."""
+    """The store of a leading hopsd; checks that the jobs it remembers are those in the database."""
 
     def __init__(self, dsn: str, leader: Leader) -> None:
         self._second_store = PostgresStore(dsn)

@@ -1,4 +1,4 @@
-"""A controller in memory whose pages are served, and a client for them."""
+"""A controller in memory that serves its pages, and a client for them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from hopsd.web import Web
 
 @dataclass
 class Slurm:
-    """What Slurm says of PrivateData."""
+    """Slurm's answer about PrivateData."""
 
     privacy: Privacy = field(default_factory=Privacy)
 
@@ -28,14 +28,14 @@ class Slurm:
 
 
 class Page:
-    """An answer."""
+    """An answer of the server."""
 
     def __init__(self, status: int, headers: dict[str, str], text: str) -> None:
         self.status, self.headers, self.text = status, headers, text
 
 
 class WebSite:
-    """Served on a socket in ``folder``, or on a port of this machine."""
+    """A site served on a socket in ``folder``, or on a port of this machine."""
 
     def __init__(self, folder: Path, rig: Rig, *, on_port: bool = False, **settings: Any) -> None:
         listen = f"127.0.0.1:{free_port()}" if on_port else str(folder / "web.sock")
@@ -50,7 +50,7 @@ class WebSite:
         return f"http://{self.listen}"
 
     def raw(self, request: bytes) -> bytes:
-        """The answer to what no client of HTTP would send."""
+        """The answer to a request that no HTTP client would send."""
         assert self.listen.path is not None
         with socket.socket(socket.AF_UNIX) as connection:
             connection.settimeout(90.0)

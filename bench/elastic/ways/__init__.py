@@ -1,7 +1,7 @@
 """One small training, written in the ways that users write theirs.
 
-Each module has a ``train(run)``, which is one rank's whole script, and ``MODULES``, what it imports
-that takes long.
+Each module has ``train(run)``, which is the whole script of one rank, and ``MODULES``, the slow
+imports that it needs.
 """
 
 from __future__ import annotations

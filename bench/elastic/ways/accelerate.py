@@ -1,4 +1,4 @@
-"""Accelerate, without a line for hops."""
+"""Accelerate, without a line of code for hops."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the ways share: data, a network, and the notes of what a rank has computed."""
+"""What all ways share: data, a network, and notes of what a rank has computed."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from torch.nn.functional import cross_entropy
 from torch.utils.data import Dataset
 
 SAMPLES, GLOBAL_BATCH, EPOCHS = 144, 12, 3
-"""12 is a multiple of 1 to 4 ranks: each of them may have begun a training."""
+"""12 is a multiple of 1 to 4 ranks: a training may begin on any of them."""
 
 UNEVEN_SAMPLES = 139
-"""Samples of which an epoch's last step has 7: not as many on each rank."""
+"""With this many samples, the last step of an epoch has 7: a different number on each rank."""
 
 FEATURES, CLASSES = 8, 4
 
 
 def features(ids: Tensor) -> Tensor:
-    """Of samples, by a fixed rule: float32, one row each."""
+    """Features of samples by a fixed rule: float32, one row each."""
     return torch.sin(ids.to(torch.float64)[:, None] * torch.arange(1, FEATURES + 1) * 0.7).float()
 
 
@@ -56,7 +56,7 @@ def optimizer(model: nn.Module) -> torch.optim.Optimizer:
 @dataclass
 class Run:
     """One rank of one run of the training in ``folder``; it notes its steps in ``record``.
-    ``first_ranks``: of the run that began it.
+    ``first_ranks`` is the number of ranks of the run that began the training.
     """
 
     folder: Path
@@ -69,40 +69,40 @@ class Run:
     _users: list[Any] = field(default_factory=list)
 
     def loss(self, scores: Tensor, labels: Tensor, ids: Any) -> Tensor:
-        """The mean over a micro-batch, which is noted."""
+        """Return the mean loss over a micro-batch, and note it."""
         loss = cross_entropy(scores, labels)
         self._ids += [int(sample) for sample in ids]
         self._loss += float(loss.detach()) * len(ids)
         return loss
 
     def note(self, epoch: int, step: int) -> None:
-        """A step's micro-batches are computed."""
+        """Write a note: all micro-batches of this step are computed."""
         entry = {"epoch": epoch, "step": step, "ids": self._ids, "loss_sum": self._loss}
         with (self.record / f"{self.ranks}.{self.rank}.jsonl").open("a") as file:
             file.write(json.dumps(entry) + "\n")
         self._ids, self._loss = [], 0.0
 
     def save_weights(self, model: nn.Module) -> None:
-        """Of a training that has ended."""
+        """Save the weights of a training that has ended."""
         if self.rank == 0:
             partial = self.folder / "weights.partial"
             torch.save(model.state_dict(), partial)
             partial.replace(self.folder / "weights.pt")
 
     def keep_to_the_end(self, *users: Any) -> None:
-        """Keep what uses the group of ranks until the process exits. The destructor of Gloo's group
-        joins a worker while it holds the GIL, which that worker may need to release a tensor: some
-        ranks of a plain DistributedDataParallel hang as their function returns, without hops, too
-        (PyTorch's issue 190489).
+        """Keep the users of the group of ranks alive until the process exits. The destructor of
+        Gloo's group joins a worker while it holds the GIL, which that worker may need to release a
+        tensor. Even without hops, some ranks of a plain DistributedDataParallel hang as their
+        function returns (PyTorch's issue 190489).
         """
         self._users += users
 
     @property
     def batch(self) -> int:
-        """Per rank, as a script for the first run's number of GPUs has it in each run."""
+        """Batch per rank: that of the first run, as a script with a fixed batch has it."""
         return GLOBAL_BATCH // self.first_ranks
 
     def join(self) -> None:
-        """Gloo among the ranks."""
+        """Initialize Gloo among the ranks."""
         if self.ranks > 1:
             torch.distributed.init_process_group("gloo", rank=self.rank, world_size=self.ranks)

@@ -24,7 +24,7 @@ def train(run: Run) -> None:
 
 
 def models() -> dict[str, Any]:
-    """Those of examples/models.py, by name."""
+    """The models of examples/models.py, by name."""
     examples: dict[str, Any] = _from_examples("models").EXAMPLES
     return examples
 

@@ -1,4 +1,4 @@
-"""Lightning, without a line for hops. It saves on a schedule, too."""
+"""Lightning, without a line of code for hops. It also saves on a schedule."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lightning over packed text, which resumes by its own state."""
+"""Lightning over packed text, which resumes from its own state."""
 
 from __future__ import annotations
 

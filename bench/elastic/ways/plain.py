@@ -30,7 +30,7 @@ def train(run: Run) -> None:
 
 
 def loop(run: Run, dataset: Any, model: nn.Module, **options: Any) -> None:
-    """The three lines, over any dataset of numbered samples."""
+    """The plain loop with hops' three lines, over any dataset of numbered samples."""
     steps = optimizer(model)
     loader = hops_profiler.ElasticLoader(
         dataset, GLOBAL_BATCH, micro_batch=5, epochs=EPOCHS, seed=5, **options

@@ -1,4 +1,4 @@
-"""Lines of text packed into blocks of one length: a stream that resumes by its own state."""
+"""Lines of text packed into blocks of one length: a stream that resumes from its own state."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ BLOCK, LETTERS = 8, 27
 
 
 class PackedBlocks(IterableDataset[Any]):
-    """(number of the block's first token, tokens, the tokens that follow each), in blocks across
-    the lines' ends; what is left of the text at its end is no block.
+    """Yields (number of the block's first token, tokens, the next token of each). Blocks cross line
+    ends; text at the end that does not fill a block is dropped.
     """
 
     def __init__(self, path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Hugging Face Trainer, without a line for hops. It saves on a schedule, too."""
+"""Hugging Face Trainer, without a line of code for hops. It also saves on a schedule."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ MODULES = ("torch._dynamo", "transformers.trainer")
 
 
 STEPS = -(-UNEVEN_SAMPLES // GLOBAL_BATCH)
-"""Of an epoch."""
+"""Steps of an epoch."""
 
 
 class Rows(Dataset[Any]):
@@ -62,7 +62,7 @@ def train(run: Run) -> None:
 
 
 def fit(run: Run, dataset: Any, collate: Any = None, **options: Any) -> None:
-    """``options``: of TrainingArguments."""
+    """Train with the Trainer; ``options`` go to TrainingArguments."""
     transformers.set_seed(1)
     model = Model(run)
     arguments = transformers.TrainingArguments(

@@ -1,4 +1,4 @@
-"""Trainer over a stream of tar files, whose length it does not know."""
+"""Trainer over a stream of tar files, whose length is unknown to it."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""A stream of tar files, as of web datasets: another order of the files in each epoch, no state.
+"""A stream of tar files, like WebDataset: each epoch reads the files in another order; no state.
 
-The samples are decoded where they are collated: only those of the rank.
+Samples are decoded when they are collated, so a rank decodes only its own.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""When sessions end: after a warning, and only those that the site has end."""
+"""When sessions end: after a warning, and only if the site wants them to end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Room for sessions, on small clusters: there is always some where there could be."""
+"""Room for sessions on small clusters: if room is possible, some is found."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def job(name: str, reqs: tuple[int, ...], running: dict[str, int], **fields: obj
 
 @st.composite
 def situations(draw: st.DrawFn) -> tuple[Snapshot, list[Job], frozenset[JobId], Job]:
-    """A cluster with running jobs, those that may move, those that proved it, and a session."""
+    """A cluster with running jobs, those that may move, those known to save, and a session."""
     sizes = draw(st.lists(st.integers(1, 4), min_size=1, max_size=3))
     free = {f"n{i}": size for i, size in enumerate(sizes)}
     jobs: list[Job] = []
@@ -87,7 +87,7 @@ def test_a_session_finds_room_wherever_those_that_may_move_could_leave_it(
 
 
 def test_a_training_stops_where_its_shrinking_and_all_others_free_too_little() -> None:
-    """Shrinking is cheaper for each GPU, and was the last word."""
+    """Regression: shrinking is cheaper per GPU; if it freed too little, nothing else was tried."""
     small, large = job("0", (1,), {"n0": 1}), job("1", (1, 2), {"n0": 2})
     session = job("99", (3,), {}, rules=NODE)
     node = Node(NodeName("n0"), TYPE, 3, 0)

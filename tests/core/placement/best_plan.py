@@ -1,4 +1,4 @@
-"""Whether a plan is the best of all that a reference allows."""
+"""Checks that a plan is the best of all that a reference allows."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The algorithm once more, straight from its description: slow, exact, on plain JSON values.
+"""The algorithm again, written from its description: slow, exact, on plain JSON values.
 
-Shares no code with the product, so that a mistake has to be made twice to go unseen. Numbers
-are fractions wherever the rules allow it.
+It shares no code with the product, so a mistake goes unseen only if it is made twice. Numbers are
+fractions wherever the rules allow it.
 """
 
 from __future__ import annotations
@@ -133,7 +133,7 @@ class Reference:
         return idle
 
     def window(self) -> tuple[list[Json], list[Json]]:
-        """The service window and the jobs that join it."""
+        """The service window, and the jobs that join it."""
         queue = [job for job in self.queue() if self.could_run(job)]
         size, least_gpus = 0, 0
         while size < len(queue) and least_gpus < sum(self.total.values()):
@@ -157,7 +157,7 @@ class Reference:
     # Section 5 ---------------------------------------------------------------------------
 
     def throughput(self, job: Json, placement: Placement) -> Fraction | None:
-        """Section 2.3; None where the tables say nothing."""
+        """Section 2.3; None if the tables have no value."""
         rates = []
         for name, gpus in placement:
             table = job["throughput"].get(self.type_of[name])
@@ -241,7 +241,7 @@ class Reference:
         return [(job["id"], weights[job["id"]], self.columns(job)) for job in jobs]
 
     def optimum(self) -> Fraction:
-        """The largest value of eq. 11, by looking at every plan."""
+        """The largest value of eq. 11, found by trying every plan."""
         program = self.program()
         names = [n["name"] for n in self.nodes]
         at = {name: i for i, name in enumerate(names)}
@@ -264,9 +264,9 @@ class Reference:
         return best(0, tuple(idle[name] for name in names))
 
     def greedy_limit(self) -> list[Fraction]:
-        """Gains by priority descending, as lambda grows beyond all limits.
+        """Gains by descending priority, as lambda grows beyond all limits.
 
-        The most urgent job gets all it can, then the next: the best list in dictionary order.
+        The most urgent job gets all it can, then the next one: the lexicographically best list.
         """
         program = sorted(self.program(), key=lambda entry: -entry[1])
         names = [n["name"] for n in self.nodes]
@@ -290,7 +290,7 @@ class Reference:
         return list(best(0, tuple(idle[name] for name in names)))
 
     def gains(self, placements: dict[str, dict[str, int]]) -> list[Fraction]:
-        """Gains of a plan by priority descending, 0 for a job without a placement."""
+        """Gains of a plan by descending priority, 0 for a job without a placement."""
         gains = []
         for job, _, columns in sorted(self.program(), key=lambda entry: -entry[1]):
             placement = tuple(sorted(placements.get(job, {}).items()))
@@ -298,7 +298,7 @@ class Reference:
         return gains
 
     def objective(self, placements: dict[str, dict[str, int]]) -> Fraction:
-        """Eq. 11 of a plan; refuses one that is not allowed."""
+        """Eq. 11 for a plan; refuses a plan that is not allowed."""
         usage = dict.fromkeys(self.idle(), 0)
         total, rest_of_jobs = Fraction(0), set(placements)
         for job, weight, columns in self.program():

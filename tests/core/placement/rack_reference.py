@@ -1,6 +1,6 @@
-"""Segments, switches and levels of bandwidth, straight from the text of the snapshot's format.
+"""Segments, switches and levels of bandwidth, written from the text of the snapshot's format.
 
-Like :mod:`ruled_reference`: every set of servers is tried, and no code is shared with the product.
+Like :mod:`ruled_reference`, it tries every set of servers and shares no code with the product.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class RackReference(RuledReference):
         return plain * interpolate(job["across"], len({self.leaf(name) for name, _ in placement}))
 
     def on_leaves(self, job: Json, names: tuple[str, ...]) -> bool:
-        """Whether a job's servers keep its segments and its number of switches."""
+        """Whether a job's servers comply with its segments and its number of switches."""
         servers_per_leaf = Counter(self.leaf(name) for name in names)
         k, max_leaves = job.get("segment"), job.get("max_switches")
         if max_leaves is not None and len(servers_per_leaf) > max_leaves:
@@ -46,7 +46,7 @@ class RackReference(RuledReference):
         return not job.get("consolidate_segments") or self.below_one_switch(job, names)
 
     def below_one_switch(self, job: Json, names: tuple[str, ...]) -> bool:
-        """Whether servers are below one switch of the lowest level that could hold as many."""
+        """Whether the servers are below one switch of the lowest level that can hold as many."""
         k, kind = job["segment"], self.node[names[0]]["gpu_type"]
         same_type = [n["name"] for n in self.nodes if n["gpu_type"] == kind]
         servers_needed = len(names)
@@ -103,7 +103,7 @@ class RackReference(RuledReference):
     def given_by_each(
         job: Json, capacity: dict[str, int], size: int, names: tuple[str, ...]
     ) -> Placement:
-        """What each server of a set gives, empty where they cannot give so; in node order."""
+        """What each server of a set gives, in node order; empty if they cannot give that."""
         if job.get("shape", "any") == "even":
             gpus_each, remainder = divmod(size, len(names))
             wrong = remainder or job.get("per_node") not in (None, gpus_each)
@@ -117,7 +117,7 @@ class RackReference(RuledReference):
 
 
 def rack_snapshot(seed: int, **settings: Any) -> Json:
-    """A small snapshot with every key: racks, and what scripts and sites demand."""
+    """A small snapshot with every key: racks, and the demands of scripts and sites."""
     rng = Random(seed)
     doc = ruled_snapshot(seed, **settings)
     if rng.random() < 0.75:
@@ -164,16 +164,16 @@ def segment_snapshot(seed: int, **settings: Any) -> Json:
 
 
 def odd_snapshot(seed: int) -> Json:
-    """A small snapshot with a topology as no site should have it, by ``seed`` modulo 4."""
+    """A small snapshot with a topology that no site should have, chosen by ``seed`` modulo 4."""
     rng = Random(seed)
     doc = (segment_snapshot if rng.random() < 0.5 else rack_snapshot)(seed)
     for i, node in enumerate(doc["nodes"]):
         if seed % 4 == 0:  # a leaf for each node
             node["switches"] = ["core", f"leaf{i}"]
-        elif seed % 4 == 1:  # names of switches on several levels, one above itself
+        elif seed % 4 == 1:  # switches with the same name on several levels, one above itself
             paths = [["x", "y"], ["y", "x"], ["x"], ["y"], ["x", "x"]]
             node["switches"] = rng.choice(paths)
-        elif seed % 4 == 2:  # no leaf, or one below more levels than others
+        elif seed % 4 == 2:  # no leaf, or a leaf below more levels than others
             node["switches"] = rng.choice([[], ["a", "b", "c", "d"], ["d"]])
     for job in doc["jobs"]:
         if seed % 4 == 3 and job.get("segment") is not None:
@@ -182,7 +182,7 @@ def odd_snapshot(seed: int) -> Json:
 
 
 def _make_spread(rng: Random, doc: Json) -> None:
-    """More servers, and jobs that are spread over several."""
+    """Add servers, and jobs that are spread over several."""
     doc["nodes"] += [
         {"name": f"m{i}", "gpu_type": "a", "gpus": 2, "idle": rng.choice([1, 2, 2, 2])}
         for i in range(rng.randint(1, 4))

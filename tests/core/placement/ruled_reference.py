@@ -1,7 +1,7 @@
-"""What scripts and sites demand, straight from the text of the snapshot's format.
+"""Demands of scripts and sites, written from the text of the snapshot's format.
 
-Like :mod:`exhaustive_reference`, whose rules hold where this file says nothing else: no code is
-shared with the product. Shapes are found by trying runs of neighbours, plans by trying all.
+It extends :mod:`exhaustive_reference`, whose rules hold unless this file says otherwise, and shares
+no code with the product. Shapes are found by trying runs of neighbours, plans by trying all.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 from exhaustive_reference import Column, Json, Placement, Reference
 
 Free = tuple[int, Fraction | None, Fraction | None, str]
-"""Of a node: GPUs, cores, memory (None: never short) and who has some of it by the plan."""
+"""Of a node: GPUs, cores, memory (None: never short) and the job to which the plan gives a part."""
 
 
 def exact(number: float) -> Fraction:
@@ -23,7 +23,7 @@ def exact(number: float) -> Fraction:
 
 
 class RuledReference(Reference):
-    """Everything the rules say about one snapshot with any of the keys."""
+    """Everything the rules say about one snapshot with any of the optional keys."""
 
     def __init__(self, doc: Json) -> None:
         doc = deepcopy(doc)
@@ -35,7 +35,7 @@ class RuledReference(Reference):
         self.node = {n["name"]: n for n in self.nodes}
         self.limits = doc.get("limits", [])
 
-    # What there is ------------------------------------------------------------------------
+    # Free resources ------------------------------------------------------------------------
 
     def cores(self, job: Json, gpus: int) -> int:
         return ceil(exact(job.get("cores_per_gpu", 0)) * gpus)
@@ -50,7 +50,7 @@ class RuledReference(Reference):
         return None if value is None else exact(value)
 
     def free(self) -> dict[str, Free]:
-        """Now; in a first plan with all that running jobs of the queue hold."""
+        """Free resources now; in a first plan, with all that running jobs of the queue hold."""
         free_resources = {}
         for name, node in self.node.items():
             gpus, amounts = self.idle()[name], []
@@ -73,14 +73,14 @@ class RuledReference(Reference):
         return free_resources
 
     def all_free(self) -> dict[str, Free]:
-        """An idle cluster."""
+        """Free resources of an idle cluster."""
         return {
             name: (n["gpus"], self.whole_of(name, "cores"), self.whole_of(name, "memory_mb"), "")
             for name, n in self.node.items()
         }
 
     def closed_nodes(self) -> set[str]:
-        """Nodes on which an exclusive job stays."""
+        """Nodes on which an exclusive job keeps running."""
         return {
             name
             for job in self.doc["jobs"]
@@ -89,7 +89,7 @@ class RuledReference(Reference):
         }
 
     def could_take(self, job: Json, name: str, free: Free, *, is_closed: bool) -> int:
-        """S_t."""
+        """S_t: the GPUs that the job could take of a server."""
         gpus, cores, memory, _ = free
         gpus = min(gpus, job.get("max_per_node") or gpus)
         allowed_nodes = job.get("nodes")
@@ -206,7 +206,7 @@ class RuledReference(Reference):
     # The window ---------------------------------------------------------------------------
 
     def left_of_limits(self) -> list[tuple[int | None, int | None]]:
-        """GPUs and jobs that every limit leaves beside what is kept; none where that exceeds it.
+        """GPUs and jobs that every limit leaves beside the kept jobs; none if those exceed it.
 
         As in Slurm, a job that takes nothing of an exceeded limit may still run.
         """
@@ -227,7 +227,7 @@ class RuledReference(Reference):
         return rows
 
     def walk(self) -> tuple[list[Json], list[Json], list[Json]]:
-        """Inside the window, behind it, and passed over for a limit."""
+        """Jobs inside the window, jobs behind it, and jobs passed over for a limit."""
         inside: list[Json] = []
         later_jobs: list[Json] = []
         skipped_jobs: list[Json] = []
@@ -281,7 +281,7 @@ class RuledReference(Reference):
         return tuple(free[n["name"]] for n in self.nodes), tuple(self.left_of_limits())
 
     def remaining_after(self, state: Any, job: Json, placement: Placement) -> Any | None:
-        """What is left beside the placement; None where it may not be."""
+        """What remains after the placement; None if it is not allowed."""
         nodes, limits = list(state[0]), list(state[1])
         at = {n["name"]: i for i, n in enumerate(self.nodes)}
         present = placement == tuple(sorted((job["running"] or {}).items()))
@@ -290,7 +290,7 @@ class RuledReference(Reference):
             if gpus < count or use == "closed" or (use == "used" and job.get("exclusive")):
                 return None
             need_cores, need_memory = Fraction(self.cores(job, count)), self.memory(job, count)
-            if present:  # It holds what it holds, whatever its rules say now.
+            if present:  # a running job keeps what it holds, whatever its rules say now
                 first = self.free()[name]
                 need_cores = need_cores if first[1] is None else min(need_cores, first[1])
                 need_memory = need_memory if first[2] is None else min(need_memory, first[2])
@@ -333,7 +333,7 @@ class RuledReference(Reference):
         return best(0, self.start())
 
     def after(self, placements: dict[str, dict[str, int]]) -> Any:
-        """What a plan leaves; refuses one that breaks a rule."""
+        """What remains after a plan; refuses a plan that breaks a rule."""
         state, jobs = self.start(), {job["id"]: job for job in self.doc["jobs"]}
         for job, place in placements.items():
             state = self.remaining_after(state, jobs[job], tuple(sorted(place.items())))
@@ -365,7 +365,7 @@ class RuledReference(Reference):
         ]
 
     def codes(self, placements: dict[str, dict[str, int]]) -> dict[str, str]:
-        """Why every job waits that does."""
+        """Code of the reason for which each waiting job waits."""
         columns = {job: c for job, _, c in self.program()}
         skipped_ids = {job["id"] for job in self.walk()[2]}
         codes = {}

@@ -1,4 +1,4 @@
-"""Small made-up snapshots in which every rule can be met."""
+"""Small made-up snapshots that exercise every rule."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def small_snapshot(seed: int, **settings: Any) -> Json:
 
 
 def medium_snapshot(seed: int, **settings: Any) -> Json:
-    """The same with servers of up to 8 GPUs and a queue longer than the window."""
+    """A snapshot with servers of up to 8 GPUs and a queue longer than the window."""
     rng = Random(seed)
     nodes = _nodes(rng, count=rng.randint(6, 10), gpus_max=8)
     return _snapshot(rng, nodes, jobs=rng.randint(15, 40), lambdas=[0, 0.5, 1, 2], **settings)
@@ -119,7 +119,7 @@ def _table(rng: Random) -> Json:
 
 
 def _start(rng: Random, job: Json, nodes: list[Json]) -> None:
-    """Let the job run, on one server or on neighbours of one type, taking idle GPUs."""
+    """Start the job on idle GPUs of one server, or of neighbours of one type."""
     gpu_type = rng.choice([n["gpu_type"] for n in nodes])
     table = job["throughput"].get(gpu_type)
     if table is None:
@@ -135,7 +135,7 @@ def _start(rng: Random, job: Json, nodes: list[Json]) -> None:
 
 
 def ruled_snapshot(seed: int, **settings: Any) -> Json:
-    """A small snapshot in which scripts and a site demand things: every key, mixed."""
+    """A small snapshot with demands of scripts and of a site: every key, mixed."""
     rng = Random(seed)
     doc = small_snapshot(seed, **{"lambda": rng.choice([0, 1, 1, 2]), **settings})
     for job in doc["jobs"]:
@@ -156,14 +156,14 @@ def ruled_snapshot(seed: int, **settings: Any) -> Json:
 
 
 def _make_even(rng: Random, table: Json) -> None:
-    """Sensitivities that a float holds exactly: their means compare as those of fractions do."""
+    """Use sensitivities that a float holds exactly, so that their means compare as fractions do."""
     table["aggregated"]["1"] = rng.choice([16.0, 32.0, 48.0])
     if "distributed" in table:
         table["distributed"]["2"] = table["aggregated"]["1"] * rng.choice([1.0, 1.0, 0.5])
 
 
 def _make_roomy(rng: Random, doc: Json) -> None:
-    """One type of which all know how fast it is spread, and counts that can be even."""
+    """Use one type on which every job's spread speed is known, and counts that can be even."""
     node_names = {name for job in doc["jobs"] for name in job["running"]}
     for node in doc["nodes"]:
         node["gpu_type"] = TYPES[0]
@@ -207,7 +207,7 @@ def _demand(rng: Random, job: Json, nodes: list[Json]) -> None:
 
 
 def _measure_out(rng: Random, node: Json, jobs: list[Json]) -> None:
-    """Cores and memory, some of them held by the jobs that run there and by others."""
+    """Add cores and memory; the jobs that run there, and others, hold some of them."""
     jobs_here = [
         (job, job["running"][node["name"]]) for job in jobs if node["name"] in job["running"]
     ]

@@ -1,4 +1,4 @@
-"""Snapshots too large for a search over every plan, against HiGHS on the program as written."""
+"""Snapshots too large to try every plan: the planner against HiGHS on the program as written."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from hopsd.policies.hops.policy import plan
 
 
 def optimum(reference: Reference) -> float:
-    """Eq. 11 to 13, one binary variable a configuration."""
+    """Eq. 11 to 13, with one binary variable per configuration."""
     program, idle = reference.program(), reference.idle()
     row_of = {name: len(program) + i for i, name in enumerate(idle)}
     values, rows, cols, factors = [], [], [], []

@@ -1,4 +1,4 @@
-"""The planner against a search over every plan, on snapshots small enough for it."""
+"""The planner against a search over every plan, on snapshots that are small enough."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_the_plan_is_the_best_of_all_plans(seed: int) -> None:
 
 
 def check_figures(plan: Json, value: Fraction, best: Fraction) -> None:
-    """Objective, bound and gap are what they say; above the largest double they stop there."""
+    """Check objective, bound and gap; above the largest double, they are that double."""
     if best < sys.float_info.max:
         assert plan["objective"] == pytest.approx(float(value), rel=1e-9)
         assert plan["upper_bound"] >= float(best) * (1 - 1e-9)
@@ -51,7 +51,7 @@ def check_figures(plan: Json, value: Fraction, best: Fraction) -> None:
 
 
 def check_jobs(plan: Json, reference: Reference) -> None:
-    """Window, figures of each job, who waits and why, and fragments."""
+    """Check the window, each job's figures, which jobs wait and why, and fragments."""
     window, adjusted_jobs = reference.window()
     queue = reference.queue()
     assert plan["window"] == [job["id"] for job in window]

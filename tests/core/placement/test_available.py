@@ -1,4 +1,4 @@
-"""How many GPUs the cores and the memory of a node are enough for."""
+"""How many GPUs a node's cores and memory suffice for."""
 
 from __future__ import annotations
 

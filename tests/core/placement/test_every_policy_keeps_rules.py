@@ -24,7 +24,7 @@ Json = dict[str, Any]
 
 
 def check(doc: Json, name: str) -> int:
-    """Every new placement keeps its job's rules, all together fit; how many there were."""
+    """Check that new placements keep their jobs' rules and fit together; return their number."""
     snapshot, settings = read_snapshot(json.dumps(doc))
     plan = plan_json(get(name)(snapshot, settings))
     reference = RuledReference(doc)
@@ -72,7 +72,7 @@ def test_no_policy_breaks_up_segments_or_spans_more_switches(name: str) -> None:
 
 
 def with_exempt(seed: int) -> Json:
-    """A limit for some of the jobs, which others use up without being bound."""
+    """A snapshot with a limit for some jobs that other jobs use up without being bound by it."""
     doc = ruled_snapshot(seed, time_limit=2)
     ids = sorted(job["id"] for job in doc["jobs"])
     bound = {"gpus": 1 + seed % 5} if seed % 3 else {"count": 1 + seed % 2}
@@ -112,7 +112,7 @@ def test_what_exempt_jobs_use_up_of_a_limit_starts_nobody_else(name: str) -> Non
     + [(name, first) for name in ("hops", "hops+", "las", "srtf") for first in (True, False)],
 )
 def test_starts_are_put_off_in_the_queues_order(name: str, first: bool) -> None:
-    """Also where ids are not in the order of the priority, and the policy sets no window."""
+    """Also if ids are not in the order of priority, and if the policy sets no window."""
     member, exempt = asks("9", 100.0, 4), asks("10", 1.0, 4)
     plan = get(name)(at_limit(("10",), member, exempt, first=first), PlanSettings())
     assert plan.placements.keys() == {JobId("9")}
@@ -174,7 +174,7 @@ def test_before_an_exempt_job_others_start_and_it_starts_with_the_next_plan(firs
 
 
 def test_who_runs_stays_where_the_start_it_was_to_stop_for_is_put_off() -> None:
-    """Of four that leave for starts, those stay whose servers the exempt job does not take."""
+    """Of four jobs that leave for starts, those whose servers the exempt job does not take stay."""
     exempt = asks("1", 9.0, 4)
     members = [asks(str(n), 5.0, 2) for n in range(2, 8)]
     members_of_none = [asks(str(n), 1.0, 2, node=f"n{n % 2}") for n in range(10, 14)]
@@ -192,7 +192,7 @@ def test_who_runs_stays_where_the_start_it_was_to_stop_for_is_put_off() -> None:
 
 @pytest.mark.parametrize("name", ["hops", "hops+"])
 def test_an_overdue_job_that_runs_is_not_taken_for_a_start(name: str) -> None:
-    """It is to shrink from 4 GPUs, so the queue has it as one that waits for 1."""
+    """It is to shrink from 4 GPUs, so the queue lists it like a job that waits for 1."""
     runs, exempt = {**asks("1", 1.0, 1, 4), "running": {"n0": 4}}, asks("2", 1.0, 3)
     rest_of_jobs = [asks(str(number), 1.0, 4) for number in range(10, 50)]
     doc = at_limit("2", runs, exempt, *rest_of_jobs, servers=16)
@@ -209,7 +209,7 @@ def test_an_overdue_job_that_runs_is_not_taken_for_a_start(name: str) -> None:
 
 
 def alone(seed: int) -> Json | None:
-    """One job with rules that could run on an idle cluster, and nobody else; None: it could not."""
+    """A snapshot with one job whose rules let it run on an idle cluster; None if they do not."""
     doc = ruled_snapshot(seed, time_limit=2)
     job = next((j for j in doc["jobs"] if not j["running"] and j["priority"] != 0), None)
     if job is None:

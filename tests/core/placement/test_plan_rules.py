@@ -1,4 +1,4 @@
-"""Sections 5 to 7: configurations, the program and a round, seen in the plan."""
+"""Sections 5 to 7, checked in the plan: configurations, the program and a round."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def test_a_server_with_nothing_idle_separates_neighbours() -> None:
 
 @pytest.mark.parametrize("contract", [{}, {"shape": "even"}, {"shape": "even", "per_node": 2}])
 def test_a_server_that_a_job_may_not_use_does_not_separate_neighbours(contract: Json) -> None:
-    """Excluded servers do not become free: the job would wait for ever."""
+    """Regression: excluded servers never become free for the job, which would wait for ever."""
     wide = job(reqs=[4], throughput=SPREADABLE, nodes=["n0", "n2"], **contract)
     assert places(plan_of(nodes(2, 2, 2, gpus=2), wide)) == {"1": {"n0": 2, "n2": 2}}
     assert places(plan_of(nodes(2, 0, 2, gpus=2), wide, first=False)) == {"1": {"n0": 2, "n2": 2}}
@@ -127,7 +127,7 @@ def test_only_the_spread_shapes_over_the_fewest_servers_are_kept() -> None:
 
 
 def test_a_spread_shape_starts_where_one_server_is_not_enough() -> None:
-    # n1 holds 2 alone; from n0 it takes 1 and 1 of n1; n2 has no neighbour left.
+    # n1 holds 2 by itself; from n0 it takes 1, with 1 on n1; n2 has no neighbour left.
     plan = plan_of(nodes(1, 4, 1), job(reqs=[2], throughput=SPREADABLE), first=False)
     assert plan["configurations"] == 2
 

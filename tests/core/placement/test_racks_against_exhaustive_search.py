@@ -1,4 +1,4 @@
-"""Plans of jobs that are bound to racks against a search over every plan."""
+"""Plans of rack-bound jobs against a search over every plan."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Plans where not all sets of servers are listed: their bounds hold for all of them."""
+"""Plans for which not all sets of servers are listed: the bounds hold for all sets."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Json = dict[str, Any]
 
 
 def even_snapshot(seed: int) -> Json:
-    """Rack-bound jobs give equal counts."""
+    """A snapshot in which rack-bound jobs accept equal counts only."""
     doc = rack_snapshot(seed, gap=0.0, time_limit=0.5)
     for job in doc["jobs"]:
         bound = job.get("segment") or job.get("max_switches")
@@ -94,7 +94,7 @@ def test_listed_sets_of_many_uneven_servers_fill_all_but_the_last(max_leaves: in
 def test_the_slowest_set_is_worth_1_though_it_is_not_listed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A slow server in the middle of a leaf, together with one of the other leaf."""
+    """The set has a slow server in the middle of a leaf, and one of the other leaf."""
     monkeypatch.setattr(rack_sets, "MAX_SETS", 0)
     monkeypatch.setattr(racks, "_MAX_WHOLE", 0)
     doc = even_snapshot(0)

@@ -1,4 +1,4 @@
-"""QueryService about jobs' speeds, remembered from one plan to the next."""
+"""Answers about jobs' speeds, remembered from one plan to the next."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_what_the_last_plan_asked_for_is_kept_and_the_rest_dropped() -> None:
 
 
 def test_new_tables_are_never_taken_for_old_ones() -> None:
-    """CPython gives a new table the place, and so the id, of one that is gone."""
+    """CPython may give a new table the address, and so the id, of a deleted one."""
     store, calls = JobCache(), list[float]()
     for number in range(200):
         assert speed(job(float(number)), store, calls) == number

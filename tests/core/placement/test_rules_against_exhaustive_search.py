@@ -23,7 +23,7 @@ def test_columns_that_are_not_written_out(seed: int, monkeypatch: pytest.MonkeyP
 
 @pytest.mark.parametrize("seed", [60593, 61034])
 def test_a_job_that_takes_nothing_of_an_exceeded_limit_may_run(seed: int) -> None:
-    """Kept jobs hold more than a limit allows; the job's part of ``per_gpu`` is 0."""
+    """Kept jobs hold more than a limit allows; the job's share in ``per_gpu`` is 0."""
     check(ruled_snapshot(seed))
 
 

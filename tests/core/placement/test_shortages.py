@@ -1,4 +1,4 @@
-"""A type on which a job ran out of memory is not given to it again with as few GPUs."""
+"""After a job ran out of memory on a type, it is not given as few GPUs of that type again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Uneven shapes that leave GPUs on their first server: what runs together, and how Slurm fills."""
+"""Uneven shapes that leave GPUs on their first server: which jobs fit together as Slurm fills."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_shapes_hold_the_size_on_as_few_servers_as_filled_ones(idle: list[int], 
 
 
 def test_only_gpus_move_to_the_first_server(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An elastic job keeps its size, and so what it is worth."""
+    """An elastic job keeps its size, and so its value."""
     calls: list[tuple[Program, Ints, Ints]] = []
 
     def spy(program: Program, choice: Ints) -> Ints:
@@ -130,7 +130,7 @@ def test_nobody_is_planned_after_who_is_planned_after_it(
 
 @pytest.mark.parametrize("seed", range(60))
 def test_slurm_can_start_what_is_planned(seed: int) -> None:
-    """Wave by wave, as hopsd starts them."""
+    """In waves, as hopsd starts them."""
     draw = random.Random(seed)  # a test, not a secret
     nodes = cluster(*(draw.choice([4, 8]) for _ in range(draw.randint(3, 6))))
     nodes = tuple(replace(node, idle=draw.randint(1, node.gpus)) for node in nodes)

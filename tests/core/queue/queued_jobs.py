@@ -1,4 +1,4 @@
-"""Jobs in a queue on two GPU types, and how urgent they are."""
+"""Jobs in a queue on two GPU types, and their urgency."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A report of progress counts as far as the GPU time that Slurm gave the job bears it out."""
+"""A report of progress counts as far as the GPU time that Slurm gave the job supports it."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_before_it_runs_nothing_is_due() -> None:
 
 
 def test_a_report_of_more_than_the_gpus_can_have_trained_counts_as_that_at_most() -> None:
-    """ "99.9 % done" at all times made every job of a user the next to end."""
+    """Regression: jobs that always reported 99.9 % done were always the next ones to end."""
     claim = progress(ran(100.0, says=999_000.0), SPEEDS)
     assert claim.samples == FASTER * 1000.0
 
@@ -58,7 +58,7 @@ def test_a_job_that_is_silent_or_stalls_outlives_its_claim_all_the_same(says: fl
 
 
 def test_a_job_a_third_slower_than_its_speeds_is_believed() -> None:
-    """Evaluations and checkpoints take GPU time, and are in no speed."""
+    """Evaluations and checkpoints take GPU time that no speed includes."""
     says = 1000.0 / SLOWER
     assert progress(ran(100.0, says=1.01 * says), SPEEDS).due == 1.01 * says
     assert progress(ran(100.0, says=0.99 * says), SPEEDS).due == 1000.0
@@ -66,13 +66,13 @@ def test_a_job_a_third_slower_than_its_speeds_is_believed() -> None:
 
 def test_spread_gpus_are_given_the_benefit_of_the_doubt() -> None:
     spread = progress(ran(100.0, gpus=4, says=1e9), SPEEDS)
-    assert spread.samples == FASTER * 100.0 * 4 * 10.0  # as one GPU alone
+    assert spread.samples == FASTER * 100.0 * 4 * 10.0  # as fast as a single GPU
     assert progress(ran(100.0, gpus=4), SPEEDS).due == 100.0 * 4 * 4.0
     assert progress(ran(100.0, gpu_type=V100), SPEEDS).due == 200.0
 
 
 def test_who_lets_several_gpus_look_slow_is_not_held_to_that() -> None:
-    """The job looked as if it would end last, which `tail_weight` starts sooner."""
+    """Regression: such a job looked like the last one to end, which `tail_weight` starts sooner."""
     slow = {A100: ThroughputTable({1: 10.0, 4: 1e-9}, {2: 1e-9})}
     assert progress(ran(100.0, gpus=4, says=3000.0), slow).samples == 3000.0
 

@@ -1,4 +1,4 @@
-"""Waiting time is what eq. 8 divides: eligible and not running, over all restarts."""
+"""The waiting time that eq. 8 divides: eligible and not running, over all restarts."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ RUNNING = replace(PENDING, state=SlurmState.RUNNING, hold=Hold.NONE, allocation=
 
 
 def life(*readings: tuple[float, JobReading | None]) -> JobRecord:
-    """The record after readings at the given times."""
+    """The job's record after readings at the given times."""
     records: dict[JobId, JobRecord] = {}
     for now, job in readings:
         reading = Reading(now, (), (job,) if job else ())
@@ -51,7 +51,7 @@ def test_the_wait_ends_when_slurm_started_the_job_not_when_it_was_seen_running()
 
 
 def test_a_start_that_slurm_moves_to_when_nodes_are_switched_on_is_no_second_run() -> None:
-    """Seen on Slurm 22.05 with a SuspendProgram: from its release to 18 s later."""
+    """Seen on Slurm 22.05 with a SuspendProgram, from a job's release to 18 s later."""
     seen_running = [(160.0, replace(RUNNING, start=142.0)), (190.0, replace(RUNNING, start=185.0))]
     record = life((130.0, PENDING), *seen_running)
     assert (record.allocation_since, record.run_seconds) == (142.0, 48.0)
@@ -100,11 +100,11 @@ def test_time_that_the_user_chose_does_not_count(kept_back: JobReading) -> None:
 @pytest.mark.parametrize(
     ("state", "restarts", "seconds", "failed_again"),
     [
-        (SlurmState.FAILED, 1, 4.0, True),  # a folder of the first start was there
+        (SlurmState.FAILED, 1, 4.0, True),  # a folder of the first start was already there
         (SlurmState.COMPLETED, 1, 4.0, False),
         (SlurmState.FAILED, 0, 4.0, False),
         (SlurmState.FAILED, 1, 70.0, False),
-        (SlurmState.FAILED, 1, 50.0, False),  # the first run was no longer
+        (SlurmState.FAILED, 1, 50.0, False),  # the first run was no longer than that
     ],
 )
 def test_a_job_that_does_not_bear_its_restart_is_noted(
@@ -209,7 +209,7 @@ def test_a_clock_set_back_takes_nothing_away() -> None:
 
 
 def test_the_gpu_time_of_a_job_that_ends_counts_for_its_app_once() -> None:
-    """Themis' finish-time fairness asks what an app's jobs have had."""
+    """Themis' finish-time fairness needs the GPU time that an app's jobs have had."""
 
     def record(number: int, gpu_seconds: float, end: float | None = None) -> JobRecord:
         return replace(

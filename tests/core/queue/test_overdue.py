@@ -1,4 +1,4 @@
-"""Jobs that waited for too long come before shares and QOS, on a part of the GPUs."""
+"""Jobs that have waited too long come before shares and QOS, on a part of the GPUs."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from hopsd.policies.registry import get
 SHARES = PlanSettings(priority=PriorityName.FAIR_SHARE_FIRST)
 HOUR = 3600.0
 LATE_SECONDS = 24 * HOUR
-"""Some dozen times the run time of a job that takes half an hour."""
+"""Some dozens of times the run time of a job that takes half an hour."""
 LARGE = tuple(Node(NodeName(f"n{n}"), V100, 8, 8) for n in range(64))
 """512 GPUs, of which overdue jobs may have 51."""
 TABLES = {V100: ThroughputTable({1: 1.0, 8: 0.9}, {2: 0.8})}
@@ -39,12 +39,12 @@ def late_job_of(name: str, *, user: str = "", ratio: float = 20.0, **given_value
 
 
 def allocation_at(gpus: int, place: int = 0) -> Allocation:
-    """Whole nodes, of which every ``place`` has eight of its own."""
+    """Whole nodes, eight other ones for each ``place``."""
     return Allocation.of({NodeName(f"n{8 * place + n}"): 8 for n in range(gpus // 8)})
 
 
 def at(*jobs: Job, turn: int = 1, first: bool = True, limits: Iterable[Limit] = ()) -> Snapshot:
-    """The large cluster in a round of half an hour, the ``turn``-th of time."""
+    """The large cluster in the ``turn``-th round of half an hour."""
     competitors = [
         job(f"other{n}", reqs=(64,), share=1.0, wait_seconds=0.0, throughput=TABLES)
         for n in range(9)
@@ -57,7 +57,7 @@ def at(*jobs: Job, turn: int = 1, first: bool = True, limits: Iterable[Limit] = 
 
 
 def overdue_jobs(world: Snapshot) -> list[Job]:
-    """The jobs that come before every other's factor, in their order."""
+    """The overdue jobs, which come before all factors, in order."""
     order = queue(world, SHARES).jobs
     ordinary = [n for n, candidate in enumerate(order) if candidate.share]
     return list(order[: ordinary[0]])
@@ -165,7 +165,7 @@ def test_what_runs_in_place_is_not_free_for_growth() -> None:
 def test_a_job_larger_than_the_part_comes_first_in_one_round_of_several(
     gpus: int, turns: int
 ) -> None:
-    """So nobody's jobs are too large to come first at some time."""
+    """So no job is too large ever to come first."""
     large = late_job_of("1", reqs=(gpus,))
     rounds = [turn for turn in range(1, 51) if names(at(large, turn=turn))]
     assert abs(len(rounds) - 50 / turns) <= 2
@@ -177,7 +177,7 @@ def test_a_job_larger_than_the_part_comes_first_in_one_round_of_several(
 def test_every_phase_of_rounds_longer_than_their_nominal_length_has_turns(
     period: int, phase: int
 ) -> None:
-    """With ticks of 45 s a round of 60 s takes 90: every third number is left out."""
+    """With ticks of 45 s a round of 60 s takes 90 s, so every third round number is skipped."""
     large = late_job_of("1", reqs=(128,))
     rounds = [n for n in range(30) if names(at(large, turn=phase + period * n))]
     assert 8 <= len(rounds) <= 12
@@ -212,7 +212,7 @@ def test_a_running_job_keeps_its_place_until_another_is_twice_as_overdue() -> No
 @pytest.mark.long
 @pytest.mark.slow
 def test_users_whose_jobs_run_anyhow_do_not_take_the_part_of_those_who_starve() -> None:
-    """Else the low user never ran: with twice the demand every running job waited for long."""
+    """Regression: the low user never ran, as with twice the demand each running job was overdue."""
     high = [
         late_job_of(
             f"1{n}", reqs=(8,), share=1.0, running=allocation_at(8, n), ratio=30.0, user=f"high{n}"
@@ -231,13 +231,13 @@ def test_users_whose_jobs_run_anyhow_do_not_take_the_part_of_those_who_starve() 
 
 
 def test_a_job_that_grew_in_a_quiet_round_shrinks() -> None:
-    """It was stopped, and started again a round later."""
+    """Regression: such a job was stopped, and started again a round later."""
     grew = late_job_of("1", reqs=(8, 64), running=allocation_at(64))
     assert plan(at(grew), SHARES).placements["1"].gpus == 8
 
 
 ALONE = {V100: ThroughputTable({8: 1.0})}
-"""The speeds of a job that was never seen on several servers."""
+"""Speeds of a job that was never measured on several servers."""
 
 
 @pytest.mark.parametrize("policy", ["hops", "hops+"])

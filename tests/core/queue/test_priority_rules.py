@@ -69,7 +69,7 @@ def test_srtf_is_the_inverse_of_what_is_left_by_samples_or_by_time() -> None:
 
 
 def test_a_job_past_its_age_is_expected_to_take_as_long_again() -> None:
-    """It was the most urgent of all before: who promised little was rewarded for breaking it."""
+    """Regression: it was the most urgent job, which rewarded users who promised too little."""
     finished_job = job(age_seconds=1200.0, run_seconds=5000.0)
     assert urgency(PriorityName.SRTF, finished_job) == [pytest.approx(1 / 5000.0)]
     late_job = job(samples=100.0, samples_done=100.0, run_seconds=700.0, age_seconds=600.0)
@@ -88,7 +88,8 @@ def test_las_falls_with_attained_gpu_seconds() -> None:
 
 def test_ftf_compares_with_a_share_of_the_cluster_of_ones_own() -> None:
     two = [job(age_seconds=1200.0, submit=400.0), job("2", age_seconds=1200.0)]
-    # 16 GPUs for 2 jobs are more than the 3 that the job may use: alone 1200 s x 2 / 3 GPUs.
+    # 16 GPUs for 2 jobs are more than the 3 that the job may use: alone it takes 1200 s x 2 / 3
+    # GPUs.
     assert urgency(PriorityName.FTF, *two)[0] == pytest.approx((600 + 1200) / 800)
     queue_of_sixteen = [job(str(i), age_seconds=1200.0, submit=400.0) for i in range(16)]
     assert urgency(PriorityName.FTF, *queue_of_sixteen)[0] == pytest.approx((600 + 1200) / 2400)

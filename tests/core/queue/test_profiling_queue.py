@@ -1,4 +1,4 @@
-"""The profiling queue over clusters in memory: who is measured where, and what is left."""
+"""The profiling queue with clusters in memory: which jobs run where, and what it leaves."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ NODES = (
 
 
 class World:
-    """A snapshot and the reading it was made of, changed job by job."""
+    """A snapshot and the reading that it is built from, changed job by job."""
 
     def __init__(self, nodes: tuple[Node, ...] = NODES, *, first: bool = True) -> None:
         self.nodes, self.first = nodes, first
@@ -466,7 +466,7 @@ def test_a_user_has_a_few_runs_at_a_time_and_leaves_the_others_theirs() -> None:
 
 
 def test_forty_new_workloads_leave_the_head_of_the_queue_what_it_needs() -> None:
-    """Whether that is free now, or the head waits for it."""
+    """Both if those GPUs are free now, and if the head waits for them."""
     for idle in (4, 1):
         world = World((Node(NodeName("n0"), A, 4, idle), Node(NodeName("n1"), A, 2, 2)))
         for number in range(1, 41):
@@ -515,7 +515,7 @@ def test_runs_keep_to_the_sites_limits_and_leave_nothing_to_a_head_over_one() ->
 def test_a_script_that_would_repeat_something_is_not_started_to_be_measured(
     effect: str, words: str
 ) -> None:
-    """One that submits its successor submitted one for each start."""
+    """Regression: a job that submits its successor submitted one at each start."""
     world = World()
     world.add(1, "w", options=ScriptOptions(repeats=frozenset({effect})))
     world.add(2, "x", options=ScriptOptions())

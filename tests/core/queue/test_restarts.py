@@ -1,4 +1,4 @@
-"""Which moves nobody gains by."""
+"""Moves from which no job gains."""
 
 from __future__ import annotations
 

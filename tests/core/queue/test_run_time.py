@@ -1,4 +1,4 @@
-"""How long a job runs, from past runs."""
+"""Run times predicted from past runs."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_more_runs_that_agree_narrow_the_interval() -> None:
 
 
 def test_a_job_that_outlives_short_runs_is_one_of_the_long_ones() -> None:
-    """Three crashes in the first minute and one run of ten hours."""
+    """Given three crashes in the first minute and one run of ten hours."""
     distribution = Distribution.from_amounts([20.0, 30.0, 40.0, 36_000.0])
     assert distribution.total(0.0) == pytest.approx(9_000.0, rel=0.1)
     assert distribution.total(300.0) == pytest.approx(36_000.0, rel=0.1)
@@ -101,7 +101,7 @@ def test_the_nearest_kind_that_is_known_well_enough_decides() -> None:
 
 
 def test_nobody_poisons_anothers_prediction() -> None:
-    """Others\' runs of a shared workload name count as the account\'s, and each user once."""
+    """Others' runs of a shared workload name count as the account's, with equal weight per user."""
     honest = [run(1.0, user=UserName(f"u{n}")) for n in range(9)]
     floods = [run(1e-3, user=EVE)] * 1000
     with_floods = RunTimes(honest + floods).expect(JOB)
@@ -113,7 +113,7 @@ def test_nobody_poisons_anothers_prediction() -> None:
 
 
 def test_alike_runs_are_compared_by_gpu_time() -> None:
-    """An hour on 8 GPUs is four hours on two."""
+    """One hour on 8 GPUs is four hours on two."""
     expectation = RunTimes([run(1.0, gpu_seconds=8 * 3600.0)] * 3).expect(JOB)
     assert expectation is not None
     assert expectation.seconds == pytest.approx(4 * 3600, rel=0.1)
@@ -159,8 +159,9 @@ def test_a_loop_that_was_outlived_is_no_promise(loop_samples: float, samples_don
 
 
 def test_a_last_step_that_counts_whole_is_no_sign_of_a_longer_job() -> None:
-    """The demo's job of 14,000 samples on three GPUs was expected to train as much again when it
-    ended: steps of 96 make 14,016."""
+    """Regression: the demo's job of 14,000 samples on three GPUs was expected to double in length
+    when it ended, since steps of 96 make 14,016.
+    """
     assert by_declared(14_000.0, 14_016.0) == 14_016.0
 
 
@@ -172,7 +173,7 @@ def test_a_last_step_that_counts_whole_is_no_sign_of_a_longer_job() -> None:
 def test_declaring_less_never_looks_shorter_once_that_is_done(
     claim: float, ratio: float, factor: float
 ) -> None:
-    """As much again is left at least, and no claim brings more than five times that."""
+    """The expected total is at least twice what is done, and at most six times that."""
     assume(claim * ratio > (1.0 + LAST_STEP) * claim)
     assert by_declared(claim, claim) == claim
     samples_done = claim * ratio

@@ -1,4 +1,4 @@
-"""Fair share and QOS in the queue: off by default; a product, or first of all."""
+"""Fair share and QOS in the queue: off by default, as a product, or before all else."""
 
 from __future__ import annotations
 

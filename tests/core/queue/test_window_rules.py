@@ -108,7 +108,7 @@ def test_a_given_sensitivity_stands() -> None:
 
 
 def test_a_mean_of_equal_sensitivities_is_that_sensitivity() -> None:
-    """1.4 weighted 7 and 23 is 1.4000000000000001 in plain doubles, and above a sigma of 1.4."""
+    """In plain doubles, 1.4 weighted by 7 and 23 is 1.4000000000000001, above a sigma of 1.4."""
     nodes = (Node(NodeName("a"), V100, 7, 0), Node(NodeName("b"), T4, 23, 0))
     tables = {
         V100: ThroughputTable({1: 98.0}, {2: 70.0}),

@@ -1,4 +1,4 @@
-"""Which reports are believed."""
+"""Which reports hopsd believes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How long a job's training is, from what its processes report of their loops."""
+"""Length of a job's training, from the loops that its processes report."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_all_ranks_train_as_long_as_the_one_that_knows() -> None:
 
 
 def test_a_resumed_run_adds_what_it_has_left() -> None:
-    """The first run was stopped after 100 iterations of 200, all saved; 40 of 100 are done anew."""
+    """The first run stopped after 100 iterations of 200, all saved; 40 of 100 are done anew."""
     first = replace(HALF, saved_iterations=100)
     second = replace(HALF, run=1, pid=3, iterations=40, samples=1280.0, planned_iterations=100.0)
     assert planned_samples(first, second, restarts=1) == 6400.0
@@ -70,8 +70,8 @@ def test_a_profile_run_tells_it_until_the_job_itself_does() -> None:
 
 
 def test_what_a_run_does_not_show_any_more_is_forgotten() -> None:
-    """Another program, or a counter that is no longer steady. A run that has just begun may yet
-    show it.
+    """Either another program runs, or a counter is no longer steady. A run that has just begun may
+    yet show it.
     """
     restarted_report = replace(HALF, run=1, pid=3, planned_iterations=None)
     read = {JOB: replace(READ, restarts=1)}

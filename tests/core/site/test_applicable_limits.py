@@ -1,4 +1,4 @@
-"""What accounts, QOS and partitions leave for jobs, by Slurm's own rules of precedence."""
+"""What accounts, QOS and partitions leave for jobs, by Slurm's rules of precedence."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ def test_a_qos_comes_before_accounts_and_a_partitions_before_the_jobs() -> None:
 
 
 def test_who_is_exempt_from_a_bound_uses_it_up_for_the_others() -> None:
-    """A QOS' bound comes before an account's, but the job counts in the account (acct_policy.c)."""
+    """A QOS' bound replaces an account's, but the job counts in the account (acct_policy.c)."""
     exempt_qos = Qos("own", group={ResourceKind.GPUS: 8, ResourceKind.JOBS: 8})
     site = rules(
         exempt_qos,
@@ -170,7 +170,7 @@ def test_who_is_exempt_from_a_bound_uses_it_up_for_the_others() -> None:
 
 
 def test_running_jobs_stay_where_others_use_up_their_limit() -> None:
-    """Slurm stops no job for a limit, and would not start one of them again."""
+    """Slurm stops no job because of a limit, but would not start a stopped one again."""
     exempt_qos = Qos("own", group={ResourceKind.GPUS: 8, ResourceKind.JOBS: 8})
     site = rules(exempt_qos, lab(group={ResourceKind.GPUS: 4}), in_lab("alice"), in_lab("bob"))
     runs, second_allocation = (Allocation.of({NodeName(name): 3}) for name in ("n0", "n1"))
@@ -249,7 +249,7 @@ FULL = (
 
 
 def test_a_job_is_counted_in_a_partition_that_has_room_for_it() -> None:
-    """Slurm goes on to its next partition where a limit of one is reached."""
+    """Slurm tries its next partition if a limit of one is reached."""
     plain = Holder(JobId("9"), UserName("bob"), "lab", "small", "a", 1, 4)
     asks, request = job(1, reqs=(2, 4)), read(1, partition="a,b")
     reading = Reading(0.0, (), (request,), other_holders=(plain,), site=rules(*FULL))
@@ -353,7 +353,7 @@ DEFAULT = ScriptOptions(default_memory=True)
 def test_memory_that_slurm_starts_no_job_with_is_known(
     options: ScriptOptions, fields: dict[str, int], site: dict[str, int], text: str
 ) -> None:
-    """As Slurm 22.05 and 24.11 do: MaxMemPerLimit."""
+    """As in Slurm 22.05 and 24.11: MaxMemPerLimit."""
     a100 = GpuType("a100")
     nodes = [NodeReading(NodeName(f"n{mb}"), a100, 4, 16, memory_mb=mb) for mb in (16000, 32000)]
     memory = replace(SiteMemory(counted=True, most_mb_per_node=14000), **site)  # type: ignore[arg-type]
@@ -363,7 +363,7 @@ def test_memory_that_slurm_starts_no_job_with_is_known(
 
 
 def test_of_several_partitions_those_whose_memory_is_enough_are_left() -> None:
-    """MaxMemPerNode, and the smallest node, of each partition for itself."""
+    """Each partition is judged by its own MaxMemPerNode and its smallest node."""
     a100 = GpuType("a100")
     nodes = tuple(
         NodeReading(NodeName(name), a100, 4, 4, memory_mb=mb, partitions=(name,))
@@ -391,7 +391,7 @@ def test_of_several_partitions_those_whose_memory_is_enough_are_left() -> None:
     assert open_to(bounded_partitions="b", memory_mb_per_node=15000) == "a"
     assert (
         open_to(bounded_partitions="a", options=ScriptOptions(default_memory=True)) == "b"
-    )  # node c is in neither
+    )  # node c is in neither partition
     reason = open_to(bounded_partitions="ab", memory_mb_per_node=15000)
     assert isinstance(reason, Reason)
     assert reason.code is ReasonCode.NO_CONFIGURATION
@@ -425,7 +425,7 @@ def test_of_several_partitions_those_whose_memory_is_enough_are_left() -> None:
 def test_what_no_node_has_is_named_at_once(
     options: ScriptOptions, megabytes: int | None, text: str
 ) -> None:
-    """A drained node counts: the job waits for it."""
+    """A drained node counts, since the job can wait for it."""
     nodes = (
         NodeReading(NodeName("n0"), GpuType("a100"), 4, 16, memory_mb=64000, usable=False),
         NodeReading(NodeName("n1"), GpuType("v100"), 4, 16, memory_mb=32000),

@@ -1,4 +1,4 @@
-"""Figures that contradict each other by a whole factor are doubted, others are not."""
+"""Figures that contradict each other by a whole factor are doubted; others are not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A job is placed where Slurm lets it start, whatever the policy; others lose nothing by it."""
+"""Any policy places a job only where Slurm lets it start, and others lose nothing by that."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_of_several_partitions_one_takes_all_nodes_of_a_job() -> None:
 
 
 def test_what_does_not_fit_a_partition_keeps_nobody_out_of_the_window() -> None:
-    """Only as many jobs are in the window as the cluster has GPUs for."""
+    """The window has only as many jobs as the cluster has GPUs for."""
     impossible = [job(i, "short", 8) for i in range(1, 9)]
     port = cluster([node("n0", "long"), node("n1", "short")], [*impossible, job(9, "long", 4)])
     result = one_round(port)
@@ -79,7 +79,7 @@ def test_what_does_not_fit_a_partition_keeps_nobody_out_of_the_window() -> None:
 
 @pytest.mark.parametrize("is_held", [False, True])
 def test_a_job_may_use_all_of_its_partition_whoever_else_waits(is_held: bool) -> None:
-    """Two partitions overlap; one user's job in the smaller one parted the larger for all."""
+    """Regression: of two overlapping partitions, a job in the smaller split the larger for all."""
     nodes = [node("n0", "gpu", "debug"), node("n1", "gpu"), node("n2", "gpu")]
     competitor = job(2, "debug", 4)
     port = cluster(
@@ -103,7 +103,7 @@ def test_a_job_in_several_partitions_goes_where_it_fits() -> None:
 
 
 def test_a_job_goes_on_to_the_partition_that_has_room_in_its_limits() -> None:
-    """At a round's start others may leave the first, where Slurm would then start the job."""
+    """At a round's start others may leave the first one, where Slurm would then start the job."""
     port = cluster([node("n0", "a", "b"), node("n1", "a", "b")], [job(1, "a", 4), job(2, "a,b", 4)])
     port.site = FOUR_IN_A
     memory = MemoryStore(tables={WorkloadName("w"): {A100: TABLE}})
@@ -122,7 +122,7 @@ def test_a_job_goes_on_to_the_partition_that_has_room_in_its_limits() -> None:
 
 
 def test_a_partition_that_a_plain_job_fills_is_left_out_at_a_rounds_start() -> None:
-    """On a full cluster there may be nothing left to start on after that."""
+    """After that, nothing may be left on a full cluster to start on."""
     port = cluster([node("n0", "a", "b"), node("n1", "a", "b")], [job(2, "a,b", 4)])
     port.other_holders = (Holder(JobId("1"), UserName("bob"), "", "", "a", 4, 4),)
     port.site = FOUR_IN_A
@@ -135,7 +135,7 @@ def test_a_partition_that_a_plain_job_fills_is_left_out_at_a_rounds_start() -> N
 
 
 def test_a_job_waits_for_the_partition_that_can_hold_it() -> None:
-    """The other has room in its limits, and no server that is large enough."""
+    """The other partition has room in its limits, but no server that is large enough."""
     port = cluster([node("n0", "a"), node("n1", "a"), replace(node("n2", "b"), gpus=2)], [])
     port.jobs = {
         request.id: request for request in (job(1, "a", 4), job(2, "a,b", 4), job(3, "b,a", 4))
@@ -152,7 +152,7 @@ def test_a_job_waits_for_the_partition_that_can_hold_it() -> None:
 
 
 def test_no_job_stops_at_a_rounds_start_because_others_use_up_its_limit() -> None:
-    """Job 2 counts in the account without being bound, since its QOS has a limit of its own."""
+    """Job 2 counts in the account without being bound by it, since its QOS has its own limit."""
     exempt_job = replace(job(2, "a", 4), qos="own", account="lab")
     port = cluster([node("n0", "a"), node("n1", "a")], [replace(job(1, "a", 4), account="lab")])
     port.site = SiteRules(
@@ -187,7 +187,7 @@ def test_a_type_in_two_partitions_is_measured_once() -> None:
 
 
 def test_who_cannot_end_before_a_reservation_goes_elsewhere() -> None:
-    """The jobs' time limit is an hour; a reservation was made while one of them ran."""
+    """The jobs' time limit is an hour; the reservation was made while one of them ran."""
     nodes = [node("n0", "main"), node("n1", "main")]
     port = cluster(nodes, [job(1, "main", 4)])
     memory = MemoryStore(tables={WorkloadName("w"): {A100: TABLE}})

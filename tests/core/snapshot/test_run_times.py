@@ -1,4 +1,4 @@
-"""A job without samples is expected to run as its user's jobs did before."""
+"""A job without samples is expected to run as long as its user's earlier jobs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ COMMENT = "hops:reqs=1;workload=bert"
 
 
 def after_runs_of(seconds: float, folder: Path, user: str = "ann", runs: int = 3) -> Rig:
-    """A controller that has seen ``runs`` jobs of that user run so long."""
+    """A controller that has seen ``runs`` jobs of that user run for ``seconds``."""
     names = range(1, runs + 1)
     rig = Rig(folder, *(job(n, COMMENT, user=UserName(user)) for n in names))
     rig.tick()

@@ -1,4 +1,4 @@
-"""How much slower a training is across leaf switches: measured, or from a bandwidth."""
+"""Slowdown of a training across leaf switches: measured, or from a bandwidth."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_what_was_measured_comes_before_what_is_calibrated() -> None:
 
 
 def test_other_trainings_slowdowns_predict_this_ones() -> None:
-    """Nobody calibrated across leaves: a training of the same size that crossed them shows it."""
+    """Nobody calibrated across leaves, but a training of the same size has crossed them."""
     spread_records = (
         *spread(100.0, 1, workload=OTHER_WORKLOAD),
         *spread(60.0, 2, workload=OTHER_WORKLOAD),

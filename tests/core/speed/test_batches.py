@@ -1,4 +1,4 @@
-"""A workload whose batch size changes: which of its measurements still count, and as what."""
+"""A workload whose batch size changes: which of its measurements still count, and how."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from hopsd.model.ids import NodeName
 from hopsd.model.knowledge import Knowledge, ThroughputRecord
 
 COMPUTE, FIXED_SECONDS, NETWORK = 0.008, 0.02, 0.25
-"""Seconds of a sample, of an iteration and, over two servers, of communication."""
+"""Seconds per sample, per iteration and, over two servers, for communication."""
 
 
 def seconds(batch: float, nodes: int = 1) -> float:
@@ -26,7 +26,7 @@ def seconds(batch: float, nodes: int = 1) -> float:
 
 
 def run(batch: float, gpus: int = 1, nodes: int = 1, at: float = NOW) -> list[ThroughputRecord]:
-    """Six reports of a run on n0, and n1."""
+    """Six reports of a run on n0, or n0 and n1."""
     return [
         record(
             batch / seconds(batch, nodes),
@@ -51,7 +51,7 @@ def speed(
 
 
 def test_after_a_change_of_the_batch_the_network_takes_as_long_as_before() -> None:
-    """64 to 8 samples: a fifth of the speed over two servers, where three fifths remain on one."""
+    """64 to 8 samples: a fifth of the speed remains over two servers, three fifths on one."""
     before = [*run(64, at=NOW - 900), *run(64, 2, 2, at=NOW - 800)]
     fit = theory(
         batch_size=8,
@@ -73,7 +73,7 @@ def test_after_a_change_of_the_batch_the_network_takes_as_long_as_before() -> No
 def test_without_a_shape_measured_at_both_nothing_is_carried_over() -> None:
     assert carried_over({(2, 2): 1.0}, {(1, 1): 1.0}) == {}
     assert carried_over({(2, 2): 1.0, (1, 1): 0.5}, {(1, 1): 0.1}) == {(2, 2): pytest.approx(0.6)}
-    # Nothing takes no time.
+    # An iteration always takes time: a result below 0 is dropped.
     assert carried_over({(2, 2): 0.3, (1, 1): 0.5}, {(1, 1): 0.1}) == {}
 
 
@@ -133,7 +133,7 @@ def test_records_from_before_batches_were_told_do_not_shorten_an_iteration() -> 
 
 
 def test_of_a_program_that_divides_its_batch_nothing_is_carried_over() -> None:
-    """64 samples of all GPUs become 128: eight GPUs on two servers compute 16 each, not 128."""
+    """64 samples on all GPUs become 128: eight GPUs on two servers compute 16 each, not 128."""
     before = [*run(64, at=NOW - 900), *run(8, 8, 2, at=NOW - 800)]
     t_f = COMPUTE * 128 / 3
     fit = theory(batch_size=128, params=0, t_f=t_f, t_b=2 * t_f, t_u=FIXED_SECONDS, mu_cache=0)

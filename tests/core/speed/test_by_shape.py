@@ -1,4 +1,4 @@
-"""Every shape at its own counts, and what a measured shape tells of the others."""
+"""Every shape with its own counts, and what a measured shape implies for the others."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ MODELS = [IterationModel(communication=form) for form in Communication]
 TIMES = BasicTimes(
     10.0, 1e6, Pattern.SERIAL, 0.02, 0.05, 0.01, DataTime(1.0, 0.02, 0.001), 1e7, 4e6
 )
-"""Those of the theory and the bandwidth in speed_values."""
+"""Times that follow from the theory and the bandwidth in speed_values."""
 
 
 def job(estimate: SpeedTables, **changes: object) -> Job:
@@ -117,7 +117,7 @@ def test_a_slow_network_slows_what_uses_it_and_nothing_else() -> None:
 
 
 def test_the_network_is_found_without_calibration() -> None:
-    """What 3 shapes say of a network that nobody measured tells the speed of others."""
+    """What three shapes imply about an unmeasured network predicts the speed of others."""
     model = IterationModel(communication=Communication.SWITCHED)
     for b_net in (1.5e6, 4e6, 4e7):
         truth = Bandwidth(A, 1e7, b_net)

@@ -1,4 +1,4 @@
-"""Bandwidths that nobody calibrated, from what other workloads measured."""
+"""Bandwidths that nobody calibrated, inferred from other workloads' measurements."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ REAL = Bandwidth(A, 3e7, 4e6)
 def link_records(
     fit: Theory, model: IterationModel, shape: tuple[int, int], user: UserName = ANN
 ) -> list[ThroughputRecord]:
-    """What a run takes over the real links."""
+    """Records of a run over the real links."""
     times = basic_times(fit, REAL)
     assert times is not None
     rate = theory_per_gpu(times, *shape, model)
@@ -150,7 +150,7 @@ def test_shapes_of_another_batch_imply_nothing() -> None:
 
 
 def test_speeds_that_no_bandwidth_explains_imply_none() -> None:
-    """As fast on two servers as alone, slower than any network, or out of bounds."""
+    """For example as fast on two servers as alone, slower than any network, or out of bounds."""
     model = IterationModel(communication=Communication.SWITCHED)
     for rate in (100.0, 99.5, 5000.0, 1e-3, 1e-12, 1e300):
         records = tuple(record(rate, 2, nodes=2) for _ in range(3))

@@ -1,4 +1,4 @@
-"""Which layer answers for a shape, and with what."""
+"""Which layer gives a shape's speed, and what it is."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Two modes where there are two, one where there is one."""
+"""Fits two modes if there are two, and one if there is one."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_two_modes_are_found(seed: int, p_cache: float, cache: float, distance: 
     seconds = sample_seconds(seed, 2000, p_cache, cache, distance * cache)
     mixture = fit_bins(histogram(seconds))
     assert mixture.p_cache == pytest.approx(p_cache, abs=0.05)
-    # As few as 200 draws of a tenth's deviation: the mean of one draw in a thousand is 3 % off.
+    # With as few as 200 draws of 10 % deviation, the mean of one draw in a thousand is 3 % off.
     assert mixture.mu_cache == pytest.approx(cache, rel=0.06)
     assert mixture.mu_load == pytest.approx(distance * cache, rel=0.03)
     assert mixture.sigma_load == pytest.approx(0.1 * distance * cache, rel=0.25)
@@ -66,7 +66,7 @@ def test_one_mode_stays_one(seed: int, count: int, mean: float, spread: float) -
 @pytest.mark.long
 @pytest.mark.parametrize("count", [10, 50])
 def test_few_values_of_one_mode_seldom_look_like_two(count: int) -> None:
-    """By chance they may: of 8,000 draws of ten values 19 did."""
+    """By chance they may: 19 of 8,000 draws of ten values did."""
     draws = [np.random.default_rng(seed).normal(1.0, 0.25, count) for seed in range(500)]
     mixtures = [fit_bins(histogram(seconds)) for seconds in draws]
     assert sum(mixture.p_cache < 1.0 for mixture in mixtures) <= 5

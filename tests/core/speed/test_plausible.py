@@ -1,4 +1,4 @@
-"""What a job says of its speed is held to what was ever measured."""
+"""Speeds that a job reports are limited by what was ever measured."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ NODES = (
 
 
 def tables_from(*records: tuple[str, int, int, float]) -> dict[GpuType, ThroughputTable]:
-    """From three reports each of node, GPUs, servers and samples/s per GPU."""
+    """Tables from three reports each of node, GPUs, servers and samples/s per GPU."""
     types = {node.name: node.gpu_type for node in NODES}
     records_of_rates = tuple(
         ThroughputRecord(W, types[NodeName(n)], NodeName(n), gpus, nodes, rate, 100.0 + i)
@@ -62,13 +62,13 @@ def test_a_faked_speed_gains_no_more_than_was_ever_measured(factor: float) -> No
 
 @pytest.mark.parametrize(("gpus", "nodes"), [(8, 1), (8, 2)])
 def test_several_gpus_count_for_hardly_more_than_as_many_single_ones(gpus: int, nodes: int) -> None:
-    """Believed up to 3.1 times as fast for each GPU, a liar's jobs ended 1.34 times sooner."""
+    """Believed up to 3.1 times the speed for each GPU, a liar's jobs ended 1.34 times sooner."""
     tables = tables_from(("a0", 1, 1, 10.0), ("a0", gpus, nodes, 1e6))
     assert per_gpu(tables[A], gpus, nodes) <= 1.1 * tables[A].aggregated[1] * 1.001
 
 
 def test_what_was_measured_for_real_is_left_as_it_is() -> None:
-    """Language model of batch 5 (Gavel): steps/s per GPU on V100 and P100."""
+    """Language model with batch 5 (Gavel): steps/s per GPU on V100 and P100."""
     tables = {
         V: ThroughputTable({1: 109.2, 2: 92.9, 4: 31.7, 8: 87.3}, {2: 20.2}),
         A: ThroughputTable({1: 28.6, 8: 28.6 * 0.1839}, {2: 6.1}),

@@ -1,4 +1,4 @@
-"""From what processes measured to basic times."""
+"""Basic times from the measurements of processes."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ def test_no_report_that_was_believed_breaks_the_fit(
         on_device=on_device,
     )
     theory = fit_theory([record, process("2")], DAY)
-    if theory is None:  # nothing but a speed that no GPU has
+    if theory is None:  # only a speed that no GPU has
         assert batch / (seconds / sum(bins.values()) + t_w + 1e7) < 1e-6
         return
     assert 0.0 <= theory.p_cache <= 1.0

@@ -1,4 +1,4 @@
-"""What workloads measured on several GPU types say of those that were not."""
+"""What workloads measured on several GPU types imply for workloads that were not."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NODE_OF_TYPE = {gpu_type: node for node, gpu_type in TYPES.items()}
 
 
 def runs(name: str, user: str, gpu_type: GpuType, speed: float) -> list[ThroughputRecord]:
-    """What three reports of one GPU say."""
+    """Three reports of one GPU."""
     return [
         ThroughputRecord(
             WorkloadName(name),
@@ -42,7 +42,7 @@ def runs_on_both(
 
 
 def ratio(knowledge: Knowledge, workload: str = "new", **settings: object) -> float:
-    """How much faster a workload is expected to be on type A than on B."""
+    """How many times faster a workload is expected to be on type A than on B."""
     estimator_settings = EstimatorSettings(**settings)  # type: ignore[arg-type]
     compared_knowledge = with_type_speeds(knowledge, estimator_settings)
     tables = (

@@ -1,4 +1,4 @@
-"""Speeds of a workload that several users name are the median user's."""
+"""The speeds of a workload that several users name are those of the median user."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_basic_times_are_the_median_users_too(lie: float) -> None:
 
 
 def test_a_server_that_one_user_measured_often_enough_and_its_type_no_user() -> None:
-    """Of the type the slower user's two reports are the median, of n0 the other's three."""
+    """For the type, the slower user's two reports are the median; for n0, the other's three."""
     bob = [
         replace(report, node=NodeName("n1"))
         for report in reports_of("bob", 90.0, NOW - 99.0, count=2)

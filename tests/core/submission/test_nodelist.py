@@ -1,4 +1,4 @@
-"""Lists of nodes, which users write, are read in time proportional to their names."""
+"""Lists of nodes, which users write, are parsed in time proportional to the number of names."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_a_job_whose_list_is_none_fits_no_node(text: str) -> None:
 
 
 def test_names_with_several_numbers_take_no_longer() -> None:
-    """14 s with ClusterShell, for each look at each job."""
+    """Regression: they took 14 s with ClusterShell, at each reading of each job."""
     names = [f"a{i * 7 % 999}b{i * 13 % 997}c{i}" for i in range(MAX_NAMES)]
     cpu_start = time.process_time()
     assert read_script_options(f"hops:asks|nodes:{','.join(names)}").nodes == set(names)

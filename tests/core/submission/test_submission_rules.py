@@ -1,4 +1,4 @@
-"""What a script's options make of the nodes: rules that a plan keeps."""
+"""How a script's options limit the nodes: rules that a plan keeps."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def rules(words: str = "", site: SiteMemory = COUNTED_MEMORY, **fields: object) 
 
 
 def test_equal_sets_of_nodes_are_one_from_tick_to_tick() -> None:
-    """What is kept by rules compares them: 15,000 sets of 5,000 names took four seconds."""
+    """Caches keyed by rules compare them: 15,000 sets of 5,000 names took four seconds."""
     first, second = (rules("type:a100") for _ in range(2))
     assert first.nodes == {"n0", "n2"}
     assert first.nodes is second.nodes
@@ -141,14 +141,14 @@ def test_types_nodes_and_other_gres_name_the_nodes() -> None:
     assert rules("gres:VRAM:20G").nodes == {"n0", "n2"}
     assert rules("gres:VRAM:50G").nodes == set()
     assert rules("disk:900000").nodes == {"n0", "n2"}
-    assert rules("shape:any", memory_mb_per_node=512_000).nodes == {"n0", "n2"}  # all of it
+    assert rules("shape:any", memory_mb_per_node=512_000).nodes == {"n0", "n2"}  # all of its memory
     assert rules("shape:any", memory_mb_per_node=512_001).nodes == set()
     assert gres_count("12G") == 12 << 30
     assert gres_count("7") == 7
 
 
 def test_memory_by_the_core_is_of_the_cores_that_are_asked_for() -> None:
-    """Slurm's own figure is that of the last placement, with fewer cores of more memory each."""
+    """Slurm's figure is that of the last placement, with fewer cores and more memory for each."""
     capped_rules = rules("cores:16/1|per_core:100", memory_mb_per_cpu=Fraction(200))
     assert (capped_rules.cores_per_gpu, capped_rules.memory_mb_per_gpu) == (8, 1600)
     assert rules("cores:4/1|per_core:100").memory_mb_per_gpu == 400
@@ -159,7 +159,7 @@ def test_cores_are_as_asked_and_at_most_a_gpus_part_of_its_node() -> None:
     assert rules().cores_per_gpu == 2
     assert rules("cores:6/1").cores_per_gpu == 6
     assert rules("cores:40/1").cores_per_gpu == 8
-    assert rules("tasks:12/1").cores_per_gpu == 12  # Slurm gives each task a core at least
+    assert rules("tasks:12/1").cores_per_gpu == 12  # Slurm gives each task at least one core
     assert rules("tasks:12/1|cores:24/1").cores_per_gpu == 12
     assert rules("tasks:1/1").cores_per_gpu == 2
     three = rules("cores:5/3")
@@ -201,7 +201,7 @@ def test_a_reservation_is_for_those_who_name_it() -> None:
     [
         ("", 0, {SMALL.name}),
         ("time_min:30", 0, {BIG.name, SMALL.name}),
-        ("time_min:30", 1, {SMALL.name}),  # where its whole time fits it starts at once, too
+        ("time_min:30", 1, {SMALL.name}),  # where its whole time fits, it starts at once as well
         ("time_min:58", 0, {BIG.name, SMALL.name}),
         ("time_min:60", 0, {SMALL.name}),  # it would start some seconds late
     ],
@@ -219,7 +219,7 @@ def test_a_run_that_is_cut_short_ends_before_the_reservation() -> None:
     nodes = [replace(BIG, reserved_from=3600.0), SMALL]
     mine = replace(job("time_min:30"), time_limit_seconds=7200.0)
     assert shortened_minutes(mine, nodes, 0.0) == 59
-    assert shortened_minutes(mine, nodes, 1750.0) == 30  # never less than what it asks for
+    assert shortened_minutes(mine, nodes, 1750.0) == 30  # never less than it asks for
     assert shortened_minutes(mine, [SMALL], 0.0) is None
     assert shortened_minutes(replace(mine, time_limit_seconds=3600.0), nodes, 0.0) is None
     assert shortened_minutes(replace(mine, time_limit_seconds=None), nodes, 0.0) == 59

@@ -1,4 +1,4 @@
-"""What in a script keeps the timing plugin out."""
+"""Lines in a script that keep the timing plugin out."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which runs are the same training."""
+"""Which runs belong to the same training."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_a_comment_that_cannot_be_read_names_nothing() -> None:
 
 
 def test_whatever_users_write_memory_stays_bounded() -> None:
-    """Comments that are refused, of any length, were kept: 65,536 of them."""
+    """Regression: refused comments of any length were kept, 65,536 of them."""
     tracemalloc.start()
     for number in range(50):
         workload_of(job(comment=f"hops:reqs={number}{'0' * 100_000}"))

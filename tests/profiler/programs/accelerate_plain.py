@@ -1,5 +1,5 @@
-"""A plain loop, without `accumulate`; the file `batch` has the batch size. ``stop``: dies in the
-second step; ``leave``: gets hops' signal in the third; ``count``: ends by a count of its own.
+"""A plain loop without `accumulate`; the file `batch` has the batch size. ``stop``: dies in the
+second step; ``leave``: gets hops' signal in the third; ``count``: ends by its own count.
 """
 
 import os

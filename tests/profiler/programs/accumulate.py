@@ -1,4 +1,4 @@
-"""Four batches to a step, and an evaluation after every tenth step."""
+"""Four batches per step, and an evaluation after every tenth step."""
 
 import torch
 from common import BATCH, ITERATIONS, dataset, network, show

@@ -1,4 +1,4 @@
-"""What the programs share: a network, data that a seed makes up, exact losses on stdout."""
+"""Shared by the programs: a network, data made from a seed, and exact losses on stdout."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ loss_numbers = itertools.count(1)
 
 
 def show(loss: torch.Tensor) -> None:
-    """Every bit of it: two runs can be compared. With the ``LEAVE_AT``-th comes hops' signal."""
+    """Print all bits, so that runs can be compared; the ``LEAVE_AT``-th call sends hops' signal."""
     print(float(loss).hex())
     if str(next(loss_numbers)) == os.environ.get("LEAVE_AT"):
         os.kill(os.getpid(), signal.SIGUSR1)

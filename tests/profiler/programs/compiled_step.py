@@ -1,4 +1,4 @@
-"""A whole training step as one compiled function: only the batches that it is given are seen."""
+"""A whole training step as one compiled function: only its input batches can be observed."""
 
 import torch
 from common import BATCH, dataset, network, show

@@ -1,4 +1,4 @@
-"""Uses PyTorch's compiler after a training has begun; prints what it sees. Imported by a script."""
+"""Use PyTorch's compiler after a training has begun; print what a script that imports it sees."""
 
 import ctypes
 import logging
@@ -15,7 +15,7 @@ from torch.optim.optimizer import _use_grad_for_differentiable
 
 
 class Layers(nn.Module):
-    """More than one bucket of gradients."""
+    """A network with more than one bucket of gradients."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -26,7 +26,7 @@ class Layers(nn.Module):
 
 
 def training() -> Any:
-    """A step of it; the first two have been taken."""
+    """Begin a training, take its first two steps, and return its step function."""
     distributed.init_process_group("gloo")
     torch.manual_seed(1)
     model = nn.parallel.DistributedDataParallel(nn.Sequential(nn.Linear(6, 5), nn.Linear(5, 4)))
@@ -44,7 +44,7 @@ def training() -> Any:
 
 
 def functions() -> None:
-    """What was called before is kept from the compiler like what is called after."""
+    """The compiler skips functions that ran before its import like those that run after it."""
     step = training()
     print(torch.compile(step, backend="aot_eager")(), step())
     for method in (torch.optim.Optimizer.add_param_group, torch.optim.Optimizer.load_state_dict):
@@ -58,7 +58,7 @@ def functions() -> None:
 
 
 def parallel() -> None:
-    """Graphs are cut where DistributedDataParallel sends, and its settings are the script's."""
+    """Graphs are cut where DistributedDataParallel communicates, and the script's settings hold."""
     training()
     nodes = []
 
@@ -74,7 +74,7 @@ def parallel() -> None:
 
 
 def names() -> None:
-    """The module is one, whoever has got it, and when."""
+    """There is one module object, whoever holds it and since whenever."""
     training()
     torch._dynamo.list_backends = print
     module_object = sys.modules["torch._dynamo"]
@@ -90,7 +90,7 @@ def names() -> None:
 
 
 def packages() -> None:
-    """Its import brings others along, which import it or need what it registers."""
+    """Importing it imports other packages, which import it in turn or need what it registers."""
     torch.optim.SGD([torch.ones(1)]).zero_grad()
     for case in (
         save_nested, load_nested, save_spread, load_spread, list_classes,
@@ -178,12 +178,12 @@ def use_unimported() -> None:
 
 
 def threads() -> None:
-    """Some train, some compile: none sees a half of it."""
+    """Some threads train, some compile: none sees a half-imported module."""
     print(in_threads(lambda: None))
 
 
 def fork() -> None:
-    """While a thread imports it."""
+    """Fork while a thread imports it."""
 
     def forks() -> None:
         while "torch._dynamo" not in sys.modules:
@@ -198,7 +198,7 @@ def fork() -> None:
 
 
 def in_threads(run: Any) -> list[BaseException]:
-    """What was raised in six that train and compile while this one runs ``run``."""
+    """Errors of six threads that train and compile while this one runs ``run``."""
     go = threading.Barrier(6)
     errors: list[BaseException] = []
 
@@ -234,7 +234,7 @@ def in_threads(run: Any) -> list[BaseException]:
 
 
 def optimizers() -> None:
-    """Each of PyTorch's, as it may be set, and one of the script's own."""
+    """Try each of PyTorch's optimizers, with its options, and one of the script's own."""
 
     class PlainOptimizer(torch.optim.Optimizer):
         def __init__(self, weights: Any) -> None:
@@ -261,7 +261,7 @@ def optimizers() -> None:
                 with torch.set_grad_enabled(has_grad):
                     try:
                         optimizer.step()
-                    except RuntimeError as error:  # differentiable: of a leaf
+                    except RuntimeError as error:  # differentiable: an in-place update of a leaf
                         print(error)
                     print(kind.__name__, options, torch.is_grad_enabled(), weight.tolist())
                 if schedule:
@@ -273,7 +273,7 @@ def optimizers() -> None:
 
 
 def made_of_tensors(kind: Any) -> bool:
-    """Not the abstract one, nor those that need a closure or sparse gradients."""
+    """Exclude the abstract class, and optimizers that need a closure or sparse gradients."""
     excluded_kinds = (torch.optim.Optimizer, torch.optim.LBFGS, torch.optim.SparseAdam)
     return (
         isinstance(kind, type)

@@ -1,4 +1,4 @@
-"""Loops whose samples, steps or passes are easily counted wrong; the arguments name some.
+"""Loops whose samples, steps or passes are easily miscounted; the arguments name some of them.
 
 Each runs in a child process, which prints its name and number first.
 """
@@ -10,7 +10,7 @@ import threading
 import time
 
 import torch
-import torch._dynamo  # the first optimizer imports it: once here, in place of once in each child
+import torch._dynamo  # the first optimizer imports it: here once, instead of once in each child
 from common import show
 from torch.nn.functional import mse_loss
 from torch.utils.checkpoint import checkpoint
@@ -33,7 +33,7 @@ def train(loss, optimizer):
 
 
 def slices_of_what_is_read():
-    """The loader yields the rows of four steps, each of which trains on a quarter."""
+    """The loader yields the rows of four steps, and each step trains on a quarter."""
     model, optimizer = model_and_optimizer()
     rows = torch.randn(4 * BATCH * STEPS, 6)
     for step, batch in enumerate(DataLoader(rows, batch_size=4 * BATCH)):
@@ -53,7 +53,7 @@ class ReadyBatches(Dataset):
 
 
 def ready_batches():
-    """A data set of batches: its loader takes each for a sample."""
+    """A dataset of batches, so its loader takes each for a sample."""
     model, optimizer = model_and_optimizer()
     for features, targets in DataLoader(ReadyBatches(), batch_size=1):
         train(mse_loss(model(features[0]), targets[0]), optimizer)
@@ -88,7 +88,7 @@ class Recomputation(torch.autograd.Function):
 
 
 def recompute():
-    """As adjoint solvers and reversible layers: the model runs without a graph."""
+    """Like adjoint solvers and reversible layers: the model runs without a graph."""
     model, optimizer = model_and_optimizer()
     for _ in range(STEPS):
         features = torch.randn(BATCH, 6)
@@ -106,7 +106,7 @@ class Flat(torch.nn.Module):
 
 
 def flat_state():
-    """As solvers do with several parts: one vector has all samples' features."""
+    """Like solvers with several parts: one vector has all samples' features."""
     model, optimizer = model_and_optimizer()
     flat = Flat(model)
     for _ in range(STEPS):
@@ -126,7 +126,7 @@ class Parts(torch.nn.Module):
 
 
 def solver_of_a_function():
-    """The module around a function has no parameters; the model inside is given the samples."""
+    """The module around a function has no parameters; the model inside gets the samples."""
     model, optimizer = model_and_optimizer()
     solve = Parts(lambda rows: model(rows).pow(2))
     for _ in range(STEPS):
@@ -134,7 +134,7 @@ def solver_of_a_function():
 
 
 def blind_look():
-    """The loss of one step in two is over the weights alone."""
+    """The loss of one step is over the weights alone."""
     model, optimizer = model_and_optimizer()
     for step in range(STEPS):
         if step == 2:
@@ -145,7 +145,7 @@ def blind_look():
 
 
 def compiled_helper():
-    """The model is eager; a function of the update is compiled, as Muon's is."""
+    """The model is eager; a function of the update is compiled, as in Muon."""
     model, optimizer = model_and_optimizer()
 
     @torch.compile(backend="eager")
@@ -185,7 +185,7 @@ def teacher_with_a_graph():
 
 
 def a_pass_for_each_sample():
-    """All go forward first; each goes backward by itself."""
+    """All samples go forward first; each goes backward by itself."""
     model, optimizer = model_and_optimizer()
     for _ in range(STEPS):
         losses = [model(torch.randn(6)).pow(2).mean() for _ in range(BATCH)]
@@ -197,7 +197,7 @@ def a_pass_for_each_sample():
 
 
 def points_of_two_kinds():
-    """As where a network solves an equation: inner points and those at the border."""
+    """As where a network solves an equation: inner points and points at the border."""
     model, optimizer = model_and_optimizer()
     for _ in range(STEPS):
         inner, border = model(torch.randn(BATCH, 6)), model(torch.randn(3, 6))
@@ -214,7 +214,7 @@ def packed_texts():
 
 
 def time_first():
-    """Four steps of time are the first axis."""
+    """The first axis is four steps of time."""
     model, optimizer = model_and_optimizer()
     for batch in DataLoader(torch.randn(BATCH * STEPS, 4, 6), batch_size=BATCH):
         train(model(batch.transpose(0, 1)).pow(2).mean(), optimizer)
@@ -239,7 +239,7 @@ def bags():
 
 
 def sampling():
-    """Twice the model is tried out for long, without a loader and without `eval()`."""
+    """The model is tried out for a long time, without a loader and without `eval()`."""
     model, optimizer = model_and_optimizer()
     for step, batch in enumerate(DataLoader(torch.randn(3 * STEPS * BATCH, 6), batch_size=BATCH)):
         train(model(batch).pow(2).mean(), optimizer)
@@ -250,7 +250,7 @@ def sampling():
 
 
 def rollouts():
-    """What is made without a graph each eight steps is what they train on."""
+    """Every eight steps, data is made without a graph; the model then trains on it."""
     model, optimizer = model_and_optimizer()
     for step, batch in enumerate(DataLoader(torch.randn(3 * STEPS * BATCH, 6), batch_size=BATCH)):
         if step % 8 == 0:
@@ -266,7 +266,7 @@ def slow(model, seconds):
 
 
 def sampling_without_loader():
-    """As before, from a step on that the training has reached without it."""
+    """As `sampling`, after a step that the training had reached without it."""
     model, optimizer = model_and_optimizer()
     for step in range(3 * STEPS):
         train(model(torch.ones(BATCH, 6)).pow(2).mean(), optimizer)
@@ -276,7 +276,7 @@ def sampling_without_loader():
 
 
 def rollouts_without_loader():
-    """The training begins with one, and has one each 24 steps."""
+    """The training begins with a rollout, and makes another every 24 steps."""
     model, optimizer = model_and_optimizer()
     for step in range(3 * STEPS):
         if step % STEPS == 0:
@@ -285,7 +285,7 @@ def rollouts_without_loader():
 
 
 def rollouts_after_random_steps():
-    """What fills a buffer first is random: they train on that before the first rollout."""
+    """The buffer is first filled at random: training begins before the first rollout."""
     model, optimizer = model_and_optimizer()
     for step in range(3 * STEPS):
         if step >= 2 * STEPS and step % 8 == 0:
@@ -295,7 +295,7 @@ def rollouts_after_random_steps():
 
 
 class Frames(torch.nn.Module):
-    """As IMPALA's: frames of an episode come first, then the batch's episodes."""
+    """Like IMPALA's model: the first axis is the frames of an episode, the second the episodes."""
 
     def __init__(self, memory):
         super().__init__()
@@ -323,7 +323,7 @@ def train_on_frames(model):
 
 
 class Sampler(torch.nn.Module):
-    """As a latent process: it is given times, and draws its states itself."""
+    """Like a latent process: it gets times, and draws its states itself."""
 
     def __init__(self):
         super().__init__()
@@ -348,7 +348,7 @@ def acting_in_evaluation_mode():
 
 
 def acting(model, steps):
-    """A step of a game after the other, each by the model."""
+    """Play a game step by step, each step by the model."""
     model.eval()
     with torch.no_grad():
         for _ in range(steps):
@@ -358,7 +358,7 @@ def acting(model, steps):
 
 
 def self_play():
-    """The training begins with it, and so does each of its rounds, with a new optimizer."""
+    """The training and each of its rounds begin with self-play, and with a new optimizer."""
     model, _ = model_and_optimizer()
     for _ in range(3):
         acting(model, 50)
@@ -368,7 +368,7 @@ def self_play():
 
 
 def late_acting():
-    """It first comes after as many steps as lie between two: they play, or try the model out."""
+    """The model first acts after as many steps as lie between two such phases."""
     model, optimizer = model_and_optimizer()
     for step in range(3 * STEPS):
         if step and step % 16 == 0:
@@ -377,7 +377,7 @@ def late_acting():
 
 
 def trials_of_an_actor():
-    """As before, but each step acts once anyway: what comes each 16 steps is an evaluation."""
+    """As `late_acting`, but every step acts once anyway: each 16th step has an evaluation."""
     model, optimizer = model_and_optimizer()
     for step in range(3 * STEPS):
         if step and step % 16 == 0:
@@ -388,7 +388,7 @@ def trials_of_an_actor():
 
 
 def turns():
-    """An optimizer steps twelve times, then another does forty times; the first one leads."""
+    """One optimizer steps twelve times, then another forty times; the first one leads."""
     critic, critic_optimizer = model_and_optimizer()
     actor, actor_optimizer = model_and_optimizer()
     for _ in range(4):
@@ -400,7 +400,7 @@ def turns():
 
 
 def as_many_points_of_two_kinds():
-    """Those inside and those at the border have terms of their own in the loss."""
+    """Inner points and points at the border have separate terms in the loss."""
     model, optimizer = model_and_optimizer()
     for _ in range(STEPS):
         inner, border = model(torch.randn(BATCH, 6)), model(torch.randn(BATCH, 6))
@@ -408,7 +408,7 @@ def as_many_points_of_two_kinds():
 
 
 def two_views():
-    """A term of the loss is over both."""
+    """A term of the loss is over both views."""
     model, optimizer = model_and_optimizer()
     for _ in range(STEPS):
         one, other = model(torch.randn(BATCH, 6)), model(torch.randn(BATCH, 6))
@@ -425,7 +425,7 @@ def steps_of_games():
 
 
 def stacked_steps_of_games():
-    """As before; the steps are an axis of their own."""
+    """As `steps_of_games`, but the steps are a separate axis."""
     model, optimizer = model_and_optimizer()
     for _ in range(STEPS):
         values = [model(torch.randn(BATCH, 6))[:, 0] for _ in range(5)]
@@ -433,7 +433,7 @@ def stacked_steps_of_games():
 
 
 def rows_with_labels():
-    """The model is given all nodes of a graph, of which half have labels."""
+    """The model gets all nodes of a graph, of which half have labels."""
     model, optimizer = model_and_optimizer()
     labeled = torch.arange(0, BATCH, 2)
     for _ in range(STEPS):
@@ -441,7 +441,7 @@ def rows_with_labels():
 
 
 def copies():
-    """Each client trains a copy of the model, with an optimizer of its own, for six steps."""
+    """Each client trains a copy of the model, with its own optimizer, for six steps."""
     model, _ = model_and_optimizer()
     for _ in range(STEPS // 6):
         client = copy.deepcopy(model)
@@ -471,7 +471,7 @@ def one_sequence_with_its_state():
 
 
 def points_of_rays():
-    """The model is given the points of each ray, the loss is over the rays."""
+    """The model gets the points of each ray; the loss is over the rays."""
     model, optimizer = model_and_optimizer()
     for _ in range(STEPS):
         points = model(torch.randn(BATCH * 5, 6)).view(BATCH, 5)
@@ -479,7 +479,7 @@ def points_of_rays():
 
 
 def sequences_and_their_steps():
-    """One model is given the steps of all sequences, another the sequences."""
+    """One model gets the steps of all sequences, another the sequences."""
     model, optimizer = model_and_optimizer()
     memory = torch.nn.GRU(1, 4)
     for _ in range(STEPS):
@@ -489,7 +489,7 @@ def sequences_and_their_steps():
 
 
 def points_of_rays_in_two_networks():
-    """A coarse network is given few points of each ray, a fine one more; rays have colours."""
+    """A coarse network gets few points of each ray, a fine one more; rays have colours."""
     coarse, fine = torch.nn.Linear(6, 4), torch.nn.Linear(6, 4)
     optimizer = torch.optim.SGD([*coarse.parameters(), *fine.parameters()], lr=0.01)
     for _ in range(STEPS):
@@ -501,7 +501,7 @@ def points_of_rays_in_two_networks():
 
 
 def means_of_features():
-    """The loss is over features, of which there are fewer than rows."""
+    """The loss is over features, which are fewer than the rows."""
     model = torch.nn.Linear(6, 4)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     for _ in range(STEPS):
@@ -521,7 +521,7 @@ def steps_of_a_recurrent_cell():
 
 
 def equation_and_border():
-    """As many points of two kinds; an equation's need gradients by the input."""
+    """As many points of two kinds; those of an equation need gradients by the input."""
     model, optimizer = model_and_optimizer()
     for _ in range(STEPS):
         inner = torch.randn(BATCH, 6, requires_grad=True)
@@ -544,7 +544,7 @@ def real_and_made():
 
 
 def episodes():
-    """Of three to 16 steps, each a call; all steps of one go backward together."""
+    """Episodes of three to 16 steps, each a call; all steps of one go backward together."""
     model, optimizer = model_and_optimizer()
     for step in range(3 * STEPS):
         time.sleep(0.005)
@@ -557,7 +557,7 @@ def episode_length(step):
 
 
 def own_layers():
-    """Neither modules nor an optimizer: parameters in the open."""
+    """Plain parameters without modules or an optimizer."""
     table, weights = torch.randn(9, 2, requires_grad=True), torch.randn(6, 4, requires_grad=True)
     for _ in range(3 * STEPS):
         rows, labels = torch.randint(9, (BATCH, 3)), torch.randint(4, (BATCH,))
@@ -571,7 +571,7 @@ def own_layers():
 
 
 def own_layers_over_tokens():
-    """As before; each row has tokens, and the loss is over all of them."""
+    """As `own_layers`; each row has tokens, and the loss is over all of them."""
     table = torch.randn(9, 4, requires_grad=True)
     weights = torch.randn(4, 9, requires_grad=True)
     optimizer = torch.optim.SGD([table, weights], lr=0.01)
@@ -581,7 +581,7 @@ def own_layers_over_tokens():
 
 
 def teacher_with_a_loader():
-    """Rows of another loader lead to a step of the teacher."""
+    """Rows of another loader are for a step of the teacher."""
     model, optimizer = model_and_optimizer()
     teacher, teacher_optimizer = model_and_optimizer()
     held_out_batches = iter(DataLoader(torch.randn(BATCH * STEPS, 6), batch_size=BATCH))
@@ -593,7 +593,7 @@ def teacher_with_a_loader():
 
 
 def trials_with_a_graph():
-    """After each twenty steps the model is tried out for long, and nothing says so."""
+    """Every twenty steps the model is tried out for a long time, and nothing shows it."""
     model, optimizer = model_and_optimizer()
     for step in range(4 * STEPS):
         train(model(torch.randn(BATCH, 6)).pow(2).mean(), optimizer)
@@ -604,7 +604,7 @@ def trials_with_a_graph():
 
 
 def playing_with_a_graph():
-    """As before, but the training begins with it."""
+    """As `trials_with_a_graph`, but the training begins with it."""
     model, optimizer = model_and_optimizer()
     for step in range(4 * STEPS):
         if step % 20 == 0:
@@ -615,7 +615,7 @@ def playing_with_a_graph():
 
 
 def frequent_acting():
-    """After each five steps the model acts in evaluation mode; at first it did not."""
+    """Every five steps the model acts in evaluation mode, but not at first."""
     model, optimizer = model_and_optimizer()
     for step in range(3 * STEPS):
         if step and step % 5 == 0:
@@ -624,7 +624,7 @@ def frequent_acting():
 
 
 def real_and_made_in_passes():
-    """As `real_and_made`, a pass for each."""
+    """As `real_and_made`, with one pass for each."""
     maker = torch.nn.Linear(2, 6)
     model, optimizer = model_and_optimizer()
     for _ in range(STEPS):
@@ -641,7 +641,7 @@ def real_and_made_in_passes():
 
 
 def two_losses_of_the_same():
-    """An actor and a critic are given the same rows; each loss goes backward by itself."""
+    """An actor and a critic get the same rows; each loss goes backward by itself."""
     actor, critic = torch.nn.Linear(6, 2), torch.nn.Linear(6, 1)
     optimizer = torch.optim.SGD([*actor.parameters(), *critic.parameters()], lr=0.01)
     for _ in range(STEPS):
@@ -655,7 +655,7 @@ def two_losses_of_the_same():
 
 
 def two_losses_of_others():
-    """Two tasks, or two views of the same: nothing tells."""
+    """Two tasks, or two views of the same rows: nothing shows which."""
     model, optimizer = model_and_optimizer()
     for _ in range(STEPS):
         one, other = torch.randn(BATCH, 6), torch.randn(BATCH, 6)
@@ -668,7 +668,7 @@ def two_losses_of_others():
 
 
 def accumulated():
-    """Two passes of the same code lead to a step."""
+    """Two passes of the same code belong to one step."""
     model, optimizer = model_and_optimizer()
     for _ in range(STEPS):
         optimizer.zero_grad()
@@ -689,7 +689,7 @@ class Letters(torch.nn.Module):
 
 
 def letters_of_a_text():
-    """Each letter is a call, beside the state of two layers; a text is one sample."""
+    """Each letter is a call with the state of two layers; a text is one sample."""
     model = Letters()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     for _ in range(STEPS):
@@ -701,7 +701,7 @@ def letters_of_a_text():
 
 
 def acting_with_a_memory():
-    """Each step of an episode is a call, and what the model remembers goes on to the next."""
+    """Each step of an episode is a call, and the model's memory is passed on to the next."""
     cell = torch.nn.GRUCell(6, 4)
     optimizer = torch.optim.SGD(cell.parameters(), lr=0.01)
     for _ in range(STEPS):
@@ -713,7 +713,7 @@ def acting_with_a_memory():
 
 
 def played_and_replayed():
-    """An episode goes through the model step by step; then many do at once."""
+    """One episode goes through the model step by step; then many do at once."""
     model, optimizer = model_and_optimizer()
     for step in range(STEPS):
         rows = BATCH if step % 2 else 1
@@ -735,7 +735,7 @@ def attack_with_passes():
 
 
 def gradients_kept_elsewhere():
-    """Those of two passes are clipped one by one, cleared, and added by hand."""
+    """The gradients of two passes are clipped one by one, cleared, and added by hand."""
     model, optimizer = model_and_optimizer()
     parameters = list(model.parameters())
     for _ in range(STEPS):
@@ -753,7 +753,7 @@ def gradients_kept_elsewhere():
 
 
 def two_batches_of_a_loader():
-    """One to adapt with and one to judge by; both go through the model."""
+    """One batch to adapt with and one to judge by; both go through the model."""
     model, optimizer = model_and_optimizer()
     batches = iter(DataLoader(torch.randn(2 * STEPS * BATCH, 6), batch_size=BATCH))
     for one, other in zip(batches, batches, strict=True):
@@ -804,7 +804,7 @@ class TransposedInside(torch.nn.Module):
 
 
 def transposed_inside():
-    """The model is given sequences, and puts time first itself."""
+    """The model gets sequences, and puts time first itself."""
     model = TransposedInside()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     for _ in range(STEPS):
@@ -812,7 +812,7 @@ def transposed_inside():
 
 
 def two_transposed_inside():
-    """As before, of two sequences."""
+    """As `transposed_inside`, with two sequences."""
     model = TransposedInside()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     for _ in range(STEPS):
@@ -829,7 +829,7 @@ class Sequences(torch.nn.Module):
 
 
 def sequences_in_a_list():
-    """They differ in length."""
+    """The sequences differ in length."""
     model = Sequences()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     for _ in range(STEPS):
@@ -847,7 +847,7 @@ class Tagger(torch.nn.Module):
 
 
 def words_of_a_sentence():
-    """A sentence in each step, as its words' numbers; the layer says that it is one."""
+    """Each step has one sentence, as word numbers; the layer shows that it is one."""
     model = Tagger()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     for _ in range(STEPS):
@@ -864,7 +864,7 @@ class Board(torch.nn.Module):
 
 
 def fields_of_a_board():
-    """Nine whole numbers are one vector inside."""
+    """Nine whole numbers become one vector inside the model."""
     model = Board()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     for _ in range(STEPS):
@@ -898,7 +898,7 @@ def gradients_of_an_energy():
 
 
 def draws_for_each_row():
-    """A decoder is given five draws for each row."""
+    """A decoder gets five draws for each row."""
     encoder, decoder = torch.nn.Linear(6, 2), torch.nn.Linear(2, 6)
     optimizer = torch.optim.SGD([*encoder.parameters(), *decoder.parameters()], lr=0.01)
     for _ in range(STEPS):
@@ -908,7 +908,7 @@ def draws_for_each_row():
 
 
 def drawn_actions():
-    """A critic is given the rows, and five more for each; the loss has an entry for each row."""
+    """A critic gets the rows, and five more for each; the loss has an entry for each row."""
     model, optimizer = model_and_optimizer()
     for _ in range(STEPS):
         values, drawn = model(torch.randn(BATCH, 6)), model(torch.randn(5 * BATCH, 6))
@@ -917,7 +917,7 @@ def drawn_actions():
 
 
 def parts_of_a_batch():
-    """Two calls have the batch's rows together, and the loss has them all."""
+    """Two calls together have the batch's rows, and the loss has them all."""
     model, optimizer = model_and_optimizer()
     for _ in range(STEPS):
         parts = model(torch.randn(3, 6)), model(torch.randn(BATCH - 3, 6))
@@ -935,7 +935,7 @@ def checkpoint_at_the_top():
 
 
 def rotations_of_an_image():
-    """Four rows of the one that a loader yields are no ready batch."""
+    """Four rotations of the one image that a loader yields are not a ready batch."""
     model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(75, 4))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     for image in DataLoader(torch.randn(STEPS, 3, 5, 5), batch_size=1):
@@ -943,7 +943,7 @@ def rotations_of_an_image():
 
 
 def skipped_batches():
-    """Each second batch is read and left out."""
+    """Every second batch is read and skipped."""
     model, optimizer = model_and_optimizer()
     rows = torch.randn(2 * STEPS * BATCH, 6)
     for number, batch in enumerate(DataLoader(rows, batch_size=BATCH)):
@@ -952,7 +952,7 @@ def skipped_batches():
 
 
 def real_and_made_in_a_call():
-    """Half of the discriminator's rows are made."""
+    """Half of the discriminator's rows are generated."""
     maker = torch.nn.Linear(2, 6)
     model, optimizer = model_and_optimizer()
     for _ in range(STEPS):
@@ -971,7 +971,7 @@ def views_in_a_call():
 
 
 def weights_made_by_a_model():
-    """The model is given one code; the rows meet the weights that it makes."""
+    """The model gets one code; the rows meet the weights that it makes."""
     model = torch.nn.Linear(3, 6)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     for _ in range(STEPS):
@@ -989,7 +989,7 @@ class Ensemble(torch.nn.Module):
 
 
 def models_in_one():
-    """Five models in one, each given a batch of its own."""
+    """Five models in one, each with its own batch."""
     model = Ensemble()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     for _ in range(STEPS):
@@ -997,7 +997,7 @@ def models_in_one():
 
 
 def words_drawn_one_by_one():
-    """Each word is looked up by itself; what a cell makes of them has one loss."""
+    """Each word is looked up by itself; what a cell makes of all words has one loss."""
     table, cell = torch.nn.Embedding(9, 4), torch.nn.GRUCell(4, 4)
     optimizer = torch.optim.SGD([*table.parameters(), *cell.parameters()], lr=0.01)
     for _ in range(STEPS):
@@ -1039,7 +1039,7 @@ def distribution_beside_a_value():
 
 
 def schedule_drawn_first():
-    """Steps without gradients show the learning rates of a schedule; then the training begins."""
+    """Steps without gradients probe a schedule's learning rates; then the training begins."""
     idle = torch.optim.SGD([torch.nn.Parameter(torch.zeros(2))], lr=0.01)
     for _ in range(2 * STEPS):
         idle.step()
@@ -1049,7 +1049,7 @@ def schedule_drawn_first():
 
 
 def temperature_first():
-    """The optimizer that steps first trains one number, on what the model made without a graph."""
+    """The first optimizer to step trains one number, on what the model made without a graph."""
     model, optimizer = model_and_optimizer()
     temperature = torch.zeros((), requires_grad=True)
     first = torch.optim.SGD([temperature], lr=0.01)
@@ -1064,7 +1064,7 @@ def temperature_first():
 
 
 def made_inside():
-    """The model makes its batch."""
+    """The model makes its own batch."""
     model = Sampler()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     for _ in range(STEPS):
@@ -1077,18 +1077,18 @@ def frames_first():
 
 
 def frames_first_with_memory():
-    """The LSTM shows it."""
+    """The LSTM shows which axis is the batch's."""
     train_on_frames(Frames(memory=True))
 
 
 def learners():
-    """Two threads train the same model in turns, as IMPALA's."""
+    """Two threads train the same model in turns, as in IMPALA."""
     model, optimizer = model_and_optimizer()
     train_in_threads([(model, optimizer, BATCH), (model, optimizer, BATCH)])
 
 
 def learners_apart():
-    """Each thread trains a model of its own, on batches of another size."""
+    """Each thread trains its own model, with another batch size."""
     train_in_threads([(*model_and_optimizer(), BATCH), (*model_and_optimizer(), 3 * BATCH)])
 
 

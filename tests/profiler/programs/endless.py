@@ -1,4 +1,4 @@
-"""Trains until it is ended; says so when its end runs any code."""
+"""Trains until it is stopped; prints a line if its end runs any code."""
 
 import sys
 

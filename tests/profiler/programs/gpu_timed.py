@@ -1,5 +1,5 @@
-"""A training that times itself with events of its own, and prints the mean milliseconds of forward
-passes, backward passes, updates and iterations as JSON. Whatever waits for the GPU raises.
+"""A training that times itself with its own events, and prints the mean milliseconds of forward
+passes, backward passes, updates and iterations as JSON. Any call that waits for the GPU raises.
 """
 
 from __future__ import annotations

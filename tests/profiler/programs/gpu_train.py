@@ -1,6 +1,6 @@
 """Trainings that must notice neither a lane nor the plugin: ``gpu_train.py ITERATIONS KIND ...``.
 
-Prints every loss, and a digest of the weights at the end: two runs can be compared.
+Prints every loss and, at the end, a digest of the weights, so that two runs can be compared.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ WIDTH, BATCH = 2048, 64
 
 
 class Attention(nn.Module):
-    """Reads the weights of another module than its own."""
+    """Reads the weights of a module other than its own."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,6 +1,6 @@
-"""Many short iterations: prints what one costs, and the memory that the later ones took.
+"""Many short iterations: prints the cost of one, and the memory growth of the later ones.
 
-By processor time, at best of many thousands: a machine that does other things must not matter.
+Costs are CPU time, the best of many thousands, so that other load on the machine does not matter.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""Runs out of memory: at iteration ARGV[1] ("never": not at all), ARGV[2] says how it ends."""
+"""Runs out of memory at iteration ARGV[1] ("never": not at all); ARGV[2] says how it ends."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""Scaled gradients; the third step is left out because they overflowed."""
+"""Scaled gradients; the third step is skipped because they overflowed."""
 
 import torch
 from common import BATCH, dataset, network, show

@@ -1,6 +1,6 @@
-"""Ranks: ``local`` (a model that only a function knows, the second rank always late), ``tensor``,
-``sequence``, ``pipeline``, ``dispatch`` (one rank reads for both), or stages of a pipeline without
-PyTorch's help: ``stages`` (both read each batch) and ``stages_without_loader``."""
+"""Ranks: ``local`` (a model that only a function holds, with the second rank always late),
+``tensor``, ``sequence``, ``pipeline``, ``dispatch`` (one rank reads for both), or stages of a
+pipeline without PyTorch's help: ``stages`` (both read each batch) and ``stages_without_loader``."""
 
 import json
 import sys
@@ -16,15 +16,15 @@ from torch.utils.data import DataLoader, DistributedSampler
 
 WIDE = 40_000
 TIMED_ITERATIONS = [*range(2, 10), *range(13, 40, 7)]
-"""Iterations of which DistributedDataParallel keeps the times."""
+"""Iterations whose times DistributedDataParallel keeps."""
 
 dist.init_process_group("gloo")
 kind, rank, world = sys.argv[1], dist.get_rank(), dist.get_world_size()
 
 
 def local() -> None:
-    """Prints, of each rank, how long it waits for the last one and how long they then send, by
-    clocks around the all-reduces."""
+    """Print, for each rank, how long it waits for the last one and how long they then communicate,
+    measured around the all-reduces."""
     layers = nn.Sequential(network(), *(nn.Linear(4, 4) for _ in range(3)))
     layers[1] = nn.Linear(4, 4 * WIDE)
     layers[2] = nn.Linear(4 * WIDE, 4)
@@ -85,7 +85,7 @@ def tensor() -> None:
 
 
 def sequence() -> None:
-    """The ranks share layers, to which each gives rows of its own."""
+    """The ranks share layers; each feeds them its own rows."""
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.tensor import Shard
     from torch.distributed.tensor.parallel import (
@@ -111,7 +111,8 @@ def pipeline() -> None:
     layers = network()
     part = layers[:2] if rank == 0 else layers[2:]
     stage = PipelineStage(part, rank, world, torch.device("cpu"))
-    # As many parts as ranks: a part looks like a rank's share of what one rank reads for all.
+    # As many parts as ranks, so that a part looks like a rank's share of what one rank reads for
+    # all.
     schedule = ScheduleGPipe(stage, world, loss_fn=cross_entropy)
     optimizer = torch.optim.SGD(part.parameters(), lr=1e-2)
     for features, labels in DataLoader(dataset(), batch_size=BATCH):
@@ -121,7 +122,7 @@ def pipeline() -> None:
 
 
 def stages() -> None:
-    """Each has two parts of a batch for a step, and sends what the other needs."""
+    """Each stage splits a batch into two parts per step, and sends what the other one needs."""
     train_stages(DataLoader(dataset(), batch_size=BATCH // 2))
 
 

@@ -1,5 +1,5 @@
-"""Runs a program of this folder three times, its framework imported once: without a pause, until
-it is asked to leave, and from there on. "ended CODE" follows the losses of each.
+"""Runs a program of this folder three times, importing its framework once: without interruption,
+until it is asked to leave, and from there on. "ended CODE" follows the losses of each run.
 """
 
 import importlib
@@ -31,7 +31,7 @@ for folder, restarts, at in (("alone", "0", ""), ("job", "0", leave_at), ("job",
         sys.exit()
     code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     memory = os.environ.get("HOPS_STATE_DIR")
-    if memory:  # the epilog, which nobody waits for
+    if memory:  # the epilog, for which nobody waits
         subprocess.Popen(
             ["/bin/sh", program.parents[3] / "slurm_plugin" / "save.sh", memory],
             env={"PATH": "/usr/bin:/bin"},

@@ -1,4 +1,4 @@
-"""Data-parallel on two ranks; the second is slow in the forward pass."""
+"""Data-parallel on two ranks; the second one is slow in the forward pass."""
 
 import time
 

@@ -1,4 +1,4 @@
-"""The site's rules from what Slurm prints; the texts are as 22.05 prints them."""
+"""The site's rules from Slurm's output; the texts are those of 22.05."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ def test_limits_hold_where_slurm_enforces_them(value: str, limits: bool) -> None
 
 
 class QueryService(SlurmCommands):
-    """Says what it is given, and counts how often it is asked."""
+    """Returns prepared outputs, and counts the queries."""
 
     def __init__(self, **outputs: str | Exception) -> None:
         super().__init__()
@@ -169,7 +169,7 @@ def test_the_rules_are_read_once_in_a_while_and_slurmdbd_only_where_it_is_needed
 
 
 def test_the_rules_are_read_anew_when_a_user_has_a_first_job_in_a_qos() -> None:
-    """Slurm 22.05 tells of a QOS' limits by user only for users with jobs in it."""
+    """Slurm 22.05 shows a QOS' limits by user only for users with jobs in it."""
     queries = QueryService(partition=PARTITIONS, config=CONFIG, assoc_mgr=ASSOCIATIONS, sacctmgr="")
     reader = SiteRulesReader(queries, share=0.05, clock=map(float, count()).__next__)
 

@@ -1,4 +1,4 @@
-"""A server that hangs costs a tick one short wait, and is not asked anew for each question."""
+"""A server that hangs costs a tick one short wait, and is not asked again for each question."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from hopsd.slurm.command import SlurmCommands
 
 @dataclass
 class Server:
-    """Commands of a slurmdbd that hangs, answers or refuses."""
+    """Commands of a slurmdbd that hangs, answers or refuses, as the test sets it."""
 
     error: SlurmError | None = None
     call_count: int = 0
@@ -87,7 +87,7 @@ def test_a_late_answer_that_nobody_fetches_does_not_block_the_others(
 
 
 def _answer(dbd: GuardedCommands, command: str) -> str:
-    """Ask until the answer is there."""
+    """Ask until there is an answer."""
     while True:
         try:
             return dbd.run(command)

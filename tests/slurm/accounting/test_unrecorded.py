@@ -1,4 +1,4 @@
-"""While slurmdbd hangs, one update waits for it, not one for each job and again for each try."""
+"""While slurmdbd hangs, one update waits for it, instead of one per job and per retry."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ REFUSAL = f"scontrol update: Job update not available right now, {UNRECORDED}, t
 
 @dataclass
 class Slurm:
-    """A slurmctld that waits five seconds for each update of a job submitted since ``hangs``, and
-    for those of ``stuck`` ones for ever.
+    """A slurmctld whose updates of jobs submitted since ``hangs`` take five seconds and fail, as do
+    all updates of ``stuck`` jobs.
     """
 
     hangs: float = 1000.0
@@ -36,7 +36,7 @@ class Slurm:
         self.jobs = UnrecordedJobs(lambda: self.now, lambda: self.now)
 
     def update(self, submitted: float) -> str:
-        """Why it was refused, "" if it was not."""
+        """Return the reason why the update was refused, or ""."""
         try:
             with self.jobs.update(JobId(f"{submitted:g}"), submitted):
                 self.call_times.append(submitted)
@@ -72,7 +72,7 @@ def test_it_is_tried_again_after_a_pause_and_all_go_on_once_slurmdbd_answers() -
 
 
 def test_a_job_that_slurmctld_never_updates_again_keeps_no_other_waiting() -> None:
-    """Killed while it asked slurmdbd for a job's number, slurmctld refuses every update since."""
+    """If slurmctld is killed while it asks slurmdbd for a job's number, it refuses all updates."""
     slurm = Slurm(hangs=float("inf"), stuck=(1020.0,))
     begin, started = slurm.now, 0
     for _ in range(600):

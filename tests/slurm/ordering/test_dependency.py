@@ -1,4 +1,4 @@
-"""Dependencies of held jobs, which slurmctld leaves to others."""
+"""Dependencies of held jobs, which slurmctld does not evaluate."""
 
 from __future__ import annotations
 
@@ -151,7 +151,7 @@ def test_whose_end_slurm_waits_for(clauses: str | None, expected_ids: set[str]) 
 
 
 def test_what_another_user_makes_depend_on_a_job_does_not_await_it() -> None:
-    """Anybody could turn another's profile runs off."""
+    """Otherwise anybody could disable another user's measuring runs."""
     stranger = KnownJob(9, "mallory", "a", SlurmState.PENDING, "afterok:1(unfulfilled)")
     assert awaited_jobs([*OTHER_JOBS, stranger]) == set()
     assert awaited_jobs([*OTHER_JOBS, replace(stranger, user=OTHER_JOBS[0].user)]) == {
@@ -175,7 +175,7 @@ def test_it_is_told_as_it_was_asked_for(clauses: str | dict[str, Any] | None, te
 @pytest.mark.slow
 @pytest.mark.timeout(20)
 def test_ten_thousand_jobs_of_one_user_take_no_time_by_the_square() -> None:
-    """Each with --dependency=singleton: half a minute a look, for everybody."""
+    """With --dependency=singleton on each, every reading took half a minute, for everybody."""
     several = [
         KnownJob(n, "u", "j", SlurmState.PENDING, "singleton(unfulfilled)")
         for n in range(1, 10_001)

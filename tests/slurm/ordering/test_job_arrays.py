@@ -19,7 +19,7 @@ ARRAY = JobId("17")
 
 
 def record(tasks: str, limit: int = 0, **fields: Any) -> JobReading:
-    """Slurm's one record of all tasks that were never touched."""
+    """Slurm's one record of all tasks that it has not split off yet."""
     job = JobReading(
         ARRAY, UserName("u"), 1, "j", "hops:reqs=1", "main", SlurmState.PENDING, 100.0, Hold.HOPS,
         rest=Tasks.parse(tasks), task_limit=limit,
@@ -134,7 +134,7 @@ def test_every_task_is_there_once_and_no_more_than_may_run(
     if len(able) + running < min(limit or room, room):
         assert not any(
             job.rest or job.is_throttled for job in visible_tasks
-        )  # nobody waits for nothing
+        )  # no task waits without a reason
 
 
 def _job(job_id: int, **fields: Any) -> dict[str, Any]:
@@ -199,7 +199,7 @@ def look(now: float, *jobs: JobReading) -> Reading:
 
 @pytest.mark.parametrize(("is_throttled", "waiting_seconds"), [(False, 100.0), (True, 20.0)])
 def test_a_task_has_waited_as_its_array_did(*, is_throttled: bool, waiting_seconds: float) -> None:
-    """Not for what its own array's limit kept it from."""
+    """Time in which the limit of its own array kept it back does not count."""
     pending_tasks = record("1-9", 1, is_throttled=is_throttled)
     assert eligible(pending_tasks, 0.0) is not is_throttled
     records = advance_all({}, look(120.0, task(0, submit=100.0), pending_tasks), {})

@@ -1,4 +1,4 @@
-"""Job arrays on a live cluster: each task is a job, whatever Slurm makes of it."""
+"""Job arrays on a live cluster: each task is a job, however Slurm splits the array."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Site:
         return True
 
     def jobs(self) -> dict[str, JobReading]:
-        """Of this test: Slurm still knows those of the last one."""
+        """Jobs of this test; Slurm still knows those of the last one."""
         all_jobs = self.port.read().jobs
         return {job.id: job for job in all_jobs if (job.array or job.id) not in self.before}
 
@@ -103,7 +103,7 @@ rm run.$SLURM_ARRAY_TASK_ID"""
 
 
 def test_one_task_moves_and_keeps_its_name(site: Site) -> None:
-    """The signal comes once though tasks of the array wait: Slurm would have it sent ten times."""
+    """The signal comes once although tasks of the array wait; Slurm would send it ten times."""
     script = f"""
 trap 'echo saved >> {site.folder}/signals; sleep 1; exit 85' USR1
 touch {site.folder}/up; sleep 600 & wait"""
@@ -145,7 +145,7 @@ def test_its_owner_holds_releases_and_cancels_one_or_all(site: Site) -> None:
     error_output = as_user(site.cluster, NOBODY, "scontrol", "release", job).stderr
     assert "2: Job is no longer pending" in error_output.replace(
         "[2]", "2"
-    )  # it runs; the others are free
+    )  # the task runs; the others are free
     assert set(holds().values()) == {Hold.HOPS, Hold.NONE}
     site.by_owner("scancel", f"{job}_2", f"{job}_4")
     wait_until(lambda: set(holds()) == {f"{job}_1", f"{job}_3"})

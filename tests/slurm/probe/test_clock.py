@@ -1,4 +1,4 @@
-"""Times are slurmctld's, whatever the clock of hopsd's machine says."""
+"""Times are slurmctld's, whatever the clock of hopsd's machine shows."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hopsd.slurm.probe.clock import CHECK_SECONDS, TOLERANCE_SECONDS, SlurmClock
 
 @dataclass
 class Site:
-    """slurmctld at the time ``now``, and a machine whose clock is ``offset`` of it."""
+    """slurmctld at the time ``now``, and a machine whose clock is ``offset`` seconds ahead."""
 
     now: float = 1_795_830_371.25
     offset: float = 0.0

@@ -1,4 +1,4 @@
-"""Slurm's own estimate of a start, asked of a live cluster."""
+"""Slurm's own estimate of a start, from a live cluster."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ pytestmark = pytest.mark.live
 
 
 def test_a_plain_job_starts_when_the_limits_of_others_end(cluster: PrivateCluster) -> None:
-    """8 of the GPUs of each node n0 to n3 are taken for an hour, nothing is submitted."""
+    """8 GPUs of each node n0 to n3 are taken for an hour; nothing is submitted."""
     job = submit(cluster, "--nodes=4", "--gpus-per-node=rtx3090:8", "--time=60", comment=None)
     state = ("squeue", "--noheader", "--format=%T %S", "--jobs", job)
     wait_until(lambda: cluster.run(*state).startswith("RUNNING"))

@@ -1,4 +1,4 @@
-"""What ``scontrol show topology`` tells, of one topology and of several at once."""
+"""What ``scontrol show topology`` prints, for one topology and for several at once."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ NONE = "No topology information available\n"
 
 
 class CannedTopology:
-    """Slurm's commands: what each topology is told as, and what was asked."""
+    """Slurm's commands with the prepared text of each topology; records what was asked."""
 
     def __init__(self, **topologies: str) -> None:
         self.topologies = topologies
@@ -83,7 +83,7 @@ def test_blocks_are_leaves_below_what_joins_them() -> None:
         ((22, 5), "topology/tree", ["default"]),
         ((24, 11), "topology/block", ["default"]),
         ((24, 11), "topology/flat", []),
-        ((26, 5), "topology/flat", ["default"]),  # topology.yaml may say otherwise
+        ((26, 5), "topology/flat", ["default"]),  # topology.yaml may differ
     ],
 )
 def test_slurm_is_asked_once_where_it_may_know_a_topology(
@@ -100,7 +100,7 @@ def test_slurm_is_asked_once_where_it_may_know_a_topology(
 
 
 def test_a_slurmctld_that_did_not_answer_is_asked_again() -> None:
-    """Its racks were taken for none until hopsd was restarted."""
+    """Regression: its racks were taken for none until hopsd was restarted."""
 
     class Silent(CannedTopology):
         def run(self, *words: str, **_: Any) -> str:

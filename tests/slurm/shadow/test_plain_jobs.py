@@ -1,4 +1,4 @@
-"""Plain jobs read as a shadow reads them."""
+"""Plain jobs, as a shadow reads them."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ def test_hops_clears_what_slurm_set_for_its_own_requeues(slurm: FakeSlurm, kind:
 def test_a_job_that_hands_itself_back_when_asked_to_leave_is_moved(
     slurm: FakeSlurm, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By its own requeuehold, as of hops_profiler.Checkpoint."""
+    """It uses its own requeuehold, as hops_profiler.Checkpoint does."""
     port, job = resume_port(slurm), slurm.running(1, n0=2)
     signals: list[str] = []
 

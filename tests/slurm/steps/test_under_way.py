@@ -1,4 +1,4 @@
-"""Steps that take longer than one call looks on: begun, carried on, taken up again."""
+"""Steps that take longer than one call waits: begun, carried on, and resumed."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def move(job: JobReading, **gpus: int) -> Step:
 
 
 def until_over(site: SlurmPort, slurm: FakeSlurm, seconds: float = 600.0) -> list[StepOutcome]:
-    """Call ``carry_on`` each second, as hopsd does; no call takes longer than its patience."""
+    """Call ``carry_on`` each second, as hopsd does; no call may take longer than PATIENCE."""
     outcomes: list[StepOutcome] = []
     end = slurm.now + seconds
     while site.under_way and slurm.now < end:
@@ -62,7 +62,7 @@ def until_over(site: SlurmPort, slurm: FakeSlurm, seconds: float = 600.0) -> lis
 
 
 def test_one_call_never_waits_for_a_grace(slurm: FakeSlurm) -> None:
-    """300 s of grace held the only tick for 300 s: nobody else got the idle GPUs."""
+    """Regression: 300 s of grace blocked the tick for 300 s, and nobody else got the idle GPUs."""
     job, new_job = stubborn(slurm, n0=8), slurm.add(2)
     site = port(slurm)
     move_outcome, start_outcome = site.apply([move(job, n1=8), start(new_job, n2=8)])
@@ -91,12 +91,12 @@ def test_what_goes_to_nodes_that_a_job_leaves_waits_for_it_alone(slurm: FakeSlur
 
 
 def test_another_process_takes_up_a_grace_where_it_was(slurm: FakeSlurm) -> None:
-    """The signal is not sent twice, and the job has all of its grace."""
+    """The signal is not sent twice, and the job gets its whole grace."""
     job = stubborn(slurm, n0=8)
     first = port(slurm)
     first.apply([move(job, n1=8)])
     transitions = first.under_way
-    slurm.sleep(50.0)  # hopsd is down: the job's grace stands still
+    slurm.sleep(50.0)  # hopsd is down, and the job's grace does not pass
     second = port(slurm)
     second.resume(transitions)
     assert not second.carry_on()
@@ -108,7 +108,7 @@ def test_another_process_takes_up_a_grace_where_it_was(slurm: FakeSlurm) -> None
 
 @pytest.mark.parametrize("runs", [True, False])
 def test_another_process_takes_up_a_start(slurm: FakeSlurm, runs: bool) -> None:
-    """hopsd was killed as Slurm was to start a job: it runs as planned, or is held again."""
+    """hopsd is killed just before Slurm starts a job: it runs as planned, or is held again."""
     job = slurm.add(1)
     slurm.begins = {job: 8.0 if runs else 1e9}
     first = port(slurm)
@@ -123,7 +123,7 @@ def test_another_process_takes_up_a_start(slurm: FakeSlurm, runs: bool) -> None:
 
 
 def test_a_long_epilog_is_waited_for_without_a_back_off(slurm: FakeSlurm) -> None:
-    """Slurm starts nothing on a node that completes a job: 95 s of one tick, and a FAILED start."""
+    """Regression: while a job completed on the node, a tick took 95 s, and the start FAILED."""
     job = slurm.add(1)
     slurm.nodes = (replace(slurm.nodes[0], state_text="IDLE+COMPLETING"), *slurm.nodes[1:])
     site = port(slurm)
@@ -171,14 +171,14 @@ def test_a_queued_start_can_be_given_back_to_slurm(slurm: FakeSlurm) -> None:
     job, heir = stubborn(slurm, n0=8), slurm.add(2)
     site = port(slurm)
     site.apply([Step(job.id, StepKind.PREEMPT, job.allocation), start(heir, n0=8)])
-    slurm.placements[heir] = Allocation.of({"n1": 8})  # what plain Slurm gives it
+    slurm.placements[heir] = Allocation.of({"n1": 8})  # what plain Slurm allocates
     [outcome] = site.apply([Step(heir, StepKind.RELEASE, gpus=8)])
     assert outcome.status is OutcomeStatus.DONE
     assert [transition.step.job for transition in site.under_way] == [job.id]
 
 
 def test_a_job_that_ends_in_the_grace_of_our_signal_is_recorded_so(slurm: FakeSlurm) -> None:
-    """`--signal=USR1@10` and a handler that exits 0: hops' own signal ended the job."""
+    """`--signal=USR1@10` and a handler that exits 0: hops' own signal ends the job."""
     job = stubborn(slurm, n0=8)
     slurm.on_signal = lambda read: replace(
         read,
@@ -195,7 +195,7 @@ def test_a_job_that_ends_in_the_grace_of_our_signal_is_recorded_so(slurm: FakeSl
 
 
 def test_a_script_is_stopped_before_a_signal_that_is_for_its_steps_alone(slurm: FakeSlurm) -> None:
-    """`--signal=USR1@10` before a plain srun: hops' own signal ended the job as COMPLETED."""
+    """Regression: with `--signal=USR1@10` before a plain srun, hops' signal completed the job."""
     job = slurm.running(1, n0=8)
     slurm.change(job, options=ScriptOptions(signal="USR1", signal_steps=True, signal_seconds=10))
     [outcome] = port(slurm).apply([move(slurm.table[job], n1=8)])
@@ -204,7 +204,7 @@ def test_a_script_is_stopped_before_a_signal_that_is_for_its_steps_alone(slurm: 
 
 
 def test_a_job_that_stays_after_all_goes_on(slurm: FakeSlurm) -> None:
-    """hopsd was killed between the warning and the requeue, and the plan is over."""
+    """hopsd was killed between the warning and the requeue, and the plan is finished."""
     stopped_job, running_job = slurm.running(1, n0=8), slurm.running(2, n1=8)
     slurm.change(
         stopped_job, options=ScriptOptions(signal="USR1", signal_steps=True, signal_seconds=10)
@@ -214,7 +214,7 @@ def test_a_job_that_stays_after_all_goes_on(slurm: FakeSlurm) -> None:
 
 
 def test_a_job_that_slurm_does_not_requeue_goes_on(slurm: FakeSlurm) -> None:
-    """Its script stayed stopped for ever, beside GPUs that it kept."""
+    """Regression: its script stayed stopped for ever, and kept its GPUs."""
     job = slurm.running(1, n0=8)
     slurm.change(job, options=ScriptOptions(signal="USR1", signal_steps=True, signal_seconds=10))
     slurm.refuse.add("requeue_hold")
@@ -275,7 +275,7 @@ class Saves:
 
 
 def silent(slurm: FakeSlurm, **gpus: int) -> JobReading:
-    """A running job that no signal is for."""
+    """A running job whose script handles no signal."""
     job = slurm.running(1, **gpus)
     slurm.change(job, options=ScriptOptions(traps=frozenset()))
     return slurm.table[job]
@@ -298,8 +298,8 @@ def test_a_job_without_a_signal_leaves_just_after_a_save(slurm: FakeSlurm, began
 @pytest.mark.parametrize(
     ("seconds", "interval", "began", "requeue_time"),
     [
-        (1.0, 600.0, 20.0, 1020.0),  # the next save is far
-        (600.0, 1200.0, 8.0, 1308.0),  # one that takes longer than the longest grace
+        (1.0, 600.0, 20.0, 1020.0),  # the next save is far away
+        (600.0, 1200.0, 8.0, 1308.0),  # a save that takes longer than the longest grace
     ],
 )
 def test_a_save_is_not_waited_for_without_end(
@@ -336,7 +336,7 @@ def test_another_process_waits_for_the_save_too(slurm: FakeSlurm) -> None:
 def test_what_slurm_refuses_while_slurmdbd_hangs_is_no_failed_start(
     slurm: FakeSlurm, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each refusal doubled the job's back-off, though no node and no limit was in its way."""
+    """Regression: each refusal doubled the job's back-off, though no node or limit was at fault."""
     site, job = port(slurm), slurm.add(1)
 
     def refuse(placement: Placement) -> None:
@@ -358,7 +358,7 @@ def test_what_slurm_refuses_while_slurmdbd_hangs_is_no_failed_start(
 def test_a_number_that_slurm_gives_again_meanwhile_is_another_job(
     slurm: FakeSlurm, kind: str
 ) -> None:
-    """A slurmctld that lost its state: an innocent job was requeued."""
+    """Regression: after slurmctld lost its state, an innocent job was requeued."""
     job = stubborn(slurm, n0=8)
     site, second_job = port(slurm), slurm.add(2)
     step = move(job, n1=8) if kind == "leaving" else start(second_job, n0=8)

@@ -1,4 +1,4 @@
-"""A training whose intermediates take more than half of a GPU: ``gpu_large.py ITERATIONS``."""
+"""A training whose intermediate results take over half of a GPU: ``gpu_large.py ITERATIONS``."""
 
 from __future__ import annotations
 

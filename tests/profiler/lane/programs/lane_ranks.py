@@ -1,5 +1,5 @@
-"""A data-parallel training: ``lane_ranks.py ITERATIONS``. Each rank prints its losses' bits, and a
-digest of its weights at the end.
+"""A data-parallel training: ``lane_ranks.py ITERATIONS``. Each rank prints the bits of its losses
+and, at the end, a digest of its weights.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 
 def say(line: str) -> None:
-    """Write a line at once: ranks share their output."""
+    """Write a line in one call: ranks share their output."""
     sys.stdout.write(f"{line}\n")
     sys.stdout.flush()
 

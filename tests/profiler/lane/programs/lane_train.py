@@ -1,6 +1,6 @@
-"""Small trainings of every kind that must not notice a lane: ``lane_train.py ITERATIONS KIND ...``.
+"""Small trainings of all kinds that must not notice a lane: ``lane_train.py ITERATIONS KIND ...``.
 
-Prints every loss, and a digest of the weights at the end: two runs can be compared.
+Prints every loss and, at the end, a digest of the weights, so that two runs can be compared.
 """
 
 from __future__ import annotations
