@@ -18,7 +18,7 @@ ONE_ENTRY = Model(
 
 
 class Double:
-    """QueryService from the call ``answers`` on; notes how much time each call was given."""
+    """Answers from the call ``answers`` on; notes how much time each call was given."""
 
     def __init__(self, answers: int) -> None:
         self.answers = answers
