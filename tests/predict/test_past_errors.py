@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from predict_situations import job, situation
 
 from hopsd.model.ids import JobId
 from hopsd.predict.past_errors import COMMON_ERROR, MAX_JOBS, PastRunErrors
 from hopsd.predict.situation import RunTimeSource, Situation
-from tests.predict.test_playout import job, situation
 
 RUNNING = replace(
     situation([job("1", 1000.0, 2, gpus_by_node={"n0": 2})]),
