@@ -49,10 +49,9 @@ RECORD_FOLDER = Path("build/predict")
 PAGE = Path("docs/predictions.md")
 BEGIN, END = "<!-- Below: written by python -m bench.predict -->", "<!-- Above: written -->"
 PLAYOUT_FILES = (
-    *(f"hopsd/predict/{name}.py" for name in ("arrivals", "capacity", "limit_share", "playout")),
-    "hopsd/predict/schedule.py",
-    "hopsd/predict/strata.py",
-    "hopsd/predict/traits.py",
+    *(f"hopsd/predict/{name}.py" for name in ("arrivals", "capacity", "limit_share")),
+    *(f"hopsd/predict/{name}.py" for name in ("past_errors", "playout", "schedule")),
+    *(f"hopsd/predict/{name}.py" for name in ("strata", "traits")),
     "hopsd/policies/timetable.py",
 )
 PREDICTOR_FILES = (

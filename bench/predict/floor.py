@@ -7,7 +7,8 @@ which distribution the job's work was drawn from, its time limit, what is done a
 will be; of the draw itself it knows nothing. It says the median of what is left, which no other
 guess beats in mean absolute error. In generated works the distribution is that of the generator; in
 traces it is that of the user's other jobs of the workload, or of all jobs of it, those to come
-included. Beside it is "work left at the present speed", with hops' own median of the work left.
+included: where these are few and of all lengths it is rough, and no bound. Beside it is "work left
+at the present speed", with hops' own median of the work left.
 """
 
 from __future__ import annotations

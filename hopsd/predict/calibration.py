@@ -48,9 +48,9 @@ end is as much further from the middle as it would be under a normal distributio
 """
 
 UNSURE = 0.15
-"""Of starts, the median is corrected only if more than this share of the outcomes above one half
-is to one side: most starts are exactly at the end of a round, and come to nothing by a correction
-that a few long waits ask for.
+"""Of starts, and of ends by past runs, the median is corrected only if more than this share of the
+outcomes above one half is to one side: most starts are exactly at the end of a round, many runs as
+long as those before, and come to nothing by a correction that a few others ask for.
 """
 
 GAIN = 0.1
@@ -406,7 +406,8 @@ class Calibration:
         its own. ``margin``: outcomes so close to the middle came when expected.
         """
         curve = self._curve(key, now, playout_residuals)
-        unsure = 0.0 if key[0] == PredictedEvent.END else UNSURE
+        is_end, by_runs = key[0] == PredictedEvent.END, RunTimeSource.PAST_RUNS in key
+        unsure = 0.0 if is_end and not by_runs else UNSURE
         least, most = curve.quantile(0.5 - unsure), curve.quantile(0.5 + unsure)
         middle = min(max(0.0, least), most)
         margin += 1e-9

@@ -56,6 +56,14 @@ class LimitShares:
         mean = self.total / self.jobs
         return sqrt(max(self.squares / self.jobs - mean * mean, 1e-4))
 
+    def log_likelihood(self, share: Floats) -> Floats:
+        """How likely a job that uses this share of a limit was to be given the limit, but for a
+        constant; minus infinity above 1.
+        """
+        deviation = (np.log(np.maximum(share, MIN_SHARE)) - self.total / self.jobs) / self.spread
+        likelihood: Floats = np.where(share <= 1.0, -0.5 * deviation * deviation, -np.inf)
+        return likelihood
+
     def draw(self, ran: Floats, samples: int, rng: np.random.Generator) -> Floats:
         """Shares of jobs that have run for the share ``ran`` (jobs,) of their limits, (samples,
         jobs): at least that, at most 1. The mean is uncertain, too, for all jobs together.

@@ -21,8 +21,9 @@ import numpy as np
 
 from hopsd.model.arrays import Bools, Floats, Ints
 from hopsd.predict.limit_share import LimitShares
+from hopsd.predict.past_errors import COMMON_ERROR
 from hopsd.predict.situation import MAX_COUNTS, RunTimeSource, Situation
-from hopsd.predict.strata import normals
+from hopsd.predict.strata import normal_points, normals, shares
 from hopsd.predict.traits import Ranking, Traits
 
 HORIZON_SECONDS = 14 * 86400.0
@@ -36,8 +37,8 @@ MIN_ROUND = 60.0, 1 / 6
 
 MAX_STEPS = 4000
 
-COMMON_ERROR = 0.2
-"""Standard deviation of the error of ln(work) common to all jobs."""
+POINTS = 32
+"""Of what past runs tell of a job's work, where its time limit weighs them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,25 +71,52 @@ def draw_sample(
     likeness: Ints,
     rng: np.random.Generator,
     limits: LimitShares,
+    past_scale: float = 1.0,
 ) -> Draw:
-    """Work left by each job's distribution, never more than what it may take.
+    """Work left by each job's distribution, never more than what it may take. ``past_scale``: of
+    the spread that past runs tell.
 
     Each playout has a factor of its own for all jobs whose run time past runs tell: these may be
     wrong for all together. Jobs of which only a time limit is known use the share of it that
-    ``limits`` has seen.
+    ``limits`` has seen; those that have past runs and a limit are drawn by both.
     """
     z = normals(samples, len(situation.ids), rng)
-    common = COMMON_ERROR * normals(samples, 1, rng) * (situation.spread > 0.0)
-    work = situation.remaining_work * np.exp(situation.spread * z + common)
-    by_limit = np.array(
-        [source is RunTimeSource.TIME_LIMIT for source in situation.sources], dtype=bool
-    )
+    sources = np.array(situation.sources, dtype=object)
+    by_runs = sources == RunTimeSource.PAST_RUNS
+    scale = np.where(by_runs, past_scale, 1.0) * (situation.spread > 0.0)
+    spread, common = scale * situation.spread, scale * COMMON_ERROR * normals(samples, 1, rng)
+    work = situation.remaining_work * np.exp(spread * z + common)
+    by_both = by_runs & (spread > 0.0) & np.isfinite(situation.work_cap)
+    if by_both.any():
+        points = spread[by_both, None] * normal_points(POINTS) + common[:, by_both, None]
+        work[:, by_both] = _by_runs_and_limits(situation, by_both, points, rng, limits)
+    by_limit = sources == RunTimeSource.TIME_LIMIT
     if by_limit.any():
         limit = (situation.work_cap + situation.ran)[by_limit]
         share = limits.draw((situation.ran[by_limit] / np.maximum(limit, 1e-6)), samples, rng)
         work[:, by_limit] = share * limit - situation.ran[by_limit]
     work = np.clip(work, 1e-6, np.maximum(situation.work_cap, 1e-6))
     return Draw(work, arrivals, likeness, *situation.capacity.draw(samples, rng, limits))
+
+
+def _by_runs_and_limits(
+    situation: Situation, jobs: Bools, points: Floats, rng: np.random.Generator, limits: LimitShares
+) -> Floats:
+    """Work left of ``jobs`` (jobs,) by Bayes' rule, (playouts, those jobs): past runs tell the
+    prior, and of its points those are likelier that use the limit as jobs here use theirs.
+    ``points`` (playouts, those jobs, :data:`POINTS`): ln of their work relative to the median.
+    """
+    rate, ran = situation.rate[jobs, None], situation.ran[jobs, None]
+    work = situation.remaining_work[jobs, None] * np.exp(points)
+    cap = situation.work_cap[jobs, None]
+    share = (ran + work / np.where(rate > 0.0, rate, 1.0)) / np.maximum(ran + cap, 1e-6)
+    fit = limits.log_likelihood(share)
+    best = fit.max(axis=2, keepdims=True)
+    weight = np.cumsum(np.exp(fit - np.where(np.isfinite(best), best, 0.0)), axis=2)
+    wanted = shares(len(work), work.shape[1], rng)[:, :, None] * weight[:, :, -1:]
+    point = (weight < wanted).sum(axis=2, keepdims=True)
+    drawn: Floats = np.take_along_axis(work, point, axis=2)[:, :, 0]
+    return drawn
 
 
 class Playout:

@@ -27,6 +27,7 @@ from hopsd.predict.calibration import (
     unscale,
 )
 from hopsd.predict.limit_share import LimitShares
+from hopsd.predict.past_errors import PastRunErrors
 from hopsd.predict.playout import HORIZON_SECONDS, Draw, Playout, Timeline, draw_sample
 from hopsd.predict.prior import prior_of
 from hopsd.predict.schedule import schedule_playouts
@@ -90,6 +91,7 @@ class Predictor:
     calibration: Calibration = field(default_factory=Calibration)
     arrivals: Arrivals = field(default_factory=Arrivals)
     limits: LimitShares = field(default_factory=LimitShares)
+    past_errors: PastRunErrors = field(default_factory=PastRunErrors)
     _limits_in_use: dict[JobId, tuple[float, float, float]] = field(default_factory=dict)
     _open: dict[tuple[JobId, Kind], list[Forecast]] = field(
         default_factory=lambda: defaultdict(list)
@@ -138,12 +140,15 @@ class Predictor:
         if kind is Kind.END and (limit_use := self._limits_in_use.pop(job, None)) is not None:
             limit, ran, predicted_at = limit_use
             self.limits.note((ran + time - predicted_at) / limit)
+        if kind is Kind.END:
+            self.past_errors.end(job, time)
         for forecast in self._open.pop((job, kind), ()):
             self.calibration.resolve(forecast, time)
 
     def forget(self, job: JobId) -> None:
         """The predicted event will not happen: the job was cancelled."""
         self._limits_in_use.pop(job, None)
+        self.past_errors.forget(job)
         for kind in Kind:
             for forecast in self._open.pop((job, kind), ()):
                 self.calibration.forget(forecast)
@@ -179,7 +184,9 @@ class Predictor:
                 float(situation.ran[index]),
                 situation.now,
             )
-        draw = draw_sample(situation, self.playouts, times, likeness, rng, self.limits)
+        self.past_errors.watch(situation)
+        scale = self.past_errors.scale
+        draw = draw_sample(situation, self.playouts, times, likeness, rng, self.limits, scale)
         if (table := self._timetable(situation, draw)) is not None:
             return table.starts, table.ends
         jobs = range(len(situation.ids)) if only_start is None else (only_start,)
@@ -229,7 +236,10 @@ class Predictor:
         median = unscale(centre + interval.middle)
         seconds = max(self.margin_seconds, share * median)
         first = max(0.0, min(unscale(centre + interval.low), median - seconds))
-        last = max(min(unscale(centre + interval.high), HORIZON_SECONDS), median + seconds)
+        latest, cap = HORIZON_SECONDS, float(situation.work_cap[index])
+        if kind is Kind.END and cap > 0.0 and not self.traits.preempts:
+            latest = min(latest, cap)  # it runs on to its time limit at most
+        last = max(min(unscale(centre + interval.high), latest), median + seconds)
         forecast = Forecast(
             kind,
             situation.now,

@@ -22,11 +22,12 @@ def shares(samples: int, jobs: int, rng: np.random.Generator) -> Floats:
 
 def normals(samples: int, jobs: int, rng: np.random.Generator) -> Floats:
     """The same of a standard normal distribution."""
-    return _in_random_order(_normal_points(samples), jobs, rng)
+    return _in_random_order(normal_points(samples), jobs, rng)
 
 
 @cache
-def _normal_points(samples: int) -> Floats:
+def normal_points(samples: int) -> Floats:
+    """The middles of equally likely parts of a standard normal distribution, ascending."""
     inverse = NormalDist().inv_cdf
     return np.array([inverse((k + 0.5) / samples) for k in range(samples)])
 

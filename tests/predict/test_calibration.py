@@ -410,10 +410,14 @@ def test_one_job_that_waits_for_long_counts_as_few() -> None:
 
 
 def test_a_start_is_corrected_only_where_outcomes_are_clear() -> None:
-    """Half of the starts are on time; of ends the median is always corrected."""
-    for kind, expected in ((Kind.START, 0.0), (Kind.END, 1.0)):
+    """Half are on time; of ends the median is always corrected, but for those by past runs."""
+    for kind, source, expected in (
+        (Kind.START, "samples", 0.0),
+        (Kind.END, "time limit", 1.0),
+        (Kind.END, "past runs", 0.0),
+    ):
         calibration = Calibration()
-        key: Class = (kind.value, "2", "1", "samples")
+        key: Class = (kind.value, "2", "1", source)
         for i in range(200):
             at = 36_000.0 * i
             calibration.begin(at)

@@ -2,68 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from predict_situations import ROUND, T, job, situation
 
 from hopsd.core.queue.run_time import Expectation
-from hopsd.model.allocation import Allocation
-from hopsd.model.ids import GpuType, JobId, NodeName, UserName
-from hopsd.model.job import Job, JobState, Node, ThroughputTable
-from hopsd.model.plan import RoundInfo, Snapshot
+from hopsd.model.arrays import Floats
+from hopsd.model.ids import JobId
+from hopsd.model.job import JobState, ThroughputTable
 from hopsd.model.rules import Limit
-from hopsd.predict.calibration import Kind
+from hopsd.predict.calibration import Group, Kind
 from hopsd.predict.capacity import Capacity, PlainJob
 from hopsd.predict.limit_share import LimitShares
 from hopsd.predict.playout import Playout, draw_sample
 from hopsd.predict.predictor import Prediction, Predictor
-from hopsd.predict.situation import RunTimeSource, Situation, situation_of
+from hopsd.predict.situation import RunTimeSource, Situation
 from hopsd.predict.traits import traits_of
-
-T = GpuType("t")
-LINEAR = {T: ThroughputTable({1: 1.0}, {2: 1.0})}
-ROUND = 100.0
-
-
-def job(name: str, seconds: float | None, *reqs: int, gpus_by_node: Mapping[str, int] | None = None,
-        limit: float | None = None, seconds_done: float = 0.0, submit: float = 0.0,
-        **fields: object) -> Job:  # fmt: skip
-    """A job that needs ``seconds`` on its single count of GPUs."""
-    return Job(
-        JobId(name),
-        UserName("u"),
-        submit,
-        max(0.0, -submit),
-        reqs,
-        LINEAR,
-        samples=None if seconds is None else seconds * reqs[0],
-        samples_done=seconds_done * reqs[0],
-        time_limit_seconds=limit,
-        running=Allocation.of({NodeName(n): g for n, g in (gpus_by_node or {}).items()}),
-        run_seconds=seconds_done,
-        **fields,  # type: ignore[arg-type]
-    )
-
-
-def situation(
-    jobs: Sequence[Job],
-    sizes: Sequence[int] = (4,),
-    expected: Mapping[JobId, Expectation] | None = None,
-    limits: tuple[Limit, ...] = (),
-) -> Situation:
-    gpus_by_node = {
-        node: gpus for job_of_situation in jobs for node, gpus in job_of_situation.running
-    }
-    nodes = tuple(
-        Node(NodeName(f"n{i}"), T, size, size - gpus_by_node.get(NodeName(f"n{i}"), 0))
-        for i, size in enumerate(sizes)
-    )
-    snapshot = Snapshot(1000.0, RoundInfo(first=False, seconds=ROUND), nodes, tuple(jobs), limits)
-    return situation_of(snapshot, expected or {}, 1000.0 + ROUND, ROUND)
 
 
 def predict(policy: str, present: Situation) -> dict[tuple[str, str], Prediction]:
@@ -275,6 +233,59 @@ def test_past_runs_give_a_distribution() -> None:
     end = predict("slurm", situation_of_one)["1", "end"]
     assert 1200.0 < end.low < end.expected < end.high < 4000.0
     assert end.source is RunTimeSource.PAST_RUNS
+
+
+def by_runs(expected: Expectation, limits: LimitShares, limit: float, **fields: float) -> Floats:
+    """Work left in 16 playouts of a job with past runs and a limit."""
+    present = situation(
+        [job("1", None, 2, gpus_by_node={"n0": 2}, limit=limit, **fields)],
+        expected={JobId("1"): expected},
+    )
+    empty = np.zeros((16, 0))
+    rng = np.random.default_rng(1)
+    return draw_sample(present, 16, empty, empty.astype(int), rng, limits).work[:, 0]
+
+
+def exact_limits(share: float) -> LimitShares:
+    """Jobs used this share of their limits, within a tenth."""
+    limits = LimitShares()
+    for k in range(400):
+        limits.note(share * np.exp(0.1 * (-1) ** k))
+    return limits
+
+
+def test_a_time_limit_tells_of_a_job_with_past_runs_too() -> None:
+    """Past runs took 200 to 5,000 s; where all jobs use half of their limits, this one of 6,000 s
+    likely takes 3,000 s. Where past runs are all alike, the limit hardly matters.
+    """
+    wide = Expectation(1000.0, None, 0.2, 5.0, "from 9 runs")
+    work = by_runs(wide, exact_limits(0.5), 6000.0)
+    assert np.median(work) == pytest.approx(2900.0, rel=0.1)
+    assert np.quantile(work, 0.9) / np.quantile(work, 0.1) < 2.0
+    narrow = Expectation(1000.0, None, 0.99, 1.01, "from 99 runs")
+    assert 1000.0 < np.median(by_runs(narrow, LimitShares(), 6000.0)) < 1100.0
+
+
+def test_a_limit_weighs_what_is_left_with_what_has_run() -> None:
+    """After 2,500 of 6,000 s, about 500 s are left."""
+    left = Expectation(4000.0, None, 0.65, 1.5, "from 9 runs")
+    work = by_runs(left, exact_limits(0.5), 6000.0, seconds_done=2500.0)
+    assert np.median(work) == pytest.approx(500.0, rel=0.3)
+
+
+def test_past_runs_beyond_the_limit_are_cut_there() -> None:
+    long = Expectation(9e4, None, 0.8, 1.2, "from 9 runs")
+    assert by_runs(long, LimitShares(), 600.0) == pytest.approx(600.0)
+
+
+def test_no_end_of_a_job_that_is_never_stopped_is_told_beyond_its_limit() -> None:
+    """Whatever earlier predictions were off."""
+    predictor = Predictor(traits_of("slurm"))
+    predictor.calibration.shifts[Group.END] = 2.5, 2.5
+    expected = {JobId("1"): Expectation(1000.0, None, 0.2, 5.0, "from 9 runs")}
+    jobs = [job("1", None, 2, gpus_by_node={"n0": 2}, limit=3000.0)]
+    (end,) = predictor.all_of(situation(jobs, expected=expected))
+    assert 2000.0 < end.high <= 1000.0 + 3000.0
 
 
 def test_the_same_seed_says_the_same() -> None:
