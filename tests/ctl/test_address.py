@@ -14,7 +14,7 @@ from hopsd.rest.client import Server
 
 @pytest.fixture(autouse=True)
 def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A host without hopsd."""
+    """A host on which no hopsd runs."""
     for name in (address.SOCKET_VARIABLE, address.SERVER_VARIABLE, address.MUNGE_VARIABLE):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(address, "CLIENT_FILE", tmp_path / "hopsctl.toml")

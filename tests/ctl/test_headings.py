@@ -1,4 +1,4 @@
-"""No heading of a table breaks within a word."""
+"""No table heading is broken within a word."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lists of many rows: a line for each, for any reader and on any terminal."""
+"""Long lists have one line per row, for any reader and on any terminal."""
 
 from __future__ import annotations
 
@@ -54,6 +54,6 @@ def test_many_rows_are_lines_under_their_columns_names(monkeypatch: pytest.Monke
 def test_as_many_rows_are_shown_as_fit(
     monkeypatch: pytest.MonkeyPatch, height: int, rows: int
 ) -> None:
-    """Of 201 rows each is a line, of 200 here two."""
+    """A list of 201 rows has one line each; one of 200 has two lines each here."""
     monkeypatch.setattr(render, "console", Console(file=io.StringIO(), width=160))
     assert render.fitting_limit(job_table, 1000, height) == rows

@@ -1,4 +1,4 @@
-"""Nothing that a job, a user or Slurm says steers the terminal that it is shown on."""
+"""No text from jobs, users or Slurm can control the terminal that shows it."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from hopsd.model.ids import NodeName
 def spoilt(**record: Any) -> str:
     document = copy.deepcopy(HEALTH)
     first: dict[str, Any] = document["records"][0]  # type: ignore[index]
-    del first["ranks"]  # without them records are read by a shorter way
+    del first["ranks"]  # records without ranks take a faster path
     first.update(record)
     return json.dumps(document)
 

@@ -1,4 +1,4 @@
-"""Reading what the simulator plays through."""
+"""Reading the simulator's input files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The published schemas and the readers say the same of a document."""
+"""The published schemas and the readers accept the same documents."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ BEYOND_A_SCHEMA = (
     "there is no workload",
     "must be a workload of throughput",
     "an iteration takes some time",
-    "but it must be a finite number, 0 or more",  # a mean of a case that occurs
+    "but it must be a finite number, 0 or more",  # a case that occurs needs a mean
 )
-"""What only the reader can refuse: how one value fits another."""
+"""Messages about what only the reader can refuse: values that do not fit each other."""
 
 FORMATS: dict[str, tuple[Any, Callable[[str], object]]] = {
     "snapshot": (SNAPSHOT, read_snapshot),
@@ -110,4 +110,4 @@ BLAMED_PATHS = (
     "t_f",
     "server_factor.resnet50",
 )
-"""Two values that do not fit: the message may name the other one."""
+"""Paths of values that do not fit another one: the message may name the other one instead."""

@@ -1,4 +1,4 @@
-"""Reading a snapshot: what is filled in, and what is refused."""
+"""Reading a snapshot: which defaults are filled in, and what is refused."""
 
 from __future__ import annotations
 

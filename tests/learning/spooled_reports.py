@@ -1,4 +1,4 @@
-"""Reports in a spool folder, the jobs that wrote them, and a reading of both."""
+"""Reports in a spool folder, the jobs that wrote them, and a function that reads them."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def reading(*jobs: JobReading, now: float = NOW) -> Reading:
 
 
 def look(reader: ReportReader, reading: Reading) -> Collection:
-    """Read once, and keep what was learnt."""
+    """Collect the reports once, and settle what was learnt."""
     collection = reader.collect(reading)
     reader.settle()
     return collection

@@ -1,4 +1,4 @@
-"""A training that would die of its script's signal is told from one that handles it: live."""
+"""Live: a training that its script's signal would kill is told apart from one that handles it."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ CASES = {
     "srun {python} -m hops_profiler.launch train.py handle": True,
     "srun {python} train.py": False,
     "srun bash -c '{python} train.py handle; true'": False,
-    "trap : USR1; {python} train.py handle": False,  # srun starts it not, so no signal reaches it
+    "trap : USR1; {python} train.py handle": False,  # not started by srun: no signal reaches it
 }
 
 

@@ -1,4 +1,4 @@
-"""When basic times are fitted anew."""
+"""When basic times are fitted again."""
 
 from __future__ import annotations
 
@@ -50,9 +50,9 @@ def test_what_tells_no_throughput_is_kept_and_not_fitted() -> None:
 
 
 def test_a_user_of_thousands_of_workloads_holds_neither_ticks_nor_others_up() -> None:
-    """All were fitted in one tick: 2,000, which 4 MB of reports name, took it ten seconds."""
+    """Fitting all 2,000 workloads of 4 MB of reports in one tick took ten seconds."""
     store = MemoryStore()
-    ticking = count(0.0, 0.4)  # each look at the clock is 0.4 s after the last
+    ticking = count(0.0, 0.4)  # each call is 0.4 s after the previous one
     fits = Fits(store, lambda: next(ticking))
     many = [replace(process(), workload=WorkloadName(f"m{i:03}")) for i in range(100)]
     fits.note([*many, replace(process(), workload=RESNET, user=UserName("bob"))])

@@ -1,4 +1,4 @@
-"""A daemon learns from a real training how fast it is, and knows it again."""
+"""A daemon learns from a real training how fast it is, and recognises it later."""
 
 from __future__ import annotations
 
@@ -105,12 +105,12 @@ def _with_daemon(learning: LearningSite, log: BinaryIO) -> Iterator[LearningSite
 
 @pytest.mark.long
 def test_a_training_is_measured_and_known_again(learning_site: LearningSite, database: str) -> None:
-    # Slow storage spaces the reports (WRITE_SHARE): the job trains for as long as they may take.
+    # Slow storage spaces the reports out (WRITE_SHARE), so the job trains as long as they may take.
     samples = 400_000
     job = learning_site.submit(samples)
 
     def learnt_workload() -> dict[str, Any]:
-        """Of the workload of which most is known."""
+        """Return the workload of which most is known."""
         rows = learning_site.ask("throughput")["workloads"]
         if not rows:
             return {"types": []}
@@ -118,7 +118,7 @@ def test_a_training_is_measured_and_known_again(learning_site: LearningSite, dat
         return learning_site.ask("throughput", row["workload"]) | row
 
     def learnt_types() -> list[Any]:
-        """Types with enough records to answer; a profile run that took long left some, too."""
+        """Return GPU types with enough records; a slow profile run left some records, too."""
         return [
             k for k in learnt_workload()["types"] if k["shapes"][0]["source"].startswith("type, ")
         ]
@@ -131,7 +131,7 @@ def test_a_training_is_measured_and_known_again(learning_site: LearningSite, dat
     assert gpu_type in workload["measured"]
     assert gpu_type in workload["theory"]
     alone = kind["shapes"][0]
-    # 32 samples in at least 0.05 s; a busy machine may be slower.
+    # 32 samples take at least 0.05 s; a busy machine may be slower.
     assert 32 / 0.05 * 1.05 > alone["per_gpu"] > 10
     assert alone["theory"] is not None or kind["bandwidth"] is None
     assert kind["theory"]["params"] > 0

@@ -49,7 +49,7 @@ def run(socket: Path, *arguments: str) -> Result:
 
 
 def rows(output: str) -> dict[str, str]:
-    """Lines of the first table by their first cell."""
+    """Return the lines of the first table by their first cell."""
     lines = output.partition("resnet on v100")[0].splitlines()
     return {line.strip().split("  ")[0]: line for line in lines if line.strip()}
 

@@ -1,4 +1,4 @@
-"""A training without a warning is moved between two saves, never in one: live."""
+"""Live: a training without a warning signal is moved between two saves, never during one."""
 
 from __future__ import annotations
 
@@ -43,8 +43,9 @@ while True:
 
 
 def test_no_save_is_cut_off(tmp_path: Path) -> None:
-    """It saves 3 of 5 s and is moved three times. A third of such moves fell into a save before
-    hops looked at them.
+    """The training saves during 3 of every 5 s and is moved three times.
+
+    Before hops considered saves, a third of such moves interrupted one.
     """
     script, notes = tmp_path / "train.py", tmp_path / "notes"
     tmp_path.chmod(0o755)

@@ -1,4 +1,4 @@
-"""A report folder that hangs stops no tick, and is read again once it answers."""
+"""A report folder that hangs does not stop ticks, and is read again once it answers."""
 
 from __future__ import annotations
 
@@ -78,8 +78,9 @@ def test_reports_are_removed_before_the_next_scan(tmp_path: Path) -> None:
 def test_a_job_that_leaves_while_the_folder_hangs_holds_no_tick_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """When it saves was read within the tick, which waited as long as the file server hung, and
-    waited again once the watchdog had hopsd started anew.
+    """The tick read when the job saves, and so waited as long as the file server hung.
+
+    It waited again after the watchdog had restarted hopsd.
     """
     monkeypatch.setattr("hopsd.learning.reading_thread.WAIT_SECONDS", 0.3)
     put_report(tmp_path, report(saved_at=NOW - 5, save_every=10.0))

@@ -1,4 +1,4 @@
-"""The daemon's side of the spool: what is believed, what is refused, what it amounts to."""
+"""The daemon's side of the spool: which reports are believed or refused, and what follows."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from hopsd.model.script_options import ScriptOptions
 
 
 def test_a_task_of_an_array_reports_by_its_number(tmp_path: Path) -> None:
-    """The last task has the array's own: what waits of the array reported nothing."""
+    """The last task has the number of the array; the array's waiting tasks reported nothing."""
     put_report(tmp_path, report(job="17"))
     put_report(tmp_path, report(job="20"))
     last = job(id=JobId("17_9"), array=JobId("17"), number="17")
@@ -34,10 +34,10 @@ def test_a_task_of_an_array_reports_by_its_number(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("saved_iterations", "samples_done"),
     [
-        ((None, None), 3296 + 3296),  # how it keeps its work cannot be seen
+        ((None, None), 3296 + 3296),  # how it saves cannot be seen
         ((100, None), 3200 + 3296),
         ((100, 50), 3200 + 3296),
-        ((None, 50), 3296),  # it was stopped before it saved anything
+        ((None, 50), 3296),  # stopped before its first save
     ],
 )
 def test_what_a_stopped_run_had_not_saved_is_not_done(
@@ -86,7 +86,7 @@ def test_whether_steps_have_the_same_samples_on_any_gpus(
         put_report(tmp_path, report(world=2, rank=rank, pid=rank, keeps_steps=keeps))
     collection = look(ReportReader(tmp_path), reading(job()))
     assert collection.keeps_steps == flags_by_job
-    put_report(tmp_path, report(run=1, keeps_steps=True))  # the script was changed meanwhile
+    put_report(tmp_path, report(run=1, keeps_steps=True))  # the script was changed in between
     collection = look(ReportReader(tmp_path), reading(job(restarts=1)))
     assert collection.keeps_steps == {"17": True}
 
@@ -113,7 +113,7 @@ def test_whether_the_time_of_an_iteration_is_known(
     ("ranks", "answers_by_job"),
     [
         ((["USR1"], ["USR1", "TERM"]), {"17": True}),
-        ((["USR1"], []), {"17": False}),  # srun ends all ranks as one dies
+        ((["USR1"], []), {"17": False}),  # when one rank dies, srun ends all
         ((["TERM"], ["TERM"]), {"17": False}),
     ],
 )
@@ -143,7 +143,7 @@ def test_a_changed_training_script_is_another_workload(tmp_path: Path) -> None:
 
 
 def test_the_program_that_trains_longest_names_the_workload(tmp_path: Path) -> None:
-    """An evaluation of it counts with it, and a program of an old plugin with none."""
+    """Evaluations belong to its workload; a process with an old plugin names no program."""
     slow = timed_part(100, 3200, 50.0) | {"first_step": NOW - 60}
     put_report(tmp_path, report(pid=1, program=OLD))
     put_report(tmp_path, report(pid=2, program=NEW, **timed_part(100, 3200, 6.0)))
@@ -155,7 +155,7 @@ def test_the_program_that_trains_longest_names_the_workload(tmp_path: Path) -> N
 
 
 def test_a_job_that_names_a_new_program_at_each_look_has_a_few_workloads(tmp_path: Path) -> None:
-    """Each was stored, fitted, and read by every plan."""
+    """Each workload was stored, fitted, and read by every plan."""
     reader, workloads = ReportReader(tmp_path), set()
     for number in range(50):
         put_report(
@@ -222,7 +222,7 @@ def test_a_later_look_uses_only_what_is_new(tmp_path: Path) -> None:
     put_report(tmp_path, report())
     assert len(look(reader, reading(job())).records) == 1
     assert look(reader, reading(job(), now=NOW + 1)).records == ()
-    # 100 further iterations at half of the speed: the mean of both would be 427.
+    # 100 further iterations at half the speed: the mean over all would be 427.
     put_report(
         tmp_path, report(iterations=203, samples=6496, at=NOW + 10, **timed_part(200, 6400, 15.0))
     )
@@ -316,7 +316,7 @@ def test_a_missing_folder_holds_no_reports(tmp_path: Path) -> None:
 
 
 def refusal(folder: Path, *jobs: JobReading) -> str:
-    """The one refusal's reason; the file is gone, and is not named again."""
+    """Return the reason of the only refusal; check that the file is gone and not reported again."""
     reader = ReportReader(folder)
     (refusal_entry,) = look(reader, reading(*jobs)).refusals
     assert list(folder.iterdir()) == []
@@ -418,7 +418,7 @@ def test_whether_a_job_was_seen_to_save(tmp_path: Path) -> None:
 def test_memory_was_too_small_if_the_run_did_not_complete(
     tmp_path: Path, state: SlurmState, restarts: int, is_kept: bool
 ) -> None:
-    """Also where it was before the first iteration; nothing else is learnt from such a report."""
+    """This holds before the first iteration, too; such a report teaches nothing else."""
     no_progress = {
         "iterations": 0,
         "samples": 0,
@@ -442,7 +442,7 @@ def test_memory_was_too_small_if_the_run_did_not_complete(
 
 
 def test_what_an_earlier_job_of_the_same_number_left_is_refused(tmp_path: Path) -> None:
-    """A slurmctld that lost its state gives numbers twice."""
+    """A slurmctld that lost its state assigns numbers a second time."""
     path = put_report(tmp_path, report())
     later = job(submit=NOW + 3000, start=NOW + 3600)
     collection = look(ReportReader(tmp_path), reading(later, now=NOW + 3700))
@@ -471,7 +471,7 @@ STANDS_STILL = {
     "still": 22.0,
     "limit": 20.0,
     "line": "train.py:7 in \x1b[31mf",
-    "waits_in": "all_reduce" + 4000 * "_",  # more than the plugin writes is not kept
+    "waits_in": "all_reduce" + 4000 * "_",  # text beyond the plugin's limit is cut
     "stacks": None,
 }
 
@@ -489,7 +489,7 @@ def test_the_last_words_of_a_training_that_stands_still_are_read(tmp_path: Path)
     assert pause is not None
     assert (pause.line, pause.stacks) == ("train.py:7 in ?[31mf", "")
     assert pause.waits_in == "all_reduce" + 50 * "_"
-    # What was heard once is not heard anew, and a run before is over.
+    # A report read twice is not newer, and an earlier run is over.
     assert [r.heard_at for r in look(reader, reading(job(), now=NOW + 9)).ranks] == [NOW, NOW]
     assert look(reader, reading(job(restarts=1))).ranks == ()
 
@@ -553,13 +553,13 @@ def test_the_speed_of_a_single_gpu_is_stored_with_its_index(tmp_path: Path) -> N
 def test_a_whole_run_may_be_short(
     tmp_path: Path, final: bool, seconds: float, records: int
 ) -> None:
-    """Trainings of a few short iterations have a speed, too, once they have ended."""
+    """A training of a few short iterations has a speed once it has ended."""
     short = timed_part(20, 640, seconds)
     put_report(tmp_path, report(iterations=23, samples=736, final=final, **short))
     reader = ReportReader(tmp_path)
     collection = look(reader, reading(job()))
     assert [record.per_gpu for record in collection.records] == [1600.0] * records
-    # What is new in the last report of a longer run is too little by itself.
+    # In a longer run, the last report alone adds too little.
     timings = timed_part(40, 1280, 2 * seconds)
     put_report(tmp_path, report(iterations=43, samples=1376, final=True, at=NOW + 5, **timings))
     later = look(reader, reading(job(), now=NOW + 5))
@@ -567,7 +567,7 @@ def test_a_whole_run_may_be_short(
 
 
 def test_a_run_that_has_not_begun_reports_nothing(tmp_path: Path) -> None:
-    """A waiting job's were believed, of nodes that it never had, as of any number of jobs."""
+    """Waiting jobs' reports were believed, from nodes that the jobs never had, in any number."""
     put_report(tmp_path, report(node="n4"))
     reader = ReportReader(tmp_path)
     waits: dict[str, Any] = {"state": SlurmState.PENDING, "allocation": Allocation()}
@@ -583,7 +583,7 @@ def test_a_run_that_has_not_begun_reports_nothing(tmp_path: Path) -> None:
 def test_a_user_has_so_many_reports_at_a_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each job had a bound, and their number none: hopsd keeps what all reports said."""
+    """Each job's reports had a bound, but not the number of jobs; hopsd keeps what reports said."""
     monkeypatch.setattr("hopsd.learning.reader.MAX_FILES_PER_USER", 3)
     for number in ("17", "18"):
         for pid in (1, 2):
@@ -597,7 +597,7 @@ def test_what_was_stored_of_a_report_is_not_kept_in_memory(tmp_path: Path) -> No
     reader = ReportReader(tmp_path)
     (record,) = reader.collect(reading(job())).phases
     assert record.phases.data_bins == {75: 60, 90: 40}
-    (record,) = reader.collect(reading(job())).phases  # the store was away
+    (record,) = reader.collect(reading(job())).phases  # the store was not available
     assert record.phases.data_bins == {75: 60, 90: 40}
     reader.settle()
     ((_, report_entry),) = reader._reports_read.values()

@@ -1,4 +1,4 @@
-"""When a job saves, as its reports say at this moment."""
+"""When a job saves, according to its current reports."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_a_save_under_way_is_seen(tmp_path: Path) -> None:
 
 
 def test_a_process_that_has_ended_saves_no_more(tmp_path: Path) -> None:
-    """A script's first training, whose last act was a save: a move waited for it for 5 minutes."""
+    """A script's first training ended with a save, and a move waited 5 minutes for it."""
     put_report(tmp_path, report(saving=True, final=True))
     assert reader(tmp_path)(job()) is None
     put_report(tmp_path, report(pid=77, saving=True))
@@ -41,7 +41,7 @@ def test_a_process_that_has_ended_saves_no_more(tmp_path: Path) -> None:
 def test_names_of_other_users_hide_no_save_that_a_scan_has_seen(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whoever filled the folder kept hopsd from seeing when the others' jobs save."""
+    """A user who filled the folder could hide from hopsd when other users' jobs save."""
     put_report(tmp_path, report(rank=1, world=2, saved_at=NOW - 5, save_every=10.0))
     reports = ReportReader(tmp_path)
     look(reports, reading(job()))

@@ -1,4 +1,4 @@
-"""Whatever anybody leaves in the spool, a look at it takes a bounded time and loses no report."""
+"""Whatever users leave in the spool, a scan takes a bounded time and loses no report."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which runs are the same training, on a live cluster: a repeated script is, a changed is not."""
+"""Live: a repeated script is recognised as the same training, a changed one is not."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from typing import Any
 
 
 class Chat(ThreadingHTTPServer):
-    """Keeps the messages it receives; refuses the first ``failing`` ones."""
+    """Stores received messages; refuses the first ``failing`` ones."""
 
     def __init__(self, failure_count: int) -> None:
         self.failing = failure_count

@@ -1,4 +1,4 @@
-"""An SMTP server that keeps the mails it receives."""
+"""An SMTP server that stores received mails."""
 
 from __future__ import annotations
 

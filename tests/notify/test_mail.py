@@ -1,4 +1,4 @@
-"""Mails: to whom, how many, in which words; nothing of a job's becomes an option or a header."""
+"""Mails: recipients, number and wording; no text of a job becomes an option or a header."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ DOC: dict[str, Any] = {
 
 
 class Slurm:
-    """What `scontrol show job` says."""
+    """Answers `scontrol show job`."""
 
     def __init__(self, text: str | None) -> None:
         self.text = text
@@ -153,7 +153,7 @@ def ended_record(job: str, end: float, state: SlurmState = SlurmState.COMPLETED)
 
 
 class Post:
-    """A postman whose mails are kept."""
+    """A postman whose mails are recorded."""
 
     def __init__(self, wish: MailWish, **settings: Any) -> None:
         self.mails: list[Mail] = []
@@ -252,7 +252,7 @@ def test_nothing_waits_for_a_mail_program_that_hangs() -> None:
 
 
 def test_status_documents_do_not_pile_up_behind_a_mail_server_that_hangs() -> None:
-    """A thousand were kept: 4 GiB within hours on a large site, all for a mail server."""
+    """A thousand were kept: 4 GiB within hours on a large site, because of a mail server."""
 
     class Row(dict[str, Any]):
         pass

@@ -1,4 +1,4 @@
-"""What is told of jobs, from one status document to the next."""
+"""The news about jobs between one status document and the next."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def row(job: str, placement: Mapping[str, int] | None = None, **fields: Any) -> 
 
 
 class Site:
-    """Status documents one after the other."""
+    """A sequence of status documents."""
 
     def __init__(self, **states: SlurmState) -> None:
         self.records = {job[1:]: record(job[1:], state) for job, state in states.items()}

@@ -1,4 +1,4 @@
-"""A real hopsd tells a chat and users of jobs that end, fail and shrink."""
+"""A real hopsd notifies a chat and users about jobs that end, fail and shrink."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_ends_and_failures_are_posted(database: str) -> None:
         wait_until(lambda: mails.exists() and "hopsctl explain" in mails.read_text())
         assert f"to ann@x.org: hops: Job {good}: good is done: it ran" in mails.read_text()
         assert "ran on n0:1 from " in mails.read_text()
-        # Who asked sbatch for nothing gets nothing, until they say otherwise.
+        # A user whose sbatch requests no mails gets none until changing the setting.
         assert ask(site.hopsd.socket, "notify") == {"kinds": None, "mails": True}
         reply = ask(site.hopsd.socket, "set_notify", kinds=["failed"])
         assert reply == {"kinds": ["failed"], "mails": True}

@@ -1,4 +1,4 @@
-"""Messages reach a chat in its own format; a chat that is away harms nothing."""
+"""Messages reach a chat in its own format; a chat that does not answer does no harm."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_the_site_chooses_what_is_told() -> None:
         notifier = Notifier(parse(text).notify, MemoryStore(), SlurmCommands(1.0))
         for gpus in (4, 2):
             notifier.after_tick({**doc, "running": [{**job, "placement": {"n0": gpus}}]})
-        notifier.after_tick({})  # no status document: logged, and nothing else
+        notifier.after_tick({})  # logged and ignored, as there is no status document
         wait_until(lambda: bool(server.posts))
         notifier.close()
         assert server.posts[0]["html"].startswith("job 1 of ann: net runs on 2 GPUs, 4 before")

@@ -1,6 +1,7 @@
--- Stands in for slurmctld: loads the plugin named first, then submits one job a line of stdin,
--- its comment in hex and, after a blank each, its script, --nodelist, SBATCH_SIGNAL and further fields (name=value
--- lines; HOPS_CHECK goes to its environment), and answers with what became of it, what the user was told and its admin comment, in hex.
+-- Stands in for slurmctld: loads the plugin named first, then submits one job per line of stdin.
+-- A line has fields in hex, separated by blanks: comment, script, --nodelist, SBATCH_SIGNAL and
+-- further fields (name=value lines; HOPS_CHECK goes to the job's environment). The answer is what
+-- the plugin did with the job, then its messages to the user and its admin comment, in hex.
 
 local told
 slurm = {

@@ -18,7 +18,7 @@ OWNER = NOBODY if os.geteuid() == 0 else None
 
 
 def sbatch(cluster: PrivateCluster, *options: str) -> tuple[bool, str]:
-    """Whether sbatch made a job, and what it told the user."""
+    """Run sbatch; return whether it created a job, and its messages to the user."""
     command = ("sbatch", "--output=/dev/null", "--chdir=/", "--wrap=sleep 600")
     result = as_user(cluster, OWNER, *command, *options)
     return result.returncode == 0, result.stderr
@@ -52,7 +52,7 @@ def by_owner(cluster: PrivateCluster, *command: str) -> str:
 
 @contextlib.contextmanager
 def submit_script(cluster: PrivateCluster, script: str, site: str | None = None) -> Iterator[None]:
-    """Install another job_submit.lua for a while. Slurm reloads it if its mtime has grown."""
+    """Install another job_submit.lua temporarily. Slurm reloads it if its mtime has grown."""
     path, site_path = (cluster.directory / name for name in ("job_submit.lua", "hops_site.lua"))
     ours = path.read_text()
 

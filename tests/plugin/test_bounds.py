@@ -1,4 +1,4 @@
-"""The bounds of a comment's numbers are the same in Python, in Lua and in what users are told."""
+"""The bounds of numbers in comments are the same in Python, in Lua and in texts for users."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ BOUNDS_BY_KEY = {
 
 
 def edge_values(bound: ValueRange) -> list[tuple[str, bool]]:
-    """Values at the bound's ends and next to them, and whether each is within."""
+    """Return values at and next to the ends of a bound, and whether each is accepted."""
     if bound in WHOLE:
         minimum, maximum = int(bound.minimum), int(bound.maximum)
         return [
@@ -147,7 +147,7 @@ def test_lists_of_nodes_are_bounded_alike(lua: str, nodes: str, message: str) ->
     ids=["seconds", "signal", "traps", "sbatch", "starts", "ranks"],
 )
 def test_no_script_makes_its_admin_comment_long(script: str) -> None:
-    """Every `squeue --json` has it, for each of 15,000 jobs."""
+    """Every `squeue --json` contains it, for each of 15,000 jobs."""
     driver, plugin = ROOT / "tests/plugin/submit_driver.lua", ROOT / "slurm_plugin/job_submit.lua"
     line = " ".join(text.encode().hex() for text in ("hops:reqs=1", script))
     result = subprocess.run(

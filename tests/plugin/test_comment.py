@@ -1,4 +1,4 @@
-"""Python and Lua read the same comments: one table of cases, and what hypothesis makes up."""
+"""Python and Lua read comments alike: one table of cases, and cases made up by hypothesis."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ FOLDER = Path(__file__).parent
 PLUGIN = FOLDER.parents[1] / "slurm_plugin" / "job_submit.lua"
 CASES = json.loads((FOLDER / "comment_cases.json").read_text())
 REMARKS = json.loads((FOLDER / "comment_remarks.json").read_text())
-"""By comment: words of what its user is told, "" for nothing, null for a refusal."""
+"""For each comment, words of the message to its user, "" if there is none, null if refused."""
 LUAS = [
     name
     for name in ("lua5.1", "lua5.2", "lua5.3", "lua5.4", "lua5.5", "luajit")
@@ -54,7 +54,7 @@ def verdict(text: str) -> str:
 
 
 def in_lua(lua: str, texts: Sequence[str]) -> list[tuple[str, str]]:
-    """What became of a job with each comment, and what its user was told."""
+    """For each comment, return what the plugin did with a job and its message to the user."""
     lines = "".join(text.encode().hex() + "\n" for text in texts)
     result = subprocess.run(
         [lua, str(FOLDER / "submit_driver.lua"), str(PLUGIN)],
@@ -146,7 +146,7 @@ def refusal(text: str) -> str:
 @pytest.mark.skipif(not LUAS, reason="no Lua interpreter here")
 @pytest.mark.parametrize("lua", LUAS)
 def test_lua_refuses_in_the_same_words(lua: str) -> None:
-    """One table of keys and texts: where they differ, this names the key."""
+    """Both have a table of keys and texts; if these differ, the failure names the key."""
     texts = CASES["refused"]
     for text, (_, message) in zip(texts, in_lua(lua, texts), strict=True):
         assert message == f"hops: {refusal(text)}"

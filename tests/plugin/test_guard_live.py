@@ -1,4 +1,4 @@
-"""What the owner of a hops job may do to it, on a live slurmctld."""
+"""What the owner of a hops job may change, on a live slurmctld."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_no_operator_starts_a_job_that_has_no_place(cluster: PrivateCluster, cha
 def test_an_admin_comment_leaves_the_scripts_options_in_place(
     cluster: PrivateCluster, text: str
 ) -> None:
-    """The job lost its shape in silence: hopsd reads the options from there."""
+    """hopsd reads the options from the admin comment, so the job silently lost its shape."""
     job = submit(cluster, "--nodes=1", "--gres=gpu:2", comment="hops:reqs=2", uid=NOBODY)
     options = reading(cluster, job).options
     for _ in range(2):
@@ -87,7 +87,7 @@ def test_an_admin_comment_leaves_the_scripts_options_in_place(
 def test_an_operators_release_leaves_the_hold_by_hops(
     cluster: PrivateCluster, options: list[str]
 ) -> None:
-    """It started the job as it is, on GPUs of Slurm's choice."""
+    """A release used to start the job as submitted, on GPUs of Slurm's choice."""
     job = submit(cluster, *options, script=SLEEPER)
     for _ in range(2):
         cluster.run("scontrol", "release", job)
@@ -98,7 +98,7 @@ def test_an_operators_release_leaves_the_hold_by_hops(
 
 
 def run(cluster: PrivateCluster, job: JobId) -> None:
-    """As hopsd starts it."""
+    """Start the job as hopsd does."""
     adapter = ScontrolAdapter(cluster.commands())
     adapter.place(Placement(job, Allocation.of({"n1": 2})))
     adapter.release([job])
@@ -121,7 +121,7 @@ def test_the_owner_may_change_what_leaves_hold_and_shape_alone(cluster: PrivateC
 
 @pytest.mark.parametrize("actor", ["owner", "operator"])
 def test_who_chooses_a_partition_is_taken_at_his_word(cluster: PrivateCluster, actor: str) -> None:
-    """Also if it is the one in which hopsd has placed the job, and for each task of an array."""
+    """This holds if hopsd has placed the job in that partition, and for each task of an array."""
     job = submit(cluster, "--array=0-1", uid=NOBODY)
     mark = "#hops-partitions=main,other>main"
     cluster.run("scontrol", "update", f"jobid={job}", f"comment=hops:reqs=1 {mark}")
@@ -179,7 +179,7 @@ def test_an_operators_hold_keeps_a_job_back_whatever_its_owner_does(
 
 
 def holds(cluster: PrivateCluster, actor: str, job: JobId) -> None:
-    """A person does, right after hopsd looked at the job."""
+    """Hold the job as a user would, right after hopsd looked at it."""
     if actor == "owner":
         assert by_owner(cluster, "scontrol", "hold", job) == ""
     else:
@@ -210,7 +210,7 @@ def test_a_hold_between_hopsds_look_and_its_request_stays(
 
 
 def test_a_job_held_at_any_moment_of_its_start_does_not_start(cluster: PrivateCluster) -> None:
-    """Its owner's hold, right before each request that hopsd makes for it."""
+    """The owner holds it right before each request that hopsd makes for it."""
     for moment in ("place", "release"):
         job = submit(cluster, uid=NOBODY)
 

@@ -1,4 +1,4 @@
-"""Hostile submissions to a live slurmctld: it holds its locks while the plugin reads them."""
+"""Hostile submissions to a live slurmctld, which holds its locks while the plugin reads them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.live
 
 HONEST = NOBODY - 1
 LONG = 120_000
-"""Bytes: the kernel takes no longer option."""
+"""Bytes; the kernel accepts no longer option."""
 
 SCRIPTS = {
     "empty lines": "\n" * 20_000,
@@ -60,7 +60,7 @@ OPTIONS = {
 
 @pytest.fixture
 def scripts(cluster: PrivateCluster) -> Iterator[dict[str, Path]]:
-    """Readable to the account that submits them."""
+    """Scripts that the submitting account can read."""
     folder = cluster.directory / "hostile"
     folder.mkdir(mode=0o755, exist_ok=True)
     paths = {name: folder / name.replace(" ", "_") for name in SCRIPTS}
@@ -74,7 +74,7 @@ def scripts(cluster: PrivateCluster) -> Iterator[dict[str, Path]]:
 def test_no_submission_keeps_slurmctld_from_others(
     cluster: PrivateCluster, scripts: dict[str, Path]
 ) -> None:
-    """Slurm's own bound: after MessageTimeout (10 s) its commands give up."""
+    """The limit is Slurm's own: its commands give up after MessageTimeout (10 s)."""
     common = ("sbatch", "--output=/dev/null", "--chdir=/", "--comment=hops:reqs=1;shape=node")
     commands = {name: (*common, str(path)) for name, path in scripts.items()}
     commands |= {name: (*common, *words, "--wrap=true") for name, words in OPTIONS.items()}

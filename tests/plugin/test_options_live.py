@@ -1,4 +1,4 @@
-"""Every option of this release's sbatch is in the users' table; those that hops leaves alone."""
+"""The users' table has every option of this release's sbatch; hops keeps those it does not need."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ FIELDS = (
     *("JobName", "KillOInInvalidDependent", "MailType", "MailUser", "MCS_label", "Network"),
     *("Nice", "NtasksPerN:B:S:C", "StdErr", "StdIn", "TimeLimit", "TimeMin", "TresFreq"),
 )
-"""Of ``scontrol show job``: what these options set."""
+"""The fields of ``scontrol show job`` that these options set."""
 
 
 def options_of(cluster: PrivateCluster) -> set[str]:
@@ -58,7 +58,7 @@ def test_options_that_hops_has_no_need_of_are_kept(cluster: PrivateCluster) -> N
         fields_of_job(*kept_options, "--comment=hops:reqs=1"),
     )
     known_fields = [name for name in FIELDS if name in plain]
-    assert len(known_fields) >= len(FIELDS) - 4  # some are of newer releases
+    assert len(known_fields) >= len(FIELDS) - 4  # some exist only in newer releases
     assert {name: ours.get(name) for name in known_fields} == {
         name: plain[name] for name in known_fields
     }

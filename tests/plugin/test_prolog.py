@@ -1,4 +1,4 @@
-"""Prolog, task prolog and epilog as slurmd calls them, without a slurmd."""
+"""Prolog, task prolog and epilog, called as slurmd calls them, but without slurmd."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ import pytest
 
 from hopsd.core.submission.comment import learning_rate, parse
 
-pytestmark = pytest.mark.slow  # shells and awks are started for every case
+pytestmark = pytest.mark.slow  # each case starts shells and awks
 
 PLUGIN = Path(__file__).parents[2] / "slurm_plugin"
 CASES = json.loads((Path(__file__).parent / "comment_cases.json").read_text())
@@ -32,7 +32,7 @@ AWKS = [name for name in ("mawk", "gawk", "original-awk") if shutil.which(name)]
 
 @dataclass(frozen=True)
 class Node:
-    """One node's copy of the plugin, with a site of its own."""
+    """One node's copy of the plugin, with its own site.sh."""
 
     folder: Path
 
@@ -41,7 +41,7 @@ class Node:
         return self.folder / "run"
 
     def call(self, script: str, **environment: str) -> subprocess.CompletedProcess[str]:
-        """As slurmd does: an absolute path, no arguments, and only Slurm's own environment."""
+        """Call a script like slurmd: absolute path, no arguments, and only Slurm's environment."""
         return subprocess.run(
             [str(self.folder / script)],
             env={"SLURM_JOB_ID": "7", "SLURMD_NODENAME": "n1", **environment},
@@ -52,7 +52,7 @@ class Node:
         )
 
     def start(self, comment: str, gpus: str = "0", **environment: str) -> dict[str, str]:
-        """What the tasks of a job with this comment get."""
+        """Return the variables that the tasks of a job with this comment get."""
         result = self.call(
             "prolog.sh", SLURM_JOB_COMMENT=comment, SLURM_JOB_GPUS=gpus, **environment
         )
@@ -133,7 +133,7 @@ def test_gpus_of_several_nodes_are_slurmctlds_word(node: Node, says: str, gpus: 
 
 @pytest.mark.slow
 def test_a_job_on_several_nodes_waits_for_a_silent_slurmctld(node: Node) -> None:
-    """Without its word an uneven job would have one task a node, and leave the other GPUs idle."""
+    """Otherwise an uneven job would have one task per node and leave its other GPUs idle."""
     asks = "shape:any|counted:yes|tasks:1/1|memory:default"
     refusal = "Unable to contact slurm controller (connect failure)"
     answer = (
@@ -162,7 +162,7 @@ def test_a_job_on_several_nodes_waits_for_a_silent_slurmctld(node: Node) -> None
     assert (variables["HOPS_GPUS"], variables["HOPS_GPUS_BY_NODE"]) == ("6", "n1:2;n2:4")
     assert len(times.read_text()) == 3
     wait_lengths = {sleeps.read_text()}
-    for task in range(1, 11):  # all ask, and are not to do so at once
+    for task in range(1, 11):  # all tasks ask, but not at the same time
         sleeps.unlink()
         times.write_text("\n")
         exports(node.call("task_prolog.sh", **task_environment, SLURM_PROCID=str(task)))
@@ -194,7 +194,7 @@ def test_no_failure_to_reach_slurmctld_is_taken_for_its_answer(node: Node, refus
 def test_a_fault_of_the_node_is_not_waited_for_as_long(
     node: Node, error: str, requests: int
 ) -> None:
-    """A clock on which each look takes 100 s."""
+    """The clock advances by 100 s each time it is read."""
     times, clock = node.folder / "times", node.folder / "clock"
     programs = {
         "scontrol": f"echo >> {times}; echo '{error}' >&2; exit 1",
@@ -212,7 +212,7 @@ def test_a_fault_of_the_node_is_not_waited_for_as_long(
 
 @pytest.mark.parametrize("silent", [True, False], ids=["silent slurmctld", "no Prolog"])
 def test_a_step_hours_later_asks_as_well(node: Node, silent: bool) -> None:
-    """Other jobs have ended on the node meanwhile."""
+    """Other jobs may have ended on the node in between."""
     job_environment = {"SLURM_JOB_COMMENT": "hops:reqs=6", "SLURM_JOB_NUM_NODES": "2"}
     if silent:
         (node.folder / "scontrol").write_text("#!/bin/sh\nexit 1\n")
@@ -241,7 +241,7 @@ def test_srun_starts_nothing_on_gpus_that_slurmctld_does_not_name(node: Node) ->
 def test_where_the_prolog_can_write_nothing_a_step_asks_or_fails_with_the_nodes_name(
     node: Node,
 ) -> None:
-    """A full or read-only HOPS_RUN_DIR: 4 GPUs had one task, and nobody was told."""
+    """With a full or read-only HOPS_RUN_DIR, 4 GPUs silently had one task."""
     asks = {"HOPS_ASKS": "shape:any|counted:yes|tasks:1/1", "HOPS_JOB_ID": "new"}
     node.start("hops:reqs=6")
     for file in node.run_dir.iterdir():
@@ -267,7 +267,7 @@ def test_where_the_prolog_can_write_nothing_a_step_asks_or_fails_with_the_nodes_
 def test_a_job_on_one_gpu_learns_that_it_is_profiled(
     node: Node, mark: str, iterations: str | None
 ) -> None:
-    fake_scontrol(node, "", seconds=60)  # there is nothing to ask
+    fake_scontrol(node, "", seconds=60)  # nothing should be asked
     variables = node.start(f"hops:reqs=2{mark}", gpus="3")
     assert (variables.get("HOPS_PROFILE"), variables["HOPS_REQS"]) == (iterations, "2")
 
@@ -298,11 +298,11 @@ PARENT = {
     "HOPS_STATE_DIR": "/memory/hops/6.n1", "HOPS_TRAINS": "1", "HOPS_CPUS_PER_TASK": "4",
     "HOPS_ASKS": "shape:any|signal:steps:USR1:60",
 }  # fmt: skip
-"""What job 7 inherits if job 6 has submitted it."""
+"""What job 7 inherits if job 6 submitted it."""
 
 
 def unset(result: subprocess.CompletedProcess[str]) -> set[str]:
-    """The names that stay unset: a later export sets them again."""
+    """Return the names that stay unset; a later export sets a name again."""
     lines = [line.split(" ", 1) for line in result.stdout.splitlines()]
     names: set[str] = set()
     for word, variable in lines:
@@ -311,7 +311,7 @@ def unset(result: subprocess.CompletedProcess[str]) -> set[str]:
 
 
 def test_a_plain_job_loses_the_variables_of_the_hops_job_that_submitted_it(node: Node) -> None:
-    """It ended after 20 iterations by a requeuehold of itself, and was held for ever."""
+    """It requeued and held itself after 20 iterations, and stayed held forever."""
     result = node.call("task_prolog.sh", **PARENT)
     assert exports(result) == {}
     assert set(PARENT) <= unset(result)
@@ -348,16 +348,16 @@ def test_awk_understands_comments_as_python_does(awk: str, gpus: int) -> None:
         assert variables.get("HOPS_BATCH") == (comment.batch_size and str(comment.batch_size)), text
         assert variables.get("HOPS_WORKLOAD") == comment.workload, text
         rate = learning_rate(comment, gpus)
-        if rate is None or rate < 1e-300 or rate == math.inf:  # not numbers to train with
+        if rate is None or rate < 1e-300 or rate == math.inf:  # no usable learning rate
             continue
         assert float(variables["HOPS_LR"]) == pytest.approx(rate, rel=1e-9), text
 
 
 def test_a_bad_comment_reaches_no_task_as_anything_but_plain_values(node: Node) -> None:
-    # An administrator may put any comment on a job; job_submit.lua stops only a user's.
+    # An administrator may put any comment on a job; job_submit.lua only checks those of users.
     plain = set(string.ascii_letters + string.digits + ".,_-/+:")
     for text in CASES["refused"][::7]:
-        if "\0" in text:  # no environment can hold it
+        if "\0" in text:  # no environment can contain it
             continue
         result = node.call("prolog.sh", SLURM_JOB_COMMENT=text, SLURM_JOB_GPUS="0")
         assert result.returncode == 0, text
@@ -376,7 +376,7 @@ def test_the_widest_range_neither_stalls_the_prolog_nor_fills_the_environment(no
 
 @pytest.mark.parametrize("comment", [{}, {"SLURM_JOB_COMMENT": "my job"}])
 def test_other_jobs_are_hardly_delayed(node: Node, comment: Mapping[str, str]) -> None:
-    """Under 20 ms; a busy machine makes them later at times: the best of 50."""
+    """Each script takes less than 20 ms; on a busy machine, the best of 50 calls counts."""
     for script in ("prolog.sh", "task_prolog.sh", "epilog.sh"):
         seconds = math.inf
         for _ in range(50):
@@ -401,7 +401,7 @@ def test_epilog_removes_this_nodes_file_alone(node: Node) -> None:
 
 
 def test_notes_of_many_short_jobs_do_not_fill_the_nodes_run(node: Node) -> None:
-    """One job a second made 800,000 files in nine days: all that /run takes, for every service."""
+    """One job per second made 800,000 files in nine days, which filled /run for every service."""
     an_hour_ago = time.time() - 3_700
     node.start("hops:reqs=1")
     for number in range(100, 10_100):
@@ -444,12 +444,12 @@ def test_only_root_can_write_what_tasks_are_told(node: Node) -> None:
 
 
 OTHER_UID = 4242
-NOBODY_UID = 65534  # an account that exists: its groups are looked up
+NOBODY_UID = 65534  # an existing account, since its groups are looked up
 
 
 @pytest.fixture
 def open_node(tmp_path: Path) -> Iterator[Node]:
-    """A node whose folders another account may enter, unlike pytest's own."""
+    """A node whose folders another account may enter, unlike those of pytest."""
     if os.geteuid() != 0:
         pytest.skip("needs root, to give folders to another account")
     folder = Path(tempfile.mkdtemp(prefix="hops-test-"))
@@ -461,7 +461,7 @@ def open_node(tmp_path: Path) -> Iterator[Node]:
 
 
 def test_root_writes_into_no_folder_that_another_account_could_change(open_node: Node) -> None:
-    """As hopsd's /run/hops on a site of one host: a link there could be to any file."""
+    """If hopsd owns /run/hops on a site of one host, links in it could lead to any file."""
     run, victim = open_node.run_dir, open_node.folder / "victim"
     victim.write_text("precious")
     spoils: list[Callable[[], None]] = [
@@ -505,19 +505,19 @@ def test_a_task_is_told_names_of_hops_alone(node: Node) -> None:
 
 @pytest.mark.parametrize("name", ["prolog", "task_prolog", "epilog"])
 def test_whatever_may_not_answer_is_waited_for_with_a_limit(name: str) -> None:
-    """srun's tasks, and a node's next job, wait for these scripts."""
+    """srun's tasks and the node's next job wait for these scripts."""
     text = (PLUGIN / f"{name}.sh").read_text()
     commands = [line for line in text.splitlines() if not line.lstrip().startswith("#")]
     asks = [line for line in commands if re.search(r'"\$HOPS_SCONTROL" |\blogger |setpriv ', line)]
     limited_lines = [line for line in asks if re.search(r"timeout (-k 10 )?\S+ ", line)]
-    if name == "epilog":  # as() sets what it runs by timeout
+    if name == "epilog":  # as() runs its command with timeout
         limited_lines += [line for line in asks if line.strip().startswith("set -- setpriv")]
     assert asks
     assert limited_lines == asks
 
 
 def test_a_node_whose_folder_cannot_be_written_asks_slurmctld(node: Node) -> None:
-    """Its jobs ran without what the Prolog says: 4 GPUs with one task."""
+    """Jobs there ran without the Prolog's variables: 4 GPUs with one task."""
     node.run_dir.write_text("a file where the folder should be")
     fake_scontrol(node, "JobId=7 Restarts=0 NumNodes=1 JOB_GRES=gpu:4 Comment=hops:reqs=4 ")
     node.call("prolog.sh", SLURM_JOB_COMMENT="hops:reqs=4", SLURM_JOB_GPUS="0-3")
@@ -525,7 +525,7 @@ def test_a_node_whose_folder_cannot_be_written_asks_slurmctld(node: Node) -> Non
     task_environment = {**submit_environment, "SLURM_TASKS_PER_NODE": "4", "SLURM_NTASKS": "1"}
     variables = exports(node.call("task_prolog.sh", **task_environment))
     assert (variables["HOPS_GPUS"], variables["HOPS_JOB_ID"]) == ("4", "7")
-    parent = {**submit_environment, "HOPS_JOB_ID": "6"}  # a plain job of hops job 6
+    parent = {**submit_environment, "HOPS_JOB_ID": "6"}  # a plain job that hops job 6 submitted
     assert exports(node.call("task_prolog.sh", **parent)) == {}
     (node.folder / "scontrol").write_text("#!/bin/sh\necho Invalid job id >&2\nexit 1\n")
     output = node.call("task_prolog.sh", HOPS_ASKS="shape:any|tasks:1/1|", HOPS_JOB_ID="new").stdout
@@ -569,7 +569,7 @@ def test_apptainer_is_told_to_bind_our_folders(
 
 
 def bindable(node: Node) -> Path:
-    """Where there are a profiler and a report folder, for the prolog to name."""
+    """Create a profiler and a report folder for the prolog to name; return their parent."""
     bind_folder = node.folder.parent
     for name in ("profiler/site", "reports"):
         (bind_folder / name).mkdir(parents=True)
@@ -587,7 +587,7 @@ def bindable(node: Node) -> Path:
 def test_the_variable_that_apptainer_prefers_is_added_to_where_it_is_set(
     node: Node, singularity: str | None, after: str | None
 ) -> None:
-    """It reads one of the two, and warns if they differ: what the batch script was told goes."""
+    """It reads one of the two and warns if they differ; what the batch script got is unset."""
     bind_folder = bindable(node)
     node.start("hops:reqs=1")
     bind_environment = {"APPTAINER_BINDPATH": "/data:/mnt"}
@@ -662,7 +662,7 @@ def test_the_users_python_path_stays_behind_ours_once(node: Node) -> None:
 def test_a_task_has_the_cores_that_were_asked_for(
     node: Node, request_environment: Mapping[str, str], core_variables: Mapping[str, str]
 ) -> None:
-    """Slurm tells of the one that hops asks for, and srun ends where its variables differ."""
+    """Slurm reports the one core that hops requested, and srun fails if its variables differ."""
     node.start("hops:reqs=1")
     task_environment = {
         "SLURM_CPUS_PER_TASK": "1",
@@ -674,7 +674,7 @@ def test_a_task_has_the_cores_that_were_asked_for(
     assert cores == {"SLURM_CPUS_PER_TASK": "6", **core_variables}
     of_node = {"SLURM_CPUS_ON_NODE": "8", "SLURM_TASKS_PER_NODE": "2(x2)"}
     variables = exports(node.call("task_prolog.sh", **task_environment, **of_node))
-    assert variables["SLURM_CPUS_PER_TASK"] == "4"  # all that its GPUs' share of the node holds
+    assert variables["SLURM_CPUS_PER_TASK"] == "4"  # all cores in the share of its GPUs
     task_environment["HOPS_CPUS_PER_TASK"] = "6;"
     assert "SLURM_CPUS_PER_TASK" not in exports(node.call("task_prolog.sh", **task_environment))
 
@@ -714,7 +714,7 @@ def test_the_batch_script_finds_the_shape_that_it_was_given(
         ("shape:node|counted:yes", "0-5", {"PER_TASK": "a100:6", "TRES": "cpu=2,gres/gpu:a100=6"}),
         ("shape:even|counted:yes|tasks:1/4", "0-5", {}),
         ("shape:node|tasks_each:3", "0-5", {}),
-        ("shape:any", "0-2", {"TRES": "cpu=2"}),  # another number on another node
+        ("shape:any", "0-2", {"TRES": "cpu=2"}),  # another number of GPUs on another node
     ],
 )
 def test_the_only_task_of_a_node_has_all_gpus_there(
@@ -746,7 +746,7 @@ DETAILS = (
 def test_srun_is_told_of_a_task_for_each_gpu_of_uneven_nodes(
     node: Node, tmp_path: Path, memory: str
 ) -> None:
-    """Also where a job has no folder in memory."""
+    """This includes jobs without a state folder in memory."""
     with (node.folder / "site.sh").open("a") as site:
         site.write(f"HOPS_STATE_DIR={memory}\n")
     (temporary := tmp_path / "temporary").mkdir()
@@ -797,7 +797,7 @@ def test_srun_is_told_of_a_task_for_each_gpu_of_uneven_nodes(
 def test_neither_root_nor_a_task_reads_a_list_of_what_users_made_in_tmp(
     node: Node, tmp_path: Path
 ) -> None:
-    """300,000 names of a job held its node's epilog for six seconds, and stayed."""
+    """300,000 files of a job held up its node's epilog for six seconds and were not removed."""
     (temporary := tmp_path / "temporary").mkdir()
     for number in range(3000):
         (temporary / f"hops-hosts.7.{number}").touch()
@@ -813,7 +813,7 @@ def test_neither_root_nor_a_task_reads_a_list_of_what_users_made_in_tmp(
 
 
 def test_what_is_made_after_the_end_stays(node: Node, tmp_path: Path) -> None:
-    """By the job's next run on this node, while the files of the last one are removed."""
+    """The job's next run may make files here while those of the previous run are removed."""
     node.start("hops:reqs=5")
     node.call("epilog.sh", SLURM_JOB_COMMENT="hops:reqs=5")
     (temporary := tmp_path / "temporary").mkdir()
@@ -828,7 +828,7 @@ def test_what_is_made_after_the_end_stays(node: Node, tmp_path: Path) -> None:
 
 
 def test_what_saves_for_a_user_cannot_be_traced_by_that_user(memory_node: MemoryNode) -> None:
-    """It runs outside of the job's limits: who could write into its memory would run there, too."""
+    """It runs outside the job's limits, as would code that the user could write into its memory."""
     if (
         "wake_alarm"
         not in subprocess.run(
@@ -850,7 +850,7 @@ def test_what_saves_for_a_user_cannot_be_traced_by_that_user(memory_node: Memory
     user_process = subprocess.Popen([*user, "sleep", "60"])
     until(
         lambda: Path(f"/proc/{user_process.pid}/comm").read_text() == "sleep\n"
-    )  # setpriv is over
+    )  # setpriv has become sleep
     try:
         are_writable = [
             subprocess.run(
@@ -873,7 +873,7 @@ def test_what_saves_for_a_user_cannot_be_traced_by_that_user(memory_node: Memory
 def test_without_its_file_srun_fails_and_the_user_is_told(
     node: Node, tmp_path: Path, lacks: str
 ) -> None:
-    """GPUs without a task would be idle for as long as the job runs."""
+    """GPUs without a task would stay idle for the whole run."""
     fake_scontrol(node, DETAILS)
     node.start("hops:reqs=5;shape=any", gpus="", SLURM_JOB_NUM_NODES="3")
     fake_scontrol(node, "n1")
@@ -896,7 +896,7 @@ def test_without_its_file_srun_fails_and_the_user_is_told(
         ({"SLURM_CPUS_ON_NODE": "8"}, "4"),
         ({"SLURM_JOB_CPUS_PER_NODE": "8,24"}, "4"),
         ({"SLURM_JOB_CPUS_PER_NODE": "8,18"}, "3"),
-        ({"SLURM_JOB_CPUS_PER_NODE": "4(x2)"}, "1"),  # as 22.05 gives them
+        ({"SLURM_JOB_CPUS_PER_NODE": "4(x2)"}, "1"),  # as in 22.05
         ({}, "4"),
     ],
 )
@@ -919,12 +919,12 @@ def test_tasks_of_uneven_nodes_have_the_cores_that_all_of_them_hold(
 
 @dataclass(frozen=True)
 class MemoryNode(Node):
-    """Its jobs may leave their state in ``memory``, whose parent is like /dev/shm."""
+    """A node whose jobs may keep their state in ``memory``, whose parent is like /dev/shm."""
 
     memory: Path
 
     def end(self, account: int, *, job: str = "7", path: str = "") -> None:
-        """The epilog of a job, and the end of its process group, as slurmd ends it."""
+        """Run the epilog of a job and end its process group, as slurmd does."""
         epilog = subprocess.Popen(
             [self.folder / "epilog.sh"],
             env={"SLURM_JOB_ID": job, "SLURMD_NODENAME": "n1", "SLURM_JOB_COMMENT": "hops:reqs=1",
@@ -977,7 +977,7 @@ def test_what_a_job_leaves_in_memory_is_written_by_its_user(memory_node: MemoryN
     os.chown(shared_folder / ".run.pt.00000001-a.coming", NOBODY_UID, NOBODY_UID)
     (memory / "a.spare").touch()
     memory_node.end(NOBODY_UID)
-    until(lambda: not (memory / "a.spare").exists())  # is removed last
+    until(lambda: not (memory / "a.spare").exists())  # it is removed last
     assert (shared_folder / "run.pt").read_text() == "state of 00000001-a"
     assert (shared_folder / "run.pt").stat().st_uid == NOBODY_UID
     assert precious.read_text() == "root's"
@@ -990,7 +990,7 @@ def test_what_a_job_leaves_in_memory_is_written_by_its_user(memory_node: MemoryN
 def test_memory_that_another_account_could_change_is_not_used(
     memory_node: MemoryNode, fault: str
 ) -> None:
-    """In /dev/shm anyone may make a link or a folder of this name before root does."""
+    """In /dev/shm, anyone may create a link or a folder of this name before root does."""
     memory, target = memory_node.memory, memory_node.folder / "target"
     for precious in (target, target / "hops"):
         (precious / "5.n1").mkdir(parents=True)
@@ -998,11 +998,11 @@ def test_memory_that_another_account_could_change_is_not_used(
     if fault in {"a folder", "open to all"}:
         memory.mkdir()
         (memory / "7.n1").mkdir(mode=0o777)
-        (memory / "7.n1").chmod(0o777)  # where it would read what the job saves
+        (memory / "7.n1").chmod(0o777)  # there, the other account could read what the job saves
         memory.chmod(0o777 if fault == "open to all" else 0o755)
         os.chown(memory, *((0, 0) if fault == "open to all" else (OTHER_UID, OTHER_UID)))
     elif fault == "a link":
-        memory.symlink_to(target)  # root's, as the kernel may not follow another's: not all refuse
+        memory.symlink_to(target)  # root's link: some kernels do not follow another's
     else:
         (memory.parent / "link").symlink_to(target)
         os.chown(memory.parent / "link", OTHER_UID, OTHER_UID, follow_symlinks=False)
@@ -1012,7 +1012,7 @@ def test_memory_that_another_account_could_change_is_not_used(
     variables = memory_node.start("hops:reqs=1", SLURM_JOB_UID=str(OTHER_UID))
     assert "HOPS_STATE_DIR" not in variables
     memory_node.end(OTHER_UID, path=a_day_later(memory_node))
-    time.sleep(0.3)  # it would have begun to sweep
+    time.sleep(0.3)  # by then, it would have started to sweep
     assert (sorted(target.rglob("*")), sorted(memory.parent.rglob("*"))) == before
 
 
@@ -1037,7 +1037,7 @@ def test_by_default_no_memory_is_used_and_nothing_is_said(open_node: Node) -> No
 
 
 def a_day_later(node: Node) -> str:
-    """A PATH whose `find` takes new for older than a day: nobody can set these times."""
+    """Return a PATH whose `find` takes new files for a day old: nobody can set these times."""
     find = node.folder / "later" / "find"
     find.parent.mkdir(exist_ok=True)
     find.write_text(
@@ -1049,11 +1049,11 @@ def a_day_later(node: Node) -> str:
 
 
 def test_memory_of_a_job_that_has_long_left_is_freed(memory_node: MemoryNode) -> None:
-    """By its owner, who can neither keep it by a time in the future nor lead root elsewhere."""
+    """As its owner: a time in the future does not keep it, and links lead nobody elsewhere."""
     memory, precious = memory_node.memory, memory_node.folder / "precious"
     precious.mkdir()
     (precious / "file").touch()
-    memory_node.start("hops:reqs=1", SLURM_JOB_UID=str(OTHER_UID))  # is still here
+    memory_node.start("hops:reqs=1", SLURM_JOB_UID=str(OTHER_UID))  # still present
     for name, owner in (("5.n1", OTHER_UID), ("6.n1", NOBODY_UID), ("not a job", OTHER_UID)):
         (memory / name / "deep").mkdir(parents=True)
         (memory / name / "deep" / "old").touch()
@@ -1062,13 +1062,13 @@ def test_memory_of_a_job_that_has_long_left_is_freed(memory_node: MemoryNode) ->
         for path in (memory / name, *(memory / name).rglob("*")):
             os.chown(path, owner, owner, follow_symlinks=False)
     (memory / "4.n1").symlink_to(precious)
-    (memory / "3.n1").mkdir()  # its owner may not delete root's, and so root does not either
+    (memory / "3.n1").mkdir()  # its owner may not delete root's files, so they stay
     (memory / "3.n1" / "kept").mkdir()
     (memory / "3.n1" / "kept" / "file").touch()
     os.chown(memory / "3.n1", OTHER_UID, OTHER_UID)
     before = memory_node.files()
     memory_node.end(OTHER_UID, job="8")
-    time.sleep(0.3)  # it would have begun
+    time.sleep(0.3)  # by then, it would have started
     assert memory_node.files() == before
     memory_node.end(OTHER_UID, job="8", path=a_day_later(memory_node))
     until(lambda: not any((memory / name).exists() for name in ("5.n1", "6.n1")))
@@ -1078,7 +1078,7 @@ def test_memory_of_a_job_that_has_long_left_is_freed(memory_node: MemoryNode) ->
 
 
 def test_what_a_user_leaves_in_memory_does_not_hold_the_epilog_up(memory_node: MemoryNode) -> None:
-    """Nor does root look into it: here a link to a server that does not answer stands for all."""
+    """Root does not look into it either; a FIFO here stands for a link to a hanging server."""
     memory_node.start("hops:reqs=1", SLURM_JOB_UID=str(NOBODY_UID))
     trace = memory_node.folder / "trace"
     trace.mkdir(mode=0o777)
@@ -1096,7 +1096,7 @@ def test_what_a_user_leaves_in_memory_does_not_hold_the_epilog_up(memory_node: M
 
 
 def test_an_earlier_jobs_folder_is_set_aside(memory_node: MemoryNode) -> None:
-    """When Slurm counts from the start again; what is in it is not root's affair."""
+    """Slurm's job ids may start again from 1; root leaves the old folder's content alone."""
     memory_node.start("hops:reqs=1", SLURM_JOB_UID=str(OTHER_UID))
     memory_node.start("hops:reqs=1", SLURM_JOB_UID=str(NOBODY_UID))
     folders = [memory_node.memory / name for name in ("7.n1", "7.n1.old")]
@@ -1107,7 +1107,7 @@ def test_an_earlier_jobs_folder_is_set_aside(memory_node: MemoryNode) -> None:
     "fault", ["good", "a FIFO", "a link", "a device", "sparse", "memory", "dead"]
 )
 def test_what_is_saved_is_no_more_than_the_job_had(memory_node: MemoryNode, fault: str) -> None:
-    """It is written without the job's limits."""
+    """The job's limits do not apply while it is written."""
     memory_node.start("hops:reqs=1", SLURM_JOB_UID=str(NOBODY_UID))
     mine = memory_node.memory / "7.n1"
     shared_folder = mine.parent if fault == "memory" else memory_node.folder

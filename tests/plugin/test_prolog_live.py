@@ -1,4 +1,4 @@
-"""Prolog, task prolog and epilog under real slurmds: what a job's tasks find."""
+"""Prolog, task prolog and epilog with real slurmds: the environment of a job's tasks."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def cluster(module_cluster: PrivateCluster) -> Iterator[PrivateCluster]:
 
 @pytest.fixture
 def answers() -> Iterator[Path]:
-    """A folder that jobs of every account may write to."""
+    """A folder to which jobs of every account may write."""
     folder = Path(tempfile.mkdtemp(prefix="hops-test-"))
     folder.chmod(0o777)
     yield folder
@@ -58,7 +58,7 @@ def read(path: Path) -> dict[str, str]:
 
 
 def writes_environment(folder: Path) -> str:
-    """A batch script that leaves its own environment and each of its tasks'."""
+    """Return a batch script that stores its own environment and that of each of its tasks."""
     run = "$SLURM_RESTART_COUNT"
     return (
         f"env > {folder}/batch{run}; touch {folder}/batch{run}.done; "
@@ -70,7 +70,7 @@ def writes_environment(folder: Path) -> str:
 
 
 def told_now(cluster: PrivateCluster) -> list[Path]:
-    """What prologs wrote for jobs that are on nodes."""
+    """Return the prologs' files for jobs that are on nodes now."""
     run = cluster.directory / "run"
     return [path for path in run.glob("*") if path.suffix != ".left"]
 
@@ -109,7 +109,7 @@ def test_all_tasks_of_an_uneven_job_know_the_whole(cluster: PrivateCluster, answ
     }
     assert environment.items() <= batch.items()
     assert batch["SLURM_NTASKS"] == "4"
-    tasks_per_node = {"2(x2)": "2", "1,3": "3"}  # 22.05; later by the cores of each node
+    tasks_per_node = {"2(x2)": "2", "1,3": "3"}  # 22.05; later releases use each node's cores
     assert batch["SLURM_NTASKS_PER_NODE"] == tasks_per_node[batch["SLURM_TASKS_PER_NODE"]]
     for node, gpus in gpus_by_node.items():
         task = dict(
@@ -139,8 +139,9 @@ def test_a_restart_on_another_count_is_told(cluster: PrivateCluster, answers: Pa
 def test_a_job_that_is_back_on_its_node_at_once_is_told(
     cluster: PrivateCluster, answers: Path
 ) -> None:
-    """slurmd (22.05) runs no Prolog where the job's last credential is still in its cache, which
-    it clears every second second at most: another job's start just before is enough.
+    """slurmd (22.05) runs no Prolog while the job's previous credential is in its cache.
+
+    It clears the cache at most every two seconds; another job's start just before prevents that.
     """
     job = submit(
         cluster, script=writes_environment(answers), comment="hops:reqs=1,3;lr=0.1;lr_rule=linear"
@@ -150,7 +151,7 @@ def test_a_job_that_is_back_on_its_node_at_once_is_told(
     cluster.run("scontrol", "requeuehold", job)
     wait_until(lambda: state(cluster, job) is SlurmState.PENDING)
     wait_until(lambda: node_states(cluster)["n2"] == "idle")
-    time.sleep(1.1)  # in the second of its kill no credential is good
+    time.sleep(1.1)  # within a second of the job's kill, no credential is valid
     submit(cluster, "--nodelist=n2", comment=None, script=f"touch {answers}/other.done; sleep 600")
     wait_until((answers / "other.done").exists)
     place(cluster, job, "reqnodelist=n2 numnodes=1 tresPerJob= tresPerNode=gres:gpu:3")

@@ -1,4 +1,4 @@
-"""What no node of slurm.conf could give is told at submission, in the missing thing's name."""
+"""A request that no node of slurm.conf can meet is reported at submission, by what is missing."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def submit(
     nodes: str = "",
     calls: bool = False,
 ) -> tuple[str, str]:
-    """What becomes of the job, and what its user is told; ``calls``: by a site's own script."""
+    """Return what happened to the job and its message; ``calls``: a site's script calls ours."""
     plugin = folder / "job_submit.lua"
     if calls:
         plugin.write_text(f'dofile("{PLUGIN}/job_submit.lua")\nreturn slurm.SUCCESS\n')
@@ -60,7 +60,7 @@ def submit(
 
 
 def test_the_cluster_is_read_where_a_sites_script_calls_ours(tmp_path: Path) -> None:
-    """slurm.conf lies beside the site's script, which does not run any more when a job comes."""
+    """slurm.conf is beside the site's script, which has already ended when a job is submitted."""
     assert "the cluster has 20 of one type" in submit(tmp_path, "64", calls=True)[1]
 
 
@@ -112,7 +112,7 @@ def test_where_there_may_be_other_nodes_it_is_told(
     [
         ("node=gpu:a100:2 cpus_per_task=16", False),
         ("node=gpu:a100:2 cpus_per_task=18", True),
-        ("node=gpu:2 cpus_per_task=18", False),  # slurm.conf does not tell the CPUs of v01
+        ("node=gpu:2 cpus_per_task=18", False),  # slurm.conf does not state the CPUs of v01
         ("node=gpu:a100:2 cpus_per_task=18 shared=0", False),  # --exclusive
     ],
 )
@@ -138,7 +138,7 @@ def test_cores_beyond_a_gpus_share_are_told(tmp_path: Path, fields: str, fewer: 
 def test_a_named_node_that_slurm_does_not_have_is_told(
     tmp_path: Path, nodes: str, unknown: str, node_lines: str | None
 ) -> None:
-    """Slurm refuses a plain job with it."""
+    """Slurm refuses a plain job that names it."""
     conf = CONF + "NodeSet=gpus Feature=gpu\n"
     became, message = submit(tmp_path, "1", conf=conf, node_lines=node_lines, nodes=nodes)
     words = f"Invalid node name specified: slurm.conf has no '{unknown}' (--nodelist)"
@@ -148,7 +148,7 @@ def test_a_named_node_that_slurm_does_not_have_is_told(
 
 @pytest.mark.parametrize("nodes", ["n[1-999999999]x[5-1],n0", "n[5-1]", f"n[{'0' * 200}1-3]"])
 def test_a_range_that_is_empty_or_of_endless_numbers_is_no_list(tmp_path: Path, nodes: str) -> None:
-    """An empty range made a long one beside it count as no node; slurmctld waited for its names."""
+    """With an empty range, a long one beside it was no node; slurmctld was busy with its names."""
     became, message = submit(tmp_path, "1", nodes=nodes)
     assert became == "refused"
     assert "is not a list of nodes" in message
@@ -162,7 +162,7 @@ def test_without_slurm_conf_beside_it_nothing_is_known(tmp_path: Path) -> None:
 
 @pytest.mark.live
 def test_sbatch_says_it_in_slurms_words(cluster: PrivateCluster) -> None:
-    """In those that it has for plain jobs."""
+    """The words are those that Slurm has for plain jobs."""
     for options in (
         ("--comment=hops:reqs=64",),
         ("--comment=hops:reqs=4", "--gres=gpu:a100:4"),

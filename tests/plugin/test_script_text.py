@@ -1,4 +1,4 @@
-"""What job_submit.lua finds in the text of a script: signals that it asks for and handles."""
+"""What job_submit.lua finds in a script: the signals that it requests and handles."""
 
 from __future__ import annotations
 
@@ -33,8 +33,9 @@ def submit(
     check: bool = True,
     cpu_seconds: int = 60,
 ) -> tuple[ScriptOptions, str]:
-    """What becomes of the script's wishes, and what `hopsctl check` says, or sbatch without
-    ``check``; with SBATCH_SIGNAL.
+    """Return the options read from the script, and the messages of `hopsctl check`.
+
+    Without ``check``, the messages are those of sbatch. ``variable`` is SBATCH_SIGNAL.
     """
     mode = "HOPS_CHECK=1" if check else ""
     line = " ".join(text.encode().hex() for text in (comment, script, "", variable, mode)) + "\n"
@@ -115,12 +116,12 @@ def test_the_signals_that_it_handles(commands: str, traps: set[str]) -> None:
         ("trap save USR1\nsave() {\n  touch stop\n  exit 0\n}\nsrun x & wait", {"USR1"}),
         ("trap save USR1\nfunction save { touch stop; exit; }\nsrun x & wait", {"USR1"}),
         ("source handlers.sh\ntrap save USR1\nsrun x", {"USR1"}),
-        ("trap 'touch stop' USR1\nsrun x & wait", {"USR1"}),  # the script goes on, to its end
+        ("trap 'touch stop' USR1\nsrun x & wait", {"USR1"}),  # the script continues to its end
         ("import signal\nsignal.signal(signal.SIGUSR1, save)", {"USR1"}),
         ("trap 'exit 0' 10 TERM\ntrap '' USR2\nsleep 9", {"USR1", "TERM"}),
         ("trap -- 'exit 1' USR1\nsrun x", {"USR1"}),
         ("exec hops-lane trials.txt", set()),
-        # The script stays, or Slurm requeues it.
+        # The script does not end, or Slurm requeues it.
         ("trap 'touch stop' USR1\nsrun x", set()),
         ("trap '' USR1\nsrun x & wait", set()),
         ("trap 'touch stop' USR1\nsrun x & PID=$!\nwhile kill -0 $PID; do wait $PID; done", set()),
@@ -168,7 +169,7 @@ def test_a_job_is_told_what_another_gpu_count_does_to_its_training(
         ("again() {\n  sbatch train.sh\n}\ntrap again USR1\ntrap again TERM\nsrun x & wait", True),
         ("trap 'sbatch next.sh' EXIT\nsrun x", True),
         ("trap 'sbatch $0; exit' USR1 15\nsrun x & wait", True),
-        ("trap 'sbatch $0' USR1\nsrun x & wait", False),  # it is not sent
+        ("trap 'sbatch $0' USR1\nsrun x & wait", False),  # hops does not send it
         ("trap 'rm -r tmp' EXIT\nsrun x\nsbatch next.sh", False),
     ],
 )
@@ -239,7 +240,7 @@ def test_what_may_happen_and_how_to_keep_the_job_from_it_is_told() -> None:
 def test_sbatch_says_what_may_happen_in_three_lines(
     tmp_path: Path, script: str, comment: str, words: str
 ) -> None:
-    """Of 80 columns, where the site appends to output files, as `hopsctl setup` offers."""
+    """Lines have 80 columns; the site appends to output files, as `hopsctl setup` proposes."""
     plugin = shutil.copy(PLUGIN, tmp_path)
     (tmp_path / "slurm.conf").write_text("JobFileAppend=1\n")
     text = f"#!/bin/bash\n{script}\n"
@@ -256,7 +257,7 @@ def test_sbatch_says_what_may_happen_in_three_lines(
 
 
 def test_sbatch_says_why_it_sends_no_signal() -> None:
-    """A mistake of the script's is named at submission, too."""
+    """A mistake in the script is also named at submission."""
     script = "#!/bin/bash\n#SBATCH --signal=B:USR1@60\nsrun x\n"
     messages = submit(script, check=False)[1]
     assert "would end by it, so hops does not send it. It may restart on" in messages
@@ -304,7 +305,7 @@ def test_measuring_runs_are_announced_to_who_asks_for_them_alone(
 
 
 def test_options_end_at_the_first_command() -> None:
-    """As for sbatch."""
+    """sbatch does the same."""
     options, messages = submit("#!/bin/bash\n\nsrun x\n#SBATCH --signal=USR1@60\n")
     assert options.signal == ""
     assert "handles no signal" in messages
@@ -367,7 +368,7 @@ def test_what_a_second_start_would_do_once_more(commands: str, repeats: set[str]
         ("mkdir runs/$NAME || exit 1\nsrun x", True),
         ("set -e\nmkdir $out\nsrun x", True),
         ("set -euo pipefail\nmv new/data.bin taken/\nsrun x", True),
-        # What is missing, or done, or the same each time.
+        # These test for what is missing or finished, or do the same at each start.
         ("if [ ! -f data ]; then echo no data; exit 1; fi\nsrun x", False),
         ("[ -f data ] || exit 1\nsrun x", False),
         ("test -f data || exit 1\nsrun x", False),
@@ -382,7 +383,7 @@ def test_what_a_second_start_would_do_once_more(commands: str, repeats: set[str]
     ],
 )
 def test_a_script_that_refuses_a_second_start_is_not_moved(commands: str, refuses: bool) -> None:
-    """It had saved, was moved, and failed where its folder was there."""
+    """It had saved, was moved, and then failed since its folder existed."""
     options, messages = submit(f"#!/bin/bash\n{commands}\n", "hops:reqs=1;profile=yes")
     assert ("refuses" in options.repeats) == refuses
     assert ("fails if a file or folder of an earlier start exists" in messages) == refuses
@@ -419,7 +420,7 @@ CUDA_VISIBLE_DEVICES=1,2 torchrun --nproc_per_node=2 t.py"""
         ("GPUS_PER_NODE=8\nARGS=(\n  --nproc_per_node $GPUS_PER_NODE\n)\ntorchrun ${ARGS[@]}", 8),
         ("NGPUS=$(nvidia-smi -L | wc -l)\ntorchrun --nproc_per_node=$NGPUS train.py", None),
         ("deepspeed --num_gpus=4 train.py", 4),
-        ("accelerate launch --num_processes 4 train.py", None),  # of all nodes
+        ("accelerate launch --num_processes 4 train.py", None),  # the count over all nodes
         ("# torchrun --nproc_per_node=8 train.py\npython train.py", None),
         ("python -m verl.trainer.main_ppo trainer.n_gpus_per_node=8", 8),
         ("vllm serve model --tensor-parallel-size 4", 4),
@@ -509,12 +510,12 @@ LONG_SCRIPTS = {
 
 @pytest.mark.parametrize("name", LONG_SCRIPTS)
 def test_no_script_keeps_slurmctld_busy(name: str) -> None:
-    """It holds its locks meanwhile: 20,000 empty lines took minutes, as did a handler's words."""
+    """slurmctld holds its locks meanwhile: 20,000 empty lines or a long handler took minutes."""
     submit(f"#!/bin/sh\n{LONG_SCRIPTS[name]}\n", "hops:reqs=1;shape=node", cpu_seconds=10)
 
 
 def test_the_letters_of_apptainer_take_no_longer_than_other_words() -> None:
-    """They took three times as long, and as the square of their number."""
+    """They took three times as long, and time grew with the square of their number."""
 
     def cpu_seconds(command: str) -> float:
         before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
@@ -637,7 +638,7 @@ def test_a_step_that_uneven_nodes_refuse_is_told_of(
 
 @pytest.mark.parametrize("start", ["torchrun --nproc_per_node={}", "export WORLD_SIZE={}\npython"])
 def test_a_count_that_no_job_has_is_none(start: str) -> None:
-    """Lua 5.3 and later raise where they print it, and the job was refused."""
+    """Lua 5.3 and later raise an error when they print it, and the job was refused."""
     script = f"#!/bin/sh\n{start.format('9' * 20)} train.py\n"
     options, messages = submit(script)
     assert options.ranks is None
@@ -645,7 +646,7 @@ def test_a_count_that_no_job_has_is_none(start: str) -> None:
 
 
 def assigned_loop_variables(source: str) -> list[str]:
-    """Lines that assign to a variable of a loop around them, by their indentation."""
+    """Return the lines that assign to a variable of a surrounding loop, judged by indentation."""
     loops: list[tuple[int, set[str]]] = []
     wrong = []
     for line in source.splitlines():
@@ -671,7 +672,7 @@ def names_of(variables: str) -> set[str]:
 
 
 def test_no_loop_variable_is_assigned_to() -> None:
-    """Lua 5.5 makes them constants, and the script would not load."""
+    """They are constants in Lua 5.5, and the script would not load."""
     mistake = (
         'for count in x:gmatch("%d") do\n  if count then\n    count = tonumber(count)\n  end\nend'
     )

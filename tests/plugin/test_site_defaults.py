@@ -1,4 +1,4 @@
-"""Three files name the same paths and numbers: as shipped, they agree."""
+"""Three files name the same paths and numbers, and agree as shipped."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def site() -> dict[str, str]:
 
 
 def default(text: str, name: str) -> str:
-    """What a script takes where site.sh does not say."""
+    """Return a script's default if site.sh does not set the variable."""
     (line,) = [line for line in text.splitlines() if line.startswith(f"{name}=")]
     return line.partition("=")[2]
 

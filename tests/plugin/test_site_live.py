@@ -1,4 +1,4 @@
-"""The submit plugin of a site: its choices, its own script, and what defects do."""
+"""The submit plugin on a site: its settings, its own script, and the effect of defects."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ end
 slurm.log_info("initialized")
 return slurm.SUCCESS
 """
-"""Partitions by what is asked for: what a job's options are after hops would refuse them all."""
+"""Chooses partitions by request; it would refuse all jobs with the options that hops leaves."""
 
 DEFAULTS = """
 local common = dofile("{folder}/common.lua")
@@ -128,7 +128,7 @@ slurm_job_modify = function(job, record)
   end
 end
 """
-"""Defaults and limits, in two files, with functions that answer nothing."""
+"""Defaults and limits, in two files, with functions that return nothing."""
 
 ACCOUNTING_SCRIPT = """
 -- Rules of the centre. All changes are the centre's.
@@ -144,7 +144,7 @@ function slurm_job_modify(job, record, partitions, uid)
 end
 return 0
 """
-"""Comments for accounting, and no change by anybody; also of hopsd, which would start no job."""
+"""Writes comments for accounting and refuses all changes, even hopsd's: no job would start."""
 
 
 def called_by(cluster: PrivateCluster, rules: str) -> str:
@@ -206,7 +206,7 @@ def test_rules_that_write_comments_and_refuse_changes_keep_no_job_from_starting(
 
 
 def test_the_choices_are_read_beside_the_script_that_slurm_loads(cluster: PrivateCluster) -> None:
-    """Every start was refused: hopsd's uid stands in the file that setup writes there."""
+    """setup writes hopsd's uid into the file there; without it, every start was refused."""
     site = 'return { partitions = { "none" } }'
     with submit_script(cluster, called_by(cluster, ROUTES), site):
         is_accepted, messages = sbatch(cluster, "--comment=hops:reqs=1", "--gres=gpu:1")
@@ -219,7 +219,7 @@ def test_the_reference_settings_start_a_cluster_that_shares_its_nodes() -> None:
     settings = [line for line in lines if line and not line.startswith("#")]
     extra = [line for line in settings if "/etc/hops/" not in line]
     assert len(settings) - len(extra) == 2, "prolog and epilog"
-    node = NodeSpec("a100", gpus=4)  # 64,000 MB: 16,000 a GPU
+    node = NodeSpec("a100", gpus=4)  # 64,000 MB, which is 16,000 MB per GPU
     with running_cluster(nodes=(node,), extra_conf=extra) as cluster:
         jobs = [submit(cluster, script=SLEEPER) for _ in range(2)]
         for job in jobs:
@@ -247,7 +247,7 @@ def test_a_restart_keeps_the_output_where_sbatch_says_nothing_else(lines: list[s
         cluster.run("scontrol", "requeuehold", job)
         wait_until(lambda: reading(cluster, job).state is SlurmState.PENDING)
         wait_until(lambda: node_states(cluster)["n0"] == "idle")
-        time.sleep(1.1)  # in the second of its kill no credential is good
+        time.sleep(1.1)  # within a second of the job's kill, no credential is valid
         starts(cluster, job, "n0")
         wait_until(lambda: runs.read_text().count("run") == 2)
         keeps_output = output.read_text().splitlines().count("start") == 2

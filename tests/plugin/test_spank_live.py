@@ -1,4 +1,4 @@
-"""Where tasks start inside a container: what TaskProlog does there, and hops_spank.so instead."""
+"""Tasks that start inside a container: what TaskProlog does there, and hops_spank.so instead."""
 
 from __future__ import annotations
 
@@ -19,17 +19,18 @@ pytestmark = pytest.mark.live
 
 @pytest.fixture(autouse=True)
 def in_container(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What container_spank.c looks for in a job's environment.
+    """Set the variable that container_spank.c looks for in a job's environment.
 
-    Not by ``sbatch --export=ALL,IN_CONTAINER=yes``: that asks for the account's login environment,
-    which nobody has none of, and then the job does not start (24.11 and later).
+    ``sbatch --export=ALL,IN_CONTAINER=yes`` does not work: it requests the account's login
+    environment, which the account nobody does not have, and so the job does not start (24.11 and
+    later).
     """
     monkeypatch.setenv("IN_CONTAINER", "yes")
 
 
 @pytest.fixture(scope="module")
 def libraries() -> Iterator[Path]:
-    """Our plugin and a container plugin, built as admin.md says."""
+    """Build our plugin and a container plugin as admin.md says."""
     if shutil.which("cc") is None or not Path("/usr/include/slurm/spank.h").exists():
         pytest.skip("needs a C compiler and Slurm's headers: apt-get install gcc libslurm-dev")
     folder = Path(tempfile.mkdtemp(prefix="hops-test-"))
@@ -66,7 +67,7 @@ def answers() -> Iterator[Path]:
 
 
 def stack(cluster: PrivateCluster, libraries: Path, *lines: str) -> None:
-    """plugstack.conf; slurmstepd and srun read it at each start."""
+    """Write plugstack.conf, which slurmstepd and srun read at each start."""
     plugin, run = cluster.directory / "plugin", cluster.directory / "run"
     line_by_plugin = {
         "container": f"required {libraries}/container_spank.so hide={plugin}",
@@ -77,12 +78,12 @@ def stack(cluster: PrivateCluster, libraries: Path, *lines: str) -> None:
 
 
 def tells(folder: Path, *before: str) -> str:
-    """A batch script that leaves what it and two tasks of a step find."""
+    """Return a batch script that stores its environment and that of two tasks of a step."""
     return "\n".join(
         [
             f"env > {folder}/batch",
             *before,
-            # Without what the batch script was told: each task is told by itself.
+            # Remove the batch script's variables, so that each task gets its own.
             "unset $(env | sed -n 's/^\\(HOPS_[A-Z_]*\\)=.*/\\1/p') PYTHONPATH",
             f"srun --overcommit --ntasks=2 bash -c 'env > {folder}/task$SLURM_PROCID'",
             f"touch {folder}/done",
@@ -112,7 +113,7 @@ def test_tasks_in_a_container_are_told_from_outside(
     job = submit(cluster, *task_options, script=script, comment=comment, uid=NOBODY)
     place(cluster, job)
     batch = read(answers, "batch")
-    assert (answers / "seen").read_text() == ""  # it really is in the container
+    assert (answers / "seen").read_text() == ""  # the script really runs in the container
     assert (batch["SLURM_NTASKS"], batch["SLURM_GPUS_PER_NODE"]) == ("2", "2")
     for environment in (batch, read(answers, "task0"), read(answers, "task1")):
         assert environment["HOPS_GPUS"] == "2"
@@ -164,7 +165,7 @@ def test_a_plain_job_has_nothing_of_the_hops_job_that_submitted_it(
 def test_the_script_runs_as_the_jobs_user_and_not_as_half_of_root(
     cluster: PrivateCluster, libraries: Path, answers: Path
 ) -> None:
-    """A shell whose real user is still root takes root's rights back."""
+    """A shell whose real user is still root regains root's rights."""
     script = libraries / "task_prolog.sh"
     script.write_text(
         "#!/bin/sh\ngrep -E '^(Uid|Gid|CapPrm|CapEff)' /proc/self/status |"
@@ -186,7 +187,7 @@ def test_the_script_runs_as_the_jobs_user_and_not_as_half_of_root(
 def test_a_task_prolog_would_be_looked_for_in_the_container(
     cluster: PrivateCluster, libraries: Path, answers: Path
 ) -> None:
-    """Why there is a plugin: Slurm ends the task, whoever's it is."""
+    """This is the reason for the plugin: Slurm ends the task, whoever owns it."""
     stack(cluster, libraries, "container")
     conf = cluster.conf.read_text()
     ours = f"TaskProlog={cluster.directory}/plugin/task_prolog.sh"

@@ -139,7 +139,7 @@ def test_what_hops_cannot_plan_with_is_refused(
     assert not is_accepted
     assert (
         f"hops: {word}" in messages or "mutually exclusive" in messages
-    )  # sbatch's own word on 26.05
+    )  # sbatch's own message in 26.05
     assert queue(cluster) == []
 
 
@@ -205,14 +205,14 @@ def test_what_the_options_ask_for_is_handed_on(
 ) -> None:
     is_accepted, messages = sbatch(cluster, "--comment=hops:reqs=4,8", *options.split())
     if "mutually exclusive" in messages:
-        pytest.skip(messages)  # sbatch itself sends no such job any more
+        pytest.skip(messages)  # sbatch itself refuses such a job
     assert is_accepted, messages
     assert "ignored" not in messages
     assert job_fields(cluster, queue(cluster)[0])["AdminComment"] == f"hops:asks|{word}|traps:none"
 
 
 def test_whole_nodes_without_a_word_of_gpus_have_their_memory(cluster: PrivateCluster) -> None:
-    """Plain Slurm gives memory for each of their cores; a job with GPUs gets it for each GPU."""
+    """Plain Slurm gives memory per core of these nodes; a job with GPUs gets memory per GPU."""
     assert sbatch(cluster, "--comment=hops:reqs=8", "--nodes=2", "--exclusive")[0]
     assert job_fields(cluster, queue(cluster)[0])["MinMemoryNode"] == "0"
 
@@ -292,7 +292,7 @@ def test_a_step_with_the_scripts_own_tasks_of_a_node_is_named(
 
 
 def test_uneven_nodes_take_no_tasks_for_several_gpus(cluster: PrivateCluster) -> None:
-    """Slurm gives tasks by cores: of 5 and 6 GPUs, nodes got 6 and 5 tasks."""
+    """Slurm assigns tasks by cores: nodes with 5 and 6 GPUs got 6 and 5 tasks."""
     comment = "--comment=hops:reqs=4,8;shape=any"
     options = "--nodes=2 --gpus-per-node=4"
     is_accepted, messages = sbatch(cluster, comment, *options.split(), "--ntasks-per-node=2")

@@ -1,4 +1,4 @@
-"""Conservative backfill: against a search that knows nothing but a list of who holds what when."""
+"""Conservative backfill against a search that knows only who holds which GPUs when."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def job(number: int, gpus: int, **changes: object) -> Job:
 def snapshot(
     jobs: list[Job], lent_node: str = "", sizes: Mapping[str, int] = MappingProxyType(SIZES)
 ) -> Snapshot:
-    """``lent_node``: a server of which strangers hold one GPU, for nobody knows how long."""
+    """Return a snapshot; a job outside hops holds one GPU of ``lent_node`` for an unknown time."""
     idle_by_node = {name: size - (name == lent_node) for name, size in sizes.items()}
     for candidate in jobs:
         for node, gpus in candidate.running:
@@ -74,7 +74,7 @@ def seconds(candidate: Job, gpu_type: GpuType, servers: int, slowest: float) -> 
 
 
 def first_starts(snap: Snapshot) -> dict[JobId, Allocation]:
-    """Every job in turn at the first moment at which some servers hold it to its end."""
+    """Give each job, in order, the first time at which some servers can hold it to its end."""
     parts_in_use = []
     sizes = {str(node.name): node.gpus for node in snap.nodes}
     for node in snap.nodes:

@@ -1,4 +1,4 @@
-"""Partitions' tiers: the higher comes first, the lower gets what is left, whatever the policy."""
+"""Partition tiers: higher tiers come first, lower ones get the rest, whatever the policy."""
 
 from __future__ import annotations
 

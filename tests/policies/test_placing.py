@@ -1,4 +1,4 @@
-"""Greedy placing, and that no policy ever gives a GPU twice."""
+"""Greedy placement; no policy ever gives a GPU twice."""
 
 from __future__ import annotations
 
@@ -73,13 +73,13 @@ def test_who_finds_cpus_alone_and_wants_none_is_told() -> None:
 
 @st.composite
 def snapshots(draw: st.DrawFn) -> Snapshot:
-    """Some jobs run, some are pinned, some held; nodes partly taken by strangers.
+    """Some jobs run, some are pinned, some held; other jobs hold parts of nodes.
 
-    CPUs are the fastest, and some users want none.
+    CPUs are the fastest devices, and some users do not want any.
     """
     free = {f"{t}{i}": draw(st.integers(4, 8)) for t in "abc" for i in range(2)}
     idle_by_node = Counter(free)
-    known_tables = [TABLES, {CPU: TABLES[CPU]}]  # the latter where all nodes with GPUs are down
+    known_tables = [TABLES, {CPU: TABLES[CPU]}]  # the latter if all nodes with GPUs are down
     jobs = []
     for number in range(draw(st.integers(1, 10))):
         reqs = tuple(sorted(draw(st.sets(st.integers(1, 12), min_size=1, max_size=4))))
@@ -105,7 +105,7 @@ def snapshots(draw: st.DrawFn) -> Snapshot:
     return Snapshot(1000.0, RoundInfo(first, 360.0), nodes(**dict(idle_by_node)), tuple(jobs))
 
 
-# Its table knows no speed where it runs.
+# Its table has no speed for the GPU type on which it runs.
 STRANDED_JOB = job(
     "0", (1,), running=Allocation.of({"a0": 1}), throughput={B: TABLES[B]}, restart_seconds=30.0
 )
@@ -177,7 +177,7 @@ def test_who_runs_where_no_speed_is_known_moves_to_where_one_is(
 
 @st.composite
 def idle_clusters(draw: st.DrawFn) -> Snapshot:
-    """Servers of several sizes in one type, and one job that could run there."""
+    """Servers of one type in several sizes, and one job that could run there."""
     sizes = draw(st.lists(st.sampled_from([1, 2, 4, 8]), min_size=1, max_size=4))
     servers = tuple(Node(NodeName(f"a{i}"), A, size, size) for i, size in enumerate(sizes))
     reqs = tuple(sorted(draw(st.sets(st.integers(1, 20), min_size=1, max_size=3))))

@@ -1,4 +1,4 @@
-"""The second figure of fragments: racks' worth of idle GPUs of no use to rack-bound jobs."""
+"""The second figure of fragments: idle GPUs worth whole racks that no rack-bound job can use."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ WAITS = Reason(ReasonCode.OUTSIDE_WINDOW, "")
 
 
 def racks(idle: str, **rules: object) -> tuple[Snapshot, Job]:
-    """Racks of two nodes with four GPUs: the idle ones of each node, and a waiting job."""
+    """Return racks of two nodes with four GPUs, ``idle`` GPUs on each node, and a waiting job."""
     snapshot = mixed_snapshot(4 * len(idle), 0.0, seed=0)
     nodes = tuple(
         replace(node, idle=int(gpus), switches=("core", f"r{at // 2}"))
@@ -34,10 +34,10 @@ def racks(idle: str, **rules: object) -> tuple[Snapshot, Job]:
 @pytest.mark.parametrize(
     ("idle", "rules", "fragments"),
     [
-        ("404040", {"segment": 2}, 8),  # 12 GPUs: one rack's worth of 8
+        ("404040", {"segment": 2}, 8),  # of 12 GPUs, one rack's worth of 8
         ("40404040", {"segment": 2}, 16),
-        ("4400", {"segment": 2}, 0),  # it fits
-        ("4440", {"segment": 2}, 0),  # scattered, but less than a rack
+        ("4400", {"segment": 2}, 0),  # the job fits
+        ("4440", {"segment": 2}, 0),  # scattered, but less than a rack's worth
         ("404040", {"max_switches": 1}, 8),
         ("404040", {"max_switches": 2}, 0),
         ("404040", {"segment": 1}, 0),

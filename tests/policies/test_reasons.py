@@ -1,4 +1,4 @@
-"""What users are told about a limit that keeps their jobs waiting."""
+"""What users are told about why their jobs wait."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def idle(name: str, gpu_type: str, count: int) -> tuple[Node, int]:
 
 
 def test_cpus_do_not_count_as_idle_gpus() -> None:
-    """A job of 2 GPUs beside 2 idle CPUs that it does not take."""
+    """A job of 2 GPUs next to 2 idle CPUs that it does not accept."""
     nodes = [idle("n0", "a", 1), idle("n1", "cpu", 2)]
     assert nothing_fits(job("1", 2), nodes).text == (
         "no placement of 2 GPUs for it: 1 idle on nodes that it may use, at most 1 on one node;"

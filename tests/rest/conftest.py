@@ -1,4 +1,4 @@
-"""Gives a test its own daemon, with an API."""
+"""A daemon with an API for each test."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Gives a test its own munged."""
+"""A munged for each test."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ DAEMON = find_program("munged")
 
 @contextmanager
 def run_munged(folder: Path, key: bytes) -> Iterator[str]:
-    """Run munged and yield its socket; ``folder`` is new, and everybody may enter it."""
+    """Run munged and yield its socket; ``folder`` is new, and every user may enter it."""
     assert DAEMON is not None
     folder.mkdir(mode=0o755)
     (folder / "key").touch(mode=0o600)

@@ -1,4 +1,4 @@
-"""openapi.json is the one list of operations: what a client asks is what a server understands."""
+"""openapi.json is the only list of operations: servers understand every request of a client."""
 
 from __future__ import annotations
 

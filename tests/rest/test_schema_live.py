@@ -1,4 +1,4 @@
-"""hopsd answers as openapi.json says, whatever it is asked (schemathesis)."""
+"""hopsd's answers conform to openapi.json for any request (schemathesis)."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ CHECKS = [
     response_schema_conformance,
 ]
 EXAMPLES = 15
-"""Of each operation."""
+"""Number of examples per operation."""
 
 
 class MungeAuth(requests.auth.AuthBase):
-    """Adds a credential for the request as it is sent."""
+    """Adds a credential to each request."""
 
     def __init__(self, socket: str) -> None:
         self._munge = Munge(socket)
@@ -60,7 +60,7 @@ def test_every_answer_is_as_published(site: Site) -> None:
     session = requests.Session()
     session.auth = MungeAuth(socket)
     answer_counts = dict.fromkeys(operations(), 0)
-    # What is known to exist, whatever is drawn below.
+    # Requests for jobs that exist, since those drawn below may not.
     for job in jobs:
         case = schema["/v1/jobs/{job}"]["GET"].Case(path_parameters={"job": job})
         response = case.call(session=session)

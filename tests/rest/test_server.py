@@ -1,4 +1,4 @@
-"""Who asks over the network is known by MUNGE; nobody gets or changes another one's answer."""
+"""MUNGE identifies network callers; nobody gets or changes another caller's answer."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def test_errors_come_back_in_their_own_words(server: Server) -> None:
 
 
 class Reply:
-    """An answer as it comes over the network."""
+    """A response as received over the network."""
 
     def __init__(
         self, server: Server, method: str, target: str, body: bytes = b"", **headers: str
@@ -238,11 +238,11 @@ def test_a_body_has_a_bound(server: Server) -> None:
 def test_what_a_user_leaves_unread_has_a_bound(
     socket: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Else 512 connections that read nothing fill hopsd's memory."""
+    """Without a bound, 512 connections that read nothing fill hopsd's memory."""
     monkeypatch.setattr(peers, "UNREAD_BYTES_PER_USER", 1)
     port = _free_port()
     config = ApiConfig(listen=NetworkAddress(f"127.0.0.1:{port}"), munge_socket=socket)
-    text = "x" * (1 << 24)  # more than the kernel keeps for a connection
+    text = "x" * (1 << 24)  # more than the kernel buffers for a connection
     second_server = RestServer(config, lambda _: text)
     server = Server("127.0.0.1", port, socket)
     try:

@@ -1,4 +1,4 @@
-"""hopsctl on another host: a network and a munged of its own, no Slurm, and the site's key."""
+"""hopsctl on another host with its own network and munged, no Slurm, and the site's key."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ _NUMBERS = count(1)
 
 @dataclass
 class Host:
-    """A network namespace with an address that only this machine reaches."""
+    """A network namespace whose address only this machine reaches."""
 
     pid: int
     address: str
-    """This machine's, as the other host sees it."""
+    """This machine's address, as the other host sees it."""
     environment: Mapping[str, str]
 
     def run(self, *words: str, user: int = 0) -> subprocess.CompletedProcess[str]:
@@ -92,7 +92,7 @@ def host(environment: Mapping[str, str]) -> Iterator[Host]:
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
-    """One that every user may enter."""
+    """A folder that every user may enter."""
     with TemporaryDirectory() as name:
         Path(name).chmod(0o755)
         yield Path(name)
@@ -100,7 +100,7 @@ def folder() -> Iterator[Path]:
 
 @pytest.fixture
 def port(site: Site) -> int:
-    """hopsd's, on all addresses."""
+    """The port of hopsd's API, on all addresses."""
     (port,) = free_ports(1)
     socket = site.folder / "munge.sock"
     site.hopsd.configure(tables=f'[api]\nlisten = "0.0.0.0:{port}"\nmunge_socket = "{socket}"\n')
@@ -126,11 +126,11 @@ def test_hopsctl_on_another_host(site: Site, port: int, folder: Path) -> None:
             "no hopsd answers"
             in remote_host.run(str(HOPSCTL), "status", "--socket=/nowhere").stderr
         )
-        # Who may pause here may pause there, and nobody else.
+        # Users who may pause hopsd here may also pause it from there, and nobody else may.
         assert "paused" in remote_host.output_of(str(HOPSCTL), "pause")
         assert site.hopsd.status()["mode"] == "paused"
         remote_host.output_of(str(HOPSCTL), "resume")
-        # With curl, as an ordinary user.
+        # An ordinary user with curl.
         ask = (
             "curl --silent --fail-with-body --header"
             f' "Authorization: MUNGE $(printf "GET $0" | munge --socket={socket})"'

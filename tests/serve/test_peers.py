@@ -1,4 +1,4 @@
-"""Who calls is known by the kernel, on a port of this machine as on a socket."""
+"""The kernel identifies callers, on a local TCP port as well as on a Unix socket."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_another_account_on_a_port(tmp_path: Path) -> None:
 
 
 def test_who_hung_up_on_a_port_is_nobody(tmp_path: Path) -> None:
-    """The kernel calls root the owner of what nobody holds open any more."""
+    """If no process holds a connection open any more, the kernel reports root as its owner."""
     with listen_on(socket.AF_INET, tmp_path) as server:
         with socket.socket() as client:
             client.connect(server.getsockname())
@@ -85,7 +85,7 @@ def ask(slots: RequestSlots, caller: str, size: int = 1, *, waiting: int = 99) -
 def test_what_one_caller_leaves_unread_has_a_bound_and_the_others_theirs() -> None:
     slots = RequestSlots()
     with slots.question("ann", waiting=99) as question:
-        question.keep(2 * UNREAD_BYTES_PER_USER)  # a first answer may be large
+        question.keep(2 * UNREAD_BYTES_PER_USER)  # the first answer may be large
         with pytest.raises(BusyError, match="you have 64 MiB of answers to read"):
             ask(slots, "ann", SMALL_ANSWER + 1)
         ask(slots, "ann", SMALL_ANSWER)

@@ -1,4 +1,4 @@
-"""PrivateData: an ordinary user finds nothing of another's in any answer, an operator all."""
+"""PrivateData: users find nothing about others in any answer, operators find everything."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_others_jobs_are_nowhere_in_the_document() -> None:
     words = json.dumps(status)
     for word in (SECRET, "99", "98"):
         assert word not in words
-    assert status["error"]  # that something is wrong is nobody's secret
+    assert status["error"]  # that something is wrong is not secret
 
 
 def test_a_reason_names_no_job_of_others() -> None:
@@ -90,7 +90,7 @@ def test_a_reason_names_no_job_of_others() -> None:
     "use", ["4 GPUs in use outside hops by 99, 98_4", "running outside hops: 99, 98 and 3 more"]
 )
 def test_a_limit_names_no_job_of_others_outside_hops(use: str) -> None:
-    """As hopsd/core/site/limits.py puts it."""
+    """The reason has the wording of hopsd/core/site/limits.py."""
     doc = document()
     doc["waiting"][1]["reason"] = f"QOS a (8 GPUs, {use}): 8 GPUs at most"
     [row] = status_for(ann(Private.JOBS), doc)["waiting"]
@@ -189,7 +189,7 @@ SlurmUser               = slurm(64030)
 
 
 class CannedSlurm(SlurmCommands):
-    """Slurm's commands with canned answers; None: away."""
+    """Slurm's commands with canned answers, None if Slurm does not answer."""
 
     answers: Mapping[str, str | None]
     calls = 0

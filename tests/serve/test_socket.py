@@ -1,4 +1,4 @@
-"""Everybody may ask, the kernel tells who asks, nonsense gets an answer and does no harm."""
+"""Anybody may ask, the kernel identifies the caller, and malformed requests do no harm."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def test_who_opens_connections_and_says_nothing_keeps_few(path: Path) -> None:
 def test_where_no_thread_can_be_started_the_next_one_is_served(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As with TasksMax reached: who was turned away has not used up a connection."""
+    """As when TasksMax is reached: a caller who was turned away has not used up a connection."""
 
     def refuse(_: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
@@ -158,7 +158,7 @@ def test_all_users_together_leave_room_for_root(monkeypatch: pytest.MonkeyPatch)
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="acts as other accounts")
 def test_who_asks_for_much_at_once_is_answered_one_by_one() -> None:
-    """Some questions cost seconds of the processor and PostgreSQL that the round needs."""
+    """Some requests take seconds of processor and PostgreSQL time, which the round needs."""
     request_uids: queue.Queue[int] = queue.Queue()
     go_on = threading.Event()
 
@@ -189,7 +189,7 @@ def test_who_asks_for_much_at_once_is_answered_one_by_one() -> None:
 def test_answers_that_nobody_reads_do_not_fill_hopsds_memory(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each is kept until its reader has it: 32 connections, as large as the status of all jobs."""
+    """An answer is kept until it is read: 32 connections, each with a status of all jobs."""
     monkeypatch.setattr(peers, "UNREAD_BYTES_PER_USER", 3 << 20)
     text = "x" * (1 << 20)
     with contextlib.ExitStack() as stack:
@@ -197,7 +197,7 @@ def test_answers_that_nobody_reads_do_not_fill_hopsds_memory(
             reader = stack.enter_context(socket.socket(socket.AF_UNIX))
             reader.connect(str(path))
             reader.sendall(json.dumps({"command": "large", "size": len(text)}).encode() + b"\n")
-            assert reader.recv(1)  # the rest does not fit into the socket
+            assert reader.recv(1)  # the rest does not fit into the socket buffer
         with pytest.raises(RefusedError, match="MiB of answers to read"):
             ask(path, "large", size=len(text))
         assert ask(path, "who")["uid"] == os.getuid()

@@ -1,4 +1,4 @@
-"""Stored rows become records that can be judged."""
+"""Stored rows become records by which nodes can be judged."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Between ticks the controller carries on what is under way, and tells users what hops did."""
+"""Between ticks, the controller continues unfinished steps and tells users what hops did."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from hopsd.store.postgres import PostgresStore
 
 
 class Site:
-    """A controller over a Slurm in memory, with a job that was asked to leave its nodes."""
+    """A controller over a Slurm in memory, with a job that was asked to vacate its nodes."""
 
     def __init__(self, folder: Path) -> None:
         self.slurm, self.store = FakeSlurm(), Store()

@@ -1,4 +1,4 @@
-"""What lasts from tick to tick: failures are told, requests kept, configurations taken in turn."""
+"""State across ticks: failures are reported, requests kept, configurations taken over."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ JOB = JobReading(
 
 
 class Port(InstantPort):
-    """Does what it is told; ``fails`` is raised in place of the next answer."""
+    """Applies every step; ``fails`` lists errors to raise instead of the next readings."""
 
     name = "memory"
 
@@ -82,14 +82,14 @@ class Port(InstantPort):
 
 
 class Store(MemoryStore):
-    """With tables that an operator may change."""
+    """A store with tables that an operator may change."""
 
     def use_tables(self, tables: object) -> None:
         assert tables == {}
 
 
 class Lead:
-    """The leader's lock, held or not."""
+    """The leader's lock; ``mine`` says whether this process can hold it."""
 
     def __init__(self) -> None:
         self.mine = True
@@ -100,7 +100,7 @@ class Lead:
 
 
 class Rig:
-    """A controller over memory."""
+    """A controller with its port and store in memory."""
 
     def __init__(self, folder: Path) -> None:
         self.port, self.store, self.lead = Port(), Store(), Lead()
@@ -203,7 +203,7 @@ def test_a_release_asked_for_while_slurm_is_away_is_not_forgotten(rig: Rig) -> N
 
 
 def test_a_job_whose_release_slurm_forgot_is_planned_again(rig: Rig) -> None:
-    """slurmctld went back to an older state: nobody started the job any more."""
+    """slurmctld restored an older state, after which nobody started the job."""
     rig.store.add_release_request((), uid=0, time=0.0)
     rig.port.job = replace(JOB, begin=5000.0)
     assert "gave 1 of 1 jobs back" in rig.controller.tick()
@@ -278,7 +278,7 @@ def test_a_flood_of_reports_is_counted_and_told_in_short(rig: Rig, tmp_path: Pat
     assert event_texts[0] == "and 5 more in the same scan"
     rig.controller.tick()
     assert rig.controller.document["reports_refused"] == MAX_EVENTS + 5
-    for scan in range(1, 50):  # one every few seconds, for months
+    for scan in range(1, 50):  # one scan every few seconds, for months
         for number in range(MAX_EVENTS):
             (tmp_path / f"1.0.n0.{scan}.{number}.json").write_text("{}")
         rig.controller.tick()
@@ -288,7 +288,7 @@ def test_a_flood_of_reports_is_counted_and_told_in_short(rig: Rig, tmp_path: Pat
 
 
 def train_on_one_gpu(rig: Rig, folder: Path, *, taken_gpus: int) -> None:
-    """A minute passes; the job's training says that it uses one GPU, the driver of how many."""
+    """After a minute, the job's training reports one GPU, and the driver ``taken_gpus``."""
     rig.port.now += 60.0
     content = report(
         job="1",
@@ -309,7 +309,7 @@ def train_on_one_gpu(rig: Rig, folder: Path, *, taken_gpus: int) -> None:
 def test_an_elastic_job_that_uses_one_of_four_gpus_goes_on_with_one(
     rig: Rig, tmp_path: Path
 ) -> None:
-    """Where the site has turned that on, its trainings and the driver agree, and it was told."""
+    """This requires that the site enabled it, training and driver agree, and the user was told."""
     rig.port.job = replace(JOB, comment="hops:reqs=1,4", uid=os.getuid())
     health = replace(rig.config.health, shrink_unused_minutes=15.0)
     rig.controller.configure(replace(rig.config, health=health))
@@ -324,7 +324,7 @@ def test_an_elastic_job_that_uses_one_of_four_gpus_goes_on_with_one(
     for _ in range(3):
         train_on_one_gpu(rig, tmp_path, taken_gpus=1)
     assert rig.port.job.restarts == 1
-    for _ in range(40):  # rounds begin anew
+    for _ in range(40):  # over several rounds
         train_on_one_gpu(rig, tmp_path, taken_gpus=1)
     assert (rig.port.job.restarts, rig.port.job.allocation.gpus) == (1, 1)
     events = [event.kind for event in reversed(rig.store.events(job=JOB.id))]

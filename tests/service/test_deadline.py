@@ -1,4 +1,4 @@
-"""A plan that comes too late is used in the next round (section 4.7 of the paper)."""
+"""A plan that is ready too late is used in the next round (section 4.7 of the paper)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ IN_TIME = PlanSettings(time_limit_seconds=60.0)
 
 
 class Slow:
-    """A policy that waits until it is let go."""
+    """A policy that blocks until it is released."""
 
     def __init__(self) -> None:
         self.go = threading.Event()

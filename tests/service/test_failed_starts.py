@@ -1,4 +1,4 @@
-"""Each run that could not be launched is one event."""
+"""Each run that Slurm could not launch becomes one event."""
 
 from __future__ import annotations
 

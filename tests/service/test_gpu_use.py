@@ -1,4 +1,4 @@
-"""What becomes of the cluster's GPUs: each is counted once, at every time."""
+"""How the cluster's GPUs are used: at any time, each is counted exactly once."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_racks_of_no_use_are_a_part_of_the_fragments() -> None:
     assert meter.look(last_reading, demand=False, rack_fragments={A: 8}, longest=60.0) == (
         GpuUse(0.0, A, hops=120.0, fragmented=40.0, rack_fragmented=40.0),
     )
-    # Nobody waits.
+    # No job waits.
     assert meter.look(reading(30.0, *nodes), demand=True, longest=60.0)[0].rack_fragmented == 0.0
 
 
@@ -77,7 +77,7 @@ def test_a_cpu_idles_beside_a_job_that_needs_gpus() -> None:
 
 @pytest.mark.parametrize("now", [50.0, 100.0, 1000.0])
 def test_what_nobody_looked_at_is_not_known(now: float) -> None:
-    """A clock set back, no time, or too much of it."""
+    """The clock was set back, no time passed, or too much time passed."""
     meter, node = Meter(), NodeReading(N0, A, 1, 1)
     meter.look(reading(100.0, node), demand=False, longest=60.0)
     assert meter.look(reading(now, node), demand=False, longest=60.0) == ()

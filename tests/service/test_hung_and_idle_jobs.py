@@ -1,4 +1,4 @@
-"""What becomes an event once, and what the status shows meanwhile."""
+"""Each hang and each idle job becomes one event, and the status shows it while it lasts."""
 
 from __future__ import annotations
 
@@ -54,16 +54,16 @@ def test_a_hang_is_told_once_and_so_is_its_end() -> None:
     assert hung.rows()[JOB.id]["since"] == NOW - 30.0
     hung.look([], [JOB], NOW + 60)
     assert kinds(store) == ["hung", "hung_over"]
-    hung.look([RANK], [JOB], NOW)  # it was no hang, and is as long as that was
+    hung.look([RANK], [JOB], NOW)  # a false alarm, and this pause is no longer
     longer = replace(RANK, pause=replace(PAUSE, still_seconds=200.0))
     hung.look([longer], [JOB], NOW)
-    hung.look([], [], NOW + 60)  # it has ended
+    hung.look([], [], NOW + 60)  # the job has ended
     assert kinds(store) == ["hung", "hung_over", "hung"]
     assert hung.rows() == {}
 
 
 def test_a_hang_of_many_ranks_takes_little_room() -> None:
-    """A user's reports of 4,096 ranks made an event of 4 MB and a status document of 50."""
+    """A user's reports of 4,096 ranks made an event of 4 MB and a status document of 50 MB."""
     store = MemoryStore()
     hung = HungJobs(store)  # type: ignore[arg-type]
     text = "x" * KEPT_PATH
@@ -98,7 +98,7 @@ def test_a_users_code_is_shown_to_the_user_alone() -> None:
 
 
 class Sstat:
-    """Says how long the processes of job 17 have run; ``is_away``: no node answers."""
+    """Answers with the processor time of job 17; ``is_away``: no node answers."""
 
     def __init__(self) -> None:
         self.seconds, self.is_away = 5, False

@@ -1,4 +1,4 @@
-"""A full file system under the log stops nothing, and status says that lines are lost."""
+"""A full file system under the log stops nothing, and the status says that lines were lost."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is told of nodes, and which are drained."""
+"""What is reported about nodes, and which nodes are drained."""
 
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ NOW = 1_000_000.0
 
 
 class Site:
-    """A site's nodes, verdicts on them, and what was asked of Slurm. ``lemons``: nodes that break
-    jobs, with how many workloads failed there.
+    """A site's nodes, verdicts on them, and the requests to Slurm.
+
+    ``lemons``: by each node that breaks jobs, how many workloads failed there.
     """
 
     def __init__(self, **lemons: int) -> None:
@@ -92,7 +93,7 @@ def test_a_node_that_one_workload_alone_failed_on_is_not_drained() -> None:
 
 
 def test_a_node_that_was_resumed_is_not_drained_again() -> None:
-    """Nor by a hopsd that was started anew."""
+    """A new hopsd does not drain it again either."""
     site = Site(n1=3)
     site.look(NOW, drain=True)
     assert site.events.count(DRAIN_EVENT) == 1

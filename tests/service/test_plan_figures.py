@@ -8,7 +8,7 @@ from controller_rig import Rig, job
 
 
 def test_running_jobs_keep_the_figures_of_the_plan_that_placed_them(tmp_path: Path) -> None:
-    """Further plans of the round have waiting jobs alone."""
+    """Further plans of the round contain only waiting jobs."""
     rig = Rig(tmp_path, job(1, "hops:reqs=8"), job(2, "hops:reqs=8"), job(3, "hops:reqs=8"))
     rig.tick()
     running = sorted(rig.port.running)

@@ -1,4 +1,4 @@
-"""Who may ask for a release: anybody asks, and is refused without much work."""
+"""Anybody may ask for a release; users without the right are refused at little cost."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def daemon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def test_thousands_of_names_take_no_longer_than_their_number(daemon: Any) -> None:
-    """They took 5 s of the interpreter that ticks share: each was looked up in a list."""
+    """Each name was looked up in a list, which blocked the interpreter, and so ticks, for 5 s."""
     names = [str(number) for number in range(JOBS, 2 * JOBS)]
     before = time.thread_time()
     with pytest.raises(HopsError, match="release is for root"):

@@ -1,4 +1,4 @@
-"""Sessions whose time is over are told in their terminal, and ended by scancel."""
+"""Sessions whose time is over get a message in their terminal and are ended by scancel."""
 
 from __future__ import annotations
 

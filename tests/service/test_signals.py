@@ -1,4 +1,4 @@
-"""Signals reach the main thread without a lock, however fast they come."""
+"""Signals reach the main thread without a lock, however quickly they follow each other."""
 
 from __future__ import annotations
 
@@ -56,8 +56,10 @@ def test_what_was_there_before_is_restored() -> None:
 
 
 def test_bursts_of_signals_do_not_hang() -> None:
-    """Event.set() in a handler waits for the lock of the wait that it interrupts: 9 of 24 bursts
-    hung hopsd."""
+    """Event.set() in a handler waits for the lock of the wait that it interrupts.
+
+    With it, 9 of 24 bursts hung hopsd.
+    """
     result = subprocess.run(
         [sys.executable, "-c", BURSTS], capture_output=True, text=True, timeout=60, check=True
     )

@@ -1,4 +1,4 @@
-"""A training's word that it stands still is read before the next tick, and once."""
+"""A training's report that it stands still is read before the next tick, and only once."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ NAME = "17.0.n0.{}.5.t0123456789abcdef.json"
 
 
 class Folder:
-    """Reports, a clock, and the watch."""
+    """A folder of reports, a clock, and the watch."""
 
     def __init__(self, path: Path) -> None:
         self.path, self.now, self.write_count = path, 0.0, 0
@@ -27,7 +27,7 @@ class Folder:
         return file
 
     def due(self) -> bool:
-        """After both a look and the question about it."""
+        """Return whether a tick is due after a look has finished."""
         self.now += EVERY_SECONDS
         self.watch.due(self.path)
         return self.watch.due(self.path)

@@ -1,4 +1,4 @@
-"""What every tick leaves for later reports: the use of the GPUs and, of a shadow, its diary."""
+"""What every tick stores for later reports: the use of GPUs and, for a shadow, its diary."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_every_gpu_second_between_ticks_is_counted_once(tmp_path: Path) -> None:
     use = rig.store.gpu_use(0.0, 2 * NOW)
     assert {row.gpu_type for row in use} == {A100}
     assert sum(row.hops for row in use) == 4 * 90.0
-    # Job 2 comes with the second look and waits for job 1: what idles from then on is a fragment.
+    # Job 2 appears at the second look and waits for job 1: GPUs idle after that are fragments.
     assert sum(row.fragmented for row in use) == 12 * 60.0
     assert sum(row.idle for row in use) == 12 * 30.0
     assert sum(row.plain + row.down for row in use) == 0.0
@@ -44,7 +44,7 @@ def test_a_job_that_no_idle_cluster_could_run_makes_no_fragments(tmp_path: Path)
 
 
 class Shadow:
-    """A shadow of a cluster in memory, on which "Slurm" does what a test says."""
+    """A shadow of a cluster in memory; the test plays the part of Slurm."""
 
     def __init__(self, folder: Path, *jobs: JobReading) -> None:
         self.port, self.store = Port(*jobs), Store()
@@ -90,8 +90,9 @@ def test_a_shadow_records_one_plan_in_a_round_however_long_a_job_could_start(
 
 
 def test_where_a_shadow_would_have_put_a_job_is_not_where_it_ran(tmp_path: Path) -> None:
-    """Slurm ran it between two looks on the node that hops had planned: how many GPUs it had there,
-    nobody has seen.
+    """Slurm ran the job between two looks on the node that hops had planned.
+
+    How many GPUs it had there is unknown.
     """
     shadow = Shadow(tmp_path, job(1, "hops:reqs=4"))
     shadow.tick()
@@ -112,7 +113,7 @@ def test_a_shadow_need_not_read_slurm_again_since_it_changed_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shadow = Shadow(tmp_path, job(1, "hops:reqs=4"))
-    shadow.tick()  # the first looks for a plan that was left open, too
+    shadow.tick()  # the first tick also looks for an unfinished plan
     port, looks = shadow.port, 0
     read = port.read
 

@@ -1,4 +1,4 @@
-"""hopsd looks before its time when a job came or GPUs became free, and not all the time."""
+"""hopsd ticks early if a job arrives or GPUs become free, but not all the time."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hopsd.slurm.probe.activity import Activity
 
 
 class Site:
-    """slurmctld's counters, a clock, and what was asked."""
+    """slurmctld's counters, a clock, and the number of queries."""
 
     def __init__(self) -> None:
         self.now = 0.0

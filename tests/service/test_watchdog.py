@@ -1,4 +1,4 @@
-"""What systemd is told of a hopsd that cannot do its work."""
+"""What hopsd tells systemd if it cannot do its work."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Notify:
 
 
 class AnsweringAdapter:
-    """An adapter that answers."""
+    """An adapter that answers every request."""
 
     def jobs(self) -> list[JobReading]:
         return []
@@ -110,7 +110,7 @@ def test_a_status_is_one_line_whatever_a_defect_says(daemon: Any) -> None:
 
 
 def test_a_tick_that_comes_further_keeps_the_watchdog_fed(daemon: Any) -> None:
-    """The updates and starts of thousands of jobs take longer than it waits for one request."""
+    """Updates and starts of thousands of jobs take longer than the patience with one request."""
     daemon._seen_alive -= daemon._patience()
     assert not daemon._healthy()
     adapter = FencedAdapter(AnsweringAdapter(), lambda: None, daemon._alive)  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""What is played of a workload: jobs that never run count nowhere, senseless ones are refused."""
+"""Which jobs of a workload are simulated: misfits are left out, nonsensical jobs are refused."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ CLUSTER = cluster(n0=4, n1=4)
 
 
 def test_a_job_that_fits_nowhere_is_left_out_of_every_figure() -> None:
-    """9 GPUs of 8, or 5 of servers with 4 where nothing can be spread."""
+    """Job 1 needs 9 of 8 GPUs; job 3 needs 5, on servers of 4, and cannot be spread."""
     load = workload([job(1, 900.0, 9), job(2, 4000.0, 4), job(3, 100.0, 5)], spread=None)
     admitted_load, rejected_jobs = admit_jobs(CLUSTER, load, 360.0)
     assert rejected_jobs == ["1", "3"]
@@ -79,7 +79,7 @@ def test_every_workload_has_a_name_of_its_own_that_a_comment_may_carry(names: li
 
 
 def test_a_run_ends_however_slow_a_server_is() -> None:
-    """As long after the last submission as the longest run that is accepted."""
+    """A run may last as long after the last submission as the longest run that is accepted."""
     late_load = workload([job(0, 10.0, 1), job(1, 10.0, 1, submit=9e5)])
     assert horizon(late_load, 1.0) == 2e6
     slow = workload([job(0, 10.0, 1)], factor={"n0": 1e-9, "n1": 1e-9})

@@ -1,4 +1,4 @@
-"""Apps of several jobs: their phases, and how many share the cluster."""
+"""Apps of several jobs: their phases, and how many apps share the cluster."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hopsd.sim.study import play
 
 
 def test_a_phase_begins_when_all_jobs_of_the_phases_before_have_ended() -> None:
-    """Other apps, and other users' apps of the same name, wait for nobody."""
+    """Other apps, and other users' apps of the same name, do not wait."""
     app = AppName("lm")
     jobs = [
         replace(job(1, 100.0), app=app, phase=1),
@@ -29,7 +29,7 @@ def test_a_phase_begins_when_all_jobs_of_the_phases_before_have_ended() -> None:
 
 
 def test_the_number_of_apps_present_is_remembered_over_a_job_s_life() -> None:
-    """Two jobs of one app and a single one: two apps until 100 s, then one until 300 s."""
+    """An app of two jobs and a single job: two apps until 100 s, then one until 300 s."""
     app = AppName("lm")
     jobs = [
         replace(job(1, 300.0), app=app),
@@ -51,7 +51,7 @@ def test_the_number_of_apps_present_is_remembered_over_a_job_s_life() -> None:
 
 
 def test_what_ended_jobs_of_an_app_have_spent_is_remembered() -> None:
-    """100 s on 2 GPUs by the first job of the app; nothing of another user's app of that name."""
+    """The app's first job spends 100 s on 2 GPUs; another user's app of that name is separate."""
     app = AppName("lm")
     jobs = [
         replace(job(1, 200.0, 2), app=app),

@@ -1,4 +1,4 @@
-"""CPUs in place of GPUs, for jobs whose users say so."""
+"""CPUs instead of GPUs, for jobs whose users allow it."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ CLUSTER = Cluster((Server(NodeName("g"), A, 1), Server(NodeName("c"), CPU, 2)))
 
 
 def load(*cpu_flags: bool) -> Workload:
-    """Jobs of 100 s on the GPU and 400 s on a CPU."""
+    """Jobs that take 100 s on the GPU or 400 s on a CPU."""
     tables = {A: ThroughputTable({1: 4.0}), CPU: ThroughputTable({1: 1.0})}
     jobs = [replace(job(i, 400.0), cpu=cpu) for i, cpu in enumerate(cpu_flags)]
     return Workload({NET: tables}, tuple(jobs))
 
 
 def test_who_wants_no_cpu_waits_for_a_gpu() -> None:
-    """The third overtakes under SJF; under FIFO it gets its turn, and a CPU, at 100 s."""
+    """The third job overtakes under SJF; under FIFO it gets its turn, and a CPU, at 100 s."""
     result = play("fifo", get("fifo"), CLUSTER, load(False, False, True), SimulationSettings())
     assert [o.end for o in result.outcomes] == [100.0, 200.0, 500.0]
     result = play("sjf", get("sjf"), CLUSTER, load(False, False, True), SimulationSettings())

@@ -1,4 +1,4 @@
-"""The event loop: hand-computed schedules through the daemon's own round."""
+"""The event loop: hand-computed schedules, planned by the daemon's own round."""
 
 from __future__ import annotations
 
@@ -44,20 +44,22 @@ THREE: Sequence[WorkloadJob] = (
 
 
 def test_fifo_by_hand() -> None:
-    """One GPU, runs of 300, 200 and 50 s, in the order of submission."""
+    """Runs of 300, 200 and 50 s share one GPU in the order of submission."""
     result = run("fifo", cluster(n0=1), workload(THREE))
     assert spans(result) == {"1": (0.0, 300.0), "2": (300.0, 500.0), "3": (500.0, 550.0)}
 
 
 def test_sjf_by_hand() -> None:
-    """The first is alone when it starts; then the shorter of the two others."""
+    """The first job is alone when it starts; the shorter of the two others follows."""
     result = run("sjf", cluster(n0=1), workload(THREE))
     assert spans(result) == {"1": (0.0, 300.0), "3": (300.0, 350.0), "2": (350.0, 550.0)}
 
 
 def test_srtf_by_hand() -> None:
-    """At 100 the third (50 s) displaces the first (200 s left of 300). At its end at 150 the
-    first comes before the second (250 s); its restart costs 10 s, so it ends at 360.
+    """At 100 s the third job (50 s) displaces the first (200 s left of 300).
+
+    At the third's end at 150 s, the first precedes the second (250 s). Its restart costs 10 s, so
+    it ends at 360 s.
     """
     load = workload([job(1, 300.0, 1), job(2, 250.0, 1, submit=1.0), job(3, 50.0, 1, submit=2.0)])
     result = run("srtf", cluster(n0=1), load)
@@ -68,7 +70,7 @@ def test_srtf_by_hand() -> None:
 
 @pytest.mark.parametrize("policy", ["srtf", "las"])
 def test_who_runs_moves_up_to_a_faster_gpu_that_gets_idle(policy: str) -> None:
-    """At 1,000 at the latest the GPU that is four times as fast is the second's, with a restart."""
+    """By 1,000 s, the second job has moved to the GPU that is four times as fast, by a restart."""
     load = workload([job(1, 4000.0, 1), job(2, 40_000.0, 1, submit=1.0)], a=1.0, b=4.0)
     result = run(policy, cluster(a0=1, b0=1), load)
     start, end = spans(result)["2"]
@@ -83,8 +85,9 @@ def test_who_runs_moves_up_to_a_faster_gpu_that_gets_idle(policy: str) -> None:
 def test_what_a_job_s_own_restart_takes_decides_whether_it_moves(
     restart_seconds: float | None, end: float
 ) -> None:
-    """At 100 the fast GPU gets idle, and the slow job has 900 s left, or 225 there after a restart
-    of 10 s, of 200 s, or of so many that it stays.
+    """At 100 s the fast GPU becomes idle, and the slow job has 900 s left, or 225 s there.
+
+    It moves if a restart takes 10 s or 200 s, and stays if a restart takes 1,000 s.
     """
     slow = replace(job(1, 1000.0, 1), restart_seconds=restart_seconds)
     load = workload([slow, job(2, 400.0, 1)], a=1.0, b=4.0)
@@ -107,19 +110,19 @@ def test_policies_know_a_restart_time_once_the_job_has_reported() -> None:
 
 
 def test_las_by_hand() -> None:
-    """Two jobs of 150 s on one GPU take turns by the round: who has run less goes first."""
+    """Two jobs of 150 s on one GPU alternate by the round: the one that has run less goes first."""
     load = workload([job(1, 150.0, 1), job(2, 150.0, 1)])
     result = run("las", cluster(n0=1), load)
-    # 1 runs 0-100; 2 from 100-200; at 200 both ran 100 s, the older one goes on: 10 s of
-    # restart, 50 s of work, to 260; then 2: 10 + 50 s, to 320.
+    # Job 1 runs from 0 to 100, job 2 from 100 to 200. Then both have run 100 s, and the older one
+    # goes on: 10 s of restart and 50 s of work, to 260. Job 2 follows with 10 + 50 s, to 320.
     assert spans(result) == {"1": (0.0, 260.0), "2": (100.0, 320.0)}
 
 
 def test_fifo_lets_nobody_overtake_and_slurm_fills_the_gap() -> None:
-    """3 of 4 GPUs busy for 100 s; the second wants 4; the third wants 1 for 50 s.
+    """3 of 4 GPUs are busy for 100 s; the second job wants 4, the third wants 1 for 50 s.
 
-    FIFO keeps the third behind the second; backfill starts it at once, since it is over
-    before the second can start.
+    FIFO keeps the third job behind the second; backfill starts it at once, since it ends before the
+    second can start.
     """
     load = workload([job(1, 300.0, 3), job(2, 400.0, 4, submit=1.0), job(3, 50.0, 1, submit=2.0)])
     fifo = spans(run("fifo", cluster(n0=4), load))
@@ -129,23 +132,24 @@ def test_fifo_lets_nobody_overtake_and_slurm_fills_the_gap() -> None:
 
 
 def test_backfill_delays_nobody() -> None:
-    """As above, but the third runs for 150 s: it would delay the second, so it waits."""
+    """As above, but the third job takes 150 s: it would delay the second, so it waits."""
     load = workload([job(1, 300.0, 3), job(2, 400.0, 4, submit=1.0), job(3, 150.0, 1, submit=2.0)])
     slurm = spans(run("slurm", cluster(n0=4), load))
     assert slurm == {"1": (0.0, 100.0), "2": (100.0, 200.0), "3": (200.0, 350.0)}
 
 
 def test_conservative_backfill_keeps_every_reservation() -> None:
-    """EASY would start the fourth at once (it ends before the second starts at 100 only if
-    short); conservative also honours the third's place: after 200 with 2 GPUs.
+    """The fourth job fits into the gap before the second job's start.
+
+    The fifth must delay neither the second nor the third job, so it starts at 200 s.
     """
     load = workload(
         [
             job(1, 300.0, 3),  # 3 GPUs for 100 s
             job(2, 400.0, 4, submit=1.0),  # from 100 to 200
             job(3, 600.0, 3, submit=2.0),  # from 200 to 400
-            job(4, 98.0, 1, submit=2.0),  # fits beside the first, from 2 to 100
-            job(5, 300.0, 1, submit=3.0),  # beside the third, from 200
+            job(4, 98.0, 1, submit=2.0),  # fits next to the first, from 2 to 100
+            job(5, 300.0, 1, submit=3.0),  # next to the third, from 200
         ]
     )
     slurm = spans(run("slurm", cluster(n0=4), load))
@@ -159,7 +163,7 @@ SMALL_JOBS = st.lists(
     min_size=1,
     max_size=9,
 )
-"""Samples, GPUs and seconds after the one before."""
+"""Samples, GPUs, and seconds after the previous submission."""
 
 
 def workload_of_arrivals(arrivals: Sequence[tuple[int, int, int]]) -> Workload:
@@ -215,7 +219,7 @@ def test_rigid_jobs_take_the_lower_median() -> None:
 
 
 def test_hops_uses_an_idle_cluster_at_once_and_shares_it_at_the_next_round() -> None:
-    """One job takes all 4 GPUs; a second arrives at 10 and gets its share at 100."""
+    """One job takes all 4 GPUs; a second job arrives at 10 s and gets its share at 100 s."""
     load = workload([job(1, 1000.0, 2, 4), job(2, 100.0, 2, 4, submit=10.0)])
     result = run("hops", cluster(n0=4), load)
     first_outcome, two = result.outcomes
@@ -231,8 +235,9 @@ def test_hops_uses_an_idle_cluster_at_once_and_shares_it_at_the_next_round() -> 
 def test_a_round_ends_early_where_gpus_are_left_over(
     policy: str, moves: float, ends: float
 ) -> None:
-    """At 100 two GPUs become idle and nobody waits: the other job has 1,802 samples left. When the
-    round has lasted these are 1,282; at 4 a second.
+    """At 100 s two GPUs become idle and no job waits; the other job has 1,802 samples left.
+
+    At the end of the round it has 1,282 left. After its move, it trains 4 samples per second.
     """
     load = workload([job(1, 200.0, 2), job(2, 2000.0, 2, 4, submit=1.0)])
     result = run(policy, cluster(n0=4), load, round_seconds=360.0)
@@ -241,14 +246,14 @@ def test_a_round_ends_early_where_gpus_are_left_over(
 
 
 def test_a_round_lasts_a_minute_before_it_ends_early() -> None:
-    """The first job ends at 20; at 60 the other has 1,880 samples left."""
+    """The first job ends at 20 s; at 60 s the other one has 1,880 samples left."""
     load = workload([job(1, 40.0, 2), job(2, 2000.0, 2, 4)])
     result = run("hops+", cluster(n0=4), load, round_seconds=360.0)
     assert spans(result)["2"] == (0.0, 60.0 + 10.0 + 1880.0 / 4.0)
 
 
 def test_a_short_job_waits_for_a_sixth_of_a_round_and_a_long_one_for_its_end() -> None:
-    """Two jobs of hours hold a GPU each when jobs of 30 and of 400 s come, at 10."""
+    """Two jobs of hours hold a GPU each when a job of 30 or 400 s arrives at 10 s."""
     long = [job(1, 20_000.0, 1), job(2, 20_000.0, 1)]
     starts = {}
     for samples in (30.0, 400.0):
@@ -298,7 +303,7 @@ def test_a_lost_server_is_worked_around() -> None:
 
 
 def test_a_server_that_fails_again_is_back_after_the_later_repair() -> None:
-    """Down from 50 to 150 and from 100 to 400, on the only server."""
+    """The only server is down from 50 to 150 s and again from 100 to 400 s."""
     failures = (
         Failure(50.0, server=NodeName("n0"), seconds=100.0),
         Failure(100.0, server=NodeName("n0"), seconds=300.0),
@@ -333,7 +338,7 @@ def test_waiting_is_counted_alike_by_the_round_and_by_the_timeline() -> None:
 
 
 def test_a_scheduler_that_looks_every_30_seconds_sees_things_later() -> None:
-    """The job of 40 s ends at 40; the next is started at the look at 60, or at once."""
+    """The first job ends at 40 s; the next one starts at the look at 60 s, or at once."""
     load = workload([job(1, 40.0, 1), job(2, 40.0, 1, submit=1.0)])
     slow_looks = SimulationSettings(100.0, refresh_seconds=30.0)
     assert spans(play("fifo", get("fifo"), cluster(n0=1), load, slow_looks))["2"] == (60.0, 100.0)
@@ -341,7 +346,7 @@ def test_a_scheduler_that_looks_every_30_seconds_sees_things_later() -> None:
 
 
 def test_profiling_and_planning_count_where_asked() -> None:
-    """100 s of training after 25 s of profiling and 5 s of planning, all holding the GPU."""
+    """The job holds its GPU for 25 s of profiling, 5 s of planning and 100 s of training."""
 
     def slow(snapshot: Snapshot, settings: PlanSettings) -> Plan:
         return replace(get("fifo")(snapshot, settings), seconds={"total": 5.0})
@@ -353,7 +358,7 @@ def test_profiling_and_planning_count_where_asked() -> None:
 
 
 def test_a_rounds_planning_time_is_that_of_its_first_plan() -> None:
-    """A policy whose every plan is a first one may be asked again at the same instant."""
+    """A policy whose every plan is a first plan may be asked again at the same instant."""
 
     class Slower:
         every_first = True
@@ -372,7 +377,7 @@ def test_a_rounds_planning_time_is_that_of_its_first_plan() -> None:
 
 @pytest.mark.parametrize("policy", ["las", "hops"])
 def test_a_run_in_which_jobs_are_moved_for_ever_ends(policy: str) -> None:
-    """A restart takes longer than a round, and two jobs take turns: neither trains any more."""
+    """A restart takes longer than a round, and two jobs alternate, so that neither ever trains."""
     load = workload([job(1, 500.0, 1), job(2, 500.0, 1, submit=1.0)])
     result = run(policy, cluster(n0=1), load, restart=150.0)
     assert result.unfinished == ["1", "2"]
@@ -391,7 +396,7 @@ def test_a_restart_longer_than_a_round_holds_up_nobody_who_stays() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("policy", ["fifo", "las"])
 def test_a_long_first_start_ends_no_run_in_which_jobs_still_come(policy: str) -> None:
-    """A job starts in every round, and the first of them trains after 60."""
+    """A job starts in every round; the first of them begins to train after 60 rounds."""
     load = workload([job(n, 500.0, 1, submit=100.0 * n) for n in range(80)])
     rounds = SimulationSettings(100.0, cluster=ClusterSettings(10.0, profiling_seconds=6000.0))
     result = play(policy, get(policy), cluster(n0=80), load, rounds)
@@ -399,7 +404,7 @@ def test_a_long_first_start_ends_no_run_in_which_jobs_still_come(policy: str) ->
 
 
 def test_a_simulation_learns_the_speeds_that_jobs_report() -> None:
-    """Nothing is known at first; each shape's true speed is once a job has run in it."""
+    """Nothing is known at first; the true speed of each shape is known once a job has run in it."""
     load = workload([job(1, 600.0, 2), job(2, 300.0, 1, submit=10.0)])
     settings = SimulationSettings(100.0)
     simulation = Simulation(cluster(n0=4), load, get("hops"), settings, learns=Knowledge())

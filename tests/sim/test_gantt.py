@@ -1,4 +1,4 @@
-"""Where the Gantt chart of a simulation draws stretches, hours and waiting jobs."""
+"""Where the Gantt chart of a simulation draws runs, hours and waiting jobs."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def change(hours: float, job: str, **nodes: int) -> AllocationChange:
 
 
 def titled(drawing: ElementTree.Element, words: str) -> list[tuple[float, float, float]]:
-    """x, width and y of the rectangles whose title begins with ``words``."""
+    """Return x, width and y of the rectangles whose title begins with ``words``."""
     return [
         (float(rect.attrib["x"]), float(rect.attrib["width"]), float(rect.attrib["y"]))
         for rect in drawing.iter("rect")
@@ -52,12 +52,12 @@ def test_stretches_fill_the_lanes_that_are_free() -> None:
     assert len({bar[2] for bar in first}) == 3
     (second,) = titled(drawing, "job a on {n1:1}, 3.00 h to 5.00 h")
     assert second[:2] == (LEFT + width / 2, width / 2)
-    assert second[2] in {bar[2] for bar in first}  # free since that instant
+    assert second[2] in {bar[2] for bar in first}  # a row that became free at that instant
     (other,) = titled(drawing, "job b on {n0:1}, 1.00 h to 5.00 h")
     assert other[:2] == (LEFT, width)
     assert other[2] not in {bar[2] for bar in first}
     edges = [rect for rect in drawing.iter("rect") if rect.attrib["width"] == "1"]
-    assert [float(edge.attrib["x"]) for edge in edges] == [second[0]]  # it had run before
+    assert [float(edge.attrib["x"]) for edge in edges] == [second[0]]  # a restart
 
 
 @pytest.mark.parametrize(("hours", "step"), [(1.0, 0.1), (4.0, 0.25), (12.0, 1.0), (100.0, 10.0)])
@@ -87,6 +87,6 @@ def test_waiting_jobs_and_fragments_are_drawn_from_round_to_round() -> None:
     assert (x, width) == pytest.approx((LEFT, quarter), abs=0.06)
     ((x, width, full),) = titled(drawing, "4")
     assert (x, width) == pytest.approx((LEFT + quarter, 2 * quarter), abs=0.06)
-    assert half_full - full == pytest.approx(10.0)  # half of the strip's 20
+    assert half_full - full == pytest.approx(10.0)  # half of the strip's height of 20
     ((x, width, _),) = titled(drawing, "3")
     assert (x, width) == pytest.approx((LEFT + quarter, 2 * quarter), abs=0.06)

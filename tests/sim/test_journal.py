@@ -1,4 +1,4 @@
-"""A journal changes nothing about when a policy is asked, nor about what a run comes to."""
+"""A journal changes neither when a policy is asked nor the result of a run."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[tuple[AllocationCha
 def test_whatever_became_of_a_journal_the_run_comes_to_the_same_end(
     whole: tuple[tuple[AllocationChange, ...], bytes], data: st.DataObject
 ) -> None:
-    """Cut short, or bytes of it lost, changed, doubled: what is good of it is used."""
+    """The journal is cut short, or bytes are lost, changed or doubled: what is intact is used."""
     changes, journal = whole
     first = data.draw(st.integers(0, len(journal)))
     last = data.draw(st.integers(first, len(journal)))
@@ -76,7 +76,7 @@ def test_plans_that_are_written_are_not_made_again(
 def test_a_plan_is_written_as_what_it_changes(
     whole: tuple[tuple[AllocationChange, ...], bytes],
 ) -> None:
-    """Thousands of running jobs would else be written again with each of a year's plans."""
+    """Otherwise each of a year's plans would write thousands of running jobs again."""
     changes, journal = whole
     changes_by_plan = [json.loads(line[9:])["changes"] for line in journal.splitlines()[1:]]
     assert sum(map(len, changes_by_plan)) <= len(changes)

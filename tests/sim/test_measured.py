@@ -1,4 +1,4 @@
-"""Gavel's measured table as a workload."""
+"""Gavel's table of measurements as a workload."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hopsd.sim.engine import SimulationSettings
 from hopsd.sim.measured import measured_workload, tables_of
 from hopsd.sim.study import play
 
-# Steps per second as published, of two models.
+# Published steps per second of two models.
 DOCUMENT = json.dumps(
     {
         "v100": {

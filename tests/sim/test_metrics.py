@@ -1,4 +1,4 @@
-"""The figures of section 8, by hand and as properties of generated timelines."""
+"""The figures of section 8, computed by hand and as properties of generated timelines."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def change(time: float, job: str, **gpus_by_node: int) -> AllocationChange:
 
 
 def test_a_timeline_computed_by_hand() -> None:
-    """Two jobs on 4 GPUs: b waits 10 s, runs, is preempted for 20 s, runs elsewhere, ends."""
+    """Two jobs share 4 GPUs: b waits 10 s, runs, is preempted for 20 s, runs elsewhere and ends."""
     jobs = [facts("a", 0.0), facts("b", 0.0, age=50.0)]
     changes = [
         change(0.0, "a", n0=2),
@@ -54,8 +54,8 @@ def test_a_timeline_computed_by_hand() -> None:
     assert b.latency_ratio == pytest.approx(30.0 / 50.0)
     assert a.gpu_seconds_held == 200.0
     assert b.gpu_seconds_held == 30.0 * 2 + 40.0 * 1
-    # Two jobs all the time, so half of 4 GPUs each: 120 seconds of a mean GPU are 60 s on 2, and
-    # by the mean of run times 150 are 75 s.
+    # Two jobs are present all the time, so each has half of the 4 GPUs: 120 s on one mean GPU are
+    # 60 s on 2 GPUs, and 150 s by the mean of run times are 75 s.
     assert (a.ftf, a.ftf_eq9) == (pytest.approx(100.0 / 60.0), pytest.approx(100.0 / 75.0))
     assert (b.ftf, b.ftf_eq9) == (pytest.approx(100.0 / 30.0), pytest.approx(100.0 / 37.5))
 
@@ -76,7 +76,7 @@ def test_a_timeline_computed_by_hand() -> None:
 
 
 def test_lines_of_one_instant_are_one_change() -> None:
-    """Vacating and placing at the same time is one move; in one place it is a restart."""
+    """Vacating and placing at the same time is one move; on the same GPUs it is a restart."""
     changes = [
         change(0.0, "a", n0=2),
         change(5.0, "a"),
@@ -101,13 +101,13 @@ def test_an_unfinished_job_waits_until_the_last_change() -> None:
 
 
 def test_no_more_gpus_alone_than_the_job_may_use() -> None:
-    """One job on a large cluster: its fair share is all of it, of which it can use 2 GPUs."""
+    """The fair share of a single job on a large cluster is all of it; the job can use 2 GPUs."""
     [a] = job_outcomes([change(0.0, "a", n0=2), change(60.0, "a")], [facts("a", 0.0)], gpus=512)
     assert a.ftf == pytest.approx(1.0)
 
 
 def test_the_last_digits_make_nobody_unfair() -> None:
-    """Jobs that are alone at any time and as fast as on their share, but for rounding errors."""
+    """Jobs that are always alone and exactly as fast as on their share, but for rounding errors."""
     jobs = [facts(str(n), n * 1000.1, age=n / 7.0) for n in range(1, 200)]
     ends = [job.submit + job.age * 0.6 for job in jobs]
     changes = []
@@ -140,7 +140,7 @@ def timelines(draw: st.DrawFn) -> tuple[list[AllocationChange], list[JobBaseline
 def test_time_is_neither_lost_nor_counted_twice(
     case: tuple[list[AllocationChange], list[JobBaseline], int],
 ) -> None:
-    """Of every job: waiting + holding = end - submit; of all: the states add up."""
+    """For each job, waiting + holding = end - submit; over all jobs, the states add up."""
     changes, jobs, gpus = case
     outcomes = job_outcomes(changes, jobs, gpus)
     for outcome in outcomes:

@@ -1,4 +1,4 @@
-"""The paper's clusters and job mixes, and workloads from logs."""
+"""The paper's clusters and job mixes, and workloads made from logs."""
 
 from __future__ import annotations
 
@@ -62,12 +62,12 @@ TABLE_2 = {
     "distilbert-imdb": ("L", 128), "vit_b16-food101": ("M", 48), "macbert-c3": ("M", 8),
     "wav2vec2-commonlanguage": ("M", 16), "gpt2_medium-wikitext": ("L", 8),
 }  # fmt: skip
-"""Category and batch size by model and data set, as the paper prints them."""
+"""Category and batch size by model and data set, as printed in the paper."""
 
 
 @pytest.mark.parametrize("name", PRESETS)
 def test_the_job_mix_is_that_of_table_2(name: str) -> None:
-    """Categories in the preset's shares, the models of one category alike often."""
+    """Categories have the preset's shares, and the models of a category are equally frequent."""
     jobs = preset(name).workload(seed=5, jobs=4000).jobs
     job_counts = Counter(str(job.workload) for job in jobs)
     assert {job.workload: job.batch_size for job in jobs} == {n: b for n, (_, b) in TABLE_2.items()}
@@ -84,7 +84,7 @@ def test_the_seed_alone_decides() -> None:
 
 
 def test_categories_have_the_gpu_hours_that_the_paper_names() -> None:
-    """GPU hours on the mean type: samples / (one GPU's mean rate), which is age x mean size."""
+    """GPU hours on the mean type are samples / (one GPU's mean rate), which is age x mean size."""
     paper_preset = preset("paper-512")
     load = paper_preset.workload(seed=2)
     hours = [f.gpu_seconds / 3600 for f in facts_of(paper_preset.cluster(), load)]
@@ -97,7 +97,7 @@ def test_categories_have_the_gpu_hours_that_the_paper_names() -> None:
 
 
 def test_the_mix_has_sensitive_and_insensitive_models() -> None:
-    """Some models lose a multiple by spreading, some next to nothing (figure 1b's point)."""
+    """Spreading slows some models several times and others hardly at all, as in figure 1b."""
     tables = preset("paper-64").workload(0).throughput
     ratios = [
         fmean(t.aggregated[1] / t.distributed[2] for t in by_type.values())

@@ -1,4 +1,4 @@
-"""The report page in a real browser: what a person sees of figures, plots and servers."""
+"""The report page in a real browser: how figures, plots and servers appear."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from hopsd.sim.svg import Axis, chart
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 CLUSTER = cluster(n0=4, n1=4, b0=8)
 
-# Runs in the page once it is drawn, and leaves what it measured in an attribute.
+# Runs in the page once it is drawn, and stores its measurements in an attribute.
 LOOK = """
 <script>
 addEventListener("load", () => {

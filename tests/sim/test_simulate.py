@@ -1,4 +1,4 @@
-"""`hopsctl simulate`: the files are exact, and every figure follows from them alone."""
+"""`hopsctl simulate`: the files are exact, and every figure can be recomputed from them."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], Pat
 
 
 def rate(placement: dict[str, int]) -> float:
-    """Samples per second, from the documents above alone."""
+    """Return samples per second, from the documents above alone."""
     gpus = sum(placement.values())
     slow = [n for n in placement if n.startswith("n")]
     if len(placement) > 1:
@@ -92,7 +92,7 @@ def rate(placement: dict[str, int]) -> float:
 
 
 def age(job: dict[str, Any]) -> float:
-    """Eq. 9; the slow type drops out for nobody (8 GPUs are spread), the fast one for nobody."""
+    """Return the age by eq. 9; every job can use both GPU types, since 8 GPUs can be spread."""
     mean = sum(job["reqs"]) / len(job["reqs"])
     return sum(0.5 * job["samples"] / (r * mean) for r in (10.0, 30.0))
 
@@ -124,7 +124,7 @@ def test_the_object_has_the_keys_of_the_format(study: tuple[dict[str, Any], Path
 def test_every_figure_follows_from_the_timeline(
     study: tuple[dict[str, Any], Path], policy: str
 ) -> None:
-    """Recomputed here from ``timeline.jsonl`` and the input documents, by other code."""
+    """Independent code recomputes them from ``timeline.jsonl`` and the input documents."""
     answer, folder = study
     figures = answer["policies"][policy]
     jobs = {job["id"]: job for job in document()["jobs"]}
@@ -197,7 +197,7 @@ def test_every_figure_follows_from_the_timeline(
 
 
 def rho(jobs: dict[str, Any], end: dict[str, float]) -> dict[str, float]:
-    """Finish-time fairness, the number of jobs present averaged second by second over a life."""
+    """Return the finish-time fairness, with the number of jobs present averaged by the second."""
     rho_by_job = {}
     for job_id, job in jobs.items():
         start, stop = job["submit"], end[job_id]
@@ -213,7 +213,7 @@ def rho(jobs: dict[str, Any], end: dict[str, float]) -> dict[str, float]:
 
 @pytest.mark.long
 def test_an_interrupted_run_goes_on_to_the_same_end(tmp_path: Path) -> None:
-    """Interrupted after some plans, resumed; timeline and figures are those of one run."""
+    """Interrupted after some plans and resumed, a run has the same timeline and figures."""
     whole = tmp_path / "whole"
     whole.mkdir()
     assert simulate(whole, "--policy=hops", jobs=60).returncode == 0
@@ -275,7 +275,7 @@ def test_an_output_that_cannot_be_written_is_told_in_one_line(tmp_path: Path) ->
 
 
 def test_names_of_any_language_in_any_locale(tmp_path: Path) -> None:
-    """And none of them may steer a terminal."""
+    """No name may control a terminal."""
     log = tmp_path / "log.csv"
     rows = "id,user,submit,gpus,seconds\njöb✓,ü,0,1,10\n\x1b[31mred,u,0,99,10\n"
     log.write_text(rows, encoding="utf-8")
@@ -297,7 +297,7 @@ def test_the_report_is_one_page_with_every_server_and_policy(tmp_path: Path) -> 
 
 @pytest.mark.long
 def test_failures_from_a_file(tmp_path: Path) -> None:
-    """A lost server's jobs are preempted at that time, and nothing runs there until its end."""
+    """A lost server's jobs are preempted at once, and nothing runs there until it is back."""
     failures = {"failures": [{"at": 450, "node": "f0", "seconds": 300}, {"at": 500.5, "job": "1"}]}
     (tmp_path / "failures.json").write_text(json.dumps(failures))
     result = simulate(tmp_path, "--policy=fifo", "--failures", str(tmp_path / "failures.json"))
@@ -320,7 +320,7 @@ def test_failures_from_a_file(tmp_path: Path) -> None:
 
 @pytest.mark.long
 def test_the_weights_of_hops_plus_trade_the_short_job_for_the_long(tmp_path: Path) -> None:
-    """One GPU, a job of 4,000 s, and one of 500 that comes after half of that."""
+    """A job of 4,000 s runs on the only GPU; a job of 500 s arrives when half of that is over."""
     load = document(2) | {"server_factor": {}}
     cluster = CLUSTER | {"nodes": [{"name": "n0", "gpu_type": "slow", "gpus": 1}]}
     for job, (name, submit, samples) in zip(

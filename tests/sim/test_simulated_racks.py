@@ -1,4 +1,4 @@
-"""Racks in simulations: read from the files, true speeds across leaves, segments kept."""
+"""Racks in simulations: read from files, with true speeds across leaves; segments stay whole."""
 
 from __future__ import annotations
 

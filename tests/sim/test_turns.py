@@ -1,4 +1,4 @@
-"""Jobs that take turns on GPUs within a round: schedules by hand, and what holds for all."""
+"""Jobs that alternate on GPUs within a round: schedules by hand, and general properties."""
 
 from __future__ import annotations
 
@@ -51,32 +51,35 @@ def test_one_job_alone_trains_without_a_break() -> None:
 
 
 def two(first: float, second: float) -> tuple[Cluster, Workload]:
-    """A GPU of type b is four times as fast as one of type a. The first job needs both for each of
-    its rounds; the second runs on b alone.
+    """Return two servers and two jobs; a GPU of type b is four times as fast as one of type a.
+
+    The first job needs both GPUs for each of its rounds; the second runs on b alone.
     """
     load = workload([job(1, first, 2), job(2, second, 1)], a=1.0, b=4.0)
     return cluster(a0=1, b0=1), load
 
 
 def test_a_gpu_trains_another_job_while_a_round_waits_for_its_slow_task() -> None:
-    """Tasks of 240 samples: 60 s on b, 240 s on a. In the rounds of one plan at a time b would be
-    idle for three quarters of the first job's time.
+    """A task of 240 samples takes 60 s on b and 240 s on a.
+
+    With one job per GPU and round, b would be idle for three quarters of the first job's time.
     """
     servers, load = two(2 * 480.0, 720.0)
     result = run(servers, load, switch=0.0)
     end_by_job = ends(result)
     assert end_by_job["1"] is not None
     assert end_by_job["2"] is not None
-    # All work on b alone: (960 + 720) / 4 = 420 s; a takes part.
+    # All work on b alone would take (960 + 720) / 4 = 420 s, but a takes part.
     assert max(end_by_job["1"], end_by_job["2"]) <= 480.0
     gpu_seconds = {o.id: o.gpu_seconds_held for o in result.outcomes}
     assert sum(gpu_seconds.values()) <= 2 * 480.0
-    assert any(o.restarts for o in result.outcomes)  # they have alternated
+    assert any(o.restarts for o in result.outcomes)  # the jobs alternated
 
 
 def test_a_job_comes_back_to_its_gpu_in_the_time_of_a_switch() -> None:
-    """The second, of 60 s, comes before what the first has left after its first task. Its first
-    start costs nothing here.
+    """The second job, of 60 s, precedes the rest of the first job after its first task.
+
+    The second job's first start costs nothing here.
     """
     load = workload([job(1, 600.0, 1), job(2, 60.0, 1, submit=60.0)])
     result = run(cluster(n0=1), load, switch=5.0, restart=30.0)
@@ -99,14 +102,14 @@ def test_a_first_round_on_two_servers_is_no_restart() -> None:
 
 
 def test_a_job_s_own_restart_is_paid_once_a_gpu_and_not_in_its_first_round() -> None:
-    """The printed rule gives a job alone the GPU that has been free for longest."""
+    """The published rule gives a job that is alone the GPU that has been free for longest."""
     load = workload([replace(job(1, 600.0, 1), restart_seconds=7.0)])
     result = run(cluster(n0=3), load, switch=0.0, policy="hare", restart=1000.0)
     assert ends(result) == {"1": 600.0 + 2 * 7.0}
 
 
 def test_no_switch_begins_before_the_plan_that_decides_it() -> None:
-    """The second round's switch is not hidden in what was idle before the job was submitted."""
+    """The second round's switch is not hidden in the idle time before the job's submission."""
     load = workload([job(1, 1200.0, 2, submit=100.0)])
     result = run(cluster(n0=2), load, switch=40.0)
     assert [o.first_start for o in result.outcomes] == [100.0]
@@ -114,7 +117,7 @@ def test_no_switch_begins_before_the_plan_that_decides_it() -> None:
 
 
 def drawn_case(data: st.DataObject) -> tuple[Cluster, Workload, float, float]:
-    """Servers of one type, jobs, a switch and a restart."""
+    """Draw servers of one type, jobs, a switch time and a restart time."""
     servers = cluster(**{f"n{n}": data.draw(st.integers(1, 3)) for n in range(2)})
     jobs = [
         job(n, data.draw(st.integers(30, 2000)), data.draw(st.integers(1, min(2, servers.gpus))),
@@ -170,7 +173,7 @@ def test_gpus_are_held_for_training_and_whole_changes(
 def test_alone_a_job_fares_as_in_the_plain_simulation(
     policy: str, sizes: list[int], samples: int, submit: int, profiling: float
 ) -> None:
-    """On as many GPUs as it needs."""
+    """The cluster has exactly as many GPUs as the job needs."""
     servers = cluster(**{f"n{n}": gpus for n, gpus in enumerate(sizes)})
     load = workload([job(1, samples, servers.gpus, submit=submit)], spread=0.7)
     settings = SimulationSettings(ROUND, cluster=ClusterSettings(30.0, profiling_seconds=profiling))
@@ -186,7 +189,7 @@ def test_alone_a_job_fares_as_in_the_plain_simulation(
 @example(length=3.3, first=3)
 @settings(max_examples=30)
 def test_every_length_of_a_round_comes_to_its_end(length: float, first: int) -> None:
-    """Also where a round's start, divided by the length, rounds to less than its number."""
+    """This includes a round whose start, divided by the length, rounds to less than its number."""
     last_time = [-1.0]
 
     def advances(now: float, _ended_jobs: int, _jobs: int) -> None:

@@ -1,4 +1,4 @@
-"""Users' shares in virtual time: factors as Slurm's classic fair share, and what each got."""
+"""Users' shares in virtual time: factors as in Slurm's classic fair share, and users' usage."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The virtual cluster: progress, restarts, failures, and what it refuses."""
+"""The virtual cluster: progress, restarts, failures, and which steps it refuses."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def virtual(*jobs: object, failures: tuple[Failure, ...] = (), **gpus: int) -> V
 
 
 def test_a_job_ends_exactly_when_its_samples_are_done() -> None:
-    """1,000 samples at 4 x 1 samples/s: 250 s; the first start costs nothing."""
+    """1,000 samples at 4 x 1 samples/s take 250 s; the first start costs nothing."""
     port = virtual(job(1, 1000.0, 4))
     port.apply([start("1", n0=4)])
     assert port.next_event == 250.0
@@ -43,7 +43,7 @@ def test_a_job_ends_exactly_when_its_samples_are_done() -> None:
 
 
 def test_a_restart_is_paid_holding_gpus() -> None:
-    """100 s on 2 GPUs (200 samples), moved to 4: 30 s of restart, then 800 / 4 = 200 s."""
+    """After 100 s on 2 GPUs (200 samples) it moves to 4: 30 s of restart, then 800 / 4 = 200 s."""
     port = virtual(job(1, 1000.0, 2, 4))
     port.apply([start("1", n0=2)])
     port.advance(100.0)
@@ -55,7 +55,7 @@ def test_a_restart_is_paid_holding_gpus() -> None:
 
 
 def test_a_job_may_have_a_restart_time_of_its_own() -> None:
-    """As above, with 5 s of restart in place of the cluster's 30."""
+    """As above, with 5 s of restart instead of the cluster's 30 s."""
     port = virtual(replace(job(1, 1000.0, 2, 4), restart_seconds=5.0))
     port.apply([start("1", n0=2)])
     port.advance(100.0)
@@ -87,7 +87,7 @@ def move(job_id: str, **gpus_by_node: int) -> Step:
     "plans", [[PREEMPT, start("1", n0=2)], [move("1", n1=2), PREEMPT, start("1", n0=2)]]
 )
 def test_what_plans_of_one_instant_give_back_never_left(plans: list[Step]) -> None:
-    """1,000 samples on 2 GPUs from 0 on: 500 s, as if nobody had touched it at 100 s."""
+    """1,000 samples on 2 GPUs from 0 s take 500 s, as if the job had not been touched at 100 s."""
     port = virtual(job(1, 1000.0, 2))
     port.apply([start("1", n0=2)])
     port.advance(100.0)
@@ -103,7 +103,7 @@ def test_what_plans_of_one_instant_give_back_never_left(plans: list[Step]) -> No
 
 
 def test_the_last_plan_of_an_instant_is_the_one_that_costs() -> None:
-    """Its first start moved at once, it has not restarted; nor if it was taken back."""
+    """A first start that is moved or taken back at the same instant causes no restart."""
     port = virtual(job(1, 1000.0, 2, 4))
     port.apply([start("1", n0=2)])
     port.apply([move("1", n1=4)])

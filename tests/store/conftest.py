@@ -1,4 +1,4 @@
-"""Both kinds of store, and PostgreSQL in the two releases that are available."""
+"""Both kinds of store, and PostgreSQL in the two available releases."""
 
 from __future__ import annotations
 

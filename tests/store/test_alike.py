@@ -1,4 +1,4 @@
-"""Whatever is done to both stores, in whatever order, they tell the same."""
+"""Both stores give the same answers after any sequence of operations."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def saves(draw: st.DrawFn) -> Act:
 
 @st.composite
 def plans(draw: st.DrawFn) -> Act:
-    """A plan begun at a time, finished or not."""
+    """A plan that begins at some time and may have finished."""
     waiting = draw(st.dictionaries(ids, st.sampled_from(list(ReasonCode)), max_size=3))
     plan = Plan(
         draw(st.dictionaries(ids, allocations, max_size=2)),
@@ -114,7 +114,7 @@ def pair(postgres: Databases) -> Iterator[tuple[Databases, PostgresStore]]:
         yield postgres, store
 
 
-# Where they differ, the shortest case is looked for over some minutes, and is worth the wait.
+# If the stores differ, hypothesis spends minutes on shrinking the case, which is worth the wait.
 @pytest.mark.long
 @pytest.mark.timeout(900)
 @settings(

@@ -1,4 +1,4 @@
-"""docs/admin.md's backup: what a dump has is what comes back."""
+"""The backup of docs/admin.md restores everything that was dumped."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What both stores must do alike."""
+"""Behaviour that both stores must share."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def test_an_id_that_slurm_gives_again_is_another_job(store: History) -> None:
 def test_a_job_that_slurm_forgot_and_whose_id_it_gave_again_keeps_its_record(
     store: History,
 ) -> None:
-    """Its open record was deleted."""
+    """The store used to delete its open record."""
     old = {"wait_seconds": 20.0, "run_seconds": 10.0}
     store.save_jobs([running("1", N0, 120.0, seen=150.0, **old)])
     store.save_jobs([running("1", N1, 5120.0, submit=5000.0)])
@@ -119,7 +119,7 @@ def test_a_job_that_slurm_forgot_and_whose_id_it_gave_again_keeps_its_record(
 
 
 def test_the_history_of_a_job_has_nothing_of_an_earlier_one_of_its_number(store: History) -> None:
-    """Which may have been another user's."""
+    """The earlier job may have been another user's."""
     store.save_jobs([running("1", N0, 120.0)])
     store.save_jobs([ended_job("1", 200.0)])
     store.add_event("moved", "of the earlier one", job=FIRST, time=150.0)
@@ -418,7 +418,7 @@ def test_reports_that_count_no_more_are_pruned(store: History) -> None:
 
 
 def test_shortages_of_thousands_of_ranks_are_one_statement() -> None:
-    """Each tick stored each of them by a statement of its own, a second for 4,096."""
+    """Each tick stored every shortage in a statement of its own, which took 1 s for 4,096."""
     connection = Mock()
     ranks = [shortage(at=float(at)) for at in range(4096)]
     throughput.save_shortages(connection, [*ranks, shortage(gpus=3)])
@@ -571,7 +571,7 @@ def test_pruning_takes_what_is_over_and_leaves_what_is_needed(store: History) ->
 
 
 def test_a_database_is_of_one_cluster(database: str) -> None:
-    """One cluster's recovery sent signals to the other's jobs of the same numbers."""
+    """Otherwise one cluster's recovery sends signals to the other's jobs of the same numbers."""
     with PostgresStore(database) as store:
         for _ in range(2):
             store.claim_cluster("east")

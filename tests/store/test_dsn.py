@@ -1,4 +1,4 @@
-"""What a connection string says of where the database is."""
+"""What a connection string says about where the database is."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from hopsd.store.connection import local_database
     ],
 )
 def test_a_database_is_local_unless_a_host_is_named(dsn: str, database: str | None) -> None:
-    """Of it alone `hopsctl setup` says how to create it."""
+    """Only for a local database does `hopsctl setup` say how to create it."""
     assert local_database(dsn, "slurm") == database
 
 

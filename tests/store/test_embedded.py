@@ -1,4 +1,4 @@
-"""The private PostgreSQL: what it starts is gone afterwards, and what it touched is its own."""
+"""The private PostgreSQL leaves no process behind and touches only its own files."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def processes_in(folder: Path) -> list[str]:
 
 @pytest.fixture
 def open_folder(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """The system's temporary folder of this test; pytest's own is closed to other accounts."""
+    """A temporary folder for this test that other accounts may enter, unlike pytest's own."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         folder.chmod(0o711)
@@ -168,7 +168,7 @@ def test_binaries_below_a_closed_folder_are_copied(tmp_path: Path) -> None:
 
 @is_root
 def test_it_runs_without_root() -> None:
-    """In a child that gave root up; its memory has all modules, as nobody may read no files."""
+    """A child process gives up root; all modules are loaded, since nobody may not read files."""
     child = os.fork()
     if child == 0:
         status = 1

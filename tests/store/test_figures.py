@@ -1,4 +1,4 @@
-"""Figures of a period, against sums made here from the same jobs."""
+"""Figures of a period, compared with sums computed here from the same jobs."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_use_is_added_up_by_hour_and_day(store: History) -> None:
     a = GpuUse(3600.0, A, idle=5.0, down=1.0, rack_fragmented=5.0)
     second = (a, GpuUse(3600.0, B, plain=4.0))
     assert store.gpu_use(3600.0, 7200.0) == second
-    assert store.gpu_use(4000.0, 7200.0) == second  # the hour that lasts
+    assert store.gpu_use(4000.0, 7200.0) == second  # the current hour, which is not over
     day = (replace(a, hour=0.0, hops=1.0), GpuUse(0.0, B, plain=4.0))
     assert store.gpu_use(0.0, 7200.0, DAY_SECONDS) == day
     assert store.prune(3600.0 + DAY_SECONDS, 1.0)["gpu_use"] == 1
@@ -78,7 +78,7 @@ def test_figures_of_a_period(full: PostgresStore) -> None:
         ),
     ]
     outside_jobs = [
-        ended_job("4", 3000.0, wait_seconds=1.0, run_seconds=1.0),  # later
+        ended_job("4", 3000.0, wait_seconds=1.0, run_seconds=1.0),  # ended later
         ended_job("5", 1000.0, wait_seconds=1.0, run_seconds=0.0),  # never ran
         ended_job(
             "6", 1000.0, wait_seconds=1.0, run_seconds=9.0, comment=""
@@ -117,19 +117,19 @@ def test_sizes_are_powers_of_two(full: PostgresStore) -> None:
 
 
 def test_what_the_gpu_hours_of_jobs_went_into(full: PostgresStore) -> None:
-    """A profile run, a run, and another one elsewhere: a restart."""
+    """The job has a profile run, a run, and another run on other nodes, which is a restart."""
     full.save_jobs([running("1", {"n0": 1}, since=110.0, profiling=True)])
     full.save_jobs([running("1", {"n0": 2}, since=200.0)])
     full.save_jobs([running("1", {"n1": 4, "n2": 2}, since=300.0, restart_seconds=20.0)])
     full.save_jobs([ended_job("1", 400.0, restart_seconds=20.0, run_seconds=200.0)])
     spending = full.figures(150.0, 1000.0, 30.0, None)["spent"]
-    assert spending["profiling"] == 50.0  # from 150 on
-    assert spending["profile_runs"] == 0  # it began before
+    assert spending["profiling"] == 50.0  # only the part after 150
+    assert spending["profile_runs"] == 0  # it began before the period
     assert spending["training"] == 100 * 2 + 100 * 6
     assert (spending["restarts"], spending["restarting"]) == (1, 20 * 6)
     assert full.figures(100.0, 1000.0, 30.0, None)["spent"]["profile_runs"] == 1
     assert full.figures(0.0, 50.0, 30.0, None)["spent"]["training"] == 0
-    # What lasts ends with the period.
+    # A run that is not over counts until the end of the period.
     full.save_jobs([running("2", {"n0": 1}, since=600.0)])
     assert full.figures(500.0, 700.0, 30.0, None)["spent"]["training"] == 100
 

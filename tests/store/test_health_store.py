@@ -1,4 +1,4 @@
-"""What nodes are judged by, out of a real database."""
+"""The records by which nodes are judged, read from a real database."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_a_report_that_two_runs_may_have_made_is_nobodys(full: PostgresStore) ->
 
 
 def test_a_single_gpus_report_names_it(full: PostgresStore) -> None:
-    """Also where a user has several such jobs on the server, and old ones are pruned."""
+    """This also holds if a user has several such jobs on the server, and after pruning."""
     jobs = [running(job, {"n0": 1}, since=200.0) for job in ("1", "2")]
     full.save_jobs(jobs)
     single = replace(RECORD, gpus=1)

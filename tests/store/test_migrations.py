@@ -1,4 +1,4 @@
-"""Migrations forward, back and forward again, on each release of PostgreSQL at hand."""
+"""Migrations forward, back and forward again, on each available release of PostgreSQL."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def dsn(databases: Databases) -> str:
 
 
 def objects(dsn: str) -> set[str]:
-    """All tables, indices and columns of the schema but for those of yoyo's own tables."""
+    """Return all tables, indices and columns of the schema, except for yoyo's own tables."""
     with psycopg.connect(dsn) as connection:
         rows = connection.execute(
             "SELECT relname FROM pg_class WHERE relnamespace = 'hops'::regnamespace"
@@ -106,7 +106,7 @@ def test_a_lock_left_by_a_killed_migration_does_not_stop_the_next(dsn: str) -> N
 
 
 def test_an_owner_of_the_schema_alone_can_migrate_and_work(databases: Databases) -> None:
-    """Neither superuser nor owner of the database: docs/configuration.md grants no more."""
+    """The role is no superuser and not the owner: docs/configuration.md grants no more."""
     dsn = databases.new(with_tables=False)
     with psycopg.connect(dsn, autocommit=True) as admin:
         admin.execute("DROP ROLE IF EXISTS hopsd")

@@ -1,4 +1,4 @@
-"""What a hopsd that leads remembers of measured speeds is what is in the database."""
+"""The measured speeds that a leading hopsd keeps in memory equal those in the database."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_it_remembers_what_is_stored(
 
 
 def test_records_are_read_once(store: LeadingStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Reading 120,000 at every plan took 1.1 s."""
+    """Reading 120,000 records at every plan took 1.1 s."""
     store.add_throughput([record(10.0)])
     first = store.knowledge().records
 

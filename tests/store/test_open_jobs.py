@@ -1,4 +1,4 @@
-"""What a hopsd that leads remembers of jobs: it reads them once, and writes what changed."""
+"""A leading hopsd reads its jobs once, keeps them in memory and writes only changes."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ NODES = st.sampled_from([{}, {"n0": 2}, {"n1": 2}])
 
 @st.composite
 def looks(draw: st.DrawFn) -> list[object]:
-    """Records as they come one after the other, and now and then what a plan did to a job."""
+    """Successive records of jobs, with an occasional change by a plan."""
     history_of_looks: list[object] = []
     now, unstarted_jobs = 200.0, list(JOBS)
     for _ in range(draw(st.integers(1, 8))):

@@ -1,4 +1,4 @@
-"""PostgreSQL killed, stopped, restarted: nothing committed is lost, and the store goes on."""
+"""If PostgreSQL is killed, stopped or restarted, the store loses no commit and carries on."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ STEP = Step(JobId("1"), StepKind.HOLD)
 
 @pytest.fixture(scope="module")
 def module_server() -> Iterator[EmbeddedPostgres]:
-    """A server of these tests' own, since they kill it."""
+    """A server for these tests alone, since they kill it."""
     with EmbeddedPostgres(parent=server_folder()) as server:
         migrate(server.create_database("migrated"))
         yield server
@@ -41,7 +41,7 @@ def module_server() -> Iterator[EmbeddedPostgres]:
 
 @pytest.fixture
 def server(module_server: EmbeddedPostgres) -> EmbeddedPostgres:
-    """It runs."""
+    """The server of this module, running."""
     module_server.start()
     return module_server
 
@@ -88,7 +88,7 @@ def test_while_postgresql_is_away_calls_say_so_and_go_on_after(
 
 @contextmanager
 def hung(server: EmbeddedPostgres) -> Iterator[None]:
-    """All processes of ``server`` are stopped: connections open, and nothing answers."""
+    """Stop all processes of ``server``: connections stay open, and nothing answers."""
     assert server.processes()
     try:
         for pid in server.processes():
@@ -160,7 +160,7 @@ def test_a_call_that_waits_is_served_when_postgresql_comes_back(
     with PostgresStore(dsn, wait_seconds=8.0) as store:  # a busy machine starts it in some seconds
         store.save_jobs([job("1")])
         server.stop()
-        restart = threading.Timer(2.0, server.start)  # the pool has given up by then
+        restart = threading.Timer(2.0, server.start)  # by then, the pool has given up
         restart.start()
         assert set(store.jobs()) == {"1"}
         restart.join()
@@ -178,7 +178,7 @@ def test_a_restart_between_two_calls_goes_unnoticed(
 def test_a_restart_within_a_call_writes_all_or_nothing(
     server: EmbeddedPostgres, store: PostgresStore
 ) -> None:
-    """Whatever the moment of the kill: every save that returned is whole, others left nothing."""
+    """Whenever the server is killed, saves that returned are complete and others left nothing."""
     saves: list[int] = []
     stop = threading.Event()
 
@@ -304,7 +304,7 @@ def test_a_plan_is_not_begun_once_the_lead_is_lost(server: EmbeddedPostgres, dsn
 
 
 def test_who_led_before_writes_nothing_more(server: EmbeddedPostgres, dsn: str) -> None:
-    """Stopped in the middle of a plan, continued after another one led."""
+    """The old leader is suspended in the middle of a plan and resumed after another one has led."""
     leader, second_leader = Leader(dsn), Leader(dsn)
     with (
         PostgresStore(dsn, leader=leader) as stale_store,
@@ -338,8 +338,8 @@ def test_the_lock_of_a_process_that_does_nothing_any_more_ends(dsn: str) -> None
         frozen_leader.acquire()
         time.sleep(1.0)
         with pytest.raises(NotLeaderError):
-            second_leader.acquire()  # it beats
-        frozen_leader._beating.set()  # as SIGSTOP would
+            second_leader.acquire()  # the lock is still renewed
+        frozen_leader._beating.set()  # as after SIGSTOP
         deadline = time.monotonic() + 60.0
         while True:
             try:

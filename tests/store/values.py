@@ -1,4 +1,4 @@
-"""Values of every kind that a store keeps: plain ones for examples, any for properties."""
+"""Values of every kind that a store keeps: simple ones for examples, any for properties."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from hopsd.store.port import PlanRecord
 
 
 def job(job_id: str = "1", **fields: Any) -> JobRecord:
-    """A waiting job, submitted at 100."""
+    """Return a waiting job, submitted at 100."""
     record: dict[str, Any] = {
         "id": JobId(job_id),
         "user": UserName("alice"),
@@ -46,18 +46,18 @@ def ended_job(job_id: str, end: float, **fields: Any) -> JobRecord:
 
 
 def plan_record(plan: Plan | None = None, *steps: Step, time: float = 100.0) -> PlanRecord:
-    """A plan of the round that begins at 100 and lasts 60 s."""
+    """Return a plan of the round that begins at 100 and lasts 60 s."""
     return PlanRecord(100.0, 160.0, time == 100.0, time, plan or Plan({}), steps)
 
 
 def waiting(**codes: ReasonCode) -> Plan:
-    """A plan that places no job and gives reasons: ``waiting(j1=HELD)``."""
+    """Return a plan that places no job and gives reasons: ``waiting(j1=HELD)``."""
     reasons = {JobId(name[1:]): Reason(code, f"because {code}") for name, code in codes.items()}
     return Plan({}, waiting=reasons)
 
 
 def every_field(kind: type, /, **strategies: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
-    """Any value of ``kind``; fails if a new field has no strategy here."""
+    """Generate any value of ``kind``; fail if a new field has no strategy here."""
     assert strategies.keys() == {item.name for item in fields(kind)}
     return st.builds(kind, **strategies)
 
@@ -128,7 +128,7 @@ plan_records = every_field(
     made=reals,
     plan=plans,
     steps=st.lists(steps, max_size=4).map(tuple),
-    outcomes=st.just(()),  # a store has outcomes only of plans that were carried out
+    outcomes=st.just(()),  # a store has outcomes only of executed plans
 )
 job_records = every_field(
     JobRecord,

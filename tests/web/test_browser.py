@@ -1,4 +1,4 @@
-"""The pages in a real browser: nothing refused, nothing cut, readable, by keyboard and live."""
+"""The pages in a real browser: no errors, nothing cut off, readable, usable by keyboard, live."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ for (const at of document.querySelectorAll("body *")) {
 }
 return found;
 """
-"""What is below WCAG 2.2's contrasts: 4.5 for text (1.4.3), 3 for graphics (1.4.11)."""
+"""Script that returns texts and graphics below WCAG 2.2's contrasts: 4.5 (1.4.3), 3 (1.4.11)."""
 
 
 @pytest.fixture(scope="module")
@@ -96,10 +96,10 @@ def test_every_page_is_readable(
         assert driver.execute_script(UNREADABLE) == [], path
         wide = driver.execute_script("return document.documentElement.scrollWidth")
         assert wide <= width, path
-        # What the security policy refuses would be told here, too.
+        # The log would also show what the security policy refuses.
         assert driver.get_log("browser") == []
     driver.execute_script("document.querySelector('h1').style.color = '#888'")
-    assert len(driver.execute_script(UNREADABLE)) == (0 if dark else 1)  # the check sees it
+    assert len(driver.execute_script(UNREADABLE)) == (0 if dark else 1)  # the check works
 
 
 def test_a_keyboard_is_enough(site: WebSite, driver: Any) -> None:
@@ -118,7 +118,7 @@ def test_a_keyboard_is_enough(site: WebSite, driver: Any) -> None:
     driver.get(f"{site.url}/jobs")
     tab().send_keys(Keys.ENTER)
     assert driver.switch_to.active_element.get_attribute("id") == "main"
-    links = (tab().get_attribute("href") or "" for _ in range(40))  # after filters, headings
+    links = (tab().get_attribute("href") or "" for _ in range(40))  # filters, headings first
     assert any(re.search(r"/jobs/\d", link) for link in links)
     job = driver.switch_to.active_element
     assert (
@@ -132,14 +132,14 @@ def test_the_page_renews_itself_and_keeps_the_readers_place(site: WebSite, drive
     view(driver, 1200, 800)
     driver.get(f"{site.url}/jobs")
     state_script = (
-        "return document.getElementById('state').textContent"  # the element itself is renewed
+        "return document.getElementById('state').textContent"  # the element itself is replaced
     )
     before = driver.execute_script(state_script)
     driver.execute_script("window.here = true; document.querySelector('main .chip').focus()")
     at = driver.switch_to.active_element.get_attribute("href")
     site.rig.tick()
     WebDriverWait(driver, 90).until(lambda d: d.execute_script(state_script) != before)
-    assert driver.execute_script("return window.here")  # the same page, not loaded again
+    assert driver.execute_script("return window.here")  # the page was not reloaded
     assert driver.switch_to.active_element.get_attribute("href") == at
 
 

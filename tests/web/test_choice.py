@@ -1,4 +1,4 @@
-"""Filters, sorting and links of the pages."""
+"""Filters, sorting and links on the pages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the pages draw what they show."""
+"""The positions of what the pages draw."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The pages over real ticks: what they say, to whom, and what they never let through."""
+"""The pages after real ticks: what they show, to whom, and what they never let through."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def site(tmp_path: Path) -> Iterator[WebSite]:
 
 
 class CheckedPage(HTMLParser):
-    """Raises at a tag that is closed wrongly; gathers tags, their attributes and ids."""
+    """Collects tags and attributes; fails at a tag that is closed wrongly or an id used twice."""
 
     VOID = ("meta", "link", "input", "br", "img")
 
@@ -88,7 +88,7 @@ class CheckedPage(HTMLParser):
 
 
 def words(page: Page) -> str:
-    """The text of a page, blanks joined."""
+    """Return the text of a page with whitespace collapsed."""
     return " ".join(re.sub(r"<[^>]*>", " ", page.text).split())
 
 
@@ -330,7 +330,7 @@ def test_the_proxy_says_on_the_socket_who_reads(site: WebSite) -> None:
     mine = site.get("/jobs", X_Remote_User=ME)
     assert 'href="/jobs/' in mine.text
     assert mine.headers["Vary"] == "X-Remote-User"
-    # What one reader was sent is no answer for another.
+    # The page sent to one reader is not cached for another.
     assert site.get("/jobs", If_None_Match=mine.headers["ETag"]).status == 200
 
 
@@ -379,7 +379,7 @@ def test_before_the_first_tick_there_are_pages(tmp_path: Path) -> None:
 def test_one_readers_questions_are_answered_one_by_one(
     site: WebSite, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Else one reader has the processor and the connections to PostgreSQL that a round needs."""
+    """Otherwise one reader takes the processor and PostgreSQL connections that a round needs."""
     answer_starts: queue.Queue[None] = queue.Queue()
     go_on = threading.Event()
 
@@ -415,7 +415,7 @@ LARGE = "/jobs/1?format=json"
 def test_a_proxys_reader_who_takes_no_answers_keeps_no_other_reader_out(
     site: WebSite, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One reader of large answers had all 64 connections of the proxy."""
+    """One reader of large answers took all 64 connections of the proxy."""
     large_answers(site, monkeypatch, 1 << 20)
     request = f"GET {LARGE} HTTP/1.1\r\nHost: hops\r\nX-Remote-User: {ME}\r\n\r\n"
     with ExitStack() as stack:
@@ -459,7 +459,7 @@ def test_one_account_that_reads_nothing_keeps_no_other_account_out(
 ) -> None:
     web_site = WebSite(tmp_path, rig(tmp_path), on_port=True)
     web_site.rig.tick()
-    large_answers(web_site, monkeypatch, 1 << 22)  # more than the kernel keeps for a connection
+    large_answers(web_site, monkeypatch, 1 << 22)  # more than the kernel buffers for a connection
     words = ["/usr/bin/python3", "-c", HOLDER, str(web_site.listen.host_and_port[1])]
     with (
         closing(web_site),

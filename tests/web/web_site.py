@@ -19,7 +19,7 @@ from hopsd.web import Web
 
 @dataclass
 class Slurm:
-    """Slurm's answer about PrivateData."""
+    """Answers the query for PrivateData."""
 
     privacy: Privacy = field(default_factory=Privacy)
 
@@ -28,7 +28,7 @@ class Slurm:
 
 
 class Page:
-    """An answer of the server."""
+    """A response of the server."""
 
     def __init__(self, status: int, headers: dict[str, str], text: str) -> None:
         self.status, self.headers, self.text = status, headers, text
@@ -50,7 +50,7 @@ class WebSite:
         return f"http://{self.listen}"
 
     def raw(self, request: bytes) -> bytes:
-        """The answer to a request that no HTTP client would send."""
+        """Send a request that no HTTP client would send, and return the response."""
         assert self.listen.path is not None
         with socket.socket(socket.AF_UNIX) as connection:
             connection.settimeout(90.0)

@@ -1,4 +1,4 @@
-"""`hopsctl config check` names what is valid by itself and of no use, or of harm."""
+"""`hopsctl config check` names settings that are valid alone but useless or harmful."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ CONF = (
 
 
 class Slurm:
-    """Answers scontrol."""
+    """A Slurm whose scontrol answers."""
 
     def __init__(self, _seconds: float) -> None: ...
 
@@ -30,7 +30,7 @@ class Slurm:
 
 
 class NoSlurm(Slurm):
-    """Is not on this machine."""
+    """Slurm is not installed on this machine."""
 
     def run(self, *words: str) -> str:
         raise SlurmUnavailableError(f"{' '.join(words)}: No such file or directory")
@@ -176,7 +176,7 @@ def test_a_server_without_its_library_is_named(
 def test_pyslurm_that_is_not_there_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where the file insists on it; hopsd would not start."""
+    """If the file requires pyslurm, hopsd would not start."""
 
     def missing(*_: object) -> None:
         raise SlurmError("pyslurm is not installed")

@@ -1,4 +1,4 @@
-"""What `hopsctl health` says of jobs."""
+"""What `hopsctl health` says about jobs."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_jobs_that_hang_and_idle_gpus_are_named(capsys: pytest.CaptureFixture[st
     running: list[dict[str, Any]] = [
         {"id": "17", "user": "ann", "hung": hung, "idle": None},
         {"id": "18", "user": "bob", "hung": None, "idle": idle},
-        {"id": "19", "user": "cy"},  # an older hopsd's
+        {"id": "19", "user": "cy"},  # from an older hopsd
     ]
     _show({"slow": [], "lemons": [], "hung": _hung(running), "idle": _idle(running)})
     output = capsys.readouterr().out

@@ -1,4 +1,4 @@
-"""`hopsctl config check --node`: a site that fits is good, each thing amiss is named."""
+"""`hopsctl config check --node` accepts a good node and names each problem of a bad one."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from hopsd.errors import InputError
 from hopsd.setup.machine import plugin_folder
 from hopsd.setup.site_script import with_call
 
-pytestmark = pytest.mark.slow  # each test asks programs of the site
+pytestmark = pytest.mark.slow  # each test runs programs of the site
 
 OTHER_UID = 4242
 
 
 @dataclass(frozen=True)
 class Machine:
-    """A node as admin.md leaves it, in a folder, and what slurmctld says of it."""
+    """A node set up as in admin.md, in a folder, and what slurmctld says about it."""
 
     root: Path
 

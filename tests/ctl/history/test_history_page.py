@@ -1,4 +1,4 @@
-"""The commands of docs/history.md and of the way from a shadow to all are accepted."""
+"""hopsctl accepts the commands of docs/history.md and of the pages about leaving shadow mode."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_there_are_some() -> None:
 
 @pytest.mark.parametrize("line", COMMANDS)
 def test_a_command_is_accepted_as_it_stands(line: str) -> None:
-    """Parsed by the command itself, and not run."""
+    """The command is only parsed, not run."""
     command: click.Command = cli
     context = click.Context(cli)
     words = shlex.split(line)

@@ -1,4 +1,4 @@
-"""`hopsctl report` from what hopsd tells."""
+"""`hopsctl report` from hopsd's answers."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def wait(kind: str, name: str, jobs: int = 2) -> dict[str, Any]:
 
 
 class Store:
-    """What a period's figures are; remembers of whom they were asked."""
+    """Returns fixed figures and records which users they were requested for."""
 
     def __init__(self) -> None:
         self.users_of_calls: list[UserName | None] = []
@@ -99,7 +99,7 @@ def report_for(viewer: Viewer, store: Store, arguments: dict[str, Any] = PERIOD)
 
 @pytest.fixture
 def hopsd(tmp_path: Path) -> Iterator[Path]:
-    """The socket of one that has these figures."""
+    """The socket of a hopsd with these figures."""
 
     def answer(request: Request) -> Any:
         return report_for(ALL, Store(), dict(request.arguments))
@@ -123,7 +123,7 @@ def test_for_people(hopsd: Path) -> None:
     output = run(hopsd)
     assert re.search(r"a100 +1 +0 +0\.5 +0\.5 +0 +50", output)
     assert re.search(r"cpu +10 +0 +0 +0 +0 +0", output)
-    assert re.search(r"all +1 +2 +0\.5 +0\.5 +1 +25", output)  # without CPUs
+    assert re.search(r"all +1 +2 +0\.5 +0\.5 +1 +25", output)  # CPUs are not included
     assert "Of the fragmented GPU hours 0.2 were whole racks' worth" in output
     assert "10.0 went into training (0.5 of them into 3 restarts)" in output
     assert "1.0 into 4 profile runs" in output
@@ -143,7 +143,7 @@ def test_for_programs(hopsd: Path) -> None:
         (row["table"], row["row"], row["figure"]): row["value"]
         for row in csv.DictReader(io.StringIO(run(hopsd, "--csv")))
     }
-    assert report["over_time"][1]["plain"] == 2.0  # hours, too
+    assert report["over_time"][1]["plain"] == 2.0  # also in hours
     assert rows["gpu_hours", "v100", "plain"] == "2.0"
     assert rows["gpu_hours", "a100", "rack_fragmented"] == "0.25"
     begin = f"{datetime.fromtimestamp(report['since'], UTC):%Y-%m-%dT%H:%MZ}"
@@ -165,7 +165,7 @@ def test_a_page_that_needs_nothing_else(hopsd: Path, tmp_path: Path) -> None:
 
 
 def test_a_page_beside_what_programs_read(hopsd: Path, tmp_path: Path) -> None:
-    """Standard output has the one JSON object alone."""
+    """Standard output contains only the JSON object."""
     assert json.loads(run(hopsd, "--json", "--html", f"{tmp_path}/report.html"))["waits"]
     assert run(hopsd, "--csv", "--html", f"{tmp_path}/report.html").startswith("table,row,figure")
 
@@ -207,7 +207,7 @@ def test_before_hops() -> None:
 def test_what_is_no_longer_kept_is_not_taken_for_the_time_before_hops(
     ours: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """hopsd's oldest job is not its first one: it keeps jobs for some time only."""
+    """hopsd's oldest job is not its first one, since it keeps jobs only for some time."""
     ran = Stretch(SINCE - 200.0, SINCE - 100.0, 2)
     old = LoggedJob(JobId("1"), UserName("u"), "", SINCE - 300.0, 2, (ran,), ours=ours)
     monkeypatch.setattr("hopsd.ctl.history.report.read_logged", lambda *_: [old])

@@ -1,4 +1,4 @@
-"""`hopsctl shadow report` from a diary, and what a shadow notes in it."""
+"""`hopsctl shadow report` from a diary, and what a shadow writes into it."""
 
 from __future__ import annotations
 
@@ -43,14 +43,14 @@ def run_of(hours: float) -> tuple[float, float, int]:
 
 JOBS = [
     row("1", 0.0, run_of(0)),
-    row("2", 3600.0, run_of(1), planned=START_TIME + 60.0),  # though two GPUs idled
+    row("2", 3600.0, run_of(1), planned=START_TIME + 60.0),  # although two GPUs were idle
     row("3", 0.0, user="bob"),  # has not started
 ]
 
 
 class Store:
     def diary(self, _since: float, _until: float, most: int, before: Any = None) -> list[Any]:
-        """Each came at the same time: their order is that of their ids."""
+        """All jobs were submitted at the same time, so their ids order them."""
         rows = [job for job in JOBS if before is None or (job["submit"], job["id"]) < before]
         return rows[-most:]
 
@@ -87,7 +87,7 @@ def run_report(hopsd: Path, *options: str) -> str:
 
 def test_who_would_have_started_earlier(hopsd: Path) -> None:
     output = run_report(hopsd)
-    assert "on 4 GPUs of 2 servers" in output  # without CPUs
+    assert "on 4 GPUs of 2 servers" in output  # CPUs are not included
     assert output.index("What this assumes") < output.index("as it was") < output.index("slurm")
     assert "1 job would have started earlier, 0 later, 1 within a minute" in output
     assert re.search(r"2 +ann +2 .* 1h00m", output)
@@ -156,7 +156,7 @@ def test_a_number_that_is_none(limit: Any) -> None:
 
 
 def test_a_restarted_job_wanted_to_run_before_its_first_run() -> None:
-    """It waited 100 s, and 50 s of these between its runs; 20 s went by before it was eligible."""
+    """It waited 100 s, of which 50 s between its runs; it became eligible after 20 s."""
     job = logged_job(
         row("1", 100.0, (START_TIME + 70.0, START_TIME + 80.0, 2), (START_TIME + 130.0, None, 2))
     )

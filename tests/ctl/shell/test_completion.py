@@ -1,4 +1,4 @@
-"""What the Tab key offers: fast, from the daemon where there is one, and never an error."""
+"""What the Tab key offers: quickly, from the daemon if there is one, and never an error."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from hopsd.ctl import COMMANDS, cli
 from hopsd.ctl.shell.completion import SHELLS
 from hopsd.serve.socket import LocalServer, Request
 
-pytestmark = pytest.mark.slow  # daemons that do not answer are waited for
+pytestmark = pytest.mark.slow  # waits for daemons that do not answer
 
 JOB = {"name": "net", "user": "ann", "partition": "main,big", "state": "RUNNING", "code": ""}
 DOCUMENT = {
@@ -45,7 +45,7 @@ def daemon(tmp_path: Path) -> Iterator[Path]:
 
 
 def candidates_for(*words: str, **variables: str) -> list[str]:
-    """The values offered for the last of ``words``."""
+    """Return the values offered for the last of ``words``."""
     result = CliRunner().invoke(
         cli,
         prog_name="hopsctl",

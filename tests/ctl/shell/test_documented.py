@@ -1,5 +1,6 @@
-"""Every command of hopsctl that the documentation names is one that hopsctl accepts, and those that
-need no server answer as the pages show.
+"""hopsctl accepts every command in the documentation.
+
+Commands that need no server print what the pages show.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ SERVERLESS = ("comment", "estimate", "plan", "config explain", "completion")
 
 
 def at_prompt(page: Path) -> Iterator[tuple[str, list[str]]]:
-    """Commands as they are typed, with the lines that the page shows below them."""
+    """Yield the commands as typed, with the lines that the page shows below them."""
     block = r"^    [$#] (hopsctl (?:.*\\\n)*.*)\n((?:    (?![$#] ).*\n)*)"
     for line, lines in re.findall(block, page.read_text() + "\n", re.MULTILINE):
         command = re.sub(r"\\\n\s*", " ", line).partition("  #")[0].strip()
@@ -33,7 +34,7 @@ def at_prompt(page: Path) -> Iterator[tuple[str, list[str]]]:
 
 
 def words_of(line: str) -> list[str]:
-    """The words of a command with values in place of the shell's variables."""
+    """Return the words of a command, with values substituted for shell variables."""
     line = re.sub(r"\$\w+", "17", re.sub(r"\$\([^)]*\)", "12:00", line))
     return shlex.split(re.split(r" [|<>] | && |; ", line)[0])[1:]
 

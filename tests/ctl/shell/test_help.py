@@ -1,4 +1,4 @@
-"""What the commands say of themselves: `--help`, its examples, and the man pages made of it."""
+"""The commands' descriptions: `--help`, its examples, and the man pages made from it."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_the_manual_has_every_command_option_and_setting(manual: dict[str, str])
 
 
 def test_groff_finds_nothing_wrong(manual: dict[str, str], tmp_path: Path) -> None:
-    """As lintian asks; and what is shown has each option as it is typed."""
+    """This is lintian's check; the output also shows each option as it is typed."""
     if shutil.which("man") is None:
         pytest.skip("man is not installed (man-db)")
     environ = {**os.environ, "LC_ALL": "C.UTF-8", "MANROFFSEQ": "", "MANWIDTH": "80"}

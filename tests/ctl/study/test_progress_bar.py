@@ -1,4 +1,4 @@
-"""What a long command says of its progress where nobody sits at a terminal."""
+"""The progress messages of a long command without a terminal."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_a_long_run_writes_the_time_left_at_its_present_pace(
     clock: list[float], capsys: pytest.CaptureFixture[str]
 ) -> None:
     with progress_bar.ProgressBar("hops", "jobs") as bar:
-        bar.show(50_000, 100_000)  # replayed from a journal, in no time
+        bar.show(50_000, 100_000)  # replayed from a journal, which takes no time
         for step in (55_000, 60_000, 60_000):
             clock[0] += progress_bar.LINE_SECONDS
             bar.show(step, 100_000)

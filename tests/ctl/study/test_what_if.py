@@ -1,4 +1,4 @@
-"""`hopsctl what-if` with Slurm's commands replaced by what they would print."""
+"""`hopsctl what-if` with canned output of Slurm's commands."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def line(job: int, submit: float, start: float, end: float, user: str = "ann") -
 
 @pytest.fixture
 def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Two servers of two GPUs; three jobs that came together and ran one after the other."""
+    """Two servers of two GPUs; three jobs submitted together that ran one after the other."""
     start = float(int(time.time()) - 36000)
     ran = [line(i, start, start + 3600 * i, start + 3600 * (i + 1)) for i in range(3)]
     program(tmp_path, "sacct", "\n".join(ran) + "\n")
@@ -70,7 +70,7 @@ def test_the_same_for_programs(site: Path) -> None:
     assert (report["jobs_played"], report["gpus"]) == (3, 4)
     assert any("No job is moved" in line for line in report["assumes"])
     waits = {name: figures["avg_wait_h"] for name, figures in report["policies"].items()}
-    # In reality one after the other on two GPUs, under fifo on both servers.
+    # In reality they ran one after the other on two GPUs; fifo uses both servers.
     assert waits == {"as it was": pytest.approx(1.0), "fifo": pytest.approx(1 / 3)}
     rows = list(csv.DictReader(io.StringIO(run_what_if(site, "--csv"))))
     assert [row["policy"] for row in rows] == ["as it was", "fifo"]

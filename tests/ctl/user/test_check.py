@@ -1,4 +1,4 @@
-"""`hopsctl check` with an sbatch that says what it was given."""
+"""`hopsctl check` with an sbatch that records its arguments."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hopsd.ctl.user.check import NOT_OURS, why_refused
 
 @pytest.fixture
 def sbatch_input(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The file that an sbatch writes its words and the signal of its environment into."""
+    """The file to which a fake sbatch writes its arguments and SBATCH_SIGNAL."""
     sbatch = tmp_path / "sbatch"
     sbatch.write_text(
         f'#!/bin/sh\nprintf "%s\\n" "$@" "signal $SBATCH_SIGNAL" > {tmp_path}/given\n'
@@ -56,7 +56,7 @@ PARTS = "only batch jobs: submit it with sbatch, the parts of a heterogeneous jo
 def test_of_what_is_refused_only_the_reason_is_printed(
     output_lines: list[str], line_count: int
 ) -> None:
-    """Slurm's own reason, too, and that of another part of a heterogeneous job."""
+    """This includes Slurm's own reason, and that of another component of a heterogeneous job."""
     lines = why_refused("\n".join(output_lines))
     assert len(lines) == line_count
     assert lines[0].startswith(("unknown key", "Invalid", "only batch jobs"))

@@ -1,4 +1,4 @@
-"""`hopsctl notify`: what is asked of hopsd, and what is said."""
+"""`hopsctl notify`: its requests to hopsd and its output."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hopsd.notify.news import KINDS
 
 
 class Hopsd:
-    """Keeps one user's setting."""
+    """Stores one user's setting."""
 
     def __init__(self) -> None:
         self.kinds: list[str] | None = None

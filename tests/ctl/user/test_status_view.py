@@ -1,4 +1,4 @@
-"""What people see: readable on 80 columns, with many jobs, and whatever a job calls itself."""
+"""What people see: readable on 80 columns, with many jobs, and whatever names jobs have."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ def test_a_name_steers_neither_markup_nor_terminal(
 
 
 def large() -> dict[str, Any]:
-    """400 nodes, 250 running and 15,000 waiting jobs."""
+    """A document with 400 nodes, 250 running and 15,000 waiting jobs."""
     status = document([], [])
     node = status["nodes"][0]
     nodes = [
@@ -201,7 +201,7 @@ def test_a_page_of_a_small_cluster_is_all_of_it(
     monkeypatch.setattr(render, "console", console)
     console.print(page(whole))
     assert isinstance(console.file, io.StringIO)
-    assert console.file.getvalue().splitlines()[1:] == text.splitlines()[1:]  # without the clock
+    assert console.file.getvalue().splitlines()[1:] == text.splitlines()[1:]  # all but the clock
 
 
 def test_a_pipe_gets_every_row(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -242,7 +242,7 @@ def test_asking_hopsd_waits_for_none_of_its_own_libraries() -> None:
 
 
 def prediction_of(kind: str) -> dict[str, Any]:
-    """In 5 minutes (2 to 9), as of time 1000; 40 % is done."""
+    """A prediction made at 1000: in 5 minutes (2 to 9), with 40 % of the samples done."""
     times = {"at": 1000.0, "expected": 1300.0, "low": 1120.0, "high": 1540.0}
     return {"kind": kind, **times, "source": "samples", "progress": 0.4}
 
@@ -273,7 +273,7 @@ def test_explain_tells_how_old_an_estimate_is(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_explain_says_what_run_times_rest_on() -> None:
-    """It showed "47h00m" beside "ends in 5m00s" for a workload of which no speed was measured."""
+    """It showed "47h00m" beside "ends in 5m00s" for a workload whose speed was never measured."""
     new = job(1, age_seconds=169_200.0, samples=1e5, source="assumed")
     assert _expectation(new) == "47h00m, at an assumed speed: none was measured yet"
     assert _expectation(new | {"source": "model"}) == "47h00m"

@@ -1,4 +1,4 @@
-"""The glossary: complete, and the same in the terminal and on its page."""
+"""The glossary is complete, and the same in the terminal and on its page."""
 
 from __future__ import annotations
 

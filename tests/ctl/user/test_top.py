@@ -1,4 +1,4 @@
-"""`hopsctl top` and the bars: they fit the terminal, and leave it as they found it."""
+"""`hopsctl top` and its bars fit the terminal and leave it as they found it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from hopsd.ctl.user.screen import KEYS, Top
 from hopsd.errors import RefusedError, UnreachableError
 from hopsd.serve.socket import LocalServer, Request
 
-pytestmark = pytest.mark.slow  # each test has a terminal and a program in it
+pytestmark = pytest.mark.slow  # each test runs a program in a terminal
 
 CLEAR, RESTORE, CURSOR = "\x1b[?1049h", "\x1b[?1049l", "\x1b[?25h"
 READY = "Waiting:"
@@ -57,7 +57,7 @@ def document(count: int, types: int = 2) -> dict[str, Any]:
 
 
 class Screen:
-    """The application on a screen of a size, and what it asked."""
+    """The application on a screen of a given size, and its requests."""
 
     def __init__(self, doc: dict[str, Any], size: tuple[int, int] = (80, 24)) -> None:
         self.doc, self.size = doc, size
@@ -73,7 +73,7 @@ class Screen:
         return ["".join(segment.text for segment in strip) for strip in strips]
 
     def after(self, *keys: str) -> list[str]:
-        """The screen's lines once these keys were pressed."""
+        """Return the screen's lines after these keys were pressed."""
 
         async def play() -> list[str]:
             async with self.app.run_test(size=self.size) as pilot:
@@ -86,7 +86,7 @@ class Screen:
         return asyncio.run(play())
 
     def jobs(self, *keys: str) -> list[str]:
-        """The ids of the jobs on the screen."""
+        """Return the ids of the jobs on the screen."""
         matches = (re.match(r"\s*(\d+)\s+(ann|bob)", line) for line in self.after(*keys))
         return [match[1] for match in matches if match]
 
@@ -193,7 +193,7 @@ def test_the_question_is_in_the_middle_of_the_screen() -> None:
     async def play() -> None:
         async with screen.app.run_test(size=screen.size) as pilot:
             await pilot.press("c")
-            for _ in range(200):  # the layout follows the key
+            for _ in range(200):  # the layout is updated some time after the key
                 await pilot.pause(0.05)
                 if any("Cancel job 100, net of ann?" in line for line in screen.lines()[8:15]):
                     return
@@ -240,7 +240,7 @@ def daemon(tmp_path: Path) -> Iterator[Path]:
 def on_terminal(
     *words: str, start: Sequence[str] = START, **environ: str
 ) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
-    """hopsctl on a terminal of 80 x 24, and the terminal's other end."""
+    """Run hopsctl on a terminal of 80 x 24 and yield the terminal's other end."""
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("4H", 24, 80, 0, 0))
     process = subprocess.Popen(
@@ -287,7 +287,7 @@ def test_the_terminal_is_left_as_it_was(daemon: Path, end: str | signal.Signals,
 
 
 def test_it_is_stopped_and_comes_back(daemon: Path) -> None:
-    """By a shell with job control, whose session has the terminal."""
+    """It runs in a shell with job control, whose session has the terminal."""
     shell = ("setsid", "--ctty", "bash", "--norc", "--noprofile", "-i")
     with on_terminal(start=shell, PS1="ready> ") as (_, ours):
         read_until(ours, "ready> ")
@@ -306,7 +306,7 @@ def test_it_is_stopped_and_comes_back(daemon: Path) -> None:
 
 
 def test_no_color_is_respected(daemon: Path) -> None:
-    """What is left are shades of grey, which xterm numbers from 232 on."""
+    """Only shades of grey remain, which xterm numbers from 232."""
     colour = re.compile(r"\x1b\[(?:[0-9;]*;)?[34]8;5;(?!23[2-9]|24\d|25[0-5]|0|7|8|15|16|231|59)\d")
     for variables, has_colours in (({}, True), ({"NO_COLOR": "1"}, False)):
         with on_terminal("top", "--socket", str(daemon), **variables) as (_, ours):

@@ -1,4 +1,4 @@
-"""`hopsctl when`: what it reads from a script, asks and shows."""
+"""`hopsctl when`: what it reads from a script, requests and shows."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ ANN = UserName("ann")
 
 
 class Source:
-    """Says how many seconds a job with so many GPUs waits."""
+    """Predicts the same start for all jobs but those of two GPUs."""
 
     def __init__(self, document: dict[str, Any] | None) -> None:
         self.document = document
@@ -46,7 +46,7 @@ class Source:
         return prediction
 
 
-# As sbatch 22.05 writes it to its error output, behind what a site's script may say.
+# The text that sbatch 22.05 writes to stderr, after any output of a site's submit script.
 ESTIMATE = """sbatch: welcome
 sbatch: Job 7 to start at 1970-01-01T02:00:00 using 4 processors on nodes n[0-1] in partition main
 """
@@ -64,7 +64,7 @@ def utc(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.fixture
 def sbatch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, utc: None) -> Path:
-    """An sbatch that has an estimate for one GPU, and refuses two; it notes its words."""
+    """A fake sbatch with an estimate for one GPU, which refuses two and records its arguments."""
     folder = tmp_path / "bin"
     folder.mkdir()
     for name, text in (("estimate", ESTIMATE), ("refusal", REFUSAL)):
@@ -151,7 +151,7 @@ def test_it_shows_every_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sba
     assert "not known" in result.output
     assert "2.0 jobs per hour" in result.output
     assert [line.rsplit(None, 1)[-1] for line in result.output.splitlines() if "0s to" in line] == [
-        "-",  # of 1 and 2, which Slurm has no word for
+        "-",  # for 1 and 2, for which Slurm has no estimate
         "2h00m",
     ]
     assert "by running jobs' time limits" in result.output

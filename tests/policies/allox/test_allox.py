@@ -1,4 +1,4 @@
-"""AlloX and its rivals in virtual time: the paper's examples, fairness, and jobs of many GPUs."""
+"""AlloX and its rivals in virtual time: the paper's examples, fairness, and multi-GPU jobs."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def load(
     users: Sequence[str] = ("u",),
     submits: Sequence[float] = (),
 ) -> Workload:
-    """Jobs of one device each, with their seconds on a GPU and on a CPU; users take turns."""
+    """Return jobs of one device each with their seconds on a GPU and a CPU; users alternate."""
     tables = {
         WorkloadName(f"w{i}"): {
             GPU: ThroughputTable({1: 1000.0 / gpu}),
@@ -80,7 +80,7 @@ def total(result: PolicyResult) -> float:
     ("policy", "times", "mean"),
     [
         ("allox", FIGURE_4, 45.0),
-        ("fifo", FIGURE_4, 100.0),  # what figure 4a shows: the fastest of what is idle
+        ("fifo", FIGURE_4, 100.0),  # as in figure 4a: the fastest idle device
         ("jsq+", FIGURE_4, 60.0),  # by its definition jobs 3 and 4 wait 40 for a GPU, not take 160
         ("allox", FIGURE_5, 20.0),
         ("sjf+", FIGURE_5, 50.0),
@@ -98,7 +98,7 @@ def test_equal_share_in_table_1() -> None:
 
 
 def least_completion_sum(times: Sequence[tuple[float, float]], gpus: int, cpus: int) -> float:
-    """The least sum of completion times of jobs that are all there at 0, by trying everything."""
+    """Return the least sum of completion times of jobs submitted at 0, by exhaustive search."""
     kinds = [0] * gpus + [1] * cpus
     sums = []
     for choice in product(range(len(kinds)), repeat=len(times)):
@@ -117,14 +117,14 @@ def least_completion_sum(times: Sequence[tuple[float, float]], gpus: int, cpus: 
 def test_what_is_queued_at_once_is_done_as_early_as_can_be(
     times: list[tuple[int, int]], gpus: int, cpus: int
 ) -> None:
-    """Matched anew at each end of a job, the schedule stays the best one."""
+    """Matching again whenever a job ends keeps the schedule optimal."""
     result = run("allox", load(times), hybrid(gpus, cpus), alpha=1.0)
     assert total(result) == pytest.approx(least_completion_sum(times, gpus, cpus))
     assert all(o.restarts == 0 for o in result.outcomes)
 
 
 def test_progress_as_in_section_3_3_2() -> None:
-    """(1, 4, 20) on CPU, (1, 2, 5) on GPU of 8 CPUs, 2 GPUs, 64 GB: 1/2, or 1/8 on a CPU."""
+    """A job takes 1 CPU, 4 GB and 20 s or 1 GPU, 2 GB and 5 s, of 8 CPUs, 2 GPUs and 64 GB."""
     capacity = {"cpu": 8.0, "gpu": 2.0, "memory": 64.0}
     on_cpu = Configuration({"cpu": 1.0, "memory": 4.0}, 20.0)
     on_gpu = Configuration({"gpu": 1.0, "memory": 2.0}, 5.0)
@@ -145,7 +145,7 @@ def snapshot(jobs: Sequence[Job], gpus: int, idle: int, now: float = 0.0) -> Sna
 
 
 def waiting(name: str, user: str, samples: float, *reqs: int, **changes: object) -> Job:
-    """One sample a second on each GPU."""
+    """Return a waiting job that trains one sample per second on each GPU."""
     fields = {
         "id": JobId(name),
         "user": UserName(user),
@@ -163,7 +163,7 @@ def plan_with(policy: str, at: Snapshot, **knobs: float) -> Plan:
 
 
 def test_a_small_alpha_serves_the_user_with_less_progress() -> None:
-    """ann runs on one of two GPUs; her next job is shorter than bob's."""
+    """ann runs on one of two GPUs, and her next job is shorter than bob's."""
     runs = waiting("1", "ann", 100.0, running=Allocation.of({"g": 1}))
     jobs = [runs, waiting("2", "ann", 5.0), waiting("3", "bob", 10.0)]
     plan = plan_with("allox", snapshot(jobs, 2, 1), alpha=0.1)
@@ -173,7 +173,7 @@ def test_a_small_alpha_serves_the_user_with_less_progress() -> None:
 
 
 def test_alpha_is_raised_where_the_users_asked_leave_something_idle() -> None:
-    """bob has the least progress and nothing that waits: ann's second job starts."""
+    """bob has the least progress but no job that can run, so ann's second job starts."""
     runs = waiting("1", "ann", 100.0, running=Allocation.of({"g": 1}))
     finished_share = waiting("4", "bob", 1.0, running=Allocation())
     cpu_job = replace(finished_share, throughput={GpuType("b"): ThroughputTable({1: 1.0})})
@@ -184,8 +184,9 @@ def test_alpha_is_raised_where_the_users_asked_leave_something_idle() -> None:
 
 
 def test_several_gpus_are_kept_for_who_comes_first_and_filled_until_then() -> None:
-    """Two of four GPUs are busy for 50 s. The job of four comes before the long ones; what ends
-    within 50 s may run meanwhile, what takes 70 s may not.
+    """Two of four GPUs are busy for 50 s, and the job of four GPUs precedes the long ones.
+
+    A job that ends within 50 s may run meanwhile; one that takes 70 s may not.
     """
     busy = waiting("1", "ann", 100.0, 2, running=Allocation.of({"g": 2}))
     gang = waiting("2", "ann", 8.0, 4)
@@ -213,7 +214,7 @@ def test_patience_puts_a_long_job_before_shorter_ones() -> None:
 
 
 def test_drf_by_hand() -> None:
-    """Each user in turn takes the least share; DRFS takes the shortest of a user's jobs."""
+    """In turn, the user with the smallest share gets a GPU; DRFS starts a user's shortest job."""
     jobs = [waiting("1", "ann", 9.0), waiting("2", "ann", 3.0), waiting("3", "bob", 7.0),
             waiting("4", "bob", 8.0)]  # fmt: skip
     at = snapshot(jobs, 2, 2)
@@ -222,7 +223,7 @@ def test_drf_by_hand() -> None:
 
 
 def test_drf_leaves_cpus_alone_that_are_nobodys_favourite() -> None:
-    """Lemma 3.2: with every job faster on GPUs, DRF uses no CPU; equal share and DRFA do."""
+    """Lemma 3.2: if every job is faster on GPUs, DRF uses no CPU; equal share and DRFA do."""
     work = load([(10, 15)] * 4)
     nodes_by_policy = {
         name: {node for c in run(name, work, hybrid()).changes for node in c.placement.nodes}
@@ -232,7 +233,7 @@ def test_drf_leaves_cpus_alone_that_are_nobodys_favourite() -> None:
 
 
 def test_srpt_preempts_as_soon_as_something_shorter_comes() -> None:
-    """One GPU: 100 s from 0, 10 s from 20: the short one ends at 30, the long one at 110."""
+    """A job of 100 s from 0 and one of 10 s from 20 share a GPU: they end at 110 and at 30 s."""
     work = load([(100, 1e9), (10, 1e9)], submits=(0.0, 20.0))
     one_gpu = Cluster((Server(NodeName("g"), GPU, 1),))
     assert [o.end for o in run("srpt", work, one_gpu).outcomes] == pytest.approx([110.0, 30.0])
@@ -260,7 +261,7 @@ NEVER_PREEMPT = ("allox", "allox+", "sjf+", "jsq+", "es", "drff", "drfs", "drfa"
 def test_every_job_runs_once_to_its_end(
     policy: str, specs: list[tuple[tuple[int, ...], int, int, str, bool]]
 ) -> None:
-    """Jobs of one GPU and of several, up to two servers; some may go on CPUs."""
+    """Jobs of one or several GPUs, on up to two servers; some may run on CPUs."""
     cluster = Cluster(
         (
             *(Server(NodeName(f"g{i}"), GPU, 4) for i in range(2)),

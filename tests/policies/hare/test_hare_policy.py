@@ -1,4 +1,4 @@
-"""Hare as a policy: which GPUs a plan gives, and that it plays workloads through."""
+"""Hare as a policy: which GPUs a plan gives, and complete simulations."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_the_short_job_goes_first(name: str) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_tasks_in_turn_on_fewer_gpus_where_requirements_allow(name: str) -> None:
-    """Eight tasks a round, and two GPUs left: with 2 among its requirements the job runs."""
+    """A round has eight tasks, and two GPUs are idle: the job runs if it accepts 2 GPUs."""
     elastic = job("1", 2, 8, 16)
     assert plan_with(name, elastic, idle=(2, 0), first=False).placements[elastic.id].gpus == 2
     rigid = job("1", 8)
@@ -78,7 +78,7 @@ def test_a_job_that_nothing_can_hold_waits_with_a_reason(name: str) -> None:
 
 
 def test_earliest_finish_waits_for_the_fast_gpu() -> None:
-    """b is 20 times slower: Algorithm 1 takes what is idle, the other rule queues on a."""
+    """b is 20 times slower: Algorithm 1 takes the idle GPU, the other rule queues on a."""
     tables = {A: ThroughputTable({1: 1.0}), B: ThroughputTable({1: 0.05})}
     jobs = tuple(job(str(i), 1, samples=300.0, throughput=tables) for i in (1, 2, 3))
     nodes = (Node(NodeName("a0"), A, 1, 1), Node(NodeName("b0"), B, 2, 2))

@@ -1,4 +1,4 @@
-"""Schedules with switches between jobs, worked out by hand and checked."""
+"""Hand-computed and generated schedules with switches between jobs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def schedule_of(start: list[float], gpu: list[int]) -> Schedule:
 
 
 def test_each_switch_delays_what_comes_after_it() -> None:
-    """Two jobs alternate on one GPU by tasks of 10 s, each synchronising for 5 s meanwhile."""
+    """Two jobs alternate on a GPU in tasks of 10 s; each synchronises for 5 s meanwhile."""
     case = instance([[10.0], [10.0]], sync=5.0, rounds=[2, 2])
     two_on_one_gpu = schedule_of([0.0, 20.0, 10.0, 30.0], [0] * 4)
     assert switches(case, two_on_one_gpu).tolist() == [False, True, True, True]
@@ -41,7 +41,7 @@ def test_an_idle_gpu_hides_a_switch() -> None:
 
 
 def test_a_task_that_comes_later_holds_up_its_job_s_next_round_everywhere() -> None:
-    """Job 1 has two tasks a round on GPUs 0 and 1; before it GPU 0 trains job 0 for 10 s."""
+    """Job 1 has two tasks per round, on GPUs 0 and 1; before that, GPU 0 trains job 0 for 10 s."""
     case = instance([[10.0], [4.0]], rounds=[1, 2], scale=[1, 2], gpu_type=[0, 0])
     three_rounds = schedule_of([0.0, 10.0, 10.0, 14.0, 14.0], [0, 0, 1, 0, 1])
     later = with_switches(case, three_rounds, np.array([3.0, 3.0]))
@@ -50,7 +50,7 @@ def test_a_task_that_comes_later_holds_up_its_job_s_next_round_everywhere() -> N
 
 
 def test_nobody_gets_a_gpu_while_its_job_synchronises() -> None:
-    """Alone on a GPU, both jobs take turns by 15 s instead of 10."""
+    """Without lending the GPU, both jobs hold it for 15 s per task instead of 10 s."""
     case = instance([[10.0], [10.0]], sync=5.0, rounds=[2, 2])
     lent_case = lent_to_nobody(case)
     assert (lent_case.train.tolist(), lent_case.sync.tolist()) == ([[15.0], [15.0]], [[0.0], [0.0]])

@@ -24,7 +24,7 @@ NAMES = sorted(SCHEDULERS)
 
 
 def least_of_all_orders(case: Instance) -> float:
-    """The least sum of w_n C_n over every GPU for every task and every order on every GPU."""
+    """Return the least sum of w_n C_n over all assignments of tasks to GPUs and all orders."""
     rounds = [
         (n, r)
         for n in range(case.jobs)
@@ -43,7 +43,7 @@ def least_of_all_orders(case: Instance) -> float:
 def _cost(
     case: Instance, rounds: Sequence[tuple[int, int]], orders: Sequence[Sequence[int]]
 ) -> float:
-    """With every task as early as the one before it on its GPU and the round before let it."""
+    """Return the cost if each task starts as early as its GPU and the previous round permit."""
     queues = [list(order) for order in orders]
     free = case.free_from.tolist()
     sync_ends: dict[int, float] = {}
@@ -95,7 +95,7 @@ def test_the_bound_of_one_job_alone_is_its_time_on_the_fastest_gpu() -> None:
 
 
 def test_the_bound_counts_who_waits_for_a_gpu() -> None:
-    """Ten equal tasks on one GPU end at 1 to 10; with fine intervals the bound comes close."""
+    """Ten equal tasks on one GPU end at 1 to 10; with fine intervals, the bound is close."""
     case = instance([[1.0]] * 10)
     assert relax(case, 400).lower_bound == pytest.approx(55, rel=0.02)
 
@@ -110,7 +110,7 @@ def test_more_intervals_do_not_loosen_the_bound() -> None:
 @settings(max_examples=30, deadline=None)
 @given(st.integers(0, 2**32 - 1), st.sampled_from(NAMES))
 def test_times_of_any_size_are_scheduled(seed: int, name: str) -> None:
-    """Milliseconds beside years, weights from a thousandth to a thousand."""
+    """Times from milliseconds to years, weights from a thousandth to a thousand."""
     rng = np.random.default_rng(seed)
     case = instance(
         (10 ** rng.uniform(-3, 8, (12, 1)) * [[1.0, 20.0]]).tolist(),
@@ -134,7 +134,7 @@ def test_a_solver_that_gives_up_leaves_a_bound(case: Instance) -> None:
 
 
 def test_algorithm_1_takes_the_gpu_that_is_free_first_whatever_its_speed() -> None:
-    """Of two jobs one gets the idle GPU that is ten times slower; it had better wait."""
+    """One of two jobs gets the idle GPU that is ten times slower, though it had better wait."""
     case = instance([[1.0, 10.0], [1.0, 10.0]])
     slow = schedule(case, SCHEDULERS["hare"])
     assert sorted(slow.completion(case)) == [1.0, 10.0]
@@ -150,7 +150,7 @@ def test_tasks_of_a_round_may_follow_one_another_on_one_gpu() -> None:
 
 
 def test_dispatching_fills_the_time_before_a_task_that_cannot_begin_yet() -> None:
-    """Job 0 comes first and synchronises for long; a list in that order idles, job 1 waits."""
+    """Job 0 comes first and synchronises for long: in list order, the GPU idles and job 1 waits."""
     case = instance([[1.0], [1.0]], sync=[[3.0], [0.0]], rounds=[2, 3])
     relaxation = RelaxedSequence(0.0, np.array([0.0, 1.0, 2.0, 3.0, 4.0]))
     assert SCHEDULERS["hare"](case, relaxation).start.tolist() == [0.0, 4.0, 5.0, 6.0, 7.0]

@@ -1,4 +1,4 @@
-"""Running jobs move so that one bound to racks starts, where that pays, and never for nothing."""
+"""Running jobs move so that a rack-bound job can start, only where this pays."""
 
 from __future__ import annotations
 
@@ -16,12 +16,13 @@ from hopsd.policies.registry import get
 
 BOUND = JobId("bound")
 CHEAP, DEAR = 60.0, 900.0
-"""Seconds of a restart. A round has 1,800."""
+"""Seconds of a restart; a round has 1,800."""
 
 
 def scene(running: dict[str, dict[int, int]], restart: float, wait: float) -> Snapshot:
-    """Two racks of two nodes with four GPUs; ``running``: GPUs of each job by node. One waits for
-    both nodes of a rack, ``wait`` seconds by now.
+    """Return two racks of two nodes with four GPUs, and a job that needs both nodes of a rack.
+
+    ``running``: GPUs of each running job by node; ``wait``: seconds that the new job has waited.
     """
     plain = mixed_snapshot(16, 0.0, seed=0)
     gpus_in_use = {node: gpus for places in running.values() for node, gpus in places.items()}
@@ -48,7 +49,7 @@ def scene(running: dict[str, dict[int, int]], restart: float, wait: float) -> Sn
 
 
 def jobs_moved_by(snapshot: Snapshot, plan: Plan) -> list[str]:
-    """Running jobs that get other GPUs, or none."""
+    """Return the running jobs that get other GPUs, or none."""
     return [
         job.id
         for job in snapshot.jobs

@@ -1,4 +1,4 @@
-"""`hops+`: its formula against every possible plan, and what the myopic policy got wrong."""
+"""`hops+`: its formula against every possible plan, and mistakes of the myopic policy."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ SERVERS = {"a0": (A, 2), "a1": (A, 1), "b0": (B, 2)}
 
 @st.composite
 def small(draw: st.DrawFn) -> Snapshot:
-    """Up to four jobs on five GPUs, alike or not; those that run hold one GPU each."""
+    """Up to four jobs on five GPUs, equal or not; running jobs hold one GPU each."""
     jobs = []
     same_tables = draw(st.booleans())
     free = ["a0", "a1", "b0"]
@@ -68,7 +68,7 @@ def small(draw: st.DrawFn) -> Snapshot:
 
 @st.composite
 def absurd(draw: st.DrawFn) -> Snapshot:
-    """Honest jobs, and one with numbers from the ends of what a job may tell, or beyond."""
+    """Honest jobs, and one whose numbers are at or beyond the limits of what a job may declare."""
     snapshot = draw(small())
     liar = replace(
         snapshot.jobs[0],
@@ -116,7 +116,7 @@ def latency_ratio(job: Job) -> float:
 
 
 def weight(job: Job, snapshot: Snapshot, tail_weight: float) -> float:
-    """W, from the formula as printed."""
+    """Return W, from the formula as printed."""
 
     def remaining_seconds(job: Job) -> float:
         mean = sum(job.reqs) / len(job.reqs)
@@ -148,18 +148,18 @@ def fastest(job: Job) -> float:
 
 
 def unit(job: Job) -> float:
-    """Samples per second of one GPU of the mean type."""
+    """Return the samples per second of one GPU of the mean type."""
     return 5 / (3 / job.throughput[A].aggregated[1] + 2 / job.throughput[B].aggregated[1])
 
 
 def best(job: Job) -> float:
-    """The same of each of as many GPUs as are fastest for each."""
+    """Return the same, with the GPU count that is fastest per GPU on each type."""
     per_gpu = {t: max(job.throughput[t].aggregated[n] for n in job.reqs) for t in (A, B)}
     return 5 / (3 / per_gpu[A] + 2 / per_gpu[B])
 
 
 def rho(job: Job, jobs: int) -> float:
-    """The least finish-time fairness that it can still have."""
+    """Return the smallest finish-time fairness that the job can still reach."""
     alone = 5000.0 / (unit(job) * min(5 / jobs, max(job.reqs)))
     remaining_seconds = (5000.0 - job.samples_done) / max(fastest(job), unit(job) * max(job.reqs))
     return (job.wait_seconds + job.run_seconds + remaining_seconds) / alone
@@ -171,7 +171,7 @@ def effective_speed(job: Job, speed: float, restart: float) -> float:
 
 
 def worth(job: Job, name: str, size: int) -> float:
-    """U, from the formula as printed."""
+    """Return U, from the formula as printed."""
     restart_seconds = job.restart_seconds if job.running or job.run_seconds else 0.0
     speed = size * job.throughput[SERVERS[name][0]].aggregated[size]
     stays = job.running == Allocation.of({name: size})
@@ -239,7 +239,7 @@ def test_absurd_numbers_of_a_job_stop_no_plan(
 
 
 def test_a_wait_beyond_every_run_time_stops_no_plan() -> None:
-    """300 years for a moment's work: the ratio of the two is beyond what a float can hold."""
+    """A wait of 300 years for a moment's work: a float cannot hold the ratio of the two."""
     first, *rest_of_jobs = twelve_jobs().jobs
     liar = replace(first, samples=1e-300, samples_done=0.0, run_seconds=0.0, wait_seconds=1e10)
     liar = replace(liar, running=Allocation())
@@ -275,8 +275,9 @@ def test_a_job_that_may_not_be_stopped_keeps_its_gpus(snapshot: Snapshot) -> Non
 @settings(max_examples=60, deadline=None)
 @given(snapshot=small(), tail_weight=st.sampled_from((0.0, 0.4)))
 def test_a_job_that_is_so_far_behind_runs(snapshot: Snapshot, tail_weight: float) -> None:
-    """The bound of docs/policies.md:
-    r^2 + 3 p^2 > 3.2 (1 + l) n g (F / b)^0.65 (1 + R^2 + 3 P^2).
+    """Above the bound of docs/policies.md, the job runs.
+
+    The bound is r^2 + 3 p^2 > 3.2 (1 + l) n g (F / b)^0.65 (1 + R^2 + 3 P^2)
     """
     job = replace(snapshot.jobs[0], running=Allocation.of({}))
     competitors, n = snapshot.jobs[1:], len(snapshot.jobs)
@@ -334,7 +335,7 @@ def test_on_one_gpu_the_longest_of_n_jobs_starts_when_it_has_waited_sqrt_n_times
 
 @pytest.mark.parametrize("rules", [Rules(exclusive=True), Rules(memory_mb_per_node=6400.0)])
 def test_for_a_whole_server_a_job_waits_until_it_is_worth_all_jobs_there(rules: Rules) -> None:
-    """64 jobs of one GPU each have to stop for it: the bound's g is 64, and 1 is too few."""
+    """64 jobs of one GPU each have to stop for it, so the bound's g is 64; 1 would be too few."""
     fast, slow = ThroughputTable({1: 9.0}), ThroughputTable({1: 1.0})
     nodes = (
         Node(NodeName("a0"), A, 64, 0, memory_mb=6400.0, idle_memory_mb=0.0),
@@ -360,7 +361,7 @@ def test_for_a_whole_server_a_job_waits_until_it_is_worth_all_jobs_there(rules: 
     )
     ratio = priorities([*competitors, late_job], nodes, PlanSettings(), 6000.0)
     competitors = [replace(job, wait_seconds=1.0 / ratio[job.id]) for job in competitors]  # R = 1
-    mean = 65 / (64 / 9 + 1 / 1)  # of one GPU; shares are so small that nobody is behind: P = 0
+    mean = 65 / (64 / 9 + 1 / 1)  # of one GPU; shares are too small for any job to be behind: P = 0
 
     def runs(stop: int) -> bool:
         bound = math.sqrt(3.2 * stop * 126 * (9 / mean) ** 0.65 * (1.0 + 1.0))
@@ -388,7 +389,7 @@ def simulate(
 
 @pytest.mark.long
 def test_a_job_moves_up_to_a_faster_gpu_however_short_the_rounds() -> None:
-    """Hours on a GPU four times as fast are worth 30 s; hops counts them against one round."""
+    """Hours on a GPU four times as fast are worth 30 s; hops weighs them against one round only."""
     case = (
         cluster(a0=1, b0=1),
         workload([job(1, 4_000.0, 1), job(2, 40_000.0, 1, submit=1.0)], a=1.0, b=4.0),
@@ -400,7 +401,7 @@ def test_a_job_moves_up_to_a_faster_gpu_however_short_the_rounds() -> None:
 
 
 def test_tail_weight_decides_between_the_last_and_the_shortest() -> None:
-    """For one GPU: a job of an hour, and one of ten that is the last to end."""
+    """A job of one hour and a job of ten hours, which is the last to end, compete for one GPU."""
     jobs = [
         Job(
             JobId(name), UserName("u"), submit=0.0, wait_seconds=0.0, reqs=(1,),
@@ -417,7 +418,7 @@ def test_tail_weight_decides_between_the_last_and_the_shortest() -> None:
 @pytest.mark.long
 @pytest.mark.slow
 def test_the_mean_of_rigid_jobs_in_a_long_queue_is_within_two_percent_of_the_least() -> None:
-    """Beside shortest remaining time first, on GPUs that are all alike."""
+    """The comparison is with shortest remaining time first, on equal GPUs."""
     ratios = []
     for seed in range(4):
         draw = Random(seed)
@@ -434,21 +435,21 @@ def test_the_mean_of_rigid_jobs_in_a_long_queue_is_within_two_percent_of_the_lea
 
 @pytest.mark.slow
 def test_equal_jobs_do_not_take_turns() -> None:
-    """On one GPU two jobs of an hour; each swap costs 30 s and gains nothing."""
+    """Two jobs of an hour compete for one GPU; each swap costs 30 s and gains nothing."""
     case = cluster(a0=1), workload([job(1, 3600.0, 1), job(2, 3600.0, 1)])
     assert sum(o.restarts for o in simulate("hops", case, 60.0).outcomes) > 50
     assert sum(o.restarts for o in simulate("hops+", case, 60.0).outcomes) <= 10
 
 
 def test_idle_gpus_that_nobody_else_wants_are_used() -> None:
-    """Spread it is slower by half again per GPU, more than sigma allows, and still faster."""
+    """Spreading makes each GPU slower than sigma allows, but the job as a whole faster."""
     case = cluster(a0=2, a1=2), workload([job(1, 4000.0, 2, 4)], spread=0.6)
     assert simulate("hops+", case, 60.0).outcomes[0].end == pytest.approx(4000 / 2.4)
     assert simulate("hops", case, 60.0).outcomes[0].end == pytest.approx(2000.0)
 
 
 def test_what_is_nearly_done_when_it_is_preempted_ends_soon() -> None:
-    """Its restart takes longer than its rest; that is no reason to leave it waiting for ever."""
+    """Its restart takes longer than its remaining work, but it must not wait forever."""
     nearly_finished = Job(
         JobId("1"), UserName("u"), submit=0.0, wait_seconds=3000.0, reqs=(1,),
         throughput={A: ThroughputTable({1: 1.0})}, samples=1000.0, samples_done=990.0,
@@ -464,7 +465,7 @@ def test_what_is_nearly_done_when_it_is_preempted_ends_soon() -> None:
 
 
 def test_a_short_job_does_not_wait_for_a_long_one_to_end() -> None:
-    """Both want the one GPU; the long one has 2.5 hours to go."""
+    """Both want the only GPU; the long job has 2.5 hours to go."""
     case = cluster(a0=1), workload([job(1, 9000.0, 1), job(2, 300.0, 1)])
     ends = {o.id: o.end or 0.0 for o in simulate("hops+", case, 60.0).outcomes}
     assert ends["2"] < 900.0

@@ -1,4 +1,4 @@
-"""What `hops+` promises about every single plan."""
+"""What `hops+` guarantees in every single plan."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ COUNTS = [(1,), (2,), (4,), (1, 2), (1, 2, 4)]
 def new_job(
     name: str, submit: float, reqs: tuple[int, ...], samples: float, speed: float, scaling: float
 ) -> Job:
-    """A job that never ran. It is twice as fast on B, and n GPUs make it n^scaling as fast."""
+    """Return a job that never ran: twice as fast on B, and n^scaling times as fast on n GPUs."""
     per_gpu = {count: speed * count ** (scaling - 1.0) for count in (1, 2, 4)}
     tables = {A: ThroughputTable(per_gpu), B: ThroughputTable({1: 2 * speed, 2: 1.5 * speed})}
     return Job(
@@ -52,7 +52,7 @@ jobs = st.builds(
 
 @st.composite
 def crowds(draw: st.DrawFn) -> list[Job]:
-    """Two to eight jobs, more than half of which have run."""
+    """Two to eight jobs, some of which have run."""
     crowd = []
     for number, drawn_job in enumerate(draw(st.lists(jobs, min_size=2, max_size=8))):
         ran = draw(st.sampled_from([0.0, 0.0, 0.2, 0.5]))
@@ -93,7 +93,7 @@ def ranks(crowd: list[Job]) -> dict[JobId, float]:
 def test_equal_jobs_start_in_the_order_of_submission(
     pattern: Job, submits: list[float], competitors: list[Job], gap: float
 ) -> None:
-    """However early the solver stops. Who came earlier also has the faster GPUs."""
+    """This holds however early the solver stops. Earlier jobs also get the faster GPUs."""
     equal = [
         replace(pattern, id=JobId(str(i)), submit=submit, wait_seconds=NOW - submit)
         for i, submit in enumerate(submits)
@@ -110,7 +110,7 @@ def test_equal_jobs_start_in_the_order_of_submission(
 def test_of_identical_jobs_the_oldest_start(
     explicit: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In place of the newest: 17 to 20 of 20, 57 to 60 of 60. ``explicit``: whether columns are."""
+    """The newest used to start: 17 to 20 of 20, 57 to 60 of 60. ``explicit``: columns exist."""
     if not explicit:
         monkeypatch.setattr(generate, "MAX_WRITTEN", 0)
         monkeypatch.setattr(generate, "_COLUMNS_PER_SET", 0)
@@ -132,8 +132,9 @@ def test_of_identical_jobs_the_oldest_start(
 @settings(max_examples=60, deadline=None)
 @given(crowd=crowds())
 def test_submitting_anew_never_helps(crowd: list[Job]) -> None:
-    """Who cancels and submits anew has no higher rank against anybody; without progress to lose,
-    it gets no GPUs that it would not have had.
+    """A job that is cancelled and submitted anew ranks no higher against any other job.
+
+    If it has no progress to lose, it gets no GPUs that it would not have had.
     """
     first, *rest_of_crowd = crowd
     resubmission = replace(
@@ -165,7 +166,7 @@ def test_a_job_that_does_less_falls_behind_nobody(crowd: list[Job], share: float
     samples_done = first.samples_done
     shorter = replace(first, samples=samples_done + share * (total - samples_done))
     if age_seconds(replace(shorter, run_seconds=0.0), NODES) < first.run_seconds:
-        return  # it has already run for longer than what it does should take
+        return  # the job has already run for longer than its shorter work should take
     _assert_no_lower_against_anybody(first.id, ranks(crowd), ranks([shorter, *rest_of_crowd]))
 
 
@@ -174,7 +175,7 @@ def test_a_job_that_does_less_falls_behind_nobody(crowd: list[Job], share: float
 def test_a_job_that_does_less_starts_where_it_would_have_started(
     crowd: list[Job], share: float
 ) -> None:
-    """Of jobs of one GPU each on equal GPUs the first in rank start."""
+    """Of jobs of one GPU each on equal GPUs, those that rank first start."""
     nodes = (Node(NodeName("a0"), A, 2, 2),)
 
     def starts(jobs: list[Job]) -> bool:
@@ -201,7 +202,7 @@ def test_a_job_that_does_less_starts_where_it_would_have_started(
 @settings(max_examples=60, deadline=None)
 @given(crowd=crowds(), factor=st.sampled_from([1e-9, 0.1, 0.5, 2.0, 1e9]))
 def test_what_a_new_job_says_of_several_gpus_moves_no_rank(crowd: list[Job], factor: float) -> None:
-    """A job of eight GPUs that said that they are as fast as one ranked 200 times as high."""
+    """A job of eight GPUs used to rank 200 times as high if it declared them as fast as one."""
     first, *rest_of_crowd = crowd
     new = replace(first, submit=NOW, wait_seconds=0.0, run_seconds=0.0, samples_done=0.0)
     faked_tables = {
@@ -236,13 +237,13 @@ def test_speeds_that_a_job_of_one_gpu_count_multiplies_change_no_plan(
 def _assert_no_lower_against_anybody(
     name: JobId, low: dict[JobId, float], high: dict[JobId, float]
 ) -> None:
-    """``name`` is ahead of every other job in ``high`` by no less than in ``low``."""
+    """Check that ``name`` is ahead of every other job in ``high`` by no less than in ``low``."""
     for competitor in low.keys() - {name}:
         assert high[name] / high[competitor] >= low[name] / low[competitor] * (1.0 - 1e-9)
 
 
 def test_a_running_job_is_not_stopped_for_an_equal_one() -> None:
-    """One that came at the same time waits until the other is done."""
+    """A job that is equal, but newer, waits until the running one has ended."""
     first = new_job("1", 0.0, (1,), 5000.0, 1.0, 1.0)
     running = replace(
         first, running=Allocation.of({"a0": 1}), run_seconds=60.0, samples_done=60.0,

@@ -1,4 +1,4 @@
-"""The auction against exhaustive search, and what payments may be."""
+"""The auction against exhaustive search, and properties of its payments."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def bids(servers: list[int], counts: list[tuple[int, ...]]) -> tuple[Configurati
 
 
 def made_up(seed: int) -> Program:
-    """Up to four apps on up to three servers; a bid's worth is made up."""
+    """Return up to four apps on up to three servers, with made-up values of the bids."""
     rng = Random(seed)
     servers = [rng.randint(1, 4) for _ in range(rng.randint(1, 3))]
     apps = rng.randint(1, 4)
@@ -48,7 +48,7 @@ def made_up(seed: int) -> Program:
 
 
 def best_of_all(program: Program, excluded_app: int | None = None) -> float:
-    """The most that any choice is worth; ``excluded_app``: an app that does not take part."""
+    """Return the largest value of any choice; ``excluded_app`` does not take part."""
     columns = program.configurations
     options = [
         [-1] if i == excluded_app else [-1, *range(columns.start[i], columns.start[i + 1])]
@@ -84,14 +84,14 @@ def test_winners_and_payments_equal_exhaustive_search(seed: int) -> None:
 
 
 def linear(servers: list[int], counts: list[tuple[int, ...]]) -> Program:
-    """rho falls with the GPUs in proportion, whatever the placement."""
+    """Return a program in which rho is inversely proportional to the GPUs of any placement."""
     columns, idle = bids(servers, counts)
     size = columns.shapes.sizes()[columns.shape]
     return program_of(columns, idle, np.log(10.0 * size))
 
 
 def test_two_equal_bidders_keep_half_of_half() -> None:
-    """Each takes 2 of 4 GPUs and keeps from the other what would double its progress."""
+    """Each takes 2 of 4 GPUs, which would double the other's progress."""
     outcome = auction(linear([4], [(1, 2, 3, 4)] * 2), 0.0, 10.0)
     assert outcome.worth == pytest.approx(2 * log(20))
     assert outcome.kept_share == pytest.approx([0.5, 0.5])
@@ -103,7 +103,7 @@ def test_nobody_pays_where_nobody_wants_more() -> None:
 
 
 def test_prices_tell_about_the_same_payments_as_programs_do() -> None:
-    """Ten bidders are priced: each has 4 GPUs of 40 and keeps the others from 1/9 more."""
+    """Ten bidders are priced: each has 4 of 40 GPUs, which would give the others 1/9 more."""
     program = linear([8] * 5, [(1, 2, 4, 8)] * 10)
     assert len(program.value) > 100 or program.configurations.jobs > 8
     outcome = auction(program, 0.0, 10.0)
@@ -137,7 +137,7 @@ def test_a_payment_leaves_a_count_that_the_job_accepts(
 @settings(deadline=None)
 @given(st.floats(0.25, 1.0), st.sets(st.integers(1, 8), min_size=1))
 def test_payments_are_right_in_the_mean(kept_share: float, counts: set[int]) -> None:
-    """Over all luck; as far as the share is not below the smallest count."""
+    """The mean is over all values of luck, if the share is not below the smallest count."""
     win = Allocation.of({"a": 8})
     counts_after = [
         after_payment(win, kept_share, sorted(counts), (i + 0.5) / 500).gpus for i in range(500)

@@ -1,4 +1,4 @@
-"""rho by equations 1 and 2, and the example of section 4.3.3 of the Themis paper."""
+"""rho by equations 1 and 2, and the example in section 4.3.3 of the Themis paper."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def info(seconds: float, iterations: float, gpus_max: int = 8) -> JobInfo:
 
 
 class Example:
-    """4 jobs of 80 to 120 s an iteration; 8, 16 and 36 iterations in the three phases."""
+    """4 jobs of 80 to 120 s per iteration; 8, 16 and 36 iterations in the three phases."""
 
     def phases(self) -> int:
         return 3
@@ -75,7 +75,7 @@ def test_what_an_app_keeps_and_a_restart_count() -> None:
 
 
 def test_one_job_as_equation_1_has_it() -> None:
-    """800 s gone, 10 of 20 iterations of 100 s left, S = 1.1 on 4 of at most 8 GPUs, N = 3."""
+    """800 s are over, 10 of 20 iterations of 100 s left, S = 1.1 on 4 of at most 8 GPUs, N = 3."""
     seconds = shared_seconds(800.0, [[JobInfo(10, 100.0, 1.1, 8)]], 4)
     assert seconds == pytest.approx(800.0 + 10 * 100.0 * 1.1 / 4)
     assert shared_seconds(0.0, [[JobInfo(10, 100.0, 1.0, 8)]], 16) == 125.0
@@ -90,7 +90,7 @@ def test_one_job_as_equation_1_has_it() -> None:
 def test_a_phase_is_never_shorter_than_its_longest_job_nor_than_all_work_shared(
     jobs: list[tuple[float, int]], count: int
 ) -> None:
-    """And an allocation one GPU larger is never worse."""
+    """An allocation with one more GPU is never worse either."""
     job_infos = [info(1.0, work, max_gpus) for work, max_gpus in jobs]
     seconds = phase_seconds(job_infos, count)
     assert seconds >= sum(work for work, _ in jobs) / count * (1 - 1e-12)
@@ -110,7 +110,7 @@ def test_both_independent_times_agree_where_the_app_can_use_the_whole_cluster(
 
 
 def slurm_job(name: int, seconds: float, samples: float, phase: int, table: str = "table") -> Job:
-    """A job of the app ``lm``: ``seconds`` a sample on one GPU, 1.25 times that when spread."""
+    """Return a job of app ``lm``: ``seconds`` per sample on one GPU, 1.25 times that if spread."""
     return Job(
         id=JobId(str(name)),
         user=UserName("u"),
@@ -144,14 +144,14 @@ def example_jobs(table: str = "table") -> list[Job]:
     ("parts", "rho"), [((1,), 4.0), ((2,), 2.0), ((4,), 1.0), ((8,), 0.5), ((8, 8), 0.34)]
 )
 def test_the_example_as_slurm_jobs(parts: tuple[int, ...], rho: float) -> None:
-    """One job fits on a server of 8, so nothing is spread even with 16."""
+    """Each job fits on a server of 8, so none is spread even with 16 GPUs."""
     agent = slurm_agent(example_jobs())
     assert agent.independent == pytest.approx(2500.0)
     assert agent.rho(gpus(*parts)) == pytest.approx(rho)
 
 
 def test_survivors_other_than_the_median_change_the_bid() -> None:
-    """The two that went on need 120 and 100 s: phase 3 counts with their median, 110 s."""
+    """The two that went on need 120 and 100 s: phase 3 uses their median, 110 s."""
     jobs = [replace(job, phase=job.phase - 1) for job in example_jobs() if job.phase > 1]
     jobs[0] = slurm_job(4, 120.0, 16, 1)
     jobs[1] = slurm_job(5, 100.0, 16, 1)
@@ -173,15 +173,16 @@ def test_survivors_other_than_the_median_change_the_bid() -> None:
 def test_a_slowdown_is_the_measured_one_or_by_placement(
     table: str, racks: str, slowdown: float
 ) -> None:
-    """One job of 8 GPUs, four on each of two servers."""
+    """One job of 8 GPUs has four on each of two servers."""
     agent = slurm_agent([slurm_job(1, 100.0, 80, 1, table)])
     spread = Offer(tuple(Part(A, 4, RackName(rack)) for rack in racks))
     assert agent.rho(spread) == pytest.approx(slowdown * agent.rho(gpus(8)))
 
 
 def test_jobs_of_an_app_that_each_fit_in_a_rack_are_not_across_racks() -> None:
-    """Two jobs of 4 GPUs on 2 and 2 of each rack; with 3 and 1 in one of them they would be, too,
-    and with 3 and 3 and 2 in three racks one of them is across.
+    """Each of two jobs of 4 GPUs fits into a rack with 2 and 2 GPUs, or with 3 and 1.
+
+    With 3, 3 and 2 GPUs in three racks, one of the jobs is across racks.
     """
     jobs = [replace(slurm_job(i, 100.0, 80, 1, "assumed"), reqs=(4,)) for i in (1, 2)]
     agent = slurm_agent(jobs)

@@ -1,4 +1,4 @@
-"""One round of Themis: leases, filter, auction, leftovers; apps of several jobs."""
+"""One round of Themis: leases, filter, auction and leftovers; apps of several jobs."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def running(name: int, since: float, **gpus: int) -> Job:
 
 
 def plan(jobs: list[Job], now: float = 3600.0, first: bool = True, **knobs: float) -> Plan:
-    """On two servers of 8 GPUs of type a, what does not run idle."""
+    """Plan on two servers of 8 GPUs of type a; GPUs that no job holds are idle."""
     gpus_in_use = Counter({n: g for j in jobs for n, g in j.running})
     nodes = tuple(Node(NodeName(n), A, 8, 8 - gpus_in_use[NodeName(n)]) for n in ("n0", "n1"))
     snapshot = Snapshot(now, RoundInfo(first, 360.0), nodes, tuple(jobs))
@@ -76,7 +76,7 @@ def test_one_minus_f_of_the_apps_bid(apps: int, share: float, count: int) -> Non
 
 
 def test_the_farthest_from_fair_bids_and_wins_before_the_others() -> None:
-    """Five wait; the one that waits longest takes all it can use, the others share the rest."""
+    """Five apps wait; the one that waits longest gets all it can use, the others share the rest."""
     jobs = [job(i, submit=3000.0) for i in range(4)] + [job(4, submit=0.0)]
     auction_plan = plan(jobs)
     assert auction_plan.placements["4"].gpus == 8
@@ -84,8 +84,10 @@ def test_the_farthest_from_fair_bids_and_wins_before_the_others() -> None:
 
 
 def test_payments_go_to_those_who_did_not_bid() -> None:
-    """Of twelve two bid. Both win 8 of 16 GPUs where each alone would take all, spread: 1.4 times
-    as fast. So they keep 8 / 1.4 = 5.7, rounded at random.
+    """Two of twelve apps bid, and both win 8 of 16 GPUs.
+
+    Each alone would take all 16 and, spread over both servers, be 1.4 times as fast. So they keep
+    8 / 1.4 = 5.7 GPUs, rounded at random.
     """
     submits = [0.0, 0.0, *[3000.0] * 10]
     jobs = [job(i, *range(1, 17), submit=t, samples=1e7) for i, t in enumerate(submits)]
@@ -105,7 +107,7 @@ def test_leftovers_are_random_by_seed_alone() -> None:
 
 
 def test_jobs_of_an_app_share_what_it_wins() -> None:
-    """The long job gets more; another user's app of that name is another, and has a lease."""
+    """The longer job gets more; another user's app of that name is separate and has a lease."""
     app = AppName("lm")
     jobs = [
         job(1, app=app, samples=3e4),
@@ -135,7 +137,7 @@ def test_who_loses_is_told_its_rho() -> None:
 @settings(max_examples=60, deadline=None)
 @given(st.integers(0, 10**9))
 def test_no_server_is_over_allocated_and_counts_are_the_jobs_own(seed: int) -> None:
-    """Also apps, leases, both GPU types and further plans; and equal input gives equal plans."""
+    """Cases have apps, leases, two GPU types and further plans; equal input gives equal plans."""
     rng = Random(seed)
     idle = Counter({f"n{i}": rng.choice([1, 2, 4, 8]) for i in range(rng.randint(1, 5))})
     sizes = dict(idle)
@@ -193,7 +195,7 @@ LEASE = 600.0
 
 @dataclass(frozen=True, slots=True)
 class ExaggeratingAgent(Agent):
-    """Bids honestly but for the worst of its bids, which it says is 100 times worse."""
+    """Bids honestly, except that it declares its worst bid 100 times worse."""
 
     def rho(self, offer: Offer, lost_seconds: float = 0.0) -> float:
         honest_rho = Agent.rho(self, offer, lost_seconds)
@@ -214,8 +216,9 @@ def themis_with_liar(liar: str) -> Themis:
 
 def play_leases(policy: Themis, apps: int, leases: int, interval: float, work: float, *reqs: int,
            seed: int = 0) -> tuple[int, dict[str, float]]:  # fmt: skip
-    """Equal apps of one job on two GPUs, lease by lease: the longest that one waited, in leases,
-    and when each ended.
+    """Run equal apps of one job on two GPUs, lease by lease.
+
+    Return the longest wait of an app, in leases, and when each app ended.
     """
     jobs = {
         i: job(i, *reqs, submit=interval * i, samples=work * LEASE, contention=float(apps))
@@ -255,7 +258,7 @@ def test_of_20_equal_apps_on_2_gpus_none_waits_more_than_20_leases(interval: flo
 
 @pytest.mark.slow
 def test_who_says_that_its_worst_bid_is_worse_gains_nothing() -> None:
-    """In the mean: by whose turn it is, and by rounding, a single run may end sooner or later."""
+    """This holds in the mean: rounding and the order of turns may move the end of a single run."""
     gain = 0.0
     for seed in range(5):
         _, fair = play_leases(Themis(), 6, 60, 0.0, 8.0, 1, 2, seed=seed)

@@ -1,4 +1,4 @@
-"""What policies know in a simulation."""
+"""What policies know about jobs in a simulation."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ CLUSTER = cluster(n0=4)
 
 
 class RecordingPolicy:
-    """FIFO, with the jobs of every snapshot that it saw."""
+    """FIFO that records the jobs of every snapshot."""
 
     def __init__(self) -> None:
         self.seen_jobs: list[Job] = []
@@ -40,7 +40,7 @@ class RecordingPolicy:
 
 
 def recorded_policy(knows: Knows) -> RecordingPolicy:
-    """A job of 1000 s on two GPUs, and the same again after it has ended."""
+    """Run a job of 1000 s on two GPUs, then another one like it; return the policy."""
     policy = RecordingPolicy()
     jobs = [job(1, 2000.0, 2), job(2, 2000.0, 2, submit=1500.0), job(3, 9.0, 4, submit=1600.0)]
     settings = SimulationSettings(100.0, knowledge=KnowledgeSettings(knows))
@@ -115,7 +115,7 @@ def test_a_study_says_what_its_policies_knew(tmp_path: Path) -> None:
 
 
 def test_a_final_report_is_read_though_the_job_has_ended() -> None:
-    """Else the samples of the last plan before its end would count as all that it trained."""
+    """Otherwise the samples known at the last plan would count as all that the job trained."""
     policy = RecordingPolicy()
     jobs = [job(1, 5000.0, 1), job(2, 10.0, 1, submit=6000.0)]
     settings = SimulationSettings(3000.0, knowledge=KnowledgeSettings(Knows.MEASURED))
@@ -124,7 +124,7 @@ def test_a_final_report_is_read_though_the_job_has_ended() -> None:
 
 
 def test_names_differ() -> None:
-    """Another program of the same user is compared by its user's runs only from the fourth on."""
+    """A user's runs of other programs are used for a new program only from the fourth on."""
     policy = RecordingPolicy()
     load = workload([job(1, 5000.0, 1), job(2, 10.0, 1, submit=6000.0, workload="other")])
     load = replace(

@@ -1,4 +1,4 @@
-"""Logged jobs played again, and what became of them in reality."""
+"""Logged jobs simulated again, and what happened to them in reality."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_reality_has_the_figures_of_a_policy() -> None:
         (3000.0, 4000.0, 3000.0),
     ]
     assert was.summary.gpu_utilisation == pytest.approx(0.5)
-    # From 1000 to 3000 both GPUs idle while job 2 waits: at four of eight looks.
+    # Both GPUs are idle from 1000 to 3000 while job 2 waits, at four of eight looks.
     assert was.summary.avg_fragments == pytest.approx(1.0)
 
 

@@ -1,4 +1,4 @@
-"""`hopsctl simulate --predict`: what is written, and that nothing else changes."""
+"""`hopsctl simulate --predict` writes predictions and changes nothing else."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_the_same_seed_writes_the_same(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_known_run_times_under_backfill_are_predicted_nearly_exactly(tmp_path: Path) -> None:
-    """Rigid jobs, never preempted, true speeds: only servers' own speed factors are unknown."""
+    """Jobs are rigid and never preempted, speeds true: only server speed factors are unknown."""
     run(tmp_path, "--predict", jobs=25)
     forecasts = rows(tmp_path / "predictions.csv")
     long_forecasts = [r for r in forecasts if float(r["actual"]) - float(r["at"]) > 600.0]

@@ -1,4 +1,4 @@
-"""What a predictor is told of a simulation: what a daemon would tell it."""
+"""A predictor learns from a simulation what it would learn from a daemon."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from hopsd.sim.presets import preset
 
 
 class Listener(Predictor):
-    """Predicts nothing, and keeps which jobs it saw wait after they had run, and their starts."""
+    """Predicts nothing; records which jobs waited again after they had run, and their starts."""
 
     def __init__(self) -> None:
         Predictor.__init__(self, traits_of("srtf"))
@@ -41,7 +41,7 @@ class Listener(Predictor):
 
 @pytest.mark.slow
 def test_a_job_that_was_stopped_starts_again() -> None:
-    """Its starts are predicted while it waits: without the outcomes, all would count as late."""
+    """Starts are predicted while the job waits: without the outcomes, all would count as late."""
     paper = preset("paper-64")
     listener = Listener()
     settings = SimulationSettings(plan=PlanSettings(policy="srtf"))
