@@ -27,6 +27,7 @@ def site(seed: int) -> Units:
     return Units(
         value=cells + losses + random.normal(0.0, NOISE, count),
         variance=NOISE**2 * ones,
+        wander=np.zeros(count),
         freedom=100.0 * ones,
         records=5 * np.ones(count, np.int64),
         time=3600.0 * places,
