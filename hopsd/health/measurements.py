@@ -67,7 +67,7 @@ MEDIAN_FREEDOM = 2.0 / 3.0
 MIN_NOISE, UNKNOWN_NOISE = 1e-4, 0.01
 """Standard deviations of a record: the least, and that where no block has three."""
 
-DIFFERENCE_FREEDOM = 2.0 / 3.0
+PAIR_FREEDOM = 2.0 / 3.0
 """Degrees of freedom of a difference of blocks, of which each is in two (von Neumann, 1941)."""
 
 MIN_RATIO = 0.01
@@ -84,8 +84,9 @@ class Units:
     ``target`` indexes ``targets``: nodes, by index; the slowest of several determined the speed.
     ``value``: mean logarithm of seconds; ``variance``: its noise, without what differs between
     runs, known with so many degrees of ``freedom``; ``wander``: the part of it that no record in it
-    shows. ``records``: how many. ``time``: of the first. ``alone``: of each of ``cells``, the
-    number of that of the same runs without neighbours, -1: there is none.
+    shows. ``records``: how many. ``time``: of the first. ``program``: number of the workload and
+    the kind, of what wanders alike. ``alone``: of each of ``cells``, the number of that of the same
+    runs without neighbours, -1: there is none.
     """
 
     value: Floats
@@ -98,6 +99,7 @@ class Units:
     run: Ints
     cell: Ints
     kind: Ints
+    program: Ints
     target: Ints
     targets: tuple[tuple[int, ...], ...]
     cells: int
@@ -110,13 +112,6 @@ class Units:
     def widths(self) -> Ints:
         """How many nodes each unit's target has (n,)."""
         return np.array([len(nodes) for nodes in self.targets], np.int64)[self.target]
-
-    @property
-    def programs(self) -> Ints:
-        """What wanders alike (n,): a cell, but an hour of a run's ranks is one; ``cells``: of any
-        ranks.
-        """
-        return np.where(self.kind == RANKS, self.cells, self.cell)
 
 
 class _Index(Generic[K]):
@@ -458,6 +453,7 @@ def join_blocks(columns: Columns, now: float) -> Units:
         run=columns.run[first],
         cell=columns.cell[first],
         kind=columns.kind[first],
+        program=group(columns.workload, columns.kind)[first],
         target=columns.target[first],
         targets=columns.targets,
         cells=columns.cells,
@@ -486,9 +482,9 @@ def _noise(deviations: Floats, size: Ints, workload: Ints) -> tuple[Floats, Floa
 
 def _with_wander(units: Units) -> Units:
     """Add to each variance what successive blocks of a run differ by beyond their noise."""
-    program = units.programs
-    noise = group_means(units.variance, np.ones(len(units)), program, units.cells + 1)
-    ratio, freedom = variance_ratios(*differences(units, 1, np.inf), units.cells + 1)
+    program, count = units.program, int(units.program.max(initial=-1)) + 1
+    noise = group_means(units.variance, np.ones(len(units)), program, count)
+    ratio, freedom = variance_ratios(*differences(units, 1, np.inf), count, PAIR_FREEDOM)
     extra = (np.maximum(ratio - 1.0, 0.0) * noise)[program]
     units.variance[:] += extra
     # Noise that no block shows is what successive blocks differ by.
@@ -510,16 +506,19 @@ def differences(units: Units, lag: int, seconds: float) -> tuple[Floats, Ints]:
     successive &= units.middle[second] - units.middle[first] <= seconds
     first, second = first[successive], second[successive]
     deviation = np.sqrt(units.variance[first] + units.variance[second])
-    return (units.value[second] - units.value[first]) / deviation, units.programs[first]
+    return (units.value[second] - units.value[first]) / deviation, units.program[first]
 
 
-def variance_ratios(deviations: Floats, programs: Ints, count: int) -> tuple[Floats, Floats]:
+def variance_ratios(
+    deviations: Floats, programs: Ints, count: int, freedom: float
+) -> tuple[Floats, Floats]:
     """Variances of each program's ``deviations`` (count,), of one with few of them much as of all,
-    and the degrees of freedom with which each is known (count,). As of :func:`differences`.
+    and with how many degrees of freedom that is known (count,). As of :func:`differences`, each
+    worth so many degrees of ``freedom``.
     """
     pairs = np.bincount(programs, minlength=count).astype(np.float64)
     ratios = extra_variances(deviations, np.zeros(len(deviations)), programs, pairs)
-    return moderate(np.maximum(ratios, MIN_RATIO), DIFFERENCE_FREEDOM * pairs)
+    return moderate(np.maximum(ratios, MIN_RATIO), freedom * pairs)
 
 
 def node_types(nodes: Sequence[HealthNode]) -> Ints:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hopsd.health.measurements import Units, differences, variance_ratios
+from hopsd.health.measurements import PAIR_FREEDOM, RANKS, Units, differences, variance_ratios
 from hopsd.health.robust import (
     FIRM_CLIP,
     Floats,
@@ -97,9 +97,9 @@ def find_swings(units: Units, values: Floats, factor: Floats) -> Swings:
     count = int(series.max(initial=-1)) + 1
     head = np.zeros(count, np.int64)
     head[series] = np.arange(len(series))
-    cells = units.programs
+    # An hour of a run's ranks is a cell: all of these are one.
+    cells = np.where(units.kind == RANKS, units.cells, units.cell)
     larger = np.ones(units.cells + 1)
-    larger[cells] = factor
     error = np.full(count, np.inf)
     clear_changes: list[tuple[Floats, Floats, Ints]] = []
     for window in WINDOWS:
@@ -123,7 +123,7 @@ def find_swings(units: Units, values: Floats, factor: Floats) -> Swings:
         np.concatenate([part[i] for part in clear_changes] or [np.zeros(0)]) for i in range(3)
     )
     return Swings(
-        factor=larger[cells],
+        factor=np.maximum(factor, larger[cells]),
         error=error,
         cell=units.cell[head],
         kind=units.kind[head],
@@ -140,13 +140,14 @@ def lasting(units: Units) -> Floats:
     If blocks further apart differ more, neighbours are alike, and a mean of many is less certain
     than theirs: as of an autoregressive process of order one, whose autocorrelation that shows.
     """
-    deviations, programs = differences(units, FAR_BLOCKS, FAR_SECONDS)
-    ratio, _ = variance_ratios(deviations, programs, units.cells + 1)
-    # Of near blocks' variance and this: as many pairs or more tell the former.
+    deviations, program = differences(units, FAR_BLOCKS, FAR_SECONDS)
+    count = int(units.program.max(initial=-1)) + 1
+    # Of two variances, both estimated of such pairs.
+    ratio, _ = variance_ratios(deviations, program, count, PAIR_FREEDOM / 2.0)
     chance = 2.0 * np.sqrt(4.0 / max(len(deviations), 1))
     ratio = np.maximum(1.0, ratio * np.exp(-chance))
     larger: Floats = ratio * (2.0 * ratio - 1.0)
-    return larger[units.programs]
+    return larger[units.program]
 
 
 def _excess(deviations: Floats, cells: Ints, count: int) -> Floats:

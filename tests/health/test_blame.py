@@ -35,6 +35,7 @@ def site(seed: int) -> Units:
         run=places,
         cell=cells,
         kind=np.zeros(count, np.int64),
+        program=np.zeros(count, np.int64),
         target=places,
         targets=targets,
         cells=4,
