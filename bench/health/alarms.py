@@ -78,7 +78,8 @@ def main() -> None:
         ]
     )
     print(text)
-    write_result("health_alarms", "Healthy servers named", text)
+    name = "health_alarms" if options.tails == np.inf else "health_alarms_tails"
+    write_result(name, "Healthy servers named", text)
 
 
 def _options() -> argparse.Namespace:

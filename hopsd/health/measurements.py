@@ -22,7 +22,6 @@ from hopsd.health.robust import (
     Floats,
     Ints,
     distinct_counts,
-    extra_variance,
     extra_variances,
     group,
     group_means,
@@ -68,6 +67,12 @@ MEDIAN_FREEDOM = 2.0 / 3.0
 MIN_NOISE, UNKNOWN_NOISE = 1e-4, 0.01
 """Standard deviations of a record: the least, and that where no block has three."""
 
+PAIR_FREEDOM = 2.0 / 3.0
+"""Degrees of freedom of a difference of blocks, of which each is in two (von Neumann, 1941)."""
+
+MIN_RATIO = 0.01
+"""Of the variance of differences to what noise makes it: blocks may be equal."""
+
 LEVELS = ((86_400.0, 300.0), (14 * 86_400.0, 1800.0), (np.inf, 7200.0))
 """Width of blocks by how long ago they are, both in seconds."""
 
@@ -78,13 +83,15 @@ class Units:
 
     ``target`` indexes ``targets``: nodes, by index; the slowest of several determined the speed.
     ``value``: mean logarithm of seconds; ``variance``: its noise, without what differs between
-    runs, known with so many degrees of ``freedom``. ``records``: how many. ``time``: of the first.
-    ``alone``: of each of ``cells``, the number of that of the same runs without neighbours, -1:
-    there is none.
+    runs, known with so many degrees of ``freedom``; ``wander``: the part of it that no record in it
+    shows. ``records``: how many. ``time``: of the first. ``program``: number of the workload and
+    the kind, of what wanders alike. ``alone``: of each of ``cells``, the number of that of the same
+    runs without neighbours, -1: there is none.
     """
 
     value: Floats
     variance: Floats
+    wander: Floats
     freedom: Floats
     records: Ints
     time: Floats
@@ -92,6 +99,7 @@ class Units:
     run: Ints
     cell: Ints
     kind: Ints
+    program: Ints
     target: Ints
     targets: tuple[tuple[int, ...], ...]
     cells: int
@@ -437,6 +445,7 @@ def join_blocks(columns: Columns, now: float) -> Units:
     units = Units(
         value=group_means(limited_values, weights, block, count),
         variance=(noise[first] ** 2) / size,
+        wander=np.zeros(count),
         freedom=freedom[first],
         records=size,
         time=columns.at[first],
@@ -444,6 +453,7 @@ def join_blocks(columns: Columns, now: float) -> Units:
         run=columns.run[first],
         cell=columns.cell[first],
         kind=columns.kind[first],
+        program=group(columns.workload, columns.kind)[first],
         target=columns.target[first],
         targets=columns.targets,
         cells=columns.cells,
@@ -472,16 +482,22 @@ def _noise(deviations: Floats, size: Ints, workload: Ints) -> tuple[Floats, Floa
 
 def _with_wander(units: Units) -> Units:
     """Add to each variance what successive blocks of a run differ by beyond their noise."""
-    near, pairs = differences(units, 1, np.inf)
+    program, count = units.program, int(units.program.max(initial=-1)) + 1
+    noise = group_means(units.variance, np.ones(len(units)), program, count)
+    ratio, freedom = variance_ratios(*differences(units, 1, np.inf), count, PAIR_FREEDOM)
+    extra = (np.maximum(ratio - 1.0, 0.0) * noise)[program]
+    units.variance[:] += extra
     # Noise that no block shows is what successive blocks differ by.
-    units.freedom[:] = np.where(units.freedom > 0.0, units.freedom, max(pairs, 1))
-    units.variance[:] += near
+    units.wander[:] = np.where(units.freedom > 0.0, extra, 0.0)
+    both = np.stack([units.freedom, freedom[program]])
+    inverse = np.divide(1.0, both, out=np.zeros_like(both), where=both > 0.0).sum(axis=0)
+    units.freedom[:] = 1.0 / np.where(inverse > 0.0, inverse, 1.0)
     return units
 
 
-def differences(units: Units, lag: int, seconds: float) -> tuple[float, int]:
-    """By what variance blocks of a run differ of which one is the ``lag``-th after the other, at
-    most so many ``seconds`` later, beyond their noise; and how many such pairs there are.
+def differences(units: Units, lag: int, seconds: float) -> tuple[Floats, Ints]:
+    """By how many standard deviations blocks of a run differ of which one is the ``lag``-th after
+    the other, at most so many ``seconds`` later; and their program (pairs,).
     """
     order = np.lexsort((units.middle, units.target, units.cell, units.run))
     first, second = order[:-lag], order[lag:]
@@ -489,9 +505,20 @@ def differences(units: Units, lag: int, seconds: float) -> tuple[float, int]:
     successive &= units.target[first] == units.target[second]
     successive &= units.middle[second] - units.middle[first] <= seconds
     first, second = first[successive], second[successive]
-    difference = units.value[second] - units.value[first]
-    summed_variance = units.variance[first] + units.variance[second]
-    return extra_variance(difference, summed_variance, len(first)) / 2.0, len(first)
+    deviation = np.sqrt(units.variance[first] + units.variance[second])
+    return (units.value[second] - units.value[first]) / deviation, units.program[first]
+
+
+def variance_ratios(
+    deviations: Floats, programs: Ints, count: int, freedom: float
+) -> tuple[Floats, Floats]:
+    """Variances of each program's ``deviations`` (count,), of one with few of them much as of all,
+    and with how many degrees of freedom that is known (count,). As of :func:`differences`, each
+    worth so many degrees of ``freedom``.
+    """
+    pairs = np.bincount(programs, minlength=count).astype(np.float64)
+    ratios = extra_variances(deviations, np.zeros(len(deviations)), programs, pairs)
+    return moderate(np.maximum(ratios, MIN_RATIO), freedom * pairs)
 
 
 def node_types(nodes: Sequence[HealthNode]) -> Ints:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hopsd.health.measurements import RANKS, Units, differences
+from hopsd.health.measurements import PAIR_FREEDOM, RANKS, Units, differences, variance_ratios
 from hopsd.health.robust import (
     FIRM_CLIP,
     Floats,
@@ -89,7 +89,7 @@ class Swings:
         return bool(nodes >= MIN_NODES and (changed & runs).sum() > USUAL * runs.sum())
 
 
-def find_swings(units: Units, values: Floats, factor: float) -> Swings:
+def find_swings(units: Units, values: Floats, factor: Floats) -> Swings:
     """``values``: of units (n,), without what nodes have in common; ``factor``: by how much their
     variances are larger in any case, as by :func:`lasting`.
     """
@@ -99,27 +99,31 @@ def find_swings(units: Units, values: Floats, factor: float) -> Swings:
     head[series] = np.arange(len(series))
     # An hour of a run's ranks is a cell: all of these are one.
     cells = np.where(units.kind == RANKS, units.cells, units.cell)
-    larger = np.full(units.cells + 1, factor)
+    larger = np.ones(units.cells + 1)
     error = np.full(count, np.inf)
     clear_changes: list[tuple[Floats, Floats, Ints]] = []
     for window in WINDOWS:
-        pair, change, noise, time = _changes(units, values, series, window)
+        pair, change, variance, noise, time = _changes(units, values, series, window)
         of_cell = cells[head[pair]]
         if len(change) < MIN_PAIRS:
             continue
-        variance = noise + 2.0 * MIN_WANDER**2
-        excess = _excess(change / np.sqrt(variance), of_cell, units.cells + 1)
-        in_noises = group_means(variance / noise, np.ones(len(noise)), of_cell, units.cells + 1)
-        larger = np.maximum(larger, 1.0 + excess * in_noises)
-        np.minimum.at(error, pair, np.sqrt(variance))
-        clear = np.abs(change) > CLEAR * np.sqrt(variance)
+        larger_variance = variance + 2.0 * MIN_WANDER**2
+        excess = _excess(change / np.sqrt(larger_variance), of_cell, units.cells + 1)
+        ratio = group_means(
+            larger_variance / variance, np.ones(len(pair)), of_cell, units.cells + 1
+        )
+        larger = np.maximum(larger, 1.0 + excess * ratio)
+        # That a program often changes makes no change of it less of one.
+        deviation = np.sqrt(noise + 2.0 * MIN_WANDER**2)
+        np.minimum.at(error, pair, deviation)
+        clear = np.abs(change) > CLEAR * deviation
         clear_changes.append((change[clear], time[clear], pair[clear]))
     first_node = np.array([nodes[0] for nodes in units.targets], np.int64)[units.target[head]]
     size, when, run = (
         np.concatenate([part[i] for part in clear_changes] or [np.zeros(0)]) for i in range(3)
     )
     return Swings(
-        factor=larger[cells],
+        factor=np.maximum(factor, larger[cells]),
         error=error,
         cell=units.cell[head],
         kind=units.kind[head],
@@ -130,19 +134,20 @@ def find_swings(units: Units, values: Floats, factor: float) -> Swings:
     )
 
 
-def lasting(units: Units) -> float:
-    """By how much variances are larger for how long a run deviates the same way.
+def lasting(units: Units) -> Floats:
+    """By how much variances are larger (n,) for how long a run deviates the same way.
 
     If blocks further apart differ more, neighbours are alike, and a mean of many is less certain
     than theirs: as of an autoregressive process of order one, whose autocorrelation that shows.
     """
-    far, pairs = differences(units, FAR_BLOCKS, FAR_SECONDS)
-    if not pairs:
-        return 1.0
-    near_pairs = differences(units, 1, np.inf)[1]
-    chance = 2.0 * np.sqrt(2.0 / near_pairs + 2.0 / pairs)
-    ratio = max(1.0, (1.0 + far / float(np.median(units.variance))) * float(np.exp(-chance)))
-    return ratio * (2.0 * ratio - 1.0)
+    deviations, program = differences(units, FAR_BLOCKS, FAR_SECONDS)
+    count = int(units.program.max(initial=-1)) + 1
+    # Of two variances, both estimated of such pairs.
+    ratio, _ = variance_ratios(deviations, program, count, PAIR_FREEDOM / 2.0)
+    chance = 2.0 * np.sqrt(4.0 / max(len(deviations), 1))
+    ratio = np.maximum(1.0, ratio * np.exp(-chance))
+    larger: Floats = ratio * (2.0 * ratio - 1.0)
+    return larger[units.program]
 
 
 def _excess(deviations: Floats, cells: Ints, count: int) -> Floats:
@@ -163,9 +168,10 @@ def _excess(deviations: Floats, cells: Ints, count: int) -> Floats:
 
 def _changes(
     units: Units, values: Floats, series: Ints, width: float
-) -> tuple[Ints, Floats, Floats, Floats]:
+) -> tuple[Ints, Floats, Floats, Floats, Floats]:
     """What windows of each of ``series`` differ by from those before them: the series, the
-    difference, the variance that noise gives it, and when the later one begins; columns.
+    difference, its variance, the part of that which is noise, and when the later one begins;
+    columns.
     """
     window = np.floor(units.middle / width)
     number = group(window, series)
@@ -177,5 +183,7 @@ def _changes(
     time[number], series_of[number] = window, series
     next_to = np.flatnonzero((series_of[1:] == series_of[:-1]) & (time[1:] == time[:-1] + 1))
     change: Floats = mean[next_to + 1] - mean[next_to]
+    noise = np.bincount(number, weight**2 * (units.variance - units.wander), count) * variance**2
     begin: Floats = width * time[next_to + 1]
-    return series_of[next_to], change, variance[next_to] + variance[next_to + 1], begin
+    variance, noise = variance[next_to] + variance[next_to + 1], noise[next_to] + noise[next_to + 1]
+    return series_of[next_to], change, variance, noise, begin

@@ -27,6 +27,7 @@ def site(seed: int) -> Units:
     return Units(
         value=cells + losses + random.normal(0.0, NOISE, count),
         variance=NOISE**2 * ones,
+        wander=np.zeros(count),
         freedom=100.0 * ones,
         records=5 * np.ones(count, np.int64),
         time=3600.0 * places,
@@ -34,6 +35,7 @@ def site(seed: int) -> Units:
         run=places,
         cell=cells,
         kind=np.zeros(count, np.int64),
+        program=np.zeros(count, np.int64),
         target=places,
         targets=targets,
         cells=4,

@@ -119,7 +119,7 @@ def test_parts_of_an_estimates_variance_add_up_to_it() -> None:
 def test_noise_of_reports_half_an_hour_apart_is_known_from_what_they_differ_by() -> None:
     runs = {f"w{number}": normal(40, number) for number in range(4)}
     given_records = records(runs)
-    rare = tuple(replace(r, at=30.0 * r.at) for r in given_records.records)
+    rare = tuple(replace(r, at=30.0 * r.at, workload="w") for r in given_records.records)
     units = join_blocks(read_columns(replace(given_records, now=72e3, records=rare)).steady(), 72e3)
     assert units.variance == pytest.approx(np.full(len(units), NOISE**2), rel=0.3)
     assert units.freedom.min() > 100.0
@@ -163,6 +163,7 @@ def test_a_node_that_is_far_more_certain_than_others_is_not_what_all_have_in_com
     units = Units(
         value=zeros,
         variance=np.full(count, 0.002**2),
+        wander=zeros,
         freedom=ones,
         records=5 * np.ones(count, np.int64),
         time=zeros,
@@ -170,6 +171,7 @@ def test_a_node_that_is_far_more_certain_than_others_is_not_what_all_have_in_com
         run=places,
         cell=places,
         kind=kinds,
+        program=kinds,
         target=places,
         targets=((0,), (1,), (2,)),
         cells=count,
@@ -198,6 +200,7 @@ def test_years_of_hours_take_no_more_memory_than_a_month() -> None:
     units = Units(
         value=np.zeros(count),
         variance=0.01**2 * ones,
+        wander=np.zeros(count),
         freedom=ones,
         records=ones.astype(np.int64),
         time=middle,
@@ -205,6 +208,7 @@ def test_years_of_hours_take_no_more_memory_than_a_month() -> None:
         run=places,
         cell=np.zeros(count, np.int64),
         kind=np.full(count, ALONE),
+        program=np.zeros(count, np.int64),
         target=places % nodes,
         targets=tuple((node,) for node in range(nodes)),
         cells=1,

@@ -58,6 +58,24 @@ def test_a_server_that_becomes_slow_is_named_after_ten_minutes_of_training() -> 
 
 
 @pytest.mark.slow
+def test_programs_that_wander_do_not_hide_a_slow_server_from_those_that_do_not() -> None:
+    """Two of five workloads are another 5 % slower or faster every ten minutes."""
+
+    def wander(record: SpeedRecord) -> SpeedRecord:
+        if record.workload not in ("w0", "w1"):
+            return record
+        random = np.random.default_rng((int(record.job), int(record.at // 600.0)))
+        factor = float(np.exp(random.normal(0.0, 0.05)))
+        return replace(record, seconds_per_iteration=factor * record.seconds_per_iteration)
+
+    slow = (Slowdown(3, 0.03, 0.6 * DAY),)
+    site = replace(quiet(SITE), days=0.8, interval=60.0, noise=0.005, run_hours=2.0, slow=slow)
+    records = simulate(site, 1)
+    wild = replace(records, records=tuple(map(wander, records.records)))
+    assert [node.node for node in find_slow(wild)] == ["n3"]
+
+
+@pytest.mark.slow
 def test_a_server_two_percent_slow_is_named_after_a_day() -> None:
     slow_nodes = slow_nodes_of(
         replace(quiet(SITE), days=3.0, slow=(Slowdown(3, 0.02, 2.0 * DAY),)), 1

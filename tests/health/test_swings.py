@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from hopsd.health.measurements import ALONE, join_blocks, read_columns
+from hopsd.health.measurements import ALONE, Units, join_blocks, read_columns
 from hopsd.health.records import HealthNode, HealthRecords, SpeedRecord
 from hopsd.health.robust import Floats
 from hopsd.health.swings import Swings, find_swings, lasting
@@ -21,9 +21,9 @@ Speed = Callable[[int, Floats], Floats]
 NEVER = -1e9
 
 
-def swings_of(loss: Speed) -> tuple[Swings, dict[str, int]]:
-    """A report a minute of a run on each node, of two workloads by turns; ``loss``: of a node's
-    run by minute, a logarithm. And the cell of each workload.
+def units_of(loss: Speed) -> Units:
+    """Of a report a minute of a run on each node, of two workloads by turns; ``loss``: of a node's
+    run by minute, a logarithm.
     """
     random = np.random.default_rng(1)
     nodes = tuple(HealthNode(NodeName(f"n{i}"), GpuType("a"), 4) for i in range(NODES))
@@ -44,7 +44,12 @@ def swings_of(loss: Speed) -> tuple[Swings, dict[str, int]]:
         )
     )
     columns = read_columns(HealthRecords(60.0 * MINUTES, nodes, records))
-    units = join_blocks(columns.steady(), 60.0 * MINUTES)
+    return join_blocks(columns.steady(), 60.0 * MINUTES)
+
+
+def swings_of(loss: Speed) -> tuple[Swings, dict[str, int]]:
+    """What these runs do, and the cell of each workload."""
+    units = units_of(loss)
     cells = {f"w{node % 2}": int(units.cell[units.target == node][0]) for node in range(2)}
     return find_swings(units, units.value, lasting(units)), cells
 
@@ -72,6 +77,21 @@ def test_a_workload_that_alternates_says_nothing_of_another() -> None:
     )
     assert swings.usual(cells["w1"], ALONE, 1, 0.05, NEVER)
     assert not swings.usual(cells["w0"], ALONE, 0, 0.05, NEVER)
+
+
+def test_a_workload_that_wanders_leaves_others_as_certain_as_they_are() -> None:
+    """Every second node's; by the five minutes, and by the hour."""
+    for minutes_of_each in (5.0, 60.0):
+
+        def wanders(node: int, minutes: Floats, each: float = minutes_of_each) -> Floats:
+            pieces = np.random.default_rng(node).normal(0.0, 0.05, MINUTES)
+            return node % 2 * pieces[(minutes // each).astype(np.int64)]
+
+        units = units_of(wanders)
+        blocks = (units.variance * lasting(units))[units.records == 5]
+        is_wild = (units.target % 2 == 1)[units.records == 5]
+        assert np.median(blocks[~is_wild]) == pytest.approx(NOISE**2 / 5.0, rel=0.3)
+        assert np.median(blocks[is_wild]) > 0.5 * 0.05**2
 
 
 def test_a_workload_with_few_runs_is_taken_for_what_others_are() -> None:
