@@ -422,9 +422,7 @@ class _Relaxation:
         column = np.concatenate([np.arange(count), column_of, np.repeat(holder, several), inside])
         row = [self._job[columns], jobs + rows.row[positions], offset + cut_rows]
         row.append(offset + len(cuts.limit) + clique)
-        amount = np.concatenate(
-            [np.ones(count), rows.amount[positions], factor, inside_factor]
-        )
+        amount = np.concatenate([np.ones(count), rows.amount[positions], factor, inside_factor])
         is_positive = amount > 0.0
         return column[is_positive], np.concatenate(row)[is_positive], amount[is_positive]
 

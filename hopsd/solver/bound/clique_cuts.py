@@ -218,9 +218,7 @@ def costs(cuts: Sequence[UnitCut], prices: Floats, items: int) -> tuple[Floats, 
     return item, ColumnCosts.build(np.concatenate(columns), np.concatenate(column_prices))
 
 
-def entries(
-    cuts: Sequence[UnitCut], program: Program, columns: Ints
-) -> tuple[Ints, Ints, Floats]:
+def entries(cuts: Sequence[UnitCut], program: Program, columns: Ints) -> tuple[Ints, Ints, Floats]:
     """Which of ``columns`` (by position, sorted) are in which cut, and what they count there:
     (entries,) each.
     """

@@ -70,7 +70,8 @@ class LimitCutFinder:
         """Cuts that ``columns``, chosen to ``x``, violate: one of each limit at most."""
         if not self._limits:
             return []
-        load = np.bincount(self._pair[columns], x, int(self._pair.max()) + 1)
+        pair = self._pair[columns]
+        load = np.bincount(pair, x, int(self._pair.max()) + 1).astype(np.float64)
         cuts = []
         for limit in self._limits:
             if monotonic() > give_up:
@@ -128,15 +129,30 @@ def lift(value: Floats, job: Ints, amount: Ints, capacity: int) -> Floats:
     """The values of a cut's shares (shares,), none smaller than ``value`` and none of which could
     be larger alone: at most one share for each ``job`` within ``capacity`` is worth 1 at most.
     """
-    lifted = value.copy()
-    for number in np.unique(job).tolist():
-        best = np.zeros(capacity + 1)
-        for other in np.unique(job[(job != number) & (lifted > 0.0)]).tolist():
-            before = best.copy()
-            for share in np.flatnonzero((job == other) & (amount <= capacity)).tolist():
-                taken = int(amount[share])
-                with_share = before[: capacity + 1 - taken] + lifted[share]
-                np.maximum(best[taken:], with_share, out=best[taken:])
-        own = np.flatnonzero((job == number) & (amount <= capacity))
+    lifted, fits = value.copy(), amount <= capacity
+    valued_jobs = np.unique(job[value > 0.0])
+    shares_of = {number: np.flatnonzero((job == number) & fits) for number in valued_jobs.tolist()}
+    for number, own in shares_of.items():
+        others = np.zeros(capacity + 1)
+        for other, shares in shares_of.items():
+            if other != number:
+                others = _with_job(others, amount[shares], lifted[shares])
+        lifted[own] = np.maximum(0.0, 1.0 - others[capacity - amount[own]])
+    best = np.zeros(capacity + 1)
+    for shares in shares_of.values():
+        best = _with_job(best, amount[shares], lifted[shares])
+    for number in np.setdiff1d(job, valued_jobs).tolist():
+        own = np.flatnonzero((job == number) & fits)
         lifted[own] = np.maximum(0.0, 1.0 - best[capacity - amount[own]])
+        best = _with_job(best, amount[own], lifted[own])
     return lifted
+
+
+def _with_job(best: Floats, amounts: Ints, values: Floats) -> Floats:
+    """The most value within every amount up to the capacity, (capacity + 1,), with one job more:
+    ``best`` is that of the others.
+    """
+    more = best.copy()
+    for amount, value in zip(amounts.tolist(), values.tolist(), strict=True):
+        np.maximum(more[amount:], best[: len(best) - amount] + value, out=more[amount:])
+    return more

@@ -78,7 +78,7 @@ def test_no_two_columns_of_a_clique_fit_together(seed: int, rules: bool) -> None
         assert not any(
             fit_together(program, pair) for pair in combinations(clique_columns.tolist(), 2)
         )
-        holder, members_in_columns = entries([clique], program, columns)
+        holder, members_in_columns, _ = entries([clique], program, columns)
         assert sorted(columns[holder]) == np.intersect1d(clique_columns, columns).tolist()
         assert not members_in_columns.any()
 
