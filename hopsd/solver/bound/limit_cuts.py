@@ -48,7 +48,8 @@ class LimitCutFinder:
     def __init__(self, program: Program) -> None:
         columns = program.configurations
         self._limits: list[_Limit] = []
-        if columns.share is None:
+        # Sets of servers that are not listed would not count, and the bound would be higher.
+        if columns.share is None or not all(sets.complete for sets in columns.families):
             return
         share, job = columns.share.astype(np.int64), columns.job_of_column().astype(np.int64)
         keys, self._pair = np.unique(job * len(columns.demands) + share, return_inverse=True)
