@@ -90,7 +90,7 @@ class LimitCutFinder:
 def _most_violated(limit: _Limit, load: Floats, give_up: float) -> Floats | None:
     """The values (shares,) whose cut ``load`` (shares,) violates most; None: it violates none."""
     held = np.flatnonzero((load > _POSITIVE) & (limit.amount <= limit.capacity))
-    held, choices = patterns_of_jobs(held, load, limit)
+    held, choices = _patterns_of_jobs(held, load, limit)
     if not len(held):
         return None
     row, column = np.nonzero(choices)
@@ -106,7 +106,7 @@ def _most_violated(limit: _Limit, load: Floats, give_up: float) -> Floats | None
     return value
 
 
-def patterns_of_jobs(held: Ints, load: Floats, limit: _Limit) -> tuple[Ints, Ints]:
+def _patterns_of_jobs(held: Ints, load: Floats, limit: _Limit) -> tuple[Ints, Ints]:
     """Every pattern of the shares ``held``, as rows of 0 and 1 (patterns, shares), and which of
     them take part: those of jobs with the largest ``load`` times amount, as far as there are not
     too many patterns.
