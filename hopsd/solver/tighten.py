@@ -32,10 +32,11 @@ from hopsd.solver.backend.integer_program import Model
 from hopsd.solver.backend.linear import Constraints
 from hopsd.solver.backend.simplex import Simplex
 from hopsd.solver.bound import clique_cuts
-from hopsd.solver.bound.clique_cuts import Clique, CliqueFinder
+from hopsd.solver.bound.clique_cuts import CliqueFinder, UnitCut
 from hopsd.solver.bound.cuts import capacity_rows
 from hopsd.solver.bound.dual_prices import Prices
 from hopsd.solver.bound.knapsack_cuts import Cuts, ServerParts, are_full, factors, patterns
+from hopsd.solver.bound.limit_cuts import LimitCutFinder
 from hopsd.solver.bound.primal_dual import Packing, approach
 from hopsd.solver.bound.reduced_cost import ColumnCosts, ItemPrices, prices_of_items
 from hopsd.solver.search.dive import MAX_COLUMNS, plan_of, promising_columns
@@ -305,8 +306,8 @@ class _Relaxation:
         # Of every cut: its class, its server and its number in the class.
         self._keys: list[tuple[int, int, int]] = []
         self._price = np.zeros(0)
-        self._finder = CliqueFinder(program)
-        self._cliques: list[Clique] = []
+        self._finder, self._limit_finder = CliqueFinder(program), LimitCutFinder(program)
+        self._unit_cuts: list[UnitCut] = []
         self._simplex = Simplex()
 
     def tighten(self, target: float, progress: float, give_up: float) -> Iterator[ItemPrices]:
@@ -364,7 +365,7 @@ class _Relaxation:
         limit = self._limits()
         constraints = Constraints(row, column, amount, limit[distinct_rows])
         offset = jobs + len(rows.limit)
-        cliques = [(number,) for number in range(len(self._cliques))]
+        cliques = [(number,) for number in range(len(self._unit_cuts))]
         keys: list[tuple[int, ...]] = [*self._keys, *cliques]
         labels = [r if r < offset else keys[r - offset] for r in distinct_rows.tolist()]
         solution = self._simplex.minimise(
@@ -378,27 +379,27 @@ class _Relaxation:
             raise SolverError("a capacity is below 0")
         price = np.zeros(len(limit))
         price[distinct_rows] = np.maximum(solution.prices, 0.0) * self._scale
-        of_job, of_rows, of_cuts, of_cliques = np.split(
+        of_job, of_rows, of_cuts, of_unit_cuts = np.split(
             price, [jobs, offset, offset + len(cuts.limit)]
         )
         self._price = of_cuts
         self._x = solution.x
-        prices = self._item_prices(of_rows, of_cuts, of_cliques)
+        prices = self._item_prices(of_rows, of_cuts, of_unit_cuts)
         return -solution.objective * self._scale, of_job, prices
 
-    def _item_prices(self, of_rows: Floats, of_cuts: Floats, of_cliques: Floats) -> ItemPrices:
+    def _item_prices(self, of_rows: Floats, of_cuts: Floats, of_unit_cuts: Floats) -> ItemPrices:
         """What follows from the prices of rows, cuts and cliques."""
         rows, cuts = self._rows, self._cuts
-        item, clique_costs = clique_cuts.costs(self._cliques, of_cliques, len(rows.start) - 1)
+        item, clique_costs = clique_cuts.costs(self._unit_cuts, of_unit_cuts, len(rows.start) - 1)
         item += rows.cost(of_rows)
         of_parts = cuts.costs(self._parts, of_cuts)
         item[: len(of_parts)] += of_parts
-        capacity = float(of_rows @ rows.limit + of_cuts @ cuts.limit + of_cliques.sum())
+        capacity = float(of_rows @ rows.limit + of_cuts @ cuts.limit + of_unit_cuts.sum())
         return prices_of_items(self._program, item, capacity, clique_costs)
 
     def _limits(self) -> Floats:
         """The limits of the LP's rows: jobs, the program's with their cuts, servers', cliques."""
-        jobs, cliques = self._program.configurations.jobs, len(self._cliques)
+        jobs, cliques = self._program.configurations.jobs, len(self._unit_cuts)
         parts = np.ones(jobs), self._rows.limit, self._cuts.limit, np.ones(cliques)
         return np.concatenate(parts)
 
@@ -416,14 +417,12 @@ class _Relaxation:
         several = np.searchsorted(cuts.server, server, side="right") - first
         cut_rows = np.repeat(first, several) + ramp(several)
         factor = cuts.factor[cut_rows, np.repeat(kind, several)]
-        inside, clique = clique_cuts.entries(self._cliques, program, columns)
+        inside, clique, inside_factor = clique_cuts.entries(self._unit_cuts, program, columns)
         offset = jobs + len(rows.limit)
         column = np.concatenate([np.arange(count), column_of, np.repeat(holder, several), inside])
         row = [self._job[columns], jobs + rows.row[positions], offset + cut_rows]
         row.append(offset + len(cuts.limit) + clique)
-        amount = np.concatenate(
-            [np.ones(count), rows.amount[positions], factor, np.ones(len(inside))]
-        )
+        amount = np.concatenate([np.ones(count), rows.amount[positions], factor, inside_factor])
         is_positive = amount > 0.0
         return column[is_positive], np.concatenate(row)[is_positive], amount[is_positive]
 
@@ -461,7 +460,8 @@ class _Relaxation:
         """Add cuts that the LP's solution violates; returns whether there are any."""
         amounts = np.where(self._x >= _IN_CLIQUE, self._x, 0.0)
         cliques = self._finder.find(self._active, amounts, give_up)
-        self._cliques += cliques
+        cliques += self._limit_finder.find(self._active, self._x, give_up)
+        self._unit_cuts += cliques
         short = self._program.configurations.short_of_more_than_gpus
         return (short and self._cut_knapsacks(give_up)) or bool(cliques)
 
@@ -575,8 +575,8 @@ class _PrimalDual(_Relaxation):
 
     def cut(self, give_up: float) -> bool:
         """Add cuts that the mean choice violates; returns whether there are any."""
-        first, cliques = len(self._rows.limit), len(self._cliques)
-        of_rows, self._price, of_cliques = np.split(
+        first, cliques = len(self._rows.limit), len(self._unit_cuts)
+        of_rows, self._price, of_unit_cuts = np.split(
             self._row, [first, first + len(self._cuts.limit)]
         )
         price_of = dict(zip(self._keys, self._price.tolist(), strict=True))
@@ -584,9 +584,9 @@ class _PrimalDual(_Relaxation):
         with suppress(SolverError):
             has_new_cuts = self._add_cuts(give_up)
         of_cuts = np.array([price_of.get(key, 0.0) for key in self._keys])
-        of_new_cliques = np.zeros(len(self._cliques) - cliques)
-        self._row = np.concatenate([of_rows, of_cuts, of_cliques, of_new_cliques])
-        return has_new_cuts or len(self._cliques) > cliques
+        of_new_unit_cuts = np.zeros(len(self._unit_cuts) - cliques)
+        self._row = np.concatenate([of_rows, of_cuts, of_unit_cuts, of_new_unit_cuts])
+        return has_new_cuts or len(self._unit_cuts) > cliques
 
     def dive_by_steps(self, give_up: float, rng: np.random.Generator | None = None) -> Ints:
         """A choice (jobs,) by diving; with ``rng`` another one each time."""
@@ -631,8 +631,8 @@ class _PrimalDual(_Relaxation):
     def _prices(self, row: Floats) -> ItemPrices:
         """What follows from the prices ``row`` of the rows, cuts and cliques."""
         first = len(self._rows.limit)
-        of_rows, of_cuts, of_cliques = np.split(row, [first, first + len(self._cuts.limit)])
-        return self._item_prices(of_rows, of_cuts, _OF_CLIQUE * of_cliques)
+        of_rows, of_cuts, of_unit_cuts = np.split(row, [first, first + len(self._cuts.limit)])
+        return self._item_prices(of_rows, of_cuts, _OF_CLIQUE * of_unit_cuts)
 
 
 def _few_of_each(program: Program, prices: ItemPrices, columns: Ints, limit: int) -> Ints:

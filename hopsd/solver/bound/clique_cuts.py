@@ -33,13 +33,21 @@ _MAX_HELD, _AT_ONCE, _MAX_KEPT = 4_000, 256, 1 << 25
 
 
 @dataclass(frozen=True, slots=True)
-class Clique:
-    """Columns of which no two fit together: every column that takes one of ``items`` (sorted), and
-    besides the ``columns`` (sorted), most of them of one job or two.
+class UnitCut:
+    """Of what its columns count, a plan has at most 1: every column that takes one of ``items``
+    (sorted) counts 1, and besides each of ``columns`` (sorted) its ``factor``, None: 1.
+
+    Of a clique, no two columns fit together; its ``columns`` are of one job or two, mostly.
     """
 
     items: Ints
     columns: Ints
+    factor: Floats | None = None
+
+    @property
+    def factors(self) -> Floats:
+        """What each of ``columns`` counts."""
+        return np.ones(len(self.columns)) if self.factor is None else self.factor
 
 
 class CliqueFinder:
@@ -51,7 +59,7 @@ class CliqueFinder:
         self._cache: set[tuple[bytes, bytes]] = set()
         self._rng = np.random.default_rng(0)
 
-    def find(self, columns: Ints, x: Floats, give_up: float = inf) -> list[Clique]:
+    def find(self, columns: Ints, x: Floats, give_up: float = inf) -> list[UnitCut]:
         """New cliques whose ``columns`` (sorted) have a sum of ``x`` above 1, the worst first.
 
         After ``give_up`` (monotonic seconds) those found until then.
@@ -64,7 +72,7 @@ class CliqueFinder:
         exclude = self._exclusion_matrix(columns[support])
         likely = np.bincount(self._shape[columns], minlength=len(self._conflicts)).astype(float)
         times = np.zeros(len(support), dtype=np.int64)
-        cliques: list[Clique] = []
+        cliques: list[UnitCut] = []
         for members in _violated_cliques(exclude, x[support], self._rng, give_up):
             if len(cliques) == _NEW or monotonic() > give_up:
                 break
@@ -87,7 +95,7 @@ class CliqueFinder:
         np.fill_diagonal(exclude, val=False)
         return exclude
 
-    def _lift(self, members: Ints, likely: Floats) -> Clique:
+    def _lift(self, members: Ints, likely: Floats) -> UnitCut:
         """The clique ``members`` with more columns: first of the jobs that have several in it, then
         everyone's with an item that excludes all, the most ``likely`` (items,) first.
         """
@@ -121,7 +129,7 @@ class CliqueFinder:
             candidates = candidates[conflicts.conflicts_of(item)[candidates]]
         inside = np.zeros(len(conflicts), dtype=np.bool_)
         inside[items] = True
-        return Clique(np.flatnonzero(inside), columns[~inside[self._shape[columns]]])
+        return UnitCut(np.flatnonzero(inside), columns[~inside[self._shape[columns]]])
 
 
 def _violated_cliques(
@@ -199,32 +207,36 @@ class _Conflicts:
         return common
 
 
-def costs(cliques: Sequence[Clique], prices: Floats, items: int) -> tuple[Floats, ColumnCosts]:
-    """The costs at ``prices`` (cliques,): of every item, (items,), and of columns besides."""
+def costs(cuts: Sequence[UnitCut], prices: Floats, items: int) -> tuple[Floats, ColumnCosts]:
+    """The costs at ``prices`` (cuts,): of every item, (items,), and of columns besides."""
     item, columns, column_prices = np.zeros(items), [NONE], [np.zeros(0)]
-    for clique, price in zip(cliques, prices.tolist(), strict=True):
+    for cut, price in zip(cuts, prices.tolist(), strict=True):
         if price > 0.0:
-            item[clique.items] += price
-            columns.append(clique.columns)
-            column_prices.append(np.full(len(clique.columns), price))
+            item[cut.items] += price
+            columns.append(cut.columns)
+            column_prices.append(price * cut.factors)
     return item, ColumnCosts.build(np.concatenate(columns), np.concatenate(column_prices))
 
 
-def entries(cliques: Sequence[Clique], program: Program, columns: Ints) -> tuple[Ints, Ints]:
-    """Which of ``columns`` (by position, sorted) are in which clique: (entries,) each."""
+def entries(cuts: Sequence[UnitCut], program: Program, columns: Ints) -> tuple[Ints, Ints, Floats]:
+    """Which of ``columns`` (by position, sorted) are in which cut, and what they count there:
+    (entries,) each.
+    """
     shape = program.configurations.shape[columns].astype(np.int64)
     by_shape = np.argsort(shape, kind="stable")
     first = np.searchsorted(shape[by_shape], np.arange(len(program.configurations.demands) + 1))
-    items, of_item = _concatenate([clique.items for clique in cliques])
+    items, of_item = _concatenate([cut.items for cut in cuts])
     lengths = first[items + 1] - first[items]
     of_items = by_shape[np.repeat(first[items], lengths) + ramp(lengths)]
-    clique_columns, of_own = _concatenate([clique.columns for clique in cliques])
-    position = np.searchsorted(columns, clique_columns)
-    is_listed = np.append(columns, -1)[position] == clique_columns
+    cut_columns, of_own = _concatenate([cut.columns for cut in cuts])
+    factors = np.concatenate([np.zeros(0), *(cut.factors for cut in cuts)])
+    position = np.searchsorted(columns, cut_columns)
+    is_listed = np.append(columns, -1)[position] == cut_columns
     holder = np.concatenate([of_items, position[is_listed]])
-    clique_number = np.concatenate([np.repeat(of_item, lengths), of_own[is_listed]])
-    order = np.argsort(clique_number, kind="stable")
-    return holder[order], clique_number[order]
+    number = np.concatenate([np.repeat(of_item, lengths), of_own[is_listed]])
+    factor = np.concatenate([np.ones(len(of_items)), factors[is_listed]])
+    order = np.argsort(number, kind="stable")
+    return holder[order], number[order], factor[order]
 
 
 def _concatenate(parts: Sequence[Ints]) -> tuple[Ints, Ints]:

@@ -23,7 +23,7 @@ from hopsd.model.arrays import Ints
 from hopsd.solver import tighten as tighten_module
 from hopsd.solver.backend import child
 from hopsd.solver.bound import clique_cuts
-from hopsd.solver.bound.clique_cuts import Clique, CliqueFinder, costs, entries
+from hopsd.solver.bound.clique_cuts import CliqueFinder, UnitCut, costs, entries
 from hopsd.solver.bound.column_groups import column_groups
 from hopsd.solver.bound.dual_prices import Prices, find_prices
 from hopsd.solver.bound.reduced_cost import prices_of_items
@@ -51,7 +51,7 @@ def crowded_program(gpus: int) -> Program:
     return program
 
 
-def members(program: Program, clique: Clique) -> Ints:
+def members(program: Program, clique: UnitCut) -> Ints:
     """All columns of a clique, found one by one."""
     of_items = np.isin(program.configurations.shape, clique.items)
     return np.union1d(np.flatnonzero(of_items), clique.columns)
@@ -78,7 +78,7 @@ def test_no_two_columns_of_a_clique_fit_together(seed: int, rules: bool) -> None
         assert not any(
             fit_together(program, pair) for pair in combinations(clique_columns.tolist(), 2)
         )
-        holder, members_in_columns = entries([clique], program, columns)
+        holder, members_in_columns, _ = entries([clique], program, columns)
         assert sorted(columns[holder]) == np.intersect1d(clique_columns, columns).tolist()
         assert not members_in_columns.any()
 
