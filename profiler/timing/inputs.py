@@ -12,6 +12,7 @@ from types import FunctionType
 from typing import Any
 
 import torch
+from hops_profiler.timing.attention import attended_axes
 from hops_profiler.timing.batch import samples_given, samples_of
 from hops_profiler.timing.handlers import raised_by_one
 from hops_profiler.timing.passes import (
@@ -285,6 +286,7 @@ class Inputs:
     def _note_result(self, call: Call, result: Any) -> None:
         try:
             call.add_result(result)
+            self._note_products(call, result)
             if self._in_function:
                 call.nodes = None  # no graph is built there, but the function has one
             self._calls.add(call)
@@ -292,6 +294,21 @@ class Inputs:
             if raised_by_one(error):
                 raise
         self._note_returned(result)
+
+    def _note_products(self, call: Call, result: Any) -> None:
+        """Find whether the first axis of the model's input is time, as its entries attend to each
+        other: that of a vector of numbers is a text's.
+        """
+        outer, second = self._sequence, 1
+        if call.rows < 2 or not (call.is_text or outer is not None):
+            return
+        if outer is not None:
+            if outer.shape[0] != call.rows or outer.shape[1] in (1, call.rows):
+                return
+            second = int(outer.shape[1])
+        axes = attended_axes(tensors_returned(result), call.rows, second)
+        call.unclear |= axes == {0, 1}
+        call.rows = second if axes == {0} else call.rows
 
     def _note_returned(self, result: Any) -> None:
         """Note the memory of what a call has returned; kept alive is only its identity."""
@@ -378,6 +395,7 @@ class Inputs:
                 )
                 self._call.depends = _within_graph(tensors)
                 self._call.is_index = bool(tensors) and not tensors[0].is_floating_point()
+                self._call.is_text = self._call.is_index and self._sequence is None
                 self._call.lengths = {n for tensor in tensors for n in tensor.shape}
                 if module is not None:
                     trained = [p for p in module.parameters() if p.requires_grad]
@@ -436,6 +454,13 @@ class Inputs:
                     call.rows = rows
                 self._sequence, self._in_layer = None, True
                 return
+        if is_leaf and first > 1 and _is_batch_of_convolution(module, inner, first, second):
+            call.rows = second if call.rows == first else call.rows
+            self._sequence, self._in_layer = None, True
+            return
+        # A layer with a weight for each entry of the first axis, which is never the batch's.
+        is_moved = inner.shape[-1] == first not in (inner.shape[0], outer.shape[-1])
+        call.unclear |= is_leaf and is_moved and inner.numel() == outer.numel()
         is_slice = inner.dim() == max(2, outer.dim() - 1) and inner.shape[0] == second != first
         if is_leaf and is_slice and (outer.dim() > 2 or call.is_index):
             # A loop over the first axis, which is time: as many calls, or one less.
@@ -475,6 +500,15 @@ def _stated_rows(module: Any, inner: torch.Tensor) -> tuple[int, int] | None:
     axes = len(module.kernel_size) + 1 if isinstance(module, CONVOLUTIONS) else 0
     is_one = inner.dim() == (2 if isinstance(batch_first, bool) else axes)
     return (1, int(inner.shape[0])) if is_one else None
+
+
+def _is_batch_of_convolution(module: Any, inner: torch.Tensor, first: int, second: int) -> bool:
+    """Whether a convolution's samples are along the second axis of what the model was given, and
+    the first one is among the others.
+    """
+    if not isinstance(module, CONVOLUTIONS) or inner.dim() != len(module.kernel_size) + 2:
+        return False
+    return inner.shape[0] == second != first and first in inner.shape[1:]
 
 
 def _is_letter_with_state(tensors: list[torch.Tensor]) -> bool:

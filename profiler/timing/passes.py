@@ -66,7 +66,8 @@ class Call:
     """
 
     __slots__ = (
-        *("axes", "depends", "features", "is_index", "is_made", "lengths", "module", "nodes"),
+        *("axes", "depends", "features", "is_index", "is_made", "is_text", "lengths", "module"),
+        "nodes",
         *("outputs", "parameter", "passes_back", "rows", "since", "source", "storage", "unclear"),
     )
 
@@ -80,6 +81,7 @@ class Call:
         self.parameter: int | None = None
         self.since: int | None = None
         self.unclear = self.passes_back = self.depends = self.is_made = self.is_index = False
+        self.is_text = False
         self.features: set[int] = set()
         self.lengths: set[int] = set()
         self.nodes: set[int] | None = None
@@ -233,14 +235,30 @@ class Batch:
             if samples < rows and is_whole and _are_steps(calls):
                 self.samples = rows
                 return
+            self.unclear |= samples < rows and is_whole and _are_observed(calls)
             repeats_rows = len(calls) > 1 and any(samples < shape[0] == rows for shape in terms)
             self.unclear |= repeats_rows
+        given_rows = {calls[0].rows for calls in repeats}
+        # Either may be the samples of two modules if the loss is over all pairs of their rows, as
+        # of texts and the places in them, or functions and points.
+        self.unclear |= any(
+            samples * other in (shape[0], prod(shape[:2])) and shape[0] != samples
+            for shape in terms
+            for other in given_rows - {samples}
+        )
+        # What has as many entries as a part of the samples may be made of several rows each
+        # (molecules of atoms); but of texts there are more than of what divides them (experts).
+        has_more = any(shape[0] > samples and shape[0] % samples == 0 for shape in terms)
+        self.unclear |= not has_more and any(
+            samples == shape[0] and other[0] not in self._features and _divides(other, samples)
+            for shape in terms
+            for other in terms
+        )
         if any(samples in shape for shape in terms):
             whole = sum(call.rows == samples for calls in repeats for call in calls)
             compares_rows = any(shape[:2] == (samples, samples) for shape in terms)
             self.unclear |= compares_rows and whole == 1 and samples not in self._features
             return
-        given_rows = {calls[0].rows for calls in repeats}
         is_divided = False
         for shape in terms:
             entries = [prod(shape[:axes]) for axes in range(1, len(shape) + 1)]
@@ -248,7 +266,7 @@ class Batch:
                 self.unclear |= bool(given_rows & set(shape[:2]))
             else:
                 is_divided |= any(1 < n < samples and samples % n == 0 for n in entries)
-        if is_divided:
+        if is_divided and not has_more:
             first_axes = {shape[0] for shape in terms}
             entries_each = max(prod(shape[1:]) for shape in terms)
             (n,) = first_axes if len(first_axes) == 1 else (0,)
@@ -298,6 +316,12 @@ def _has_rows(terms: Iterable[tuple[int, ...]], samples: int) -> bool:
     return any(prod(shape[:axes]) % samples == 0 for shape in terms for axes in (1, 2))
 
 
+def _divides(shape: tuple[int, ...], samples: int) -> bool:
+    """Whether a term of this shape has a few entries for each of several equal parts of samples."""
+    is_part = 1 < shape[0] < samples and samples % shape[0] == 0
+    return is_part and prod(shape[1:]) <= MAX_ENTRIES
+
+
 def _are_of_a_sequence(singles: Iterable[Sequence[Call]]) -> bool:
     """Whether calls of one row may be the words of a text, each looked up by its number, of which
     other calls make something.
@@ -323,6 +347,14 @@ def _are_steps(calls: Sequence[Call]) -> bool:
     """
     sources = {call.source for call in calls}
     return MIN_STEPS <= len(calls) == len(sources) and not any(call.depends for call in calls)
+
+
+def _are_observed(calls: Sequence[Call]) -> bool:
+    """Whether a recurrent cell is given memory of its own in each call, as steps of games are;
+    those of sequences that were there before are parts of one.
+    """
+    storages = {call.storage for call in calls if not call.is_made}
+    return MIN_STEPS <= len(calls) == len(storages) and None not in storages
 
 
 class Calls:
@@ -358,10 +390,11 @@ class Calls:
         by_node = self._by_node
         nodes = _nodes_in_graph(roots, by_node)
         in_graph = {by_node[node] for node in (by_node if nodes is None else nodes)}
-        if nodes == []:
-            in_graph = _calls_inside(roots, set(by_node.values()))
+        if nodes is not None:
+            in_graph |= _calls_inside(_edge(roots), set(by_node.values()) - in_graph)
         calls = [*self._without_nodes, *in_graph]
         terms = dict(_terms(roots))
+        terms = {node: terms[node] for node in terms if not _is_of_parameters(node)} or terms
         adds_terms, parts = False, 0
         if nodes is not None:
             only = len(in_graph) == len(set(by_node.values())) and not graphless
@@ -410,8 +443,9 @@ class Calls:
             nodes = _nodes_below([term], self._by_node)
             if nodes is None:
                 return False, 0
-            for node in nodes:
-                numbers_of.setdefault(self._by_node[node], set()).add(number)
+            below = {self._by_node[node] for node in nodes}
+            for call in below | _calls_inside([term], set(calls) - below):
+                numbers_of.setdefault(call, set()).add(number)
         shapes, parted, samples = list(terms.values()), False, 0
         for own in several:
             seen = [call for call in own if call in numbers_of]
@@ -477,7 +511,7 @@ def _terms(roots: Any) -> Iterator[tuple[Any, set[tuple[int, ...]]]]:
     """Nodes of the tensors whose sums or means make the loss, and the shapes of these; none before
     PyTorch 2.3.
     """
-    nodes = [tensor.grad_fn for tensor in tensors_in(roots, 1) if tensor.grad_fn is not None]
+    nodes = _edge(roots)
     visits = set(nodes)
     for node in nodes:  # which grows meanwhile
         sizes = {tuple(output.shape) for output in getattr(node, "_input_metadata", ())}
@@ -569,17 +603,22 @@ def _selects(terms: Iterable[Any], outputs: Collection[int]) -> bool:
 
 def _nodes_in_graph(roots: Any, numbers: Collection[int]) -> list[int] | None:
     """Those of ``numbers`` that are nodes in the graph of ``roots``; None if it is too large."""
-    edge = [tensor.grad_fn for tensor in tensors_in(roots, 1) if tensor.grad_fn is not None]
+    edge = _edge(roots)
     return _nodes_below(edge, numbers) if edge else None
 
 
-def _calls_inside(roots: Any, calls: Collection[Call]) -> set[Call]:
-    """Those of ``calls`` of which nodes inside are in the graph of ``roots``, as where a loss is
-    over gradients of what a model returned.
+def _edge(roots: Any) -> list[Any]:
+    """The nodes that made ``roots``."""
+    return [tensor.grad_fn for tensor in tensors_in(roots, 1) if tensor.grad_fn is not None]
+
+
+def _calls_inside(edge: list[Any], calls: Collection[Call]) -> set[Call]:
+    """Those of ``calls`` of which nodes inside are below those in ``edge``, as where a loss, or a
+    term of it, is over gradients of what a model returned.
     """
     spans = [(call.since, max(call.nodes), call) for call in calls if call.since and call.nodes]
     numbers = {number for since, last, _ in spans for number in range(since + 1, last)}
-    nodes = (_nodes_in_graph(roots, numbers) if len(numbers) < MAX_NODES else None) or []
+    nodes = (_nodes_below(edge, numbers) if len(numbers) < MAX_NODES else None) or []
     return {call for since, last, call in spans for node in nodes if since < node < last}
 
 

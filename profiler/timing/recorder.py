@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 
+from hops_profiler.timing.accumulation import Accumulation
 from hops_profiler.timing.counts import PHASES, WARMUP, Counts, spans
 from hops_profiler.timing.device_times import DeviceTimes
 from hops_profiler.timing.forgotten import ForgottenGraphs
@@ -34,6 +35,10 @@ BACKWARDS_WITHOUT_STEP = 32
 """Backward passes without any step after which a backward pass ends an iteration: no hook sees
 steps that were compiled into the user's graph, or of an optimizer that is not PyTorch's."""
 
+MAX_BACKWARDS_WITHOUT_STEP = 4 * BACKWARDS_WITHOUT_STEP
+"""Where gradients were cleared once by then, it is seen whether further passes accumulate as many,
+for so many passes at most."""
+
 MAX_STEPS_WITHOUT_BACKWARD = 10
 """Steps in a row without a backward pass after which such a step ends an iteration: gradients that
 come from elsewhere (`torch.autograd.grad`)."""
@@ -54,7 +59,8 @@ class Recorder:
     its iterations, and so does a step that no backward pass led to. Where it steps no more, another
     leads; if it returns after all, they take turns, and the other's belongs to its iteration.
 
-    Where no hook sees steps, each backward pass ends an iteration. As long as nothing ever went
+    Where no hook sees steps, each backward pass ends an iteration, or the last of those that
+    accumulate a gradient. As long as nothing ever went
     backward or stepped, a batch ends the iteration of the one before: inference, with data and
     forward only (section 3.5 of the paper). The first training forgets it.
 
@@ -77,6 +83,7 @@ class Recorder:
         # By optimizer: the counts when it stepped last, and what was known of its samples.
         self._former_leaders: dict[int, tuple[Counts, WarmUp, Any]] = {}
         self._steps_without_backward = 0
+        self._accumulation = Accumulation()
         self._closure_steps = 0
         self._steps_elsewhere = 0  # in other threads, since the iteration began
         self._learners_differ = False
@@ -110,7 +117,7 @@ class Recorder:
     def samples_are_unknown(self) -> bool:
         """True if what the iterations trained on cannot be counted, or not yet."""
         counter = self.sample_counter
-        return counter.unclear or counter.is_vague(self.counts.iterations)
+        return counter.unclear or counter.is_vague(self.counts.iterations, self.samples)
 
     @property
     def time_is_unknown(self) -> bool:
@@ -127,6 +134,11 @@ class Recorder:
     def steady(self) -> bool:
         """True while an optimizer's steps end the iterations, and backward passes lead to them."""
         return self.trains and self._leader != _BACKWARD and self.counts.passes > 0
+
+    @property
+    def begins_late(self) -> bool:
+        """True if several iterations were the first, and none was inspected yet."""
+        return self._leader == _BACKWARD and not self.sample_counter.is_inspected
 
     @property
     def evaluating(self) -> bool:
@@ -171,6 +183,13 @@ class Recorder:
                 self._forget_iterations()
         self._phases.begin("backward", "forward", now)
 
+    def keep_gradients(self, keeps: bool) -> None:
+        """Whether the backward pass that begins adds to the gradients of the one before; told as
+        long as no optimizer's step ended iterations.
+        """
+        if "backward" not in self._phases.open:
+            self._accumulation.begin_pass(keeps=keeps)
+
     def begin_update(self, now: float) -> None:
         """An optimizer's step begins. Unscaling and clipping before it belong to the update."""
         self.sample_counter.begin_step()
@@ -189,10 +208,15 @@ class Recorder:
         self._passes += 1
         counter = self.sample_counter
         counter.add_pass(in_step=self.in_phase)
-        if self._leader is None and self._passes == BACKWARDS_WITHOUT_STEP:
+        if not self._accumulation.is_full:
+            return False
+        if self._leader is None and self._passes >= BACKWARDS_WITHOUT_STEP:
+            is_open = self._accumulation.is_half_seen
+            if is_open and self._passes < MAX_BACKWARDS_WITHOUT_STEP:
+                return False
             self._leader = _BACKWARD
             self._closure_steps = int(self.in_phase)
-            return self._end_iteration(now, BACKWARDS_WITHOUT_STEP)
+            return self._end_iteration(now, self._passes // self._accumulation.passes)
         if self._leader != _BACKWARD:
             return False
         counter.begin_step()
@@ -432,7 +456,7 @@ class Recorder:
             if self.counts.inference:  # a validation, before training began
                 self.counts = Counts()
         counter.attribute_prefetched_batch(self._regular, self._passes)
-        samples, batches = counter.end_iteration(iterations)
+        samples, batches = counter.end_iteration(iterations, self.counts.iterations)
         learners, self._steps_elsewhere = 1 + self._steps_elsewhere, 0
         if not counter.fetches:  # what other threads read has been counted
             samples, batches = samples * learners, batches * learners

@@ -63,6 +63,8 @@ class SampleCounter:
         self._adds_calls = self._repeats_rows = False
         self.last_batch = 0
         self._inspections = Series()  # samples of the inspected iterations
+        self._last_inspection = 0  # the iterations before it, and their samples if those not
+        self._between = 0.0  # inspected are halfway between the inspected ones
         self._loss = LossRows()
         self._input = self._pass_input = 0.0
         self._previous_factor = 0.0
@@ -81,6 +83,9 @@ class SampleCounter:
         self._passes = self._switches = 0
         self._misses_pass = False
         self._step_batches: list[Batch] = []  # of passes since the last step
+        # By the place of passes and what they trained: samples of all steps, and their memory
+        self._repeats: dict[Any, tuple[float, set[tuple[int, int]]]] = {}
+        self._repeat: Any = None  # the last step's key
         self._axes: set[int] = set()
         self._read_axes: set[int] = set()
         self._new_passes: tuple[int, float] = _NO_PASSES  # since the last step
@@ -92,16 +97,24 @@ class SampleCounter:
         return self._prefetch is None and self.share == 1
 
     @property
+    def is_inspected(self) -> bool:
+        """True if an iteration was inspected so far."""
+        return self._inspections.count > 0
+
+    @property
     def shown_by_loss(self) -> bool:
         """True if samples vary, no loader shows them, and the first axis of each loss does."""
         return self.varies and not self.reads and self._loss.is_known
 
-    def is_vague(self, iterations: int) -> bool:
+    def is_vague(self, iterations: int, counted: float) -> bool:
         """True if the samples of ``iterations`` vary so much that the inspected ones do not show
-        their mean well enough yet.
+        their mean well enough yet, or so steadily that those ``counted`` are of smaller batches.
         """
         if not self.varies or self.reads:
             return False
+        expected = self._between * iterations / max(1, self._last_inspection)
+        if abs(expected - counted) > MAX_SAMPLES_ERROR * counted:
+            return True
         inspections = self._inspections
         unseen = iterations - inspections.count
         if unseen <= 0:
@@ -111,13 +124,15 @@ class SampleCounter:
         return 2.0 * error * unseen > MAX_SAMPLES_ERROR * inspections.mean * iterations
 
     @property
-    def learnt(self) -> tuple[float, bool, Series]:
+    def learnt(self) -> tuple[float, bool, Series, int, float]:
         """What inspections have shown so far."""
-        return self._input, self.varies, copy.deepcopy(self._inspections)
+        inspections = copy.deepcopy(self._inspections)
+        return self._input, self.varies, inspections, self._last_inspection, self._between
 
     @learnt.setter
-    def learnt(self, state: tuple[float, bool, Series]) -> None:
-        self._input, self.varies, self._inspections = state
+    def learnt(self, state: tuple[float, bool, Series, int, float]) -> None:
+        self._input, self.varies, self._inspections = state[:3]
+        self._last_inspection, self._between = state[3:]
 
     def add_batch(self, samples: int) -> None:
         """A batch of ``samples`` was read; 0 if unknown."""
@@ -223,7 +238,23 @@ class SampleCounter:
         self._earlier_steps += self._step_passes[0] > 0
         self._step_passes = self._new_passes
         self._new_passes = _NO_PASSES
+        self._note_repeat(self._step_batches)
         self._step_batches = []
+
+    def _note_repeat(self, batches: Sequence[Batch]) -> None:
+        """Note what a step was over: several of an iteration, of optimizers that take turns, are
+        over batches of their own if the same code trained the same models on other memory.
+        """
+        if not batches:
+            return
+        places = frozenset(batch.place for batch in batches)
+        parameters = frozenset().union(*(batch.parameters for batch in batches))
+        sources = set().union(*(batch.sources for batch in batches))
+        self._repeat = places, parameters
+        samples, known = self._repeats.get(self._repeat, (0.0, set()))
+        if parameters and not sources & known:
+            samples += self._step_passes[1]
+        self._repeats[self._repeat] = samples, known | sources
 
     def attribute_prefetched_batch(self, regular: RegularIterations, passes: int) -> None:
         """Count a batch read ahead for the iteration that trained on it.
@@ -244,15 +275,16 @@ class SampleCounter:
         """Samples of an iteration that reads no batch and is not inspected."""
         return (self._inspections.mean if self.varies else self._input) or self.last_batch
 
-    def end_iteration(self, iterations: int) -> tuple[float, float]:
-        """Samples and batches of the iteration that ends, or of several counted as one.
+    def end_iteration(self, iterations: int, earlier: int) -> tuple[float, float]:
+        """Samples and batches of the iteration that ends after ``earlier`` ones, or of several
+        counted as one.
 
         Those that were read for it; if none were, the inputs of its forward passes, as inspected
         now, or by then, on average; else the batch that was read once, before the loop.
         """
         passes = max(self._step_passes[0], self._new_passes[0], iterations)
         if self.has_inspection and not self._misses_pass:
-            self._learn_input()
+            self._learn_input(iterations, earlier)
         self.reads = self.fetches > 0
         if not self.fetches:
             is_seen = self.has_inspection and not self._misses_pass
@@ -270,12 +302,21 @@ class SampleCounter:
         samples = self.samples / self.share * self.factor
         return samples, min(passes, self.fetches / self.share)
 
-    def _learn_input(self) -> None:
+    def _learn_input(self, iterations: int, earlier: int) -> None:
         # The leading optimizer's pass may have no model in it, as a temperature's. An inspection
         # that saw no call of a model at all says nothing; an earlier one still holds.
         samples = max(self._step_passes[1], self._new_passes[1])
         samples = samples or self._earlier_samples or self._input
+        if iterations == 1 and not self.fetches:
+            totals = {key: total for key, (total, _) in self._repeats.items()}
+            samples = max(samples, totals.get(self._repeat, 0.0))
+            self._mixes_sizes |= max(totals.values(), default=0.0) > samples
         self.varies = self.varies or 0 < self._input != samples
+        if earlier < self._last_inspection:  # those that it was among are forgotten
+            self._last_inspection, self._between = 0, 0.0
+        halfway = (samples + (self._input or samples)) / 2.0
+        self._between += halfway * (earlier - self._last_inspection)
+        self._last_inspection = earlier
         self._input = samples
         self._inspections.add(samples)
         self.unclear = self.unclear or (self._mixes_sizes and not self.fetches)

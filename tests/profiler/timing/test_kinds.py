@@ -32,6 +32,7 @@ BY_MODEL = [
         "gradients_of_an_energy",
     ),
     *("draws_for_each_row", "drawn_actions", "parts_of_a_batch", "checkpoint_at_the_top"),
+    *("attention_over_the_first_axis", "convolution_over_the_first_axis", "experts"),
 ]
 SEVERAL_CALLS = {
     "points_of_two_kinds": BATCH + 3,
@@ -39,6 +40,10 @@ SEVERAL_CALLS = {
     "steps_of_games": 5 * BATCH,
     "stacked_steps_of_games": 5 * BATCH,
     "accumulated": 2 * BATCH,
+    "accumulated_by_hand": 2 * BATCH,
+    "optimizers_in_turns": 2 * BATCH,
+    "attention_over_a_vector": 1,
+    "equation_without_its_value": 5 * BATCH + 3,
     "gradients_kept_elsewhere": 2 * BATCH,
     "letters_of_a_text": 1,
     "two_transposed_inside": 2,
@@ -50,7 +55,9 @@ UNKNOWN = [
     *("as_many_points_of_two_kinds", "means_of_features", "two_losses_of_others"),
     *("steps_of_a_recurrent_cell", "own_layers_over_tokens", "teacher_with_a_loader"),
     *("skipped_batches", "real_and_made_in_a_call", "views_in_a_call", "weights_made_by_a_model"),
-    *("words_drawn_one_by_one", "models_in_one"),
+    *("words_drawn_one_by_one", "models_in_one", "attention_over_both_axes"),
+    *("weights_over_the_first_axis", "steps_of_an_acting_cell", "functions_and_points"),
+    *("words_and_their_places", "molecules_and_their_atoms"),
 ]
 BY_LOADER = {
     "packed_texts": BATCH,
@@ -68,6 +75,7 @@ ALL = [
     *(
         "episodes",
         "episodes_in_passes",
+        "growing_batches",
         "own_layers",
         "trials_with_a_graph",
         "playing_with_a_graph",
@@ -155,6 +163,13 @@ def test_longer_episodes_than_those_inspected_are_counted_by_their_passes(runs: 
     losses, report = runs["episodes_in_passes"]
     steps = sum(3 + step * step % 14 + step // 6 for step in range(len(losses)))
     assert report["samples"] == pytest.approx(steps, rel=0.05)
+
+
+def test_samples_of_batches_that_grow_are_exact_or_unknown(runs: Runs) -> None:
+    losses, report = runs["growing_batches"]
+    samples = sum(4 + step // 8 for step in range(len(losses)))
+    assert report["iterations"] == len(losses)
+    assert report["samples"] == pytest.approx(samples, rel=0.05) or not report["samples_from"]
 
 
 def test_layers_show_the_batch_where_there_are_neither_modules_nor_an_optimizer(

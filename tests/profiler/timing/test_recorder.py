@@ -277,6 +277,7 @@ def _state(recorder: Recorder) -> dict[str, Any]:
     state["_regular"] = recorder._regular._kinds
     state["_pauses"], state["_graphs"] = vars(recorder._pauses), vars(recorder._graphs)
     state["_loss"] = vars(counter._loss)
+    state["_accumulation"] = vars(recorder._accumulation)
     state["_former_leaders"] = {
         leader: (counts.iterations, counts.samples, learnt[:2])
         for leader, (counts, _, learnt) in recorder._former_leaders.items()
