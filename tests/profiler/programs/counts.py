@@ -1185,13 +1185,6 @@ def experts():
         train(loss + model.load.sum(), optimizer)
 
 
-def growing_batches():
-    """Batches become larger while those that are inspected come seldom."""
-    model, optimizer = model_and_optimizer()
-    for step in range(30 * STEPS):
-        train(model(torch.randn(4 + step // 8, 6)).pow(2).sum(1).sqrt().sum(), optimizer)
-
-
 def episodes_in_passes():
     """As `episodes`, with a pass for each step; later ones are longer."""
     model, optimizer = model_and_optimizer()

@@ -75,7 +75,6 @@ ALL = [
     *(
         "episodes",
         "episodes_in_passes",
-        "growing_batches",
         "own_layers",
         "trials_with_a_graph",
         "playing_with_a_graph",
@@ -163,13 +162,6 @@ def test_longer_episodes_than_those_inspected_are_counted_by_their_passes(runs: 
     losses, report = runs["episodes_in_passes"]
     steps = sum(3 + step * step % 14 + step // 6 for step in range(len(losses)))
     assert report["samples"] == pytest.approx(steps, rel=0.05)
-
-
-def test_samples_of_batches_that_grow_are_exact_or_unknown(runs: Runs) -> None:
-    losses, report = runs["growing_batches"]
-    samples = sum(4 + step // 8 for step in range(len(losses)))
-    assert report["iterations"] == len(losses)
-    assert report["samples"] == pytest.approx(samples, rel=0.05) or not report["samples_from"]
 
 
 def test_layers_show_the_batch_where_there_are_neither_modules_nor_an_optimizer(

@@ -524,6 +524,19 @@ def test_few_iterations_that_nobody_saw_leave_a_short_training_s_samples_vague()
     assert loop.recorder.samples_are_unknown
 
 
+def test_samples_are_unknown_where_batches_grew_between_two_inspections() -> None:
+    """All are inspected from the first larger one that was; those since the last are not known."""
+    loop = Loop()
+    for iteration in range(300):
+        rows = 8 if iteration < 150 else 64
+        if iteration < 4 or iteration >= 199:
+            loop.recorder.inspect(Batch(rows, rows, set(), samples=rows))
+        loop.phase("backward", 0.3)
+        loop.step()
+    assert loop.recorder.samples < 0.9 * (150 * 8 + 150 * 64)
+    assert loop.recorder.samples_are_unknown
+
+
 def test_samples_that_vary_are_known_where_all_iterations_were_inspected() -> None:
     loop = Loop()
     for iteration in range(20):
