@@ -21,6 +21,7 @@ from hops_profiler.timing.passes import (
     Batch,
     Call,
     Calls,
+    checksum,
     number_of,
     rows_of_layers,
     tensors_in,
@@ -72,6 +73,7 @@ class Inputs:
         # Memory that calls were given and have returned, by its identity: no other gets it as long
         # as it is here.
         self._given: dict[int, Any] = {}
+        self._given_before: dict[int, Any] = {}
         self._returned: dict[int, Any] = {}
         self._read_axes: set[int] = set()  # of tensors that loaders yielded: the first two
         self._in_graphless = False
@@ -364,7 +366,7 @@ class Inputs:
         self._read_axes = set()
         self._calls.forget()
         self._graphless = []
-        self._given, self._returned = {}, {}
+        self._given_before, self._given, self._returned = self._given, {}, {}
         self._call = None
         self._other_rows = 0
         self._sequence = None
@@ -417,6 +419,7 @@ class Inputs:
             reference = StorageWeakRef(tensors[0].untyped_storage()) if tensors else None
             if reference is not None:
                 call.storage = reference.cdata
+                call.content = checksum(tensors[0])
                 call.is_made = call.storage in self._returned
                 self._given[call.storage] = reference
 

@@ -7,6 +7,7 @@ from dataclasses import is_dataclass
 from itertools import combinations, islice
 from math import prod
 from typing import Any
+from zlib import crc32
 
 import torch
 from hops_profiler.timing.batch import field_values
@@ -19,6 +20,9 @@ MAX_NODES = 4096
 
 DEPTH = 4
 """Nesting depth at which tensors are looked for in what a module is given."""
+
+MAX_NUMBERS = 256
+"""First numbers of a tensor that are compared with those of others."""
 
 MAX_PARTS = 1024
 """Parts of what a module returns in which tensors are looked for."""
@@ -59,15 +63,16 @@ class Call:
     if unknown. ``unclear``: either of its input's first two axes may be the batch's.
     ``passes_back``: an input is no parameter and is to have a gradient. ``depends``: an input comes
     out of a graph; ``is_made``: the first one is what another call returned; ``is_index``: it is of
-    whole numbers. ``source``: where its first input begins in memory, ``storage``: the memory's
-    identity, None if unknown. ``features``: lengths of the axes after the first of what it
-    returned; ``lengths``: of all axes of that and of its inputs. ``parameter``: the identity of the
-    first parameter that it trains. ``since``: number of the last node before it, None if unknown.
+    whole numbers, ``is_text``: it is a vector of these, or one. ``source``: where its first input
+    begins in memory, ``storage``: the memory's identity, ``content``: a checksum of its first
+    numbers; None if unknown. ``features``: lengths of the axes after the first of what it returned;
+    ``lengths``: of all axes of that and of its inputs. ``parameter``: the identity of the first
+    parameter that it trains. ``since``: number of the last node before it, None if unknown.
     """
 
     __slots__ = (
-        *("axes", "depends", "features", "is_index", "is_made", "is_text", "lengths", "module"),
-        "nodes",
+        *("axes", "content", "depends", "features", "is_index", "is_made", "is_text", "lengths"),
+        *("module", "nodes"),
         *("outputs", "parameter", "passes_back", "rows", "since", "source", "storage", "unclear"),
     )
 
@@ -78,6 +83,7 @@ class Call:
         self.source = source
         self.outputs = 0
         self.storage: int | None = None
+        self.content: int | None = None
         self.parameter: int | None = None
         self.since: int | None = None
         self.unclear = self.passes_back = self.depends = self.is_made = self.is_index = False
@@ -111,7 +117,8 @@ class Batch:
     ``adds_calls``: its samples are calls of one row; ``repeats_rows``: a module was called several
     times with more rows. ``is_stage``: its gradients come from elsewhere, or go there.
     ``graphless``: rows of the calls without a graph before it. ``loss_rows``: see
-    :func:`rows_of_loss`. ``sources``: memory that its calls were given first. ``is_made``: all that
+    :func:`rows_of_loss`. ``sources``: memory that its calls were given first, ``contents``:
+    checksums of it, None if a GPU has it. ``is_made``: all that
     they were given comes from other calls. ``wants_gradient``: a call's input is to have one.
     ``parameters``: of each called module the first that it trains. ``place``: the code that began
     the backward pass. ``read_axes``: lengths of the first axes of what loaders yielded before it.
@@ -136,6 +143,7 @@ class Batch:
         self._features: set[int] = set()
         self._lengths: set[int] = set()
         self.sources: set[tuple[int, int]] = set()
+        self.contents: set[int] | None = set()
         self.parameters: set[int] = set()
         self.read_axes: set[int] = set()
         self.place: Any = None
@@ -181,6 +189,10 @@ class Batch:
             self.parameters.add(call.parameter)
         if call.storage is not None:
             self.sources.add((call.storage, call.source))
+        if call.content is None:
+            self.contents = None
+        elif self.contents is not None and not (call.is_made or call.depends):
+            self.contents.add(call.content)
 
     def _compare_calls(
         self, repeats: Sequence[Sequence[Call]], terms: Collection[tuple[int, ...]]
@@ -479,6 +491,15 @@ def tensors_in(value: Any, depth: int) -> Iterator[torch.Tensor]:
     elif depth and is_dataclass(value) and not isinstance(value, type):
         for part in field_values(value):
             yield from tensors_in(part, depth - 1)
+
+
+def checksum(tensor: torch.Tensor, before: int = 0) -> int | None:
+    """Of the first numbers of a tensor, and of others ``before``; None for one that is on a GPU,
+    which would be waited for, or has no plain memory.
+    """
+    if tensor.device.type != "cpu" or tensor.layout is not torch.strided:
+        return None
+    return crc32(repr(tensor.detach().flatten()[:MAX_NUMBERS].tolist()).encode(), before)
 
 
 def tensors_returned(result: Any) -> list[torch.Tensor]:

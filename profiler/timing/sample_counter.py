@@ -7,6 +7,7 @@ from math import sqrt
 
 from hops_profiler.timing.loss_rows import LossRows
 from hops_profiler.timing.series import Series
+from hops_profiler.timing.steps import Step, turns
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
         is_stage: bool
         graphless: Sequence[int]
         sources: set[tuple[int, int]]
+        contents: set[int] | None
         is_made: bool
         wants_gradient: bool
         parameters: set[int]
@@ -68,6 +70,10 @@ class SampleCounter:
         self._loss = LossRows()
         self._input = self._pass_input = 0.0
         self._previous_factor = 0.0
+        # The leading optimizer's step before this iteration, and the iterations before that; how
+        # many times its samples an iteration has.
+        self._leading_step: tuple[int, Step] | None = None
+        self._turns = 1.0
         self._skips = False  # batches, in the last inspected iteration
         self._prefetch: int | None = None  # samples of a batch read for the next iteration
         self.begin_iteration()
@@ -83,9 +89,7 @@ class SampleCounter:
         self._passes = self._switches = 0
         self._misses_pass = False
         self._step_batches: list[Batch] = []  # of passes since the last step
-        # By the place of passes and what they trained: samples of all steps, and their memory
-        self._repeats: dict[Any, tuple[float, set[tuple[int, int]]]] = {}
-        self._repeat: Any = None  # the last step's key
+        self._steps: list[Step] = []  # since the iteration began, as far as they were inspected
         self._axes: set[int] = set()
         self._read_axes: set[int] = set()
         self._new_passes: tuple[int, float] = _NO_PASSES  # since the last step
@@ -238,23 +242,9 @@ class SampleCounter:
         self._earlier_steps += self._step_passes[0] > 0
         self._step_passes = self._new_passes
         self._new_passes = _NO_PASSES
-        self._note_repeat(self._step_batches)
+        if self._step_batches:
+            self._steps.append(Step(self._step_batches, self._step_passes[1]))
         self._step_batches = []
-
-    def _note_repeat(self, batches: Sequence[Batch]) -> None:
-        """Note what a step was over: several of an iteration, of optimizers that take turns, are
-        over batches of their own if the same code trained the same models on other memory.
-        """
-        if not batches:
-            return
-        places = frozenset(batch.place for batch in batches)
-        parameters = frozenset().union(*(batch.parameters for batch in batches))
-        sources = set().union(*(batch.sources for batch in batches))
-        self._repeat = places, parameters
-        samples, known = self._repeats.get(self._repeat, (0.0, set()))
-        if parameters and not sources & known:
-            samples += self._step_passes[1]
-        self._repeats[self._repeat] = samples, known | sources
 
     def attribute_prefetched_batch(self, regular: RegularIterations, passes: int) -> None:
         """Count a batch read ahead for the iteration that trained on it.
@@ -308,9 +298,7 @@ class SampleCounter:
         samples = max(self._step_passes[1], self._new_passes[1])
         samples = samples or self._earlier_samples or self._input
         if iterations == 1 and not self.fetches:
-            totals = {key: total for key, (total, _) in self._repeats.items()}
-            samples = max(samples, totals.get(self._repeat, 0.0))
-            self._mixes_sizes |= max(totals.values(), default=0.0) > samples
+            samples *= self._turns_of_steps(earlier)
         self.varies = self.varies or 0 < self._input != samples
         if earlier < self._last_inspection:  # those that it was among are forgotten
             self._last_inspection, self._between = 0, 0.0
@@ -320,6 +308,26 @@ class SampleCounter:
         self._input = samples
         self._inspections.add(samples)
         self.unclear = self.unclear or (self._mixes_sizes and not self.fetches)
+
+    def _turns_of_steps(self, earlier: int) -> float:
+        """How many times the leading optimizer's samples the iteration has that comes after
+        ``earlier`` others. It begins with the step that ended the one before.
+        """
+        steps, self._steps = self._steps, []
+        before, self._leading_step = self._leading_step, (earlier, steps[-1]) if steps else None
+        if len(steps) < 2 or before is None or before[0] != earlier - 1:
+            return self._turns
+        number = turns([before[1], *steps[:-1]])
+        if number is None:
+            self._mixes_sizes = True
+        elif number != self._turns:
+            ratio, self._turns = number / self._turns, number
+            self._warmup.scale_samples(ratio)
+            self._between *= ratio
+            self._input *= ratio
+            self._inspections = Series()
+            self._inspections.add(self._input)
+        return self._turns
 
     def _is_shared_out(self) -> bool:
         """Whether batches of several loaders lead to steps of several optimizers, none of which is

@@ -1029,6 +1029,43 @@ def optimizers_in_turns():
         train(second(first(torch.randn(BATCH, 6))).pow(2).mean(), optimizers[step % 2])
 
 
+def learners_of_one_loop():
+    """Each of three models is trained on rows of its own, by an optimizer of its own."""
+    learners = [model_and_optimizer() for _ in range(3)]
+    for _ in range(STEPS):
+        for model, optimizer in learners:
+            train(model(torch.randn(BATCH, 6)).pow(2).mean(), optimizer)
+
+
+def learners_of_the_same_rows():
+    """Each of three models is given a copy of the same rows."""
+    learners = [model_and_optimizer() for _ in range(3)]
+    for _ in range(STEPS):
+        rows = torch.randn(BATCH, 6)
+        for model, optimizer in learners:
+            train(model(torch.cat([rows[:3], rows[3:]])).pow(2).mean(), optimizer)
+
+
+def optimizers_of_the_same_rows():
+    """Two optimizers take turns over the same batch."""
+    first, second = torch.nn.Linear(6, 6), torch.nn.Linear(6, 1)
+    optimizers = [torch.optim.SGD(model.parameters(), lr=0.01) for model in (first, second)]
+    for _ in range(STEPS):
+        rows = torch.randn(BATCH, 6)
+        for optimizer in optimizers:
+            train(second(first(rows)).pow(2).mean(), optimizer)
+
+
+def critic_more_often():
+    """The actor leads, and its critic has two batches of its own for each."""
+    actor, critic = torch.nn.Linear(6, 6), torch.nn.Linear(6, 1)
+    acts, judges = (torch.optim.SGD(model.parameters(), lr=0.01) for model in (actor, critic))
+    for _ in range(STEPS):
+        train(critic(actor(torch.randn(BATCH, 6))).pow(2).mean(), acts)
+        for _ in range(2):
+            train(critic(torch.randn(BATCH, 6)).pow(2).mean(), judges)
+
+
 class Attention(torch.nn.Module):
     """Written by hand; the first axis is time, and the second one, if any, the batch's."""
 

@@ -418,6 +418,7 @@ class Batch:
         self.samples, self.unclear = samples, unclear
         self.loss_rows = samples
         self.sources: set[tuple[int, int]] = set()
+        self.contents: set[int] | None = None
         self.parameters: set[int] = set()
         self.read_axes: set[int] = set()
         self.is_made = self.wants_gradient = False
