@@ -7,6 +7,7 @@ from math import prod
 from typing import Any
 
 import torch
+from hops_profiler.timing.passes import is_of_parameters
 
 MAX_NODES = 256
 """Nodes before what a model returned among which products are looked for: its last layers."""
@@ -29,14 +30,17 @@ def attended_axes(tensors: Iterable[torch.Tensor], first: int, second: int) -> s
 
 
 def _products(tensors: Iterable[torch.Tensor]) -> Iterable[tuple[int, ...]]:
-    """Lengths of a product's axes but for the last one, where it compares rows with each other."""
+    """Lengths of a product's axes but for the last one, where none of its parts is of parameters
+    alone: rows of what is attended to, and of what is seen there.
+    """
     nodes: list[Any] = [tensor.grad_fn for tensor in tensors if tensor.grad_fn is not None]
     visits = set(nodes)
     for node in nodes:  # which grows meanwhile
         name = type(node).__name__
         if name.startswith(PRODUCTS):
             shape = tuple(node._input_metadata[0].shape)
-            if len(shape) > 2 and (shape[-1] == shape[-2] or name.startswith(PRODUCTS[-1])):
+            parts = [further for further, _ in node.next_functions]
+            if len(shape) > 2 and not any(map(is_of_parameters, parts)):
                 yield shape[:-1]
         for further, _ in node.next_functions:
             if further is not None and further not in visits and len(visits) < MAX_NODES:

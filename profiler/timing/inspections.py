@@ -57,4 +57,5 @@ class InspectionPlan:
         # Loaders show their batches: after the first iterations there is nothing to inspect.
         reads = recorder.sample_counter.reads
         is_early = iterations in INSPECT_AT_WITHOUT_LOADER or recorder.begins_late
+        is_early |= recorder.sample_counter.needs_next
         return not reads and (is_early or iterations % interval == 0)

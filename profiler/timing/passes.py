@@ -406,7 +406,7 @@ class Calls:
             in_graph |= _calls_inside(_edge(roots), set(by_node.values()) - in_graph)
         calls = [*self._without_nodes, *in_graph]
         terms = dict(_terms(roots))
-        terms = {node: terms[node] for node in terms if not _is_of_parameters(node)} or terms
+        terms = {node: terms[node] for node in terms if not is_of_parameters(node)} or terms
         adds_terms, parts = False, 0
         if nodes is not None:
             only = len(in_graph) == len(set(by_node.values())) and not graphless
@@ -555,7 +555,7 @@ def rows_of_layers(roots: Any) -> int:
     """Rows of the batch where no module is called: the first axis that all terms of a loss have, if
     what meets data first has it, too, and all layers have that many rows or a multiple; else 0.
     """
-    terms = [(node, shapes) for node, shapes in _terms(roots) if not _is_of_parameters(node)]
+    terms = [(node, shapes) for node, shapes in _terms(roots) if not is_of_parameters(node)]
     lengths = {shape[0] for _, shapes in terms for shape in shapes}
     if len(lengths) != 1:
         return 0
@@ -564,12 +564,12 @@ def rows_of_layers(roots: Any) -> int:
     visits, begins = set(nodes), False
     for node in nodes:  # which grows meanwhile
         inputs = [further for further, _ in node.next_functions]
-        if type(node).__name__.startswith(LAYERS) and not _is_of_parameters(node):
+        if type(node).__name__.startswith(LAYERS) and not is_of_parameters(node):
             shapes = [output.shape for output in node._input_metadata]
-            if any(map(_is_of_parameters, inputs)) and shapes and len(shapes[0]):
+            if any(map(is_of_parameters, inputs)) and shapes and len(shapes[0]):
                 if shapes[0][0] % rows:
                     return 0
-                meets_data = all(map(_is_of_parameters, filter(None, inputs)))
+                meets_data = all(map(is_of_parameters, filter(None, inputs)))
                 begins |= meets_data and shapes[0][0] == rows
         for further in inputs:
             if further is not None and further not in visits:
@@ -580,12 +580,12 @@ def rows_of_layers(roots: Any) -> int:
     return rows if begins else 0
 
 
-def _is_of_parameters(node: Any, depth: int = DEPTH) -> bool:
+def is_of_parameters(node: Any, depth: int = DEPTH) -> bool:
     """Whether a node makes something of parameters alone, such as a transposed weight."""
     if node is None or not depth or type(node).__name__.startswith(LOOKUPS):
         return False
     inputs = [further for further, _ in node.next_functions]
-    return all(_is_of_parameters(further, depth - 1) for further in inputs)
+    return all(is_of_parameters(further, depth - 1) for further in inputs)
 
 
 def number_of_loss(roots: Any) -> int:

@@ -17,6 +17,7 @@ from hops_profiler.timing.pauses import MAX_DOUBTFUL_SHARE, ROLLOUT, Pauses
 from hops_profiler.timing.phases import PhaseClock
 from hops_profiler.timing.regular import MIN_EVALUATION_INTERVAL, RegularIterations, WarmUp
 from hops_profiler.timing.sample_counter import SampleCounter
+from hops_profiler.timing.steps import are_learners
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
     from hops_profiler.timing.device_times import Device
     from hops_profiler.timing.sample_counter import Batch
+    from hops_profiler.timing.steps import Step
 
 STEPS_TO_NEW_LEADER = 10
 """Steps of another optimizer, without one of the leading optimizer, that make it the leader."""
@@ -79,9 +81,9 @@ class Recorder:
         self._leader: int | None = None
         self._other_steps: dict[int, int] = {}  # by optimizer, since the leader's last step
         self._steps_to_lead = STEPS_TO_NEW_LEADER
-        self._leader_is_gone = False
-        # By optimizer: the counts when it stepped last, and what was known of its samples.
-        self._former_leaders: dict[int, tuple[Counts, WarmUp, Any]] = {}
+        self._leader_is_gone = self._leader_is_new = False
+        # By optimizer: the counts when it stepped last, what was known of its samples, and a step.
+        self._former_leaders: dict[int, tuple[Counts, WarmUp, Any, Step | None]] = {}
         self._steps_without_backward = 0
         self._accumulation = Accumulation()
         self._closure_steps = 0
@@ -137,8 +139,11 @@ class Recorder:
 
     @property
     def begins_late(self) -> bool:
-        """True if several iterations were the first, and none was inspected yet."""
-        return self._leader == _BACKWARD and not self.sample_counter.is_inspected
+        """True if several iterations were the first, or those of another leading optimizer, and
+        none of its was inspected yet.
+        """
+        is_unseen = self._leader == _BACKWARD and not self.sample_counter.is_inspected
+        return is_unseen or self._leader_is_new
 
     @property
     def evaluating(self) -> bool:
@@ -241,6 +246,7 @@ class Recorder:
         """The backward pass that begins was seen to be over ``batch``."""
         if "backward" in self._phases.open:
             return
+        self._leader_is_new = False
         self.sample_counter.inspect(batch)
         self._pauses.add(batch.samples, batch.graphless)
 
@@ -293,7 +299,10 @@ class Recorder:
                 self.counts.end(now, max(1, self._closure_steps))
                 return True
         iterations = 1
-        if optimizer in self._former_leaders:
+        if optimizer in self._former_leaders and self._is_learner(optimizer):
+            del self._former_leaders[optimizer]
+            self._keep_leader()
+        elif optimizer in self._former_leaders:
             self._restore_leader(optimizer)
         elif self._leader_is_gone:
             self._leader_is_gone = False
@@ -301,10 +310,7 @@ class Recorder:
             iterations = self._other_steps[optimizer] = self._other_steps.get(optimizer, 0) + 1
             if iterations < self._steps_to_lead:
                 return False
-            if len(self._former_leaders) < MAX_FORMER_LEADERS:
-                counts = copy.deepcopy(self.counts)
-                learnt = self.sample_counter.learnt
-                self._former_leaders[self._leader] = counts, self._warmup.copy(), learnt
+            self._keep_leader()
         if self._passes or "backward" in self._phases.open or not self.counts.passes:
             self._steps_without_backward = 0
         elif self._steps_without_backward < MAX_STEPS_WITHOUT_BACKWARD:
@@ -424,12 +430,32 @@ class Recorder:
         self._forget_iterations()
         self.counts.count(samples, batches, read=self.sample_counter.reads)
 
+    def _keep_leader(self) -> None:
+        """Another optimizer leads: note what is known of the one that led, which may return."""
+        self._leader_is_new = True
+        if self._leader is not None and len(self._former_leaders) < MAX_FORMER_LEADERS:
+            counts, counter = copy.deepcopy(self.counts), self.sample_counter
+            former = counts, self._warmup.copy(), counter.learnt, counter.leading_step
+            self._former_leaders[self._leader] = former
+
+    def _is_learner(self, optimizer: int) -> bool:
+        """Whether a former leader and the leader are learners that take turns, each with models and
+        samples of its own.
+        """
+        counter = self.sample_counter
+        step, leading_step = self._former_leaders[optimizer][3], counter.leading_step
+        if step is None or leading_step is None:
+            return False
+        verdict = are_learners(step, leading_step)
+        counter.unclear |= verdict is None
+        return bool(verdict)
+
     def _restore_leader(self, optimizer: int) -> None:
         """A former leader steps again: all since its last step belongs to the iteration that ends.
 
         Others then need twice as many steps as the turn had to lead once more.
         """
-        counts, warmup, self.sample_counter.learnt = self._former_leaders[optimizer]
+        counts, warmup, self.sample_counter.learnt, _ = self._former_leaders[optimizer]
         former_leaders = list(self._former_leaders)
         turn = self.counts.iterations - counts.iterations
         for later in former_leaders[former_leaders.index(optimizer) :]:

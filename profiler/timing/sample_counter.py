@@ -53,8 +53,9 @@ class SampleCounter:
     batches. ``share``: among so many ranks it was seen to distribute them. ``factor``: samples
     trained on for each one read. ``unclear``: no loader is read, and what modules are given does
     not show the samples; or those of several loaders lead to steps of several optimizers.
-    ``varies``: it is not the same in all iterations. ``is_stage``: a backward pass began with
-    gradients from elsewhere, or led to some.
+    ``needs_next``: the iteration after an inspected one is to be inspected, too, as several
+    optimizers step. ``varies``: it is not the same in all iterations. ``is_stage``: a backward pass
+    began with gradients from elsewhere, or led to some.
     """
 
     def __init__(self, warmup: WarmUp) -> None:
@@ -74,6 +75,7 @@ class SampleCounter:
         # many times its samples an iteration has.
         self._leading_step: tuple[int, Step] | None = None
         self._turns = 1.0
+        self._knows_turns = self.needs_next = False
         self._skips = False  # batches, in the last inspected iteration
         self._prefetch: int | None = None  # samples of a batch read for the next iteration
         self.begin_iteration()
@@ -242,7 +244,7 @@ class SampleCounter:
         self._earlier_steps += self._step_passes[0] > 0
         self._step_passes = self._new_passes
         self._new_passes = _NO_PASSES
-        if self._step_batches:
+        if self.has_inspection:
             self._steps.append(Step(self._step_batches, self._step_passes[1]))
         self._step_batches = []
 
@@ -309,14 +311,23 @@ class SampleCounter:
         self._inspections.add(samples)
         self.unclear = self.unclear or (self._mixes_sizes and not self.fetches)
 
+    @property
+    def leading_step(self) -> Step | None:
+        """The leading optimizer's step that was inspected last."""
+        return None if self._leading_step is None else self._leading_step[1]
+
     def _turns_of_steps(self, earlier: int) -> float:
         """How many times the leading optimizer's samples the iteration has that comes after
         ``earlier`` others. It begins with the step that ended the one before.
         """
         steps, self._steps = self._steps, []
         before, self._leading_step = self._leading_step, (earlier, steps[-1]) if steps else None
-        if len(steps) < 2 or before is None or before[0] != earlier - 1:
+        if len(steps) < 2:
             return self._turns
+        if before is None or before[0] != earlier - 1:
+            self.needs_next = not self._knows_turns
+            return self._turns
+        self.needs_next, self._knows_turns = False, True
         number = turns([before[1], *steps[:-1]])
         if number is None:
             self._mixes_sizes = True

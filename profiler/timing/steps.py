@@ -37,13 +37,21 @@ class Step:
         The same models are trained on other memory where optimizers take turns, and other models on
         a batch of their own where there are several learners; but two critics may be given copies.
         """
-        if self.is_made or other.is_made or self.sources & other.sources:
+        if self.is_made or other.is_made:
             return False
         if self.parameters == other.parameters:
-            return True
+            return not self.sources & other.sources
         if self.contents is None or other.contents is None:
             return None
         return not self.contents & other.contents
+
+
+def are_learners(one: Step, other: Step) -> bool | None:
+    """Whether the same code has trained other models on as many samples of their own: steps of
+    either are iterations. None if unknown.
+    """
+    is_alike = other.belongs_to(one) and one.samples == other.samples > 0
+    return is_alike and one.parameters != other.parameters and one.differs(other)
 
 
 def turns(steps: Sequence[Step]) -> float | None:
@@ -52,7 +60,8 @@ def turns(steps: Sequence[Step]) -> float | None:
     A step without samples, as a temperature's, takes those of others.
     """
     if not steps[0].samples:
-        return 1.0
+        number = turns(steps[1:]) if len(steps) > 1 else 1.0
+        return 1.0 if number == 1.0 else None
     groups: list[list[Step]] = []  # of steps that differ, or do not, but for their models
     for step in steps:
         group = next((group for group in groups if step.belongs_to(group[0])), None)

@@ -1056,6 +1056,35 @@ def optimizers_of_the_same_rows():
             train(second(first(rows)).pow(2).mean(), optimizer)
 
 
+def learners_in_long_turns():
+    """Two models have forty batches each in turns, by the same code."""
+    learners = [model_and_optimizer() for _ in range(2)]
+    for _ in range(3):
+        for model, optimizer in learners:
+            for _ in range(40):
+                time.sleep(0.005)
+                train(model(torch.randn(BATCH, 6)).pow(2).mean(), optimizer)
+
+
+def copies_trained_within():
+    """A step follows from what became of a copy of the model, in three steps of its own."""
+    model, optimizer = model_and_optimizer()
+    for _ in range(STEPS):
+        inner = trained_copy(model)
+        optimizer.zero_grad()
+        for parameter, trained in zip(model.parameters(), inner.parameters()):  # noqa: B905
+            parameter.grad = parameter.data - trained.data
+        optimizer.step()
+
+
+def trained_copy(model):
+    inner = copy.deepcopy(model)
+    optimizer = torch.optim.SGD(inner.parameters(), lr=0.01)
+    for _ in range(3):
+        train(inner(torch.randn(BATCH, 6)).pow(2).mean(), optimizer)
+    return inner
+
+
 def critic_more_often():
     """The actor leads, and its critic has two batches of its own for each."""
     actor, critic = torch.nn.Linear(6, 6), torch.nn.Linear(6, 1)

@@ -80,6 +80,8 @@ ALL = [
     *(
         "episodes",
         "episodes_in_passes",
+        "learners_in_long_turns",
+        "copies_trained_within",
         "own_layers",
         "trials_with_a_graph",
         "playing_with_a_graph",
@@ -164,6 +166,16 @@ def test_samples_of_several_optimizers_add_up_where_they_are_others(
     assert report["iterations"] == STEPS < len(losses)
     assert report["samples"] == STEPS * batch
     assert report["timed"]["samples"] == report["timed"]["iterations"] * batch
+
+
+def test_steps_of_learners_in_long_turns_are_iterations_of_either(runs: Runs) -> None:
+    losses, report = runs["learners_in_long_turns"]
+    assert (report["iterations"], report["samples"]) == (len(losses), len(losses) * BATCH)
+
+
+def test_samples_are_unknown_where_a_step_follows_from_several_of_copies(runs: Runs) -> None:
+    _, report = runs["copies_trained_within"]
+    assert (report["samples"], report["samples_from"]) == (0, "")
 
 
 def test_episodes_are_counted_to_the_step(runs: Runs) -> None:

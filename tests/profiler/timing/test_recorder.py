@@ -280,7 +280,7 @@ def _state(recorder: Recorder) -> dict[str, Any]:
     state["_accumulation"] = vars(recorder._accumulation)
     state["_former_leaders"] = {
         leader: (counts.iterations, counts.samples, learnt[:2])
-        for leader, (counts, _, learnt) in recorder._former_leaders.items()
+        for leader, (counts, _, learnt, _) in recorder._former_leaders.items()
     }
     for name in ("counts", "sample_counter", "_phases", "_device_times", "_warmup"):
         del state[name]
