@@ -194,8 +194,16 @@ class SampleCounter:
         Passes that one place of the code begins accumulate a gradient. Those of several are terms
         of a loss: over the same samples, if they are given the same memory; over none, if they are
         given what a model made, beside real samples, or what lies between both, or change what is
-        given alone. Else either may be, where they are over equally many.
+        given alone. Else either may be, where they are over equally many. Passes of several stages
+        of a model are over the same samples.
         """
+        stages: dict[frozenset[int], int] = {}
+        for batch in self._step_batches:
+            key = frozenset(batch.parameters if batch.is_stage else ())
+            stages[key] = stages.get(key, 0) + batch.samples
+        are_apart = len(frozenset().union(*stages)) == sum(map(len, stages))
+        if len(stages) > 1 and all(stages) and are_apart:
+            return max(stages.values())
         places: dict[Any, int] = {}  # of code: samples of its passes
         sources: set[tuple[int, int]] = set()
         total = made = 0

@@ -549,6 +549,19 @@ def test_samples_that_vary_are_known_where_all_iterations_were_inspected() -> No
     assert loop.recorder.samples == 20 * 50
 
 
+def test_stages_of_a_model_on_one_rank_are_over_the_same_samples() -> None:
+    loop = Loop()
+    for iteration in range(6):
+        for stage in (1, 2, 1, 2):
+            if iteration in (1, 2):
+                batch = Batch(4, 4, set(), samples=4)
+                batch.is_stage, batch.parameters = True, {stage}
+                loop.recorder.inspect(batch)
+            loop.phase("backward", 0.3)
+        loop.step()
+    assert loop.recorder.samples == 6 * 8
+
+
 def test_the_first_step_of_a_gan_is_over_a_whole_batch() -> None:
     """The generator's step ends the first iteration, before the discriminator's pass."""
     loop = Loop()
