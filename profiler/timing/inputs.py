@@ -404,6 +404,7 @@ class Inputs:
                     self._call.unclear = _is_ensemble(trained, rows)
                     if trained:
                         self._call.parameter = id(trained[0])
+                        self._call.width = tuple(trained[0].shape)
                         self._call.since = number_of(trained[0].view(-1))
                 self._note_memory(self._call, tensors)
             elif self._call is not None and args:

@@ -67,11 +67,22 @@ class Call:
     begins in memory, ``storage``: the memory's identity, ``content``: a checksum of its first
     numbers; None if unknown. ``features``: lengths of the axes after the first of what it returned;
     ``lengths``: of all axes of that and of its inputs. ``parameter``: the identity of the first
-    parameter that it trains. ``since``: number of the last node before it, None if unknown.
+    parameter that it trains, ``width``: its shape. ``since``: number of the last node before it,
+    None if unknown.
     """
 
     __slots__ = (
-        *("axes", "content", "depends", "features", "is_index", "is_made", "is_text", "lengths"),
+        *(
+            "axes",
+            "content",
+            "depends",
+            "width",
+            "features",
+            "is_index",
+            "is_made",
+            "is_text",
+            "lengths",
+        ),
         *("module", "nodes"),
         *("outputs", "parameter", "passes_back", "rows", "since", "source", "storage", "unclear"),
     )
@@ -85,6 +96,7 @@ class Call:
         self.storage: int | None = None
         self.content: int | None = None
         self.parameter: int | None = None
+        self.width: tuple[int, ...] = ()
         self.since: int | None = None
         self.unclear = self.passes_back = self.depends = self.is_made = self.is_index = False
         self.is_text = False
@@ -120,8 +132,9 @@ class Batch:
     :func:`rows_of_loss`. ``sources``: memory that its calls were given first, ``contents``:
     checksums of it, None if a GPU has it. ``is_made``: all that
     they were given comes from other calls. ``wants_gradient``: a call's input is to have one.
-    ``parameters``: of each called module the first that it trains. ``place``: the code that began
-    the backward pass. ``read_axes``: lengths of the first axes of what loaders yielded before it.
+    ``parameters``: of each called module the first that it trains, ``widths``: their shapes.
+    ``place``: the code that began the backward pass. ``read_axes``: lengths of the first axes of
+    what loaders yielded before it.
     """
 
     def __init__(
@@ -145,6 +158,7 @@ class Batch:
         self.sources: set[tuple[int, int]] = set()
         self.contents: set[int] | None = set()
         self.parameters: set[int] = set()
+        self.widths: set[tuple[int, ...]] = set()
         self.read_axes: set[int] = set()
         self.place: Any = None
         self.is_made = self.wants_gradient = self.adds_calls = False
@@ -187,6 +201,7 @@ class Batch:
             self._data_rows = max(self._data_rows, call.rows)
         if call.parameter is not None:
             self.parameters.add(call.parameter)
+            self.widths.add(call.width)
         if call.storage is not None:
             self.sources.add((call.storage, call.source))
         if call.content is None:

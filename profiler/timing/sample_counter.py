@@ -34,6 +34,7 @@ if TYPE_CHECKING:
         is_made: bool
         wants_gradient: bool
         parameters: set[int]
+        widths: set[tuple[int, ...]]
         place: Any
         read_axes: set[int]
 

@@ -17,6 +17,7 @@ class Step:
         self.samples = samples
         self.is_made = all(batch.is_made for batch in batches)
         self.places: frozenset[Any] = frozenset(batch.place for batch in batches)
+        self.widths: set[tuple[int, ...]] = set().union(*(batch.widths for batch in batches))
         self.parameters: set[int] = set().union(*(batch.parameters for batch in batches))
         self.sources: set[tuple[int, int]] = set().union(*(batch.sources for batch in batches))
         contents = [batch.contents for batch in batches]
@@ -30,6 +31,12 @@ class Step:
         if self.places != other.places or len(self.parameters) != len(other.parameters):
             return False
         return self.parameters == other.parameters or not self.parameters & other.parameters
+
+    def is_alike(self, other: Step) -> bool:
+        """Whether it is also of models of the same width: others have a part of their own, as that
+        for goals has beside one for actions.
+        """
+        return self.belongs_to(other) and self.widths == other.widths
 
     def differs(self, other: Step) -> bool | None:
         """Whether the two are over samples of their own; None if unknown.
@@ -64,7 +71,7 @@ def turns(steps: Sequence[Step]) -> float | None:
         return 1.0 if number == 1.0 else None
     groups: list[list[Step]] = []  # of steps that differ, or do not, but for their models
     for step in steps:
-        group = next((group for group in groups if step.belongs_to(group[0])), None)
+        group = next((group for group in groups if step.is_alike(group[0])), None)
         if group is None:
             groups.append([step])
             continue

@@ -1037,6 +1037,15 @@ def learners_of_one_loop():
             train(model(torch.randn(BATCH, 6)).pow(2).mean(), optimizer)
 
 
+def goals_beside_actions():
+    """A model for goals is trained by the same code as a wider one for actions."""
+    learners = [(torch.nn.Linear(width, 1), width) for width in (6, 4)]
+    optimizers = [torch.optim.SGD(model.parameters(), lr=0.01) for model, _ in learners]
+    for _ in range(STEPS):
+        for (model, width), optimizer in zip(learners, optimizers):  # noqa: B905 - Python 3.8
+            train(model(torch.randn(BATCH, width)).pow(2).mean(), optimizer)
+
+
 def learners_of_the_same_rows():
     """Each of three models is given a copy of the same rows."""
     learners = [model_and_optimizer() for _ in range(3)]

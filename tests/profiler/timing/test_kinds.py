@@ -38,6 +38,7 @@ TURNS = {
     "optimizers_in_turns": 2 * BATCH,
     "learners_of_one_loop": 3 * BATCH,
     "learners_of_the_same_rows": BATCH,
+    "goals_beside_actions": BATCH,
     "optimizers_of_the_same_rows": BATCH,
 }
 SEVERAL_CALLS = {

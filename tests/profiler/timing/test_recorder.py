@@ -420,6 +420,7 @@ class Batch:
         self.sources: set[tuple[int, int]] = set()
         self.contents: set[int] | None = None
         self.parameters: set[int] = set()
+        self.widths: set[tuple[int, ...]] = set()
         self.read_axes: set[int] = set()
         self.is_made = self.wants_gradient = False
         self.place = None
