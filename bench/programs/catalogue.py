@@ -9,7 +9,7 @@ from typing import Any
 
 LISTS = (
     *("catalogue", "unusual", "further", "fresh", "later"),
-    *("newest", "freshest", "latest", "untried", "unfamiliar", "unmet"),
+    *("newest", "freshest", "latest", "untried", "unfamiliar", "unmet", "firstlook"),
 )
 """``unusual``: programs with rare kinds of loops, not known while the plugin was written."""
 

@@ -23,6 +23,7 @@ from hops_profiler.timing import graphless
 from hops_profiler.timing.counts import WARMUP
 from hops_profiler.timing.events import MAX_EVENTS, EventQueue
 from hops_profiler.timing.gate import StepGate
+from hops_profiler.timing.gradients import KeptGradient
 from hops_profiler.timing.handlers import calls, raised_by_one
 from hops_profiler.timing.inputs import Inputs, is_compiling
 from hops_profiler.timing.inspections import INSPECTION_SECONDS, InspectionPlan
@@ -41,7 +42,7 @@ add_batch, end_loader, inspect = Recorder.add_batch, Recorder.end_loader, Record
 add_evaluation, add_graphless = Recorder.add_evaluation, Recorder.add_graphless
 step, step_elsewhere, retire = Recorder.step, Recorder.step_elsewhere, Recorder.retire
 read_loss, number, switched = Recorder.read_loss, Recorder.number, (Recorder.switch_loader, None)
-clear_gradients = Recorder.clear_gradients
+clear_gradients, keep_gradients = Recorder.clear_gradients, Recorder.keep_gradients
 
 MAX_PAUSES = 32
 """Possible evaluations that are inspected."""
@@ -82,6 +83,7 @@ class Hooks:
         self._loader = LoaderSizes(self._fail)
         self._inputs = Inputs(self._clear_gradients)
         self._inspections = InspectionPlan()
+        self._gradient = KeptGradient()
         self._graphless = graphless.GraphlessBlocks()
         self._thread: int | None = None
         self._optimizer_id: int | None = None
@@ -249,6 +251,9 @@ class Hooks:
                     place = _place(sys._getframe(1))
                     extend((inspect, self._inputs.take(roots, gradients, place)))
                 self._note_loss(roots)
+            watches = queue.immediate and not queue.recorder.steady
+            if watches:
+                extend((keep_gradients, self._keeps_gradient(args, kwargs)))
             extend((begin_backward, perf_counter()))
             try:
                 if queue.immediate:
@@ -256,6 +261,8 @@ class Hooks:
                 return original(*args, **kwargs)
             finally:
                 extend((leave, perf_counter()))
+                if watches:
+                    self._gradient.note()
                 if queue.immediate:
                     if queue.flush():
                         self._end_iteration()
@@ -263,6 +270,13 @@ class Hooks:
                     queue.flush()
 
         torch.autograd.backward = backward
+
+    def _keeps_gradient(self, args: Any, kwargs: Any) -> bool:
+        try:
+            return self._gradient.is_kept(args[0] if args else kwargs.get("tensors"))
+        except Exception as error:
+            self._fail(error)
+            return False
 
     def _note_loss(self, roots: Any) -> None:
         """Note what the ``roots`` of a backward pass show at once, where no loader is read."""

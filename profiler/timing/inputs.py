@@ -12,6 +12,7 @@ from types import FunctionType
 from typing import Any
 
 import torch
+from hops_profiler.timing.attention import attended_axes
 from hops_profiler.timing.batch import samples_given, samples_of
 from hops_profiler.timing.handlers import raised_by_one
 from hops_profiler.timing.passes import (
@@ -20,6 +21,7 @@ from hops_profiler.timing.passes import (
     Batch,
     Call,
     Calls,
+    checksum,
     number_of,
     rows_of_layers,
     tensors_in,
@@ -71,6 +73,7 @@ class Inputs:
         # Memory that calls were given and have returned, by its identity: no other gets it as long
         # as it is here.
         self._given: dict[int, Any] = {}
+        self._given_before: dict[int, Any] = {}
         self._returned: dict[int, Any] = {}
         self._read_axes: set[int] = set()  # of tensors that loaders yielded: the first two
         self._in_graphless = False
@@ -285,6 +288,7 @@ class Inputs:
     def _note_result(self, call: Call, result: Any) -> None:
         try:
             call.add_result(result)
+            self._note_products(call, result)
             if self._in_function:
                 call.nodes = None  # no graph is built there, but the function has one
             self._calls.add(call)
@@ -292,6 +296,21 @@ class Inputs:
             if raised_by_one(error):
                 raise
         self._note_returned(result)
+
+    def _note_products(self, call: Call, result: Any) -> None:
+        """Find whether the first axis of the model's input is time, as its entries attend to each
+        other: that of a vector of numbers is a text's.
+        """
+        outer, second = self._sequence, 1
+        if call.rows < 2 or not (call.is_text or outer is not None):
+            return
+        if outer is not None:
+            if outer.shape[0] != call.rows or outer.shape[1] in (1, call.rows):
+                return
+            second = int(outer.shape[1])
+        axes = attended_axes(tensors_returned(result), call.rows, second)
+        call.unclear |= axes == {0, 1}
+        call.rows = second if axes == {0} else call.rows
 
     def _note_returned(self, result: Any) -> None:
         """Note the memory of what a call has returned; kept alive is only its identity."""
@@ -347,7 +366,7 @@ class Inputs:
         self._read_axes = set()
         self._calls.forget()
         self._graphless = []
-        self._given, self._returned = {}, {}
+        self._given_before, self._given, self._returned = self._given, {}, {}
         self._call = None
         self._other_rows = 0
         self._sequence = None
@@ -378,12 +397,14 @@ class Inputs:
                 )
                 self._call.depends = _within_graph(tensors)
                 self._call.is_index = bool(tensors) and not tensors[0].is_floating_point()
+                self._call.is_text = self._call.is_index and self._sequence is None
                 self._call.lengths = {n for tensor in tensors for n in tensor.shape}
                 if module is not None:
                     trained = [p for p in module.parameters() if p.requires_grad]
                     self._call.unclear = _is_ensemble(trained, rows)
                     if trained:
                         self._call.parameter = id(trained[0])
+                        self._call.width = tuple(trained[0].shape)
                         self._call.since = number_of(trained[0].view(-1))
                 self._note_memory(self._call, tensors)
             elif self._call is not None and args:
@@ -399,6 +420,7 @@ class Inputs:
             reference = StorageWeakRef(tensors[0].untyped_storage()) if tensors else None
             if reference is not None:
                 call.storage = reference.cdata
+                call.content = checksum(tensors[0])
                 call.is_made = call.storage in self._returned
                 self._given[call.storage] = reference
 
@@ -436,6 +458,13 @@ class Inputs:
                     call.rows = rows
                 self._sequence, self._in_layer = None, True
                 return
+        if is_leaf and first > 1 and _is_batch_of_convolution(module, inner, first, second):
+            call.rows = second if call.rows == first else call.rows
+            self._sequence, self._in_layer = None, True
+            return
+        # A layer with a weight for each entry of the first axis, which is never the batch's.
+        is_moved = inner.shape[-1] == first not in (inner.shape[0], outer.shape[-1])
+        call.unclear |= is_leaf and is_moved and inner.numel() == outer.numel()
         is_slice = inner.dim() == max(2, outer.dim() - 1) and inner.shape[0] == second != first
         if is_leaf and is_slice and (outer.dim() > 2 or call.is_index):
             # A loop over the first axis, which is time: as many calls, or one less.
@@ -475,6 +504,15 @@ def _stated_rows(module: Any, inner: torch.Tensor) -> tuple[int, int] | None:
     axes = len(module.kernel_size) + 1 if isinstance(module, CONVOLUTIONS) else 0
     is_one = inner.dim() == (2 if isinstance(batch_first, bool) else axes)
     return (1, int(inner.shape[0])) if is_one else None
+
+
+def _is_batch_of_convolution(module: Any, inner: torch.Tensor, first: int, second: int) -> bool:
+    """Whether a convolution's samples are along the second axis of what the model was given, and
+    the first one is among the others.
+    """
+    if not isinstance(module, CONVOLUTIONS) or inner.dim() != len(module.kernel_size) + 2:
+        return False
+    return inner.shape[0] == second != first and first in inner.shape[1:]
 
 
 def _is_letter_with_state(tensors: list[torch.Tensor]) -> bool:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from hops_profiler.timing.recorder import BACKWARDS_WITHOUT_STEP, Recorder
+from hops_profiler.timing.recorder import Recorder
 
 INSPECT_AT = (1, 2)
 """Iterations after which the forward passes' inputs are inspected; those are not timed."""
 
-INSPECT_AT_WITHOUT_LOADER = (5, 8, 11, 13, BACKWARDS_WITHOUT_STEP)
+INSPECT_AT_WITHOUT_LOADER = (5, 8, 11, 13)
 """Further ones if no loader shows the batch: it may vary."""
 
 INTERVAL = 23
@@ -56,4 +56,6 @@ class InspectionPlan:
             return True
         # Loaders show their batches: after the first iterations there is nothing to inspect.
         reads = recorder.sample_counter.reads
-        return not reads and (iterations in INSPECT_AT_WITHOUT_LOADER or iterations % interval == 0)
+        is_early = iterations in INSPECT_AT_WITHOUT_LOADER or recorder.begins_late
+        is_early |= recorder.sample_counter.needs_next
+        return not reads and (is_early or iterations % interval == 0)

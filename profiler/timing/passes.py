@@ -7,6 +7,7 @@ from dataclasses import is_dataclass
 from itertools import combinations, islice
 from math import prod
 from typing import Any
+from zlib import crc32
 
 import torch
 from hops_profiler.timing.batch import field_values
@@ -19,6 +20,9 @@ MAX_NODES = 4096
 
 DEPTH = 4
 """Nesting depth at which tensors are looked for in what a module is given."""
+
+MAX_NUMBERS = 256
+"""First numbers of a tensor that are compared with those of others."""
 
 MAX_PARTS = 1024
 """Parts of what a module returns in which tensors are looked for."""
@@ -59,14 +63,27 @@ class Call:
     if unknown. ``unclear``: either of its input's first two axes may be the batch's.
     ``passes_back``: an input is no parameter and is to have a gradient. ``depends``: an input comes
     out of a graph; ``is_made``: the first one is what another call returned; ``is_index``: it is of
-    whole numbers. ``source``: where its first input begins in memory, ``storage``: the memory's
-    identity, None if unknown. ``features``: lengths of the axes after the first of what it
-    returned; ``lengths``: of all axes of that and of its inputs. ``parameter``: the identity of the
-    first parameter that it trains. ``since``: number of the last node before it, None if unknown.
+    whole numbers, ``is_text``: it is a vector of these, or one. ``source``: where its first input
+    begins in memory, ``storage``: the memory's identity, ``content``: a checksum of its first
+    numbers; None if unknown. ``features``: lengths of the axes after the first of what it returned;
+    ``lengths``: of all axes of that and of its inputs. ``parameter``: the identity of the first
+    parameter that it trains, ``width``: its shape. ``since``: number of the last node before it,
+    None if unknown.
     """
 
     __slots__ = (
-        *("axes", "depends", "features", "is_index", "is_made", "lengths", "module", "nodes"),
+        *(
+            "axes",
+            "content",
+            "depends",
+            "width",
+            "features",
+            "is_index",
+            "is_made",
+            "is_text",
+            "lengths",
+        ),
+        *("module", "nodes"),
         *("outputs", "parameter", "passes_back", "rows", "since", "source", "storage", "unclear"),
     )
 
@@ -77,9 +94,12 @@ class Call:
         self.source = source
         self.outputs = 0
         self.storage: int | None = None
+        self.content: int | None = None
         self.parameter: int | None = None
+        self.width: tuple[int, ...] = ()
         self.since: int | None = None
         self.unclear = self.passes_back = self.depends = self.is_made = self.is_index = False
+        self.is_text = False
         self.features: set[int] = set()
         self.lengths: set[int] = set()
         self.nodes: set[int] | None = None
@@ -109,10 +129,12 @@ class Batch:
     ``adds_calls``: its samples are calls of one row; ``repeats_rows``: a module was called several
     times with more rows. ``is_stage``: its gradients come from elsewhere, or go there.
     ``graphless``: rows of the calls without a graph before it. ``loss_rows``: see
-    :func:`rows_of_loss`. ``sources``: memory that its calls were given first. ``is_made``: all that
+    :func:`rows_of_loss`. ``sources``: memory that its calls were given first, ``contents``:
+    checksums of it, None if a GPU has it. ``is_made``: all that
     they were given comes from other calls. ``wants_gradient``: a call's input is to have one.
-    ``parameters``: of each called module the first that it trains. ``place``: the code that began
-    the backward pass. ``read_axes``: lengths of the first axes of what loaders yielded before it.
+    ``parameters``: of each called module the first that it trains, ``widths``: their shapes.
+    ``place``: the code that began the backward pass. ``read_axes``: lengths of the first axes of
+    what loaders yielded before it.
     """
 
     def __init__(
@@ -134,7 +156,9 @@ class Batch:
         self._features: set[int] = set()
         self._lengths: set[int] = set()
         self.sources: set[tuple[int, int]] = set()
+        self.contents: set[int] | None = set()
         self.parameters: set[int] = set()
+        self.widths: set[tuple[int, ...]] = set()
         self.read_axes: set[int] = set()
         self.place: Any = None
         self.is_made = self.wants_gradient = self.adds_calls = False
@@ -177,8 +201,13 @@ class Batch:
             self._data_rows = max(self._data_rows, call.rows)
         if call.parameter is not None:
             self.parameters.add(call.parameter)
+            self.widths.add(call.width)
         if call.storage is not None:
             self.sources.add((call.storage, call.source))
+        if call.content is None:
+            self.contents = None
+        elif self.contents is not None and not (call.is_made or call.depends):
+            self.contents.add(call.content)
 
     def _compare_calls(
         self, repeats: Sequence[Sequence[Call]], terms: Collection[tuple[int, ...]]
@@ -233,14 +262,30 @@ class Batch:
             if samples < rows and is_whole and _are_steps(calls):
                 self.samples = rows
                 return
+            self.unclear |= samples < rows and is_whole and _are_observed(calls)
             repeats_rows = len(calls) > 1 and any(samples < shape[0] == rows for shape in terms)
             self.unclear |= repeats_rows
+        given_rows = {calls[0].rows for calls in repeats}
+        # Either may be the samples of two modules if the loss is over all pairs of their rows, as
+        # of texts and the places in them, or functions and points.
+        self.unclear |= any(
+            samples * other in (shape[0], prod(shape[:2])) and shape[0] != samples
+            for shape in terms
+            for other in given_rows - {samples}
+        )
+        # What has as many entries as a part of the samples may be made of several rows each
+        # (molecules of atoms); but of texts there are more than of what divides them (experts).
+        has_more = any(shape[0] > samples and shape[0] % samples == 0 for shape in terms)
+        self.unclear |= not has_more and any(
+            samples == shape[0] and other[0] not in self._features and _divides(other, samples)
+            for shape in terms
+            for other in terms
+        )
         if any(samples in shape for shape in terms):
             whole = sum(call.rows == samples for calls in repeats for call in calls)
             compares_rows = any(shape[:2] == (samples, samples) for shape in terms)
             self.unclear |= compares_rows and whole == 1 and samples not in self._features
             return
-        given_rows = {calls[0].rows for calls in repeats}
         is_divided = False
         for shape in terms:
             entries = [prod(shape[:axes]) for axes in range(1, len(shape) + 1)]
@@ -248,7 +293,7 @@ class Batch:
                 self.unclear |= bool(given_rows & set(shape[:2]))
             else:
                 is_divided |= any(1 < n < samples and samples % n == 0 for n in entries)
-        if is_divided:
+        if is_divided and not has_more:
             first_axes = {shape[0] for shape in terms}
             entries_each = max(prod(shape[1:]) for shape in terms)
             (n,) = first_axes if len(first_axes) == 1 else (0,)
@@ -298,6 +343,12 @@ def _has_rows(terms: Iterable[tuple[int, ...]], samples: int) -> bool:
     return any(prod(shape[:axes]) % samples == 0 for shape in terms for axes in (1, 2))
 
 
+def _divides(shape: tuple[int, ...], samples: int) -> bool:
+    """Whether a term of this shape has a few entries for each of several equal parts of samples."""
+    is_part = 1 < shape[0] < samples and samples % shape[0] == 0
+    return is_part and prod(shape[1:]) <= MAX_ENTRIES
+
+
 def _are_of_a_sequence(singles: Iterable[Sequence[Call]]) -> bool:
     """Whether calls of one row may be the words of a text, each looked up by its number, of which
     other calls make something.
@@ -323,6 +374,14 @@ def _are_steps(calls: Sequence[Call]) -> bool:
     """
     sources = {call.source for call in calls}
     return MIN_STEPS <= len(calls) == len(sources) and not any(call.depends for call in calls)
+
+
+def _are_observed(calls: Sequence[Call]) -> bool:
+    """Whether a recurrent cell is given memory of its own in each call, as steps of games are;
+    those of sequences that were there before are parts of one.
+    """
+    storages = {call.storage for call in calls if not call.is_made}
+    return MIN_STEPS <= len(calls) == len(storages) and None not in storages
 
 
 class Calls:
@@ -358,10 +417,11 @@ class Calls:
         by_node = self._by_node
         nodes = _nodes_in_graph(roots, by_node)
         in_graph = {by_node[node] for node in (by_node if nodes is None else nodes)}
-        if nodes == []:
-            in_graph = _calls_inside(roots, set(by_node.values()))
+        if nodes is not None:
+            in_graph |= _calls_inside(_edge(roots), set(by_node.values()) - in_graph)
         calls = [*self._without_nodes, *in_graph]
         terms = dict(_terms(roots))
+        terms = {node: terms[node] for node in terms if not is_of_parameters(node)} or terms
         adds_terms, parts = False, 0
         if nodes is not None:
             only = len(in_graph) == len(set(by_node.values())) and not graphless
@@ -410,8 +470,9 @@ class Calls:
             nodes = _nodes_below([term], self._by_node)
             if nodes is None:
                 return False, 0
-            for node in nodes:
-                numbers_of.setdefault(self._by_node[node], set()).add(number)
+            below = {self._by_node[node] for node in nodes}
+            for call in below | _calls_inside([term], set(calls) - below):
+                numbers_of.setdefault(call, set()).add(number)
         shapes, parted, samples = list(terms.values()), False, 0
         for own in several:
             seen = [call for call in own if call in numbers_of]
@@ -447,6 +508,15 @@ def tensors_in(value: Any, depth: int) -> Iterator[torch.Tensor]:
             yield from tensors_in(part, depth - 1)
 
 
+def checksum(tensor: torch.Tensor, before: int = 0) -> int | None:
+    """Of the first numbers of a tensor, and of others ``before``; None for one that is on a GPU,
+    which would be waited for, or has no plain memory.
+    """
+    if tensor.device.type != "cpu" or tensor.layout is not torch.strided:
+        return None
+    return crc32(repr(tensor.detach().flatten()[:MAX_NUMBERS].tolist()).encode(), before)
+
+
 def tensors_returned(result: Any) -> list[torch.Tensor]:
     """Tensors of a result, those in its objects' attributes included: distributions hold theirs so.
     The result may be a cycle, or large.
@@ -477,7 +547,7 @@ def _terms(roots: Any) -> Iterator[tuple[Any, set[tuple[int, ...]]]]:
     """Nodes of the tensors whose sums or means make the loss, and the shapes of these; none before
     PyTorch 2.3.
     """
-    nodes = [tensor.grad_fn for tensor in tensors_in(roots, 1) if tensor.grad_fn is not None]
+    nodes = _edge(roots)
     visits = set(nodes)
     for node in nodes:  # which grows meanwhile
         sizes = {tuple(output.shape) for output in getattr(node, "_input_metadata", ())}
@@ -500,7 +570,7 @@ def rows_of_layers(roots: Any) -> int:
     """Rows of the batch where no module is called: the first axis that all terms of a loss have, if
     what meets data first has it, too, and all layers have that many rows or a multiple; else 0.
     """
-    terms = [(node, shapes) for node, shapes in _terms(roots) if not _is_of_parameters(node)]
+    terms = [(node, shapes) for node, shapes in _terms(roots) if not is_of_parameters(node)]
     lengths = {shape[0] for _, shapes in terms for shape in shapes}
     if len(lengths) != 1:
         return 0
@@ -509,12 +579,12 @@ def rows_of_layers(roots: Any) -> int:
     visits, begins = set(nodes), False
     for node in nodes:  # which grows meanwhile
         inputs = [further for further, _ in node.next_functions]
-        if type(node).__name__.startswith(LAYERS) and not _is_of_parameters(node):
+        if type(node).__name__.startswith(LAYERS) and not is_of_parameters(node):
             shapes = [output.shape for output in node._input_metadata]
-            if any(map(_is_of_parameters, inputs)) and shapes and len(shapes[0]):
+            if any(map(is_of_parameters, inputs)) and shapes and len(shapes[0]):
                 if shapes[0][0] % rows:
                     return 0
-                meets_data = all(map(_is_of_parameters, filter(None, inputs)))
+                meets_data = all(map(is_of_parameters, filter(None, inputs)))
                 begins |= meets_data and shapes[0][0] == rows
         for further in inputs:
             if further is not None and further not in visits:
@@ -525,12 +595,12 @@ def rows_of_layers(roots: Any) -> int:
     return rows if begins else 0
 
 
-def _is_of_parameters(node: Any, depth: int = DEPTH) -> bool:
+def is_of_parameters(node: Any, depth: int = DEPTH) -> bool:
     """Whether a node makes something of parameters alone, such as a transposed weight."""
     if node is None or not depth or type(node).__name__.startswith(LOOKUPS):
         return False
     inputs = [further for further, _ in node.next_functions]
-    return all(_is_of_parameters(further, depth - 1) for further in inputs)
+    return all(is_of_parameters(further, depth - 1) for further in inputs)
 
 
 def number_of_loss(roots: Any) -> int:
@@ -569,17 +639,22 @@ def _selects(terms: Iterable[Any], outputs: Collection[int]) -> bool:
 
 def _nodes_in_graph(roots: Any, numbers: Collection[int]) -> list[int] | None:
     """Those of ``numbers`` that are nodes in the graph of ``roots``; None if it is too large."""
-    edge = [tensor.grad_fn for tensor in tensors_in(roots, 1) if tensor.grad_fn is not None]
+    edge = _edge(roots)
     return _nodes_below(edge, numbers) if edge else None
 
 
-def _calls_inside(roots: Any, calls: Collection[Call]) -> set[Call]:
-    """Those of ``calls`` of which nodes inside are in the graph of ``roots``, as where a loss is
-    over gradients of what a model returned.
+def _edge(roots: Any) -> list[Any]:
+    """The nodes that made ``roots``."""
+    return [tensor.grad_fn for tensor in tensors_in(roots, 1) if tensor.grad_fn is not None]
+
+
+def _calls_inside(edge: list[Any], calls: Collection[Call]) -> set[Call]:
+    """Those of ``calls`` of which nodes inside are below those in ``edge``, as where a loss, or a
+    term of it, is over gradients of what a model returned.
     """
     spans = [(call.since, max(call.nodes), call) for call in calls if call.since and call.nodes]
     numbers = {number for since, last, _ in spans for number in range(since + 1, last)}
-    nodes = (_nodes_in_graph(roots, numbers) if len(numbers) < MAX_NODES else None) or []
+    nodes = (_nodes_below(edge, numbers) if len(numbers) < MAX_NODES else None) or []
     return {call for since, last, call in spans for node in nodes if since < node < last}
 
 

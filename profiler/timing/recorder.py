@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 
+from hops_profiler.timing.accumulation import Accumulation
 from hops_profiler.timing.counts import PHASES, WARMUP, Counts, spans
 from hops_profiler.timing.device_times import DeviceTimes
 from hops_profiler.timing.forgotten import ForgottenGraphs
@@ -16,6 +17,7 @@ from hops_profiler.timing.pauses import MAX_DOUBTFUL_SHARE, ROLLOUT, Pauses
 from hops_profiler.timing.phases import PhaseClock
 from hops_profiler.timing.regular import MIN_EVALUATION_INTERVAL, RegularIterations, WarmUp
 from hops_profiler.timing.sample_counter import SampleCounter
+from hops_profiler.timing.steps import are_learners
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
 
     from hops_profiler.timing.device_times import Device
     from hops_profiler.timing.sample_counter import Batch
+    from hops_profiler.timing.steps import Step
 
 STEPS_TO_NEW_LEADER = 10
 """Steps of another optimizer, without one of the leading optimizer, that make it the leader."""
@@ -33,6 +36,10 @@ MAX_FORMER_LEADERS = 8
 BACKWARDS_WITHOUT_STEP = 32
 """Backward passes without any step after which a backward pass ends an iteration: no hook sees
 steps that were compiled into the user's graph, or of an optimizer that is not PyTorch's."""
+
+MAX_BACKWARDS_WITHOUT_STEP = 4 * BACKWARDS_WITHOUT_STEP
+"""Where gradients were cleared once by then, it is seen whether further passes accumulate as many,
+for so many passes at most."""
 
 MAX_STEPS_WITHOUT_BACKWARD = 10
 """Steps in a row without a backward pass after which such a step ends an iteration: gradients that
@@ -54,7 +61,8 @@ class Recorder:
     its iterations, and so does a step that no backward pass led to. Where it steps no more, another
     leads; if it returns after all, they take turns, and the other's belongs to its iteration.
 
-    Where no hook sees steps, each backward pass ends an iteration. As long as nothing ever went
+    Where no hook sees steps, each backward pass ends an iteration, or the last of those that
+    accumulate a gradient. As long as nothing ever went
     backward or stepped, a batch ends the iteration of the one before: inference, with data and
     forward only (section 3.5 of the paper). The first training forgets it.
 
@@ -73,10 +81,11 @@ class Recorder:
         self._leader: int | None = None
         self._other_steps: dict[int, int] = {}  # by optimizer, since the leader's last step
         self._steps_to_lead = STEPS_TO_NEW_LEADER
-        self._leader_is_gone = False
-        # By optimizer: the counts when it stepped last, and what was known of its samples.
-        self._former_leaders: dict[int, tuple[Counts, WarmUp, Any]] = {}
+        self._leader_is_gone = self._leader_is_new = False
+        # By optimizer: the counts when it stepped last, what was known of its samples, and a step.
+        self._former_leaders: dict[int, tuple[Counts, WarmUp, Any, Step | None]] = {}
         self._steps_without_backward = 0
+        self._accumulation = Accumulation()
         self._closure_steps = 0
         self._steps_elsewhere = 0  # in other threads, since the iteration began
         self._learners_differ = False
@@ -110,7 +119,7 @@ class Recorder:
     def samples_are_unknown(self) -> bool:
         """True if what the iterations trained on cannot be counted, or not yet."""
         counter = self.sample_counter
-        return counter.unclear or counter.is_vague(self.counts.iterations)
+        return counter.unclear or counter.is_vague(self.counts.iterations, self.samples)
 
     @property
     def time_is_unknown(self) -> bool:
@@ -127,6 +136,14 @@ class Recorder:
     def steady(self) -> bool:
         """True while an optimizer's steps end the iterations, and backward passes lead to them."""
         return self.trains and self._leader != _BACKWARD and self.counts.passes > 0
+
+    @property
+    def begins_late(self) -> bool:
+        """True if several iterations were the first, or those of another leading optimizer, and
+        none of its was inspected yet.
+        """
+        is_unseen = self._leader == _BACKWARD and not self.sample_counter.is_inspected
+        return is_unseen or self._leader_is_new
 
     @property
     def evaluating(self) -> bool:
@@ -171,6 +188,13 @@ class Recorder:
                 self._forget_iterations()
         self._phases.begin("backward", "forward", now)
 
+    def keep_gradients(self, keeps: bool) -> None:
+        """Whether the backward pass that begins adds to the gradients of the one before; told as
+        long as no optimizer's step ended iterations.
+        """
+        if "backward" not in self._phases.open:
+            self._accumulation.begin_pass(keeps=keeps)
+
     def begin_update(self, now: float) -> None:
         """An optimizer's step begins. Unscaling and clipping before it belong to the update."""
         self.sample_counter.begin_step()
@@ -189,10 +213,15 @@ class Recorder:
         self._passes += 1
         counter = self.sample_counter
         counter.add_pass(in_step=self.in_phase)
-        if self._leader is None and self._passes == BACKWARDS_WITHOUT_STEP:
+        if not self._accumulation.is_full:
+            return False
+        if self._leader is None and self._passes >= BACKWARDS_WITHOUT_STEP:
+            is_open = self._accumulation.is_half_seen
+            if is_open and self._passes < MAX_BACKWARDS_WITHOUT_STEP:
+                return False
             self._leader = _BACKWARD
             self._closure_steps = int(self.in_phase)
-            return self._end_iteration(now, BACKWARDS_WITHOUT_STEP)
+            return self._end_iteration(now, self._passes // self._accumulation.passes)
         if self._leader != _BACKWARD:
             return False
         counter.begin_step()
@@ -217,6 +246,7 @@ class Recorder:
         """The backward pass that begins was seen to be over ``batch``."""
         if "backward" in self._phases.open:
             return
+        self._leader_is_new = False
         self.sample_counter.inspect(batch)
         self._pauses.add(batch.samples, batch.graphless)
 
@@ -269,7 +299,10 @@ class Recorder:
                 self.counts.end(now, max(1, self._closure_steps))
                 return True
         iterations = 1
-        if optimizer in self._former_leaders:
+        if optimizer in self._former_leaders and self._is_learner(optimizer):
+            del self._former_leaders[optimizer]
+            self._keep_leader()
+        elif optimizer in self._former_leaders:
             self._restore_leader(optimizer)
         elif self._leader_is_gone:
             self._leader_is_gone = False
@@ -277,10 +310,7 @@ class Recorder:
             iterations = self._other_steps[optimizer] = self._other_steps.get(optimizer, 0) + 1
             if iterations < self._steps_to_lead:
                 return False
-            if len(self._former_leaders) < MAX_FORMER_LEADERS:
-                counts = copy.deepcopy(self.counts)
-                learnt = self.sample_counter.learnt
-                self._former_leaders[self._leader] = counts, self._warmup.copy(), learnt
+            self._keep_leader()
         if self._passes or "backward" in self._phases.open or not self.counts.passes:
             self._steps_without_backward = 0
         elif self._steps_without_backward < MAX_STEPS_WITHOUT_BACKWARD:
@@ -400,12 +430,32 @@ class Recorder:
         self._forget_iterations()
         self.counts.count(samples, batches, read=self.sample_counter.reads)
 
+    def _keep_leader(self) -> None:
+        """Another optimizer leads: note what is known of the one that led, which may return."""
+        self._leader_is_new = True
+        if self._leader is not None and len(self._former_leaders) < MAX_FORMER_LEADERS:
+            counts, counter = copy.deepcopy(self.counts), self.sample_counter
+            former = counts, self._warmup.copy(), counter.learnt, counter.leading_step
+            self._former_leaders[self._leader] = former
+
+    def _is_learner(self, optimizer: int) -> bool:
+        """Whether a former leader and the leader are learners that take turns, each with models and
+        samples of its own.
+        """
+        counter = self.sample_counter
+        step, leading_step = self._former_leaders[optimizer][3], counter.leading_step
+        if step is None or leading_step is None:
+            return False
+        verdict = are_learners(step, leading_step)
+        counter.unclear |= verdict is None
+        return bool(verdict)
+
     def _restore_leader(self, optimizer: int) -> None:
         """A former leader steps again: all since its last step belongs to the iteration that ends.
 
         Others then need twice as many steps as the turn had to lead once more.
         """
-        counts, warmup, self.sample_counter.learnt = self._former_leaders[optimizer]
+        counts, warmup, self.sample_counter.learnt, _ = self._former_leaders[optimizer]
         former_leaders = list(self._former_leaders)
         turn = self.counts.iterations - counts.iterations
         for later in former_leaders[former_leaders.index(optimizer) :]:
@@ -432,7 +482,7 @@ class Recorder:
             if self.counts.inference:  # a validation, before training began
                 self.counts = Counts()
         counter.attribute_prefetched_batch(self._regular, self._passes)
-        samples, batches = counter.end_iteration(iterations)
+        samples, batches = counter.end_iteration(iterations, self.counts.iterations)
         learners, self._steps_elsewhere = 1 + self._steps_elsewhere, 0
         if not counter.fetches:  # what other threads read has been counted
             samples, batches = samples * learners, batches * learners

@@ -7,6 +7,7 @@ from math import sqrt
 
 from hops_profiler.timing.loss_rows import LossRows
 from hops_profiler.timing.series import Series
+from hops_profiler.timing.steps import Step, turns
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -29,9 +30,11 @@ if TYPE_CHECKING:
         is_stage: bool
         graphless: Sequence[int]
         sources: set[tuple[int, int]]
+        contents: set[int] | None
         is_made: bool
         wants_gradient: bool
         parameters: set[int]
+        widths: set[tuple[int, ...]]
         place: Any
         read_axes: set[int]
 
@@ -51,8 +54,9 @@ class SampleCounter:
     batches. ``share``: among so many ranks it was seen to distribute them. ``factor``: samples
     trained on for each one read. ``unclear``: no loader is read, and what modules are given does
     not show the samples; or those of several loaders lead to steps of several optimizers.
-    ``varies``: it is not the same in all iterations. ``is_stage``: a backward pass began with
-    gradients from elsewhere, or led to some.
+    ``needs_next``: the iteration after an inspected one is to be inspected, too, as several
+    optimizers step. ``varies``: it is not the same in all iterations. ``is_stage``: a backward pass
+    began with gradients from elsewhere, or led to some.
     """
 
     def __init__(self, warmup: WarmUp) -> None:
@@ -63,9 +67,16 @@ class SampleCounter:
         self._adds_calls = self._repeats_rows = False
         self.last_batch = 0
         self._inspections = Series()  # samples of the inspected iterations
+        self._last_inspection = 0  # the iterations before it, and their samples if those not
+        self._between = 0.0  # inspected are halfway between the inspected ones
         self._loss = LossRows()
         self._input = self._pass_input = 0.0
         self._previous_factor = 0.0
+        # The leading optimizer's step before this iteration, and the iterations before that; how
+        # many times its samples an iteration has.
+        self._leading_step: tuple[int, Step] | None = None
+        self._turns = 1.0
+        self._knows_turns = self.needs_next = False
         self._skips = False  # batches, in the last inspected iteration
         self._prefetch: int | None = None  # samples of a batch read for the next iteration
         self.begin_iteration()
@@ -81,6 +92,7 @@ class SampleCounter:
         self._passes = self._switches = 0
         self._misses_pass = False
         self._step_batches: list[Batch] = []  # of passes since the last step
+        self._steps: list[Step] = []  # since the iteration began, as far as they were inspected
         self._axes: set[int] = set()
         self._read_axes: set[int] = set()
         self._new_passes: tuple[int, float] = _NO_PASSES  # since the last step
@@ -92,16 +104,24 @@ class SampleCounter:
         return self._prefetch is None and self.share == 1
 
     @property
+    def is_inspected(self) -> bool:
+        """True if an iteration was inspected so far."""
+        return self._inspections.count > 0
+
+    @property
     def shown_by_loss(self) -> bool:
         """True if samples vary, no loader shows them, and the first axis of each loss does."""
         return self.varies and not self.reads and self._loss.is_known
 
-    def is_vague(self, iterations: int) -> bool:
+    def is_vague(self, iterations: int, counted: float) -> bool:
         """True if the samples of ``iterations`` vary so much that the inspected ones do not show
-        their mean well enough yet.
+        their mean well enough yet, or so steadily that those ``counted`` are of smaller batches.
         """
         if not self.varies or self.reads:
             return False
+        expected = self._between * iterations / max(1, self._last_inspection)
+        if abs(expected - counted) > MAX_SAMPLES_ERROR * counted:
+            return True
         inspections = self._inspections
         unseen = iterations - inspections.count
         if unseen <= 0:
@@ -111,13 +131,15 @@ class SampleCounter:
         return 2.0 * error * unseen > MAX_SAMPLES_ERROR * inspections.mean * iterations
 
     @property
-    def learnt(self) -> tuple[float, bool, Series]:
+    def learnt(self) -> tuple[float, bool, Series, int, float]:
         """What inspections have shown so far."""
-        return self._input, self.varies, copy.deepcopy(self._inspections)
+        inspections = copy.deepcopy(self._inspections)
+        return self._input, self.varies, inspections, self._last_inspection, self._between
 
     @learnt.setter
-    def learnt(self, state: tuple[float, bool, Series]) -> None:
-        self._input, self.varies, self._inspections = state
+    def learnt(self, state: tuple[float, bool, Series, int, float]) -> None:
+        self._input, self.varies, self._inspections = state[:3]
+        self._last_inspection, self._between = state[3:]
 
     def add_batch(self, samples: int) -> None:
         """A batch of ``samples`` was read; 0 if unknown."""
@@ -173,8 +195,16 @@ class SampleCounter:
         Passes that one place of the code begins accumulate a gradient. Those of several are terms
         of a loss: over the same samples, if they are given the same memory; over none, if they are
         given what a model made, beside real samples, or what lies between both, or change what is
-        given alone. Else either may be, where they are over equally many.
+        given alone. Else either may be, where they are over equally many. Passes of several stages
+        of a model are over the same samples.
         """
+        stages: dict[frozenset[int], int] = {}
+        for batch in self._step_batches:
+            key = frozenset(batch.parameters if batch.is_stage else ())
+            stages[key] = stages.get(key, 0) + batch.samples
+        are_apart = len(frozenset().union(*stages)) == sum(map(len, stages))
+        if len(stages) > 1 and all(stages) and are_apart:
+            return max(stages.values())
         places: dict[Any, int] = {}  # of code: samples of its passes
         sources: set[tuple[int, int]] = set()
         total = made = 0
@@ -223,6 +253,8 @@ class SampleCounter:
         self._earlier_steps += self._step_passes[0] > 0
         self._step_passes = self._new_passes
         self._new_passes = _NO_PASSES
+        if self.has_inspection:
+            self._steps.append(Step(self._step_batches, self._step_passes[1]))
         self._step_batches = []
 
     def attribute_prefetched_batch(self, regular: RegularIterations, passes: int) -> None:
@@ -244,15 +276,16 @@ class SampleCounter:
         """Samples of an iteration that reads no batch and is not inspected."""
         return (self._inspections.mean if self.varies else self._input) or self.last_batch
 
-    def end_iteration(self, iterations: int) -> tuple[float, float]:
-        """Samples and batches of the iteration that ends, or of several counted as one.
+    def end_iteration(self, iterations: int, earlier: int) -> tuple[float, float]:
+        """Samples and batches of the iteration that ends after ``earlier`` ones, or of several
+        counted as one.
 
         Those that were read for it; if none were, the inputs of its forward passes, as inspected
         now, or by then, on average; else the batch that was read once, before the loop.
         """
         passes = max(self._step_passes[0], self._new_passes[0], iterations)
         if self.has_inspection and not self._misses_pass:
-            self._learn_input()
+            self._learn_input(iterations, earlier)
         self.reads = self.fetches > 0
         if not self.fetches:
             is_seen = self.has_inspection and not self._misses_pass
@@ -270,15 +303,51 @@ class SampleCounter:
         samples = self.samples / self.share * self.factor
         return samples, min(passes, self.fetches / self.share)
 
-    def _learn_input(self) -> None:
+    def _learn_input(self, iterations: int, earlier: int) -> None:
         # The leading optimizer's pass may have no model in it, as a temperature's. An inspection
         # that saw no call of a model at all says nothing; an earlier one still holds.
         samples = max(self._step_passes[1], self._new_passes[1])
         samples = samples or self._earlier_samples or self._input
+        if iterations == 1 and not self.fetches:
+            samples *= self._turns_of_steps(earlier)
         self.varies = self.varies or 0 < self._input != samples
+        if earlier < self._last_inspection:  # those that it was among are forgotten
+            self._last_inspection, self._between = 0, 0.0
+        halfway = (samples + (self._input or samples)) / 2.0
+        self._between += halfway * (earlier - self._last_inspection)
+        self._last_inspection = earlier
         self._input = samples
         self._inspections.add(samples)
         self.unclear = self.unclear or (self._mixes_sizes and not self.fetches)
+
+    @property
+    def leading_step(self) -> Step | None:
+        """The leading optimizer's step that was inspected last."""
+        return None if self._leading_step is None else self._leading_step[1]
+
+    def _turns_of_steps(self, earlier: int) -> float:
+        """How many times the leading optimizer's samples the iteration has that comes after
+        ``earlier`` others. It begins with the step that ended the one before.
+        """
+        steps, self._steps = self._steps, []
+        before, self._leading_step = self._leading_step, (earlier, steps[-1]) if steps else None
+        if len(steps) < 2:
+            return self._turns
+        if before is None or before[0] != earlier - 1:
+            self.needs_next = not self._knows_turns
+            return self._turns
+        self.needs_next, self._knows_turns = False, True
+        number = turns([before[1], *steps[:-1]])
+        if number is None:
+            self._mixes_sizes = True
+        elif number != self._turns:
+            ratio, self._turns = number / self._turns, number
+            self._warmup.scale_samples(ratio)
+            self._between *= ratio
+            self._input *= ratio
+            self._inspections = Series()
+            self._inspections.add(self._input)
+        return self._turns
 
     def _is_shared_out(self) -> bool:
         """Whether batches of several loaders lead to steps of several optimizers, none of which is

@@ -1007,6 +1007,259 @@ def words_drawn_one_by_one():
         train(state.pow(2).mean(), optimizer)
 
 
+def accumulated_by_hand():
+    """Two passes to a step that no hook sees."""
+    model, _ = model_and_optimizer()
+    for _ in range(STEPS):
+        model.zero_grad()
+        for _ in range(2):
+            loss = model(torch.randn(BATCH, 6)).pow(2).mean()
+            loss.backward()
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter.sub_(0.01 * parameter.grad)
+        show(loss)
+
+
+def optimizers_in_turns():
+    """Each second batch leads to a step of the other optimizer."""
+    first, second = torch.nn.Linear(6, 6), torch.nn.Linear(6, 1)
+    optimizers = [torch.optim.SGD(model.parameters(), lr=0.01) for model in (first, second)]
+    for step in range(2 * STEPS):
+        train(second(first(torch.randn(BATCH, 6))).pow(2).mean(), optimizers[step % 2])
+
+
+def learners_of_one_loop():
+    """Each of three models is trained on rows of its own, by an optimizer of its own."""
+    learners = [model_and_optimizer() for _ in range(3)]
+    for _ in range(STEPS):
+        for model, optimizer in learners:
+            train(model(torch.randn(BATCH, 6)).pow(2).mean(), optimizer)
+
+
+def goals_beside_actions():
+    """A model for goals is trained by the same code as a wider one for actions."""
+    learners = [(torch.nn.Linear(width, 1), width) for width in (6, 4)]
+    optimizers = [torch.optim.SGD(model.parameters(), lr=0.01) for model, _ in learners]
+    for _ in range(STEPS):
+        for (model, width), optimizer in zip(learners, optimizers):  # noqa: B905 - Python 3.8
+            train(model(torch.randn(BATCH, width)).pow(2).mean(), optimizer)
+
+
+def learners_of_the_same_rows():
+    """Each of three models is given a copy of the same rows."""
+    learners = [model_and_optimizer() for _ in range(3)]
+    for _ in range(STEPS):
+        rows = torch.randn(BATCH, 6)
+        for model, optimizer in learners:
+            train(model(torch.cat([rows[:3], rows[3:]])).pow(2).mean(), optimizer)
+
+
+def optimizers_of_the_same_rows():
+    """Two optimizers take turns over the same batch."""
+    first, second = torch.nn.Linear(6, 6), torch.nn.Linear(6, 1)
+    optimizers = [torch.optim.SGD(model.parameters(), lr=0.01) for model in (first, second)]
+    for _ in range(STEPS):
+        rows = torch.randn(BATCH, 6)
+        for optimizer in optimizers:
+            train(second(first(rows)).pow(2).mean(), optimizer)
+
+
+def learners_in_long_turns():
+    """Two models have forty batches each in turns, by the same code."""
+    learners = [model_and_optimizer() for _ in range(2)]
+    for _ in range(3):
+        for model, optimizer in learners:
+            for _ in range(40):
+                time.sleep(0.005)
+                train(model(torch.randn(BATCH, 6)).pow(2).mean(), optimizer)
+
+
+def copies_trained_within():
+    """A step follows from what became of a copy of the model, in three steps of its own."""
+    model, optimizer = model_and_optimizer()
+    for _ in range(STEPS):
+        inner = trained_copy(model)
+        optimizer.zero_grad()
+        for parameter, trained in zip(model.parameters(), inner.parameters()):  # noqa: B905
+            parameter.grad = parameter.data - trained.data
+        optimizer.step()
+
+
+def trained_copy(model):
+    inner = copy.deepcopy(model)
+    optimizer = torch.optim.SGD(inner.parameters(), lr=0.01)
+    for _ in range(3):
+        train(inner(torch.randn(BATCH, 6)).pow(2).mean(), optimizer)
+    return inner
+
+
+def critic_more_often():
+    """The actor leads, and its critic has two batches of its own for each."""
+    actor, critic = torch.nn.Linear(6, 6), torch.nn.Linear(6, 1)
+    acts, judges = (torch.optim.SGD(model.parameters(), lr=0.01) for model in (actor, critic))
+    for _ in range(STEPS):
+        train(critic(actor(torch.randn(BATCH, 6))).pow(2).mean(), acts)
+        for _ in range(2):
+            train(critic(torch.randn(BATCH, 6)).pow(2).mean(), judges)
+
+
+class Attention(torch.nn.Module):
+    """Written by hand; the first axis is time, and the second one, if any, the batch's."""
+
+    def __init__(self):
+        super().__init__()
+        self.words, self.parts = torch.nn.Embedding(9, 4), torch.nn.Linear(4, 12)
+
+    def forward(self, words):
+        parts = self.parts(self.words(words).view(len(words), -1, 4)).transpose(0, 1)
+        queries, keys, values = parts.chunk(3, -1)
+        seen = (queries @ keys.transpose(1, 2)).softmax(-1) @ values
+        return seen.transpose(0, 1)
+
+
+def attention_over_the_first_axis():
+    """Products of all times with each other, for each sample, show that the first axis is time."""
+    model = Attention()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    for _ in range(STEPS):
+        train(model(torch.randint(9, (11, BATCH))).pow(2).mean(), optimizer)
+
+
+def attention_over_a_vector():
+    """All words of one text attend to each other."""
+    model = Attention()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    for _ in range(STEPS):
+        train(model(torch.randint(9, (11,))).pow(2).mean(), optimizer)
+
+
+class Axial(Attention):
+    def forward(self, words):
+        rows = super().forward(words)
+        return rows + (rows @ rows.transpose(1, 2)).softmax(-1) @ rows
+
+
+def attention_over_both_axes():
+    """Neither axis is that of samples which have nothing to do with each other."""
+    model = Axial()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    for _ in range(STEPS):
+        train(model(torch.randint(9, (11, BATCH))).pow(2).mean(), optimizer)
+
+
+class Moved(torch.nn.Module):
+    """Gives a layer its input with other axes first."""
+
+    def __init__(self, layer, axes):
+        super().__init__()
+        self.layer, self.axes = layer, axes
+
+    def forward(self, rows):
+        return self.layer(rows.permute(self.axes)).mean(-1, keepdim=True)
+
+
+def convolution_over_the_first_axis():
+    """A convolution states which axis is the batch's."""
+    model = Moved(torch.nn.Conv1d(6, 5, 3), (1, 2, 0))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    for _ in range(STEPS):
+        train(model(torch.randn(11, BATCH, 6)).pow(2).mean(), optimizer)
+
+
+def weights_over_the_first_axis():
+    """A layer has weights for all entries of the first axis: it is not the batch's."""
+    model = Moved(torch.nn.Linear(11, 11), (2, 1, 0))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    for _ in range(STEPS):
+        train(model(torch.randn(11, BATCH, 6)).pow(2).mean(), optimizer)
+
+
+def steps_of_an_acting_cell():
+    """Each step of the games is observed by itself, and the loss has an entry for each."""
+    cell, head = torch.nn.GRUCell(6, 4), torch.nn.Linear(4, 1)
+    optimizer = torch.optim.SGD([*cell.parameters(), *head.parameters()], lr=0.01)
+    for _ in range(STEPS):
+        state, values = torch.zeros(BATCH, 4), []
+        for _ in range(5):
+            state = cell(torch.randn(BATCH, 6), state)
+            values.append(head(state)[:, 0])
+        train(torch.stack(values).pow(2).mean(), optimizer)
+
+
+def equation_without_its_value():
+    """The equation is over gradients alone, the border over what the model returns."""
+    model = torch.nn.Sequential(torch.nn.Linear(2, 8), torch.nn.Tanh(), torch.nn.Linear(8, 1))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    for _ in range(STEPS):
+        points = torch.rand(5 * BATCH, 2, requires_grad=True)
+        (slope,) = torch.autograd.grad(model(points).sum(), points, create_graph=True)
+        border = model(torch.rand(3, 2))
+        train(slope.pow(2).mean() + (border - 1).pow(2).mean(), optimizer)
+
+
+def functions_and_points():
+    """The loss is over all pairs of what two models are given."""
+    functions, points = torch.nn.Linear(6, 4), torch.nn.Linear(2, 4)
+    optimizer = torch.optim.SGD([*functions.parameters(), *points.parameters()], lr=0.01)
+    for _ in range(STEPS):
+        pairs = functions(torch.randn(BATCH, 6)) @ points(torch.randn(3 * BATCH + 1, 2)).T
+        train(pairs.pow(2).mean(), optimizer)
+
+
+def words_and_their_places():
+    """Places of words are looked up beside them, and more than there are texts."""
+    words, places = torch.nn.Embedding(9, 4), torch.nn.Embedding(11, 4)
+    head = torch.nn.Linear(4, 9)
+    models = (words, places, head)
+    optimizer = torch.optim.SGD([p for model in models for p in model.parameters()], lr=0.01)
+    for _ in range(STEPS):
+        texts = torch.randint(9, (BATCH, 11))
+        guesses = head(words(texts) + places(torch.arange(11)))
+        train(torch.nn.functional.cross_entropy(guesses.view(-1, 9), texts.view(-1)), optimizer)
+
+
+def molecules_and_their_atoms():
+    """One term of the loss has an entry for each molecule, another one for each atom."""
+    model = torch.nn.Sequential(torch.nn.Linear(3, 16), torch.nn.Tanh(), torch.nn.Linear(16, 1))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    for _ in range(STEPS):
+        atoms = torch.randn(5 * BATCH, 3, requires_grad=True)
+        energies = model(atoms).view(BATCH, 5).sum(1)
+        (forces,) = torch.autograd.grad(energies.sum(), atoms, create_graph=True)
+        train(energies.pow(2).mean() + forces.pow(2).mean(), optimizer)
+
+
+class Experts(torch.nn.Module):
+    """Each word goes to one of the experts, of which a term of the loss has an entry each."""
+
+    def __init__(self):
+        super().__init__()
+        self.words, self.gate, self.head = (
+            torch.nn.Embedding(9, 6),
+            torch.nn.Linear(6, 4),
+            torch.nn.Linear(6, 9),
+        )
+        self.experts = torch.nn.ModuleList(torch.nn.Linear(6, 6) for _ in range(4))
+
+    def forward(self, texts):
+        words = self.words(texts).flatten(0, 1)
+        shares = self.gate(words).softmax(-1)
+        self.load = shares.mean(0).pow(2)
+        made = torch.stack([expert(words) for expert in self.experts], -1)
+        return self.head((made * shares[:, None]).sum(-1))
+
+
+def experts():
+    """Of texts the loss has several entries each, of which those of the experts are no part."""
+    model = Experts()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    for _ in range(STEPS):
+        texts = torch.randint(9, (BATCH, 11))
+        loss = torch.nn.functional.cross_entropy(model(texts), texts.view(-1))
+        train(loss + model.load.sum(), optimizer)
+
+
 def episodes_in_passes():
     """As `episodes`, with a pass for each step; later ones are longer."""
     model, optimizer = model_and_optimizer()

@@ -277,9 +277,10 @@ def _state(recorder: Recorder) -> dict[str, Any]:
     state["_regular"] = recorder._regular._kinds
     state["_pauses"], state["_graphs"] = vars(recorder._pauses), vars(recorder._graphs)
     state["_loss"] = vars(counter._loss)
+    state["_accumulation"] = vars(recorder._accumulation)
     state["_former_leaders"] = {
         leader: (counts.iterations, counts.samples, learnt[:2])
-        for leader, (counts, _, learnt) in recorder._former_leaders.items()
+        for leader, (counts, _, learnt, _) in recorder._former_leaders.items()
     }
     for name in ("counts", "sample_counter", "_phases", "_device_times", "_warmup"):
         del state[name]
@@ -417,7 +418,9 @@ class Batch:
         self.samples, self.unclear = samples, unclear
         self.loss_rows = samples
         self.sources: set[tuple[int, int]] = set()
+        self.contents: set[int] | None = None
         self.parameters: set[int] = set()
+        self.widths: set[tuple[int, ...]] = set()
         self.read_axes: set[int] = set()
         self.is_made = self.wants_gradient = False
         self.place = None
@@ -523,6 +526,19 @@ def test_few_iterations_that_nobody_saw_leave_a_short_training_s_samples_vague()
     assert loop.recorder.samples_are_unknown
 
 
+def test_samples_are_unknown_where_batches_grew_between_two_inspections() -> None:
+    """All are inspected from the first larger one that was; those since the last are not known."""
+    loop = Loop()
+    for iteration in range(300):
+        rows = 8 if iteration < 150 else 64
+        if iteration < 4 or iteration >= 199:
+            loop.recorder.inspect(Batch(rows, rows, set(), samples=rows))
+        loop.phase("backward", 0.3)
+        loop.step()
+    assert loop.recorder.samples < 0.9 * (150 * 8 + 150 * 64)
+    assert loop.recorder.samples_are_unknown
+
+
 def test_samples_that_vary_are_known_where_all_iterations_were_inspected() -> None:
     loop = Loop()
     for iteration in range(20):
@@ -532,6 +548,19 @@ def test_samples_that_vary_are_known_where_all_iterations_were_inspected() -> No
         loop.step()
     assert not loop.recorder.samples_are_unknown
     assert loop.recorder.samples == 20 * 50
+
+
+def test_stages_of_a_model_on_one_rank_are_over_the_same_samples() -> None:
+    loop = Loop()
+    for iteration in range(6):
+        for stage in (1, 2, 1, 2):
+            if iteration in (1, 2):
+                batch = Batch(4, 4, set(), samples=4)
+                batch.is_stage, batch.parameters = True, {stage}
+                loop.recorder.inspect(batch)
+            loop.phase("backward", 0.3)
+        loop.step()
+    assert loop.recorder.samples == 6 * 8
 
 
 def test_the_first_step_of_a_gan_is_over_a_whole_batch() -> None:

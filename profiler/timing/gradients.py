@@ -1,0 +1,63 @@
+"""Whether a backward pass adds to the gradients of the one before, where no hook sees steps."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from hops_profiler.timing.passes import tensors_in
+
+MAX_NODES = 256
+"""Nodes of a graph among which a parameter is looked for."""
+
+
+class KeptGradient:
+    """Watches the gradient of one parameter. Reads no number of it: a GPU may have to make it yet.
+
+    A pass adds to it in place, which PyTorch counts, as it counts `zero_` and what clipping does.
+    """
+
+    def __init__(self) -> None:
+        self._parameter: Callable[[], Any] = _none
+        self._state: tuple[int, int] | None = None  # after the last pass
+
+    def is_kept(self, roots: Any) -> bool:
+        """Whether the pass that begins from ``roots`` finds the gradient that the last one left."""
+        parameter = self._parameter()
+        if parameter is None:
+            parameter = _parameter_of(roots)
+            self._parameter = _none if parameter is None else weakref.ref(parameter)
+            self._state = None
+        return self._state is not None and self._state == _state(parameter)
+
+    def note(self) -> None:
+        """A pass has ended."""
+        parameter = self._parameter()
+        self._state = None if parameter is None else _state(parameter)
+
+
+def _none() -> None:
+    """Stands for a parameter that is gone."""
+
+
+def _state(parameter: torch.Tensor) -> tuple[int, int] | None:
+    gradient = parameter.grad
+    return None if gradient is None else (id(gradient), gradient._version)
+
+
+def _parameter_of(roots: Any) -> Any:
+    """The first parameter in the graph of ``roots``, or the first tensor like one."""
+    nodes = [tensor.grad_fn for tensor in tensors_in(roots, 1) if tensor.grad_fn is not None]
+    visits, first = set(nodes), None
+    for node in nodes:  # which grows meanwhile
+        variable = getattr(node, "variable", None)  # of a node that accumulates a gradient
+        if isinstance(variable, torch.nn.Parameter):
+            return variable
+        first = variable if first is None else first
+        for further, _ in node.next_functions:
+            if further is not None and further not in visits and len(visits) < MAX_NODES:
+                visits.add(further)
+                nodes.append(further)
+    return first
