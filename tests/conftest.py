@@ -9,7 +9,7 @@ pytest_plugins = ["fixtures_postgres", "fixtures_cluster", "fixtures_accounting"
 
 # How fast a busy machine draws or runs an example is not a property of what we test.
 settings.register_profile("hops", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.register_profile("fast", settings.get_profile("hops"), max_examples=20)
+settings.register_profile("fast", settings.get_profile("hops"), max_examples=10)
 settings.load_profile("hops")
 
 # A shell that runs tests in the background makes them ignore Ctrl-C, and with them every program

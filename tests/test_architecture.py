@@ -229,6 +229,7 @@ def test_nothing_is_called_through_a_shell() -> None:
     assert wrong == []
 
 
+@pytest.mark.slow
 def test_python_is_never_started_from_the_current_folder() -> None:
     """root runs hopsctl from any folder: -P keeps out a user's json.py or hopsd/ there."""
     wrong = []

@@ -36,9 +36,9 @@ from hopsd.solver.bound.clique_cuts import CliqueFinder, UnitCut
 from hopsd.solver.bound.cuts import capacity_rows
 from hopsd.solver.bound.dual_prices import Prices
 from hopsd.solver.bound.knapsack_cuts import Cuts, ServerParts, are_full, factors, patterns
-from hopsd.solver.bound.limit_cuts import LimitCutFinder
 from hopsd.solver.bound.primal_dual import Packing, approach
 from hopsd.solver.bound.reduced_cost import ColumnCosts, ItemPrices, prices_of_items
+from hopsd.solver.limit_cuts import LimitCutFinder
 from hopsd.solver.search.dive import MAX_COLUMNS, plan_of, promising_columns
 from hopsd.solver.search.primal_dual_dive import dive
 

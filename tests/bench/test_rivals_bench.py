@@ -58,6 +58,7 @@ def test_rigid_jobs_keep_the_count_of_the_trace(folder: Path) -> None:
     assert [job.reqs for job in load.jobs] == [(2,), (1,)]
 
 
+@pytest.mark.slow
 def test_a_row_for_every_policy(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     main(["--sia", str(folder), "--trace", "small-1", "--policy", "sia", "--policy", "hops+"])
     lines = capsys.readouterr().out.splitlines()
@@ -142,6 +143,7 @@ def scheduler(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.slow
 def test_gavels_simulator_and_ours_play_the_same_jobs(
     scheduler: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -224,6 +226,7 @@ with open(given["--output"], "w") as log:
 """
 
 
+@pytest.mark.slow
 def test_sias_simulator_and_ours_play_the_same_jobs(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -55,6 +55,7 @@ def slow_gpus(slow: tuple[SlowNode, ...]) -> list[tuple[str, int | None]]:
     return [(node.node, node.gpu) for node in slow]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 def test_a_slow_gpu_is_named_and_not_its_server(seed: int) -> None:
     records = site({(2, 1): 0.05}, seed=seed)

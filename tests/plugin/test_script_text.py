@@ -514,6 +514,7 @@ def test_no_script_keeps_slurmctld_busy(name: str) -> None:
     submit(f"#!/bin/sh\n{LONG_SCRIPTS[name]}\n", "hops:reqs=1;shape=node", cpu_seconds=10)
 
 
+@pytest.mark.slow
 def test_the_letters_of_apptainer_take_no_longer_than_other_words() -> None:
     """They took three times as long, and time grew with the square of their number."""
 

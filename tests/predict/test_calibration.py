@@ -50,6 +50,7 @@ def ends(calibration: Calibration, at: float) -> tuple[float, float, float]:
     return result.low, result.middle, result.high
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("bias", "sigma"), [(0.0, 0.3), (0.7, 0.5), (-1.0, 1.0)])
 def test_intervals_come_true_as_often_as_they_promise(bias: float, sigma: float) -> None:
     """Outcomes come as much later as they are away: what is open is censored."""

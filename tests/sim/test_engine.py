@@ -252,6 +252,7 @@ def test_a_round_lasts_a_minute_before_it_ends_early() -> None:
     assert spans(result)["2"] == (0.0, 60.0 + 10.0 + 1880.0 / 4.0)
 
 
+@pytest.mark.slow
 def test_a_short_job_waits_for_a_sixth_of_a_round_and_a_long_one_for_its_end() -> None:
     """Two jobs of hours hold a GPU each when a job of 30 or 400 s arrives at 10 s."""
     long = [job(1, 20_000.0, 1), job(2, 20_000.0, 1)]

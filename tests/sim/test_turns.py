@@ -128,6 +128,7 @@ def drawn_case(data: st.DataObject) -> tuple[Cluster, Workload, float, float]:
     return servers, workload(jobs), data.draw(costs), data.draw(costs)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", sorted(SCHEDULERS))
 @given(data=st.data())
 @settings(max_examples=20)
@@ -146,6 +147,7 @@ def test_what_happens_before_a_plan_does_not_depend_on_it(policy: str, data: st.
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", sorted(SCHEDULERS))
 @given(data=st.data(), switches=st.booleans())
 @settings(max_examples=20)
@@ -162,6 +164,7 @@ def test_gpus_are_held_for_training_and_whole_changes(
         assert switches or round(changes) < servers.gpus
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", sorted(SCHEDULERS))
 @given(
     sizes=st.lists(st.integers(1, 4), min_size=1, max_size=3),
@@ -183,6 +186,7 @@ def test_alone_a_job_fares_as_in_the_plain_simulation(
     assert asdict(lane_outcome) == pytest.approx(asdict(plain_outcome))
 
 
+@pytest.mark.slow
 @given(length=st.floats(1.0, 400.0), first=st.integers(0, 3000))
 @example(length=1.4, first=0)
 @example(length=1.4, first=3)
@@ -207,6 +211,7 @@ def test_every_length_of_a_round_comes_to_its_end(length: float, first: int) -> 
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", sorted(SCHEDULERS))
 @given(data=st.data())
 @settings(max_examples=25)

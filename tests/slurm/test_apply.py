@@ -722,6 +722,7 @@ def test_jobs_that_start_one_after_the_other_do_not_make_a_round_endless(
     )
 
 
+@pytest.mark.slow
 def test_the_time_out_of_a_wave_begins_with_its_own_release(slurm: FakeSlurm) -> None:
     """The updates of hundreds of uneven jobs take longer than the first jobs' time-out."""
     wide(slurm, 800)
@@ -1036,6 +1037,7 @@ def test_what_slurm_never_looks_at_fails_the_second_time(slurm: FakeSlurm) -> No
     assert outcome_statuses == [OutcomeStatus.PUT_OFF, OutcomeStatus.FAILED]
 
 
+@pytest.mark.slow
 def test_a_hold_that_is_refused_is_told(slurm: FakeSlurm) -> None:
     """Slurm may start the job at any time, so its step is not put off."""
     steps = passed_over(slurm, slurm.add(1))
@@ -1090,6 +1092,7 @@ def test_an_uneven_move_is_not_blamed_for_a_start_that_was_put_off(slurm: FakeSl
     assert statuses(port(slurm).apply(steps))[-2:] == [OutcomeStatus.PUT_OFF] * 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seconds", [0.03, 0.3])
 def test_a_job_is_released_soon_after_it_is_placed(slurm: FakeSlurm, seconds: float) -> None:
     """The submit plugin detects a hold in between for a minute, and the first jobs start early. No

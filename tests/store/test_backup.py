@@ -14,6 +14,7 @@ from hopsd.store.postgres import PostgresStore
 pytestmark = pytest.mark.skipif(shutil.which("pg_dump") is None, reason="needs pg_dump")
 
 
+@pytest.mark.slow
 def test_a_dump_comes_back(database: str, tmp_path: Path) -> None:
     user, dump = UserName("ann"), tmp_path / "hops.dump"
 

@@ -61,6 +61,7 @@ def test_a_time_without_end_is_kept_like_any_other(store: History) -> None:
     assert (placement.start, placement.end) == (5.0, inf)
 
 
+@pytest.mark.slow
 @any_example
 @given(record=plan_records, results=st.lists(outcomes, max_size=3).map(tuple))
 def test_a_plan_comes_back_as_it_was_begun(
@@ -570,6 +571,7 @@ def test_pruning_takes_what_is_over_and_leaves_what_is_needed(store: History) ->
     assert not any(store.prune(now=10 * day, retention_days=2.0).values())
 
 
+@pytest.mark.slow
 def test_a_database_is_of_one_cluster(database: str) -> None:
     """Otherwise one cluster's recovery sends signals to the other's jobs of the same numbers."""
     with PostgresStore(database) as store:

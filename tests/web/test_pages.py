@@ -205,6 +205,7 @@ def test_plans_are_there_with_bound_and_time(site: WebSite) -> None:
     assert plan.status.value.replace("_", " ") in page_words
 
 
+@pytest.mark.slow
 def test_what_would_change_if_a_node_were_emptied(site: WebSite) -> None:
     before = site.rig.controller.document
     page = site.get("/what-if?drain=n0")
@@ -214,6 +215,7 @@ def test_what_would_change_if_a_node_were_emptied(site: WebSite) -> None:
     assert site.rig.controller.document is before
 
 
+@pytest.mark.slow
 def test_what_would_change_with_other_counts(site: WebSite) -> None:
     page_words = words(site.get("/what-if?job=2&reqs=1,2"))
     assert "Job 2 with 1,2 GPUs" in page_words
@@ -261,6 +263,7 @@ def test_another_site_has_no_plans_made(site: WebSite) -> None:
     assert site.get("/what-if", Sec_Fetch_Site="cross-site").status == 200
 
 
+@pytest.mark.slow
 def test_who_may_not_see_jobs_or_nodes_learns_nothing_of_them(site: WebSite) -> None:
     site.slurm.privacy = Privacy(frozenset({Private.JOBS}))
     assert 'href="/jobs/' not in site.get("/what-if?drain=n0").text
@@ -348,6 +351,7 @@ def test_a_port_believes_no_header_and_no_other_name(tmp_path: Path) -> None:
     web_site.close()
 
 
+@pytest.mark.slow
 def test_a_defect_is_one_page_and_not_the_readers(
     site: WebSite, monkeypatch: pytest.MonkeyPatch
 ) -> None:

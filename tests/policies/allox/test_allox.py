@@ -168,7 +168,7 @@ def test_a_small_alpha_serves_the_user_with_less_progress() -> None:
     jobs = [runs, waiting("2", "ann", 5.0), waiting("3", "bob", 10.0)]
     plan = plan_with("allox", snapshot(jobs, 2, 1), alpha=0.1)
     assert set(plan.placements) == {"3"}
-    assert "behind others" in plan.waiting[JobId("2")].text
+    assert "other jobs come first" in plan.waiting[JobId("2")].text
     assert set(plan_with("allox", snapshot(jobs, 2, 1), alpha=1.0).placements) == {"2"}
 
 

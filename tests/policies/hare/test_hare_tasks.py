@@ -74,6 +74,7 @@ def test_the_exhaustive_search_misses_no_order(case: Instance) -> None:
     assert optimum(case) == pytest.approx(least_of_all_orders(case))
 
 
+@pytest.mark.slow
 @settings(max_examples=100, deadline=None)
 @given(small_instances(), st.sampled_from(NAMES), st.sampled_from([2, 7, 40]))
 def test_a_schedule_is_feasible_and_lies_between_bound_and_guarantee(

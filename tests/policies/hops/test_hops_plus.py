@@ -464,6 +464,7 @@ def test_what_is_nearly_done_when_it_is_preempted_ends_soon() -> None:
     assert set(get("hops+")(snapshot, PlanSettings()).placements) == {nearly_finished.id}
 
 
+@pytest.mark.slow
 def test_a_short_job_does_not_wait_for_a_long_one_to_end() -> None:
     """Both want the only GPU; the long job has 2.5 hours to go."""
     case = cluster(a0=1), workload([job(1, 9000.0, 1), job(2, 300.0, 1)])

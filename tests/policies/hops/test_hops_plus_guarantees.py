@@ -158,6 +158,7 @@ def test_a_rank_only_rises_while_a_job_waits_and_moves_nobody_elses(
     assert all(later[job.id] == before[job.id] for job in rest_of_crowd)
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(crowd=crowds(), share=st.floats(0.05, 1.0))
 def test_a_job_that_does_less_falls_behind_nobody(crowd: list[Job], share: float) -> None:
@@ -216,6 +217,7 @@ def test_what_a_new_job_says_of_several_gpus_moves_no_rank(crowd: list[Job], fac
     assert ranks_of_fake == pytest.approx(ranks([new, *rest_of_crowd]))
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None)
 @given(crowd=crowds(), factor=st.sampled_from([2.0**-10, 0.5, 2.0, 2.0**10]))
 def test_speeds_that_a_job_of_one_gpu_count_multiplies_change_no_plan(

@@ -134,6 +134,7 @@ def test_who_loses_is_told_its_rho() -> None:
     assert "rho of its app is" in reason.text
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(st.integers(0, 10**9))
 def test_no_server_is_over_allocated_and_counts_are_the_jobs_own(seed: int) -> None:

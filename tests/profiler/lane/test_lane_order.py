@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hops_profiler.lane.order import POLICIES, ROUND_ROBIN, arrange
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -18,6 +19,7 @@ def test_the_least_that_is_left_comes_first_once_all_is_known() -> None:
     assert arrange(ROUND_ROBIN, ["a", "b", "c"], remaining) == ["a", "b", "c"]
 
 
+@pytest.mark.slow
 @settings(max_examples=50, deadline=None)
 @given(
     st.lists(st.tuples(st.integers(1, 6), st.floats(0.1, 9)), min_size=1, max_size=5),

@@ -102,6 +102,7 @@ def levels(case: Shares, x: Floats) -> Floats:
     return level
 
 
+@pytest.mark.slow
 @hypothesis_settings(max_examples=60, deadline=None)
 @given(shares())
 def test_max_min_is_the_largest_minimum(case: Shares) -> None:
@@ -170,6 +171,7 @@ def test_finish_time_fairness_is_the_lowest(case: Shares) -> None:
     assert not can_be(lowest * (1 - 1e-6))
 
 
+@pytest.mark.slow
 @hypothesis_settings(max_examples=60, deadline=None)
 @given(shares())
 def test_of_the_shortest_makespans_nothing_more_can_be_done(case: Shares) -> None:

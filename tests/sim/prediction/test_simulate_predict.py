@@ -41,6 +41,7 @@ def test_predictions_change_nothing_else(tmp_path: Path, policy: str) -> None:
     assert not (tmp_path / "a" / "predictions.csv").exists()
 
 
+@pytest.mark.slow
 def test_every_job_has_a_start_said_at_its_submission(tmp_path: Path) -> None:
     run(tmp_path, "--predict")
     forecasts = rows(tmp_path / "predictions.csv")

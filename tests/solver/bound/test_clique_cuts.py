@@ -63,6 +63,7 @@ def fit_together(program: Program, columns: tuple[int, int]) -> bool:
     return first != second and bool(np.all(program.usage(np.array(columns)) <= program.capacity))
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None)
 @given(st.integers(0, 10_000), st.booleans())
 @example(seed=294, rules=False)  # none of its columns is in the sample
@@ -130,6 +131,7 @@ def test_no_plan_is_worth_more_than_the_relaxation(seed: int, rules: bool) -> No
         assert program.scaled_objective(cut_result.choice) <= best * (1 + 1e-6)
 
 
+@pytest.mark.slow
 @needs_highspy
 def test_even_shapes_on_idle_servers_are_planned_within_one_percent() -> None:
     """From 97.9 %: the bound was 3598, the plan 3522."""

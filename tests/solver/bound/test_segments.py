@@ -312,6 +312,7 @@ def test_a_round_never_starts_from_worse_prices_than_the_best(
     assert floor <= round_prices.bound <= start_bounds[-1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("gap", "stages"), [(0.5, 1), (0.0, 2)])
 def test_a_larger_gap_asked_for_needs_fewer_prices(
     gap: float, stages: int, monkeypatch: pytest.MonkeyPatch

@@ -91,6 +91,7 @@ def test_a_greedy_plan_beside_what_is_held(seed: int) -> None:
     assert np.all(program.value[choice[present_choice >= 0]] >= program.value[present_columns])
 
 
+@pytest.mark.slow
 @settings(max_examples=25)
 @given(st.integers(0, 10_000))
 def test_filling_makes_no_job_worse(seed: int) -> None:
@@ -103,6 +104,7 @@ def test_filling_makes_no_job_worse(seed: int) -> None:
     assert np.all(program.value[after[is_placed]] >= program.value[before[is_placed]])
 
 
+@pytest.mark.slow
 @settings(max_examples=25)
 @given(st.integers(0, 10_000))
 def test_repair_keeps_the_most_valuable_columns(seed: int) -> None:

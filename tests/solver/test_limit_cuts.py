@@ -14,7 +14,7 @@ from hopsd.core.placement.program import Program, drop_oversized
 from hopsd.model.arrays import Floats, Ints
 from hopsd.solver.bound.column_groups import column_groups
 from hopsd.solver.bound.dual_prices import Prices, find_prices
-from hopsd.solver.bound.limit_cuts import LimitCutFinder, lift
+from hopsd.solver.limit_cuts import LimitCutFinder, lift
 from hopsd.solver.search.greedy import greedy_by_weight
 from hopsd.solver.tighten import find_cuts
 
