@@ -77,7 +77,7 @@ def _to_decimal(gain: float) -> Decimal:
 
 
 def _least_steps(program: Program) -> int:
-    """Return a lower bound on the steps: after a job with ``n`` columns come ``n + 1`` states."""
+    """Return a lower bound on the steps: ``n`` columns of a job leave at least ``n + 1`` states."""
     lengths = np.diff(program.configurations.start)
     states = 1 + np.maximum.accumulate(np.append(0, lengths))[:-1]
     return int(lengths @ states)

@@ -45,7 +45,7 @@ class Model:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A solver's answer: ``x``, None if there is no usable one, and ``bound``, from above, on any."""
+    """A solver's ``x``, None if it has no usable one, and its upper ``bound`` on any x's value."""
 
     x: Floats | None = None
     bound: float = np.inf

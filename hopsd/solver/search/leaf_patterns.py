@@ -196,7 +196,7 @@ def _divisions(sets: RackFamily, caps: Ints) -> Iterator[tuple[int, ...]]:
 
 
 def _partitions(groups: int, max_parts: int, largest: int) -> Iterator[tuple[int, ...]]:
-    """Yield the partitions of ``groups`` into at most ``max_parts`` parts, none above ``largest``."""
+    """Yield partitions of ``groups`` into at most ``max_parts`` parts, none above ``largest``."""
     if not groups:
         yield ()
     elif max_parts:

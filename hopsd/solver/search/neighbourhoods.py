@@ -36,7 +36,7 @@ class _LosingJob:
 def group_servers(
     program: Program, choice: Ints, prices: Prices, gpus: int, seed: tuple[int, int]
 ) -> Ints:
-    """Assign a group number to every server; a group has about ``gpus`` idle GPUs of mixed types."""
+    """Number every server's group; a group has about ``gpus`` idle GPUs of mixed types."""
     rng = np.random.default_rng(seed)
     stretch_of = _stretches(program, rng)
     size = np.bincount(stretch_of, weights=program.idle.astype(np.float64)).astype(np.float64)

@@ -14,7 +14,7 @@ from hopsd.solver.search.cutting_patterns import ClassPlan, Pattern, ServerClass
 
 
 def assign_servers(program: Program, parts: ColumnGroups, plan: ClassPlan) -> Ints:
-    """Return a feasible choice (jobs,) close to the class plan; jobs that do not fit are left out."""
+    """Return a feasible choice (jobs,) close to the class plan; what does not fit is left out."""
     choice = np.full(program.configurations.jobs, -1, dtype=np.int64)
     order = plan.column_groups[np.argsort(-parts.best[plan.column_groups], kind="stable")]
     for pool in dict.fromkeys(group.pool for group, _ in plan.bins):
@@ -71,7 +71,7 @@ def _free_column(
 def _slots(
     program: Program, bins: Sequence[tuple[ServerClass, Counter[Pattern]]], spread: Ints
 ) -> dict[int, list[int]]:
-    """List, by slot size, the servers with such a slot besides the spread columns, once per slot."""
+    """List servers by the size of their slots beside the spread columns, once for each slot."""
     usage: dict[int, int] = {}
     for column in spread.tolist():
         usage |= dict(program.gpus_on(column))
