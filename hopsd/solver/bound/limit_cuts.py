@@ -88,7 +88,7 @@ class LimitCutFinder:
 
 
 def _most_violated(limit: _Limit, load: Floats, give_up: float) -> Floats | None:
-    """Return the values (shares,) of the cut that ``load`` (shares,) violates most; None if none."""
+    """Return the values (shares,) of the cut that ``load`` (shares,) violates most, if any."""
     held = np.flatnonzero((load > _POSITIVE) & (limit.amount <= limit.capacity))
     held, choices = _patterns_of_jobs(held, load, limit)
     if not len(held):
