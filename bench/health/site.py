@@ -237,7 +237,7 @@ class _Site:
         return records
 
     def _loss(self, node: int, at: NDArray[np.float64]) -> NDArray[np.float64]:
-        """What a server adds to the logarithm of the time."""
+        """How much a server adds to the logarithm of the time."""
         loss = np.full(len(at), self.healthy[node])
         for slow in self.settings.slow:
             if slow.node == node:

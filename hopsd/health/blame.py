@@ -146,7 +146,7 @@ class _Jobs:
         return _Rest(value, norm, np.column_stack([rest.basis, column]), (*rest.suspects, node))
 
     def gains(self, rest: _Rest) -> tuple[Floats, Floats]:
-        """Every node's slowness if it is the next suspect, and what that explains (nodes,)."""
+        """Each node's slowness if it is the next suspect, and how much it explains (nodes,)."""
         product = self.weighted @ rest.value
         usable = rest.norm > 1e-6 * self.weight.min()
         slowness = np.where(usable, product / np.where(usable, rest.norm, 1.0), 0.0)

@@ -115,7 +115,7 @@ class Units:
 
 
 class _Index(Generic[K]):
-    """Numbers keys in the order they come."""
+    """Numbers keys in order of their first appearance."""
 
     def __init__(self) -> None:
         self.keys: dict[K, int] = {}
@@ -523,6 +523,6 @@ def variance_ratios(
 
 
 def node_types(nodes: Sequence[HealthNode]) -> Ints:
-    """The GPU type of each node, as a number."""
+    """Return the GPU type of each node, as a number."""
     number: _Index[str] = _Index()
     return np.array([number(node.gpu_type) for node in nodes], np.int64)

@@ -47,11 +47,11 @@ FALSE_ALARMS = 1e-3
 """The most false alarms per server and day, however often somebody looks."""
 
 CHANCE, CHANCE_OF_RUN = FALSE_ALARMS / 30.0, FALSE_ALARMS / 10.0
-"""Probability that a look names a healthy node, and that its newest run alone makes it so. If hopsd
-looks every hour, a day has some eight such independent chances, and five by runs alone, judging by
-how often verdicts begin at looser levels: three quarters of FALSE_ALARMS are spent, and the rest is
-for what simulated sites do not show. Differences between healthy nodes count like measurement
-errors; variances are estimated, so that deviations are Student's t.
+"""Probability that a look names a healthy node, and that it does so by the node's newest run alone.
+If hopsd looks every hour, a day has some eight such independent chances, and five by runs alone,
+judging by how often verdicts begin at looser levels: three quarters of FALSE_ALARMS are spent, and
+the rest is for what simulated sites do not show. Differences between healthy nodes count like
+measurement errors; variances are estimated, so that deviations are Student's t.
 """
 
 INTERVAL = 1.45
@@ -310,7 +310,7 @@ def _type_of(units: Units, types: Ints) -> Ints:
 
 
 def _epoch_of(units: Units, rows: Rows, begins: list[list[float | None]], first: Ints) -> Ints:
-    """The epoch of each row (n,)."""
+    """Return the epoch of each row (n,)."""
     epoch = first[rows.node].copy()
     for node, times in enumerate(begins):
         if len(times) > 1:
@@ -328,7 +328,7 @@ def _changes(
     nodes: int,
     swings: Swings,
 ) -> list[list[float | None]]:
-    """When each node's epochs began."""
+    """Find when each node's epochs began (None for the first)."""
     order = np.lexsort((units.time[rows.unit], rows.node))
     bounds = np.searchsorted(rows.node[order], np.arange(nodes + 1))
     begins: list[list[float | None]] = []

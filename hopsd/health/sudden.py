@@ -49,7 +49,7 @@ MIN_CHANGE = 0.02
 """Smaller changes take hours to judge: the time of day has as large an effect."""
 
 USUAL_WANDER, USUAL_WEIGHT = 0.003, 4.0
-"""How much a run's speed is assumed to change in such times besides its noise (a standard
+"""How much a run's speed is assumed to change within hours besides its noise (a standard
 deviation), and the weight of that assumption, in runs."""
 
 NOISE_WEIGHT, MIN_RUNS = 30.0, 5

@@ -60,8 +60,9 @@ _PROGRESS, _REACHED_SHARE, _CUT_TIME_SHARE = (5e-4, 1e-4), 2e-3, 0.5
 _MIN_VIOLATION, _POSITIVE = 1e-4, 1e-6
 # Cliques grow from columns with at least this share: steps give many others a tiny one.
 _IN_CLIQUE = 0.02
-# A round of steps takes about this many columns, at most so many of each job: those with the least
-# loss, up to a loss relative to value. Columns of earlier rounds stay up to the last, larger loss.
+# A round of steps takes about this many columns, and at most the second number for each job: those
+# with the least loss, up to a loss relative to value. Columns of earlier rounds stay up to the
+# last, larger loss.
 _COLUMNS, _PER_JOB, _NEAR_OF_ROUND, _STAYS = 15_000, 120, 0.3, 0.6
 # The same for a dive, which also takes all columns with more than this share.
 _PER_JOB_OF_DIVE, _NEAR_OF_DIVE, _FREQUENT_SHARE = 60, 0.3, 0.05
@@ -604,7 +605,7 @@ class _PrimalDual(_Relaxation):
         return x
 
     def _columns(self) -> Ints:
-        """The columns of the next round, sorted."""
+        """Choose the columns of the next round, sorted."""
         program = self._program
         near = np.concatenate([NONE, *self._last.near(program, relative=_NEAR_OF_ROUND)])
         near = _few_of_each(program, self._last, near, _PER_JOB)
@@ -649,7 +650,7 @@ def _few_of_each(program: Program, prices: ItemPrices, columns: Ints, limit: int
 def _interpolate(
     program: Program, first: ItemPrices, second: ItemPrices, share: float
 ) -> ItemPrices:
-    """The prices at a ``share`` of the way from the first to the second."""
+    """Return the prices at a ``share`` of the way from ``first`` to ``second``."""
     item = first.item + share * (second.item - first.item)
     capacity = first.capacity + share * (second.capacity - first.capacity)
     return prices_of_items(

@@ -40,7 +40,7 @@ _ENDED_AT_GAP = "Exiting as integer gap"
 
 @cache
 def binary() -> str:
-    """The path of the CBC that PuLP ships."""
+    """Return the path of the CBC that PuLP ships."""
     package = find_spec("pulp")
     for folder in (package.submodule_search_locations if package else None) or ():
         # The same file as below, without the 0.2 s that importing pulp takes.

@@ -26,7 +26,7 @@ class Constraints:
 
     @staticmethod
     def stack(*parts: Constraints) -> Constraints:
-        """The rows of all parts, in order."""
+        """Stack the rows of all parts, in order."""
         starts = np.cumsum([0, *(len(part.limit) for part in parts[:-1])])
         return Constraints(
             np.concatenate([p.row + s for p, s in zip(parts, starts, strict=True)]),

@@ -22,7 +22,7 @@ from hopsd.core.placement.shapes import ramp
 from hopsd.model.arrays import NONE, Bools, Floats, Ints
 from hopsd.solver.bound.reduced_cost import ColumnCosts
 
-# A clique must be violated by this much; a column is in at most so many new cliques of a round.
+# A clique must be violated by this much; a column is in at most this many new cliques of a round.
 _MIN_VIOLATION, _MAX_SHARED = 0.02, 6
 # How often columns are tried as the first of a clique, and the most new cliques in a round.
 _TRIES, _NEW = 3, 150

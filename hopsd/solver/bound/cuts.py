@@ -4,8 +4,8 @@ Two jobs that each need more than half of a server never share it, though the li
 eq. 13 gives each a part. Multiplying eq. 13 of a server with ``S`` idle GPUs by ``k / (S + 1)`` and
 rounding both sides down keeps every plan and cuts such fractions off (a Chvatal-Gomory cut):
 ``sum floor(k gpus / (S + 1)) X <= floor(k S / (S + 1))``. For ``k = 2``, at most one job has more
-than half; for ``k = 3``, more than a third counts 1 and more than two thirds 2, out of 2. Larger
-``k`` lower the bound by less than 0.02 % on servers of 8 GPUs.
+than half; for ``k = 3``, jobs count 1 from about a third of the server on, and 2 from about two
+thirds, out of 2. Larger ``k`` lower the bound by less than 0.02 % on servers of 8 GPUs.
 """
 
 from __future__ import annotations

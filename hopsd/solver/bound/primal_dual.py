@@ -18,7 +18,7 @@ import numpy as np
 
 from hopsd.model.arrays import Floats, Ints
 
-# The weight between steps in prices and in the solution: a share of the mean value.
+# The primal weight, a step in prices over one in the solution, as a share of the mean value.
 _WEIGHT = 0.04
 
 
@@ -60,7 +60,7 @@ class Packing:
         return float(best.sum() + np.einsum("i,i", prices, self.limit))
 
     def first(self) -> Ints:
-        """The first column of every job with one."""
+        """The first column of every job that has columns."""
         return np.flatnonzero(np.append(True, self.job[1:] != self.job[:-1]))
 
     def select(self, columns: Ints, limit: Floats) -> Packing:

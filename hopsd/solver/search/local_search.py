@@ -200,7 +200,7 @@ def _group_of_shapes(program: Program, group_of: Ints) -> Ints:
 def _group_of_jobs(
     program: Program, choice: Ints, of_shape: Ints, prices: Prices, rng: np.random.Generator
 ) -> Ints:
-    """Return the group in which each job competes, by placement or else best column; -1: none."""
+    """Return the group in which each job competes, by placement or else best column; -1 if none."""
     columns = program.configurations
     of_job = np.full(columns.jobs, -1, dtype=np.int64)
     is_placed = choice >= 0

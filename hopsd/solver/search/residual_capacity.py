@@ -1,4 +1,4 @@
-"""Residual capacity: what is free of every row, and which columns still fit."""
+"""Residual capacity: how much of every row is free, and which columns still fit."""
 
 from __future__ import annotations
 
