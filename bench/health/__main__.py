@@ -1,8 +1,8 @@
 """`python -m bench.health`: how soon slow servers are named, and how often healthy ones are.
 
-A large site over months (`bench/health/site.py`), looked at every sixth day with the records of
-the last two weeks, and every day from a server's slowdown on. `bench.health.minutes` shows what
-minutes tell.
+A large site over months (`bench/health/site.py`) is judged every sixth day by the records of the
+last two weeks, and every day after a server's slowdown. `bench.health.minutes` shows what minutes
+of training tell.
 """
 
 from __future__ import annotations
@@ -28,7 +28,10 @@ LOSSES = (0.02, 0.03, 0.05, 0.1)
 
 @dataclass(slots=True)
 class Watch:
-    """What a watch over months said. ``false``: beginnings of verdicts on healthy servers."""
+    """The outcome of a watch over months. ``false`` counts the verdicts on healthy servers.
+
+    ``days_to_name`` is by loss, infinite for servers that were never named.
+    """
 
     server_days: int = 0
     looks: int = 0
@@ -40,9 +43,7 @@ class Watch:
 
 
 def watch(sites: int, days: int, settings: SiteSettings) -> Watch:
-    """Look at each of ``sites``; 1 % of the servers become slow at some time. ``days_to_name``: by
-    loss, infinite for those that never were.
-    """
+    """Watch each of ``sites`` simulated sites; 1 % of the servers become slow at some time."""
     result = Watch()
     for seed in range(sites):
         random = np.random.default_rng((seed, 99))
@@ -127,7 +128,7 @@ def main() -> None:
 
 
 def _picture(days_to_name: Mapping[float, Sequence[float]]) -> str:
-    """The share of slow servers named, by days since they became slow."""
+    """Draw the share of slow servers that are named, by days since they became slow."""
     curves = {}
     for loss, days in sorted(days_to_name.items()):
         finite = sorted(day for day in days if np.isfinite(day))

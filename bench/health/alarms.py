@@ -1,9 +1,8 @@
 """`python -m bench.health.alarms`: how often healthy servers are named where hopsd looks all day.
 
-Simulated sites without a slow server (`bench/health/site.py`), a report a minute. Each is judged by
-what hopsd stores as often as hopsd looks, or every `--every` seconds: what lasts for less is
-missed.
-A verdict counts once, when it begins.
+The simulated sites (`bench/health/site.py`) have no slow server, and jobs report once a minute.
+Each site is judged by what hopsd stores, as often as hopsd looks, or every `--every` seconds:
+verdicts that last for less are missed. A verdict counts once, when it begins.
 """
 
 from __future__ import annotations
@@ -20,19 +19,19 @@ from hopsd.health.slow import find_slow
 from hopsd.service.node_health import EVERY_SECONDS
 
 FIRST = 1.2 * DAY
-"""Until then there is little to compare with."""
+"""The first look, in seconds: before, there is little to compare with."""
 
 
 @dataclass(frozen=True, slots=True)
 class Alarms:
-    """``begins``: of verdicts on healthy servers; ``looks``: at which each was in force."""
+    """How many verdicts on healthy servers began, and for how many looks each was in force."""
 
     begins: int
     looks: tuple[int, ...]
 
 
 def alarms(settings: SiteSettings, seed: int, every: float) -> Alarms:
-    """The verdicts on a site of healthy servers until its records end."""
+    """Count the verdicts on a site of healthy servers until its records end."""
     stored = Stored(simulate(settings, seed))
     in_force: dict[str, int] = {}
     over: list[int] = []

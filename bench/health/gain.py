@@ -1,7 +1,8 @@
 """`python -m bench.health.gain`: what plans gain by knowing which servers are slow.
 
-The paper's 512 GPUs, with some servers at 80 % of their type's speed. One run knows every server's
-factor, one takes all servers of a type for equal; both run at the true speeds.
+The cluster is the paper's 512 GPUs, with some servers at 80 % of their type's speed. One run knows
+every server's factor, the other assumes that all servers of a type are equal; both run at the true
+speeds.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ PRESET = "paper-512"
 
 
 def with_slow_servers(workload: Workload, share: float, seed: int) -> Workload:
-    """``share`` of the preset's servers, at least one, run all workloads at SLOW."""
+    """Make a ``share`` of the preset's servers, at least one, run all workloads at SLOW."""
     names = [server.name for server in preset(PRESET).cluster().servers]
     slow = random.Random(seed).sample(names, max(1, round(share * len(names))))
     return replace(
@@ -34,7 +35,7 @@ def with_slow_servers(workload: Workload, share: float, seed: int) -> Workload:
 
 
 def simulate_hours(policy: str, truth: Workload, claims: Workload) -> tuple[float, float]:
-    """Mean and 99th percentile of completion times, in hours."""
+    """Simulate; return the mean and 99th percentile of completion times, in hours."""
     cluster = preset(PRESET).cluster()
     plan = PlanSettings(policy=policy, time_limit_seconds=MAX_PLAN_SECONDS, effort=0)
     settings = SimulationSettings(plan=plan)

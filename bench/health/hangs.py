@@ -1,9 +1,9 @@
 """`python -m bench.health.hangs`: false alarms of hung trainings in simulated job-hours.
 
-Two ranks train; in each hour rank 0 pauses some times, as trainings do, while rank 1 waits for it.
-Every hundredth hour ends in a hang: rank 0 stops, or both wait for each other. The plugin's own
-judgement sees a look of each rank every two seconds, hopsd's one of both every 30 s, and one once a
-rank is newly said to stand still, which it looks for every 5 s.
+Two ranks train; in each hour rank 0 pauses several times, as trainings do, while rank 1 waits for
+it. Every hundredth hour ends in a hang: rank 0 stops, or both wait for each other. The plugin
+judges each rank by a look every 2 s. hopsd judges both ranks every 30 s, and as soon as a rank is
+newly reported as stalled, for which it checks every 5 s.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ HOURS_OF_A_JOB = 20
 
 @dataclass(frozen=True)
 class Kind:
-    """A pause: how often in an hour, how many seconds, and what rank 0 shows meanwhile. ``life``:
-    the part of looks with a sign of life.
+    """A kind of pause: how often per hour, how many seconds, and what rank 0 shows meanwhile.
+    ``life`` is the share of looks that see a sign of life.
     """
 
     name: str
@@ -55,7 +55,7 @@ KINDS = (
 
 
 class Training:
-    """The judgements of two ranks, that learn."""
+    """A training of two ranks, with the judgement of each, which learns."""
 
     def __init__(self, dice: random.Random) -> None:
         self.dice, self.now = dice, 0.0
@@ -71,8 +71,8 @@ class Training:
         self.now += steps
 
     def pause(self, kind: Kind, seconds: float, waits: tuple[bool, bool]) -> float | None:
-        """Seconds after which hopsd tells of a hang; None if it does not. ``waits``: which ranks
-        wait for the other.
+        """Pause; return the seconds after which hopsd reports a hang, None if it does not.
+        ``waits`` says which ranks wait for the other.
         """
         began, look = self.now, self.now + self.dice.uniform(0.0, REFRESH_SECONDS)
         wake, stall_count = self.now + self.dice.uniform(0.0, EVERY_SECONDS), 0

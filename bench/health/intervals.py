@@ -1,7 +1,7 @@
 """`python -m bench.health.intervals`: how often the interval of a slow server holds the truth.
 
-Sites of 24 servers over nine days, two of which are 3, 5 or 10 % slow, from the beginning or from a
-day in the middle on; judged at the end.
+The sites have 24 servers and last nine days. Two of the servers are 3, 5 or 10 % slow, from the
+beginning or from a day in the middle on; they are judged at the end.
 """
 
 from __future__ import annotations

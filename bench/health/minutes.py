@@ -1,9 +1,10 @@
 """`python -m bench.health.minutes`: what ten minutes of training tell of a server that grows slow.
 
 Servers of simulated sites lose 5 % (`--loss`); each is judged after ten minutes of training on it.
-By what ran there: how many are named, and at best how many a test can name that knows everything
-but what it is to find, with one false alarm in 1,000 server-days. A second experiment counts the
-false alarms of `hopsd.health.sudden` on healthy sites, which is asked every ten minutes.
+The table shows, by what ran there, how many are named, and how many the best test could name that
+knows everything except what it looks for, with one false alarm in 1,000 server-days. A second
+experiment counts the false alarms of `hopsd.health.sudden` on healthy sites, asking it every ten
+minutes.
 """
 
 from __future__ import annotations
@@ -28,12 +29,12 @@ ONSET = 0.75 * DAY
 SITE = SiteSettings(nodes=20, days=1.0)
 LOOK_SECONDS = 600.0
 FALSE_ALARMS = 1e-3
-"""In a server-day."""
+"""False alarms in a server-day."""
 
 
 def judge(seed: int, loss: float, *, ranks: bool) -> tuple[str, bool, int, bool] | None:
-    """What ran on the slow server, whether it was named after ten minutes, how many healthy ones
-    were, and whether the interval holds the truth; None: it did not train for so long.
+    """Return what ran on the slow server, whether it was named after ten minutes, how many healthy
+    servers were, and whether the interval holds the truth; None if nothing trained that long on it.
     """
     site = replace(SITE, ranks=ranks, slow=(Slowdown(0, loss, ONSET),))
     records = simulate(site, seed)
@@ -50,7 +51,7 @@ def judge(seed: int, loss: float, *, ranks: bool) -> tuple[str, bool, int, bool]
 
 
 def _situation(records: HealthRecords, now: float) -> str:
-    """What trained on the first server in these ten minutes."""
+    """Describe what trained on the first server in the ten minutes before ``now``."""
     node_records = [r for r in records.records if "n0" in r.nodes and r.at <= now]
     jobs: dict[str, list[SpeedRecord]] = defaultdict(list)
     for record in node_records:
@@ -67,12 +68,12 @@ def _situation(records: HealthRecords, now: float) -> str:
 
 
 def at_best(situation: str, loss: float) -> float:
-    """The largest probability of naming the server, where it loses ``loss``.
+    """Return the largest possible probability of naming a server that loses ``loss``.
 
-    Neyman and Pearson: of all tests with the same false alarms, that of the mean is the most
-    powerful, where everything else is known. What is not known of a new run is its own deviation;
-    of one beside others also whether they cost it something. A job on k servers that reports no
-    ranks says which is slow with probability 1/k.
+    Neyman and Pearson: if everything else is known, the test of the mean is the most powerful of
+    all tests with the same false alarms. A new run's own deviation is unknown; beside other jobs it
+    is also unknown whether they slow it down. A job on k servers that reports no ranks shows which
+    one is slow with probability 1/k.
     """
     records = TRAINING / SITE.interval
     variance = SITE.noise**2 / records
@@ -89,7 +90,7 @@ def at_best(situation: str, loss: float) -> float:
 
 
 def healthy(servers: int, days: int, seed: int) -> tuple[int, int]:
-    """Server-days, and how often a healthy server began to be named."""
+    """Simulate healthy servers; return server-days, and how often a verdict on one began."""
     alarms = 0
     for day in range(days):
         records = simulate(SiteSettings(nodes=servers, days=1.25), seed + day)

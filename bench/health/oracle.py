@@ -1,10 +1,10 @@
-"""What a test can name at best that knows all of a simulated site's variances.
+"""Compute what the best test can name that knows all of a simulated site's variances.
 
-Neyman and Pearson: of all tests with as many false alarms, the likelihood ratio's is the most
-powerful. It knows how much runs, healthy servers and reports differ, warm-ups, what all share by
-the hour, and when the server became slow, if it did; not what each workload takes, nor what a
-server or a run has of its own. So it is the step's estimate by generalized least squares over its
-standard error. It reads what hopsd stores of runs alone on a whole server.
+Neyman and Pearson: of all tests with as many false alarms, the likelihood ratio test is the most
+powerful. This one knows how much runs, healthy servers and reports differ, warm-ups, what all share
+by the hour, and when the server became slow, if it did; it does not know what each workload takes,
+nor how a single server or run deviates. So it is the generalized least squares estimate of the step
+over its standard error. It reads what hopsd stores of runs alone on a whole server.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from hopsd.health.records import HealthRecords, SpeedRecord
 from hopsd.model.ids import JobId, NodeName
 
 WARM_UP_SECONDS = 180.0
-"""The first reports of a run are not compared."""
+"""Reports of a run's first seconds, up to this age, are not compared."""
 
 
 def whole_runs(records: HealthRecords) -> list[list[SpeedRecord]]:
-    """The reports of each run alone on a whole server, without those of its warm-up."""
+    """Return the reports of each run alone on a whole server, without those of its warm-up."""
     begins = {stay.job: stay.start for stay in records.stays}
     runs: dict[JobId, list[SpeedRecord]] = defaultdict(list)
     for record in records.records:
@@ -36,7 +36,9 @@ def whole_runs(records: HealthRecords) -> list[list[SpeedRecord]]:
 def standard_error(
     records: HealthRecords, settings: SiteSettings, node: NodeName, since: float
 ) -> float:
-    """Of how much slower ``node`` is since then, a logarithm; infinite: nothing is compared."""
+    """Standard error of how much slower ``node`` is from ``since`` on, a logarithm; infinite if
+    there is nothing to compare.
+    """
     runs = whole_runs(records)
     types = {server.name: server.gpu_type for server in records.nodes}
     nodes = [next(iter(run[0].nodes)) for run in runs]
@@ -53,7 +55,7 @@ def standard_error(
         [[level == member_level for member_level in set(levels)] for level in levels], np.float64
     )
     column = np.array(step)
-    # The step, less what the workloads' unknown levels explain of it.
+    # The step, less the part that the workloads' unknown levels explain.
     fit = (
         member
         @ np.linalg.lstsq(member.T @ inverse @ member, member.T @ inverse @ column, rcond=None)[0]
@@ -63,8 +65,8 @@ def standard_error(
 
 
 def power(loss: float, error: float, false_alarms: float) -> float:
-    """The probability of naming a server that loses ``loss``, where ``false_alarms`` is that of a
-    healthy one.
+    """The probability of naming a server that loses ``loss``, if that of naming a healthy one is
+    ``false_alarms``.
     """
     deviations = -np.log1p(-loss) / error
     return NormalDist().cdf(deviations - NormalDist().inv_cdf(1.0 - false_alarms))

@@ -1,9 +1,9 @@
 """A simulated site: servers, some of them slow, and what ordinary trainings on them report.
 
-Runs arrive at random, on part of a server, a whole one or several. Reported are the seconds of an
-iteration, multiplied by: what the workload takes on the type in that shape; what the run has of its
-own; noise; a warm-up; the server's and the room's temperature; the weeks' drift; busy neighbours;
-and the slowness of the slowest server.
+Runs arrive at random, on part of a server, a whole one or several. They report the seconds of an
+iteration: the time of the workload on the type in that shape, multiplied by factors for the run's
+own deviation; noise; a warm-up; the server's and the room's temperature; drift over weeks; busy
+neighbours; and the slowness of the slowest server.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from hopsd.model.ids import GpuType, JobId, NodeName, WorkloadName
 DAY = 86_400.0
 GPUS = 4
 NEW = 1_000_000
-"""The workload, by number, of runs that begin together."""
+"""The number of the workload whose runs begin together."""
 
 KEPT_RUNS = 32
-"""So many reports of each workload, shape and server hopsd keeps (`hopsd/store/throughput.py`)."""
+"""How many reports hopsd keeps per workload, shape and server (`hopsd/store/throughput.py`)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Slowdown:
-    """A server, by index, at ``1 - loss`` of its speed from ``since`` to ``until``."""
+    """A server, by index, that runs at ``1 - loss`` of its speed from ``since`` to ``until``."""
 
     node: int
     loss: float
@@ -42,13 +42,13 @@ class Slowdown:
 class SiteSettings:
     """Deviations, losses and amplitudes are parts of a run's time.
 
-    ``interval``: seconds between reports; ``run_hours``: mean length of a run; ``new_each``: days
-    until half of the workloads are replaced by new ones; ``spread``, ``shared_share``: parts of
-    runs that take several servers, or a part of one; ``busy``: what a busy neighbour costs.
-    ``tails``: degrees of freedom of Student's t, by which runs differ, infinite: they are normal.
-    ``common_servers``: servers, by index, that begin runs of one new workload at once when all are
-    free after ``together_at``. ``swing``: by how much each run's speed alternates, every
-    ``swing_seconds``, out of phase with others.
+    ``interval`` is the seconds between reports, ``run_hours`` the mean length of a run, and
+    ``new_each`` the days until half of the workloads are replaced by new ones. ``spread`` and
+    ``shared_share`` are the shares of runs that take several servers, or part of one; ``busy`` is
+    what a busy neighbour costs. Runs differ by Student's t with ``tails`` degrees of freedom,
+    normally if infinite. ``common_servers``, by index, begin runs of one new workload at once when
+    all are free after ``together_at``. Each run's speed alternates by ``swing`` every
+    ``swing_seconds``, out of phase with other runs.
     """
 
     nodes: int = 40
@@ -77,13 +77,13 @@ class SiteSettings:
 
 
 def simulate(settings: SiteSettings, seed: int) -> HealthRecords:
-    """All records of the site, in order of time."""
+    """Simulate the site and return all its records, in time order."""
     return _Site(settings, np.random.default_rng(seed)).records()
 
 
 class Stored:
-    """What hopsd keeps of a site's records: the newest of each workload, shape and server, and when
-    jobs were where.
+    """What hopsd keeps of a site's records: the newest of each workload, shape and server, and the
+    stays of jobs.
     """
 
     def __init__(self, site: HealthRecords) -> None:
@@ -93,7 +93,7 @@ class Stored:
         self._last: dict[JobId, float] = {}
 
     def at(self, now: float) -> HealthRecords:
-        """What it has at ``now``, which is later than before."""
+        """What hopsd has at ``now``, which must not be earlier than in the last call."""
         past = bisect_right(self._site.records, now, key=attrgetter("at"))
         for record in self._site.records[self._read : past]:
             if record.job not in self._of_job:
@@ -112,7 +112,7 @@ class Stored:
 
 
 def as_stored(records: HealthRecords, now: float) -> HealthRecords:
-    """What hopsd has of ``records`` at ``now``."""
+    """Return what hopsd has of ``records`` at ``now``."""
     return Stored(records).at(now)
 
 
@@ -128,7 +128,7 @@ class _Site:
         self.drifts = random.normal(0.0, s.drift, (64, 2))
 
     def records(self) -> HealthRecords:
-        """Servers one after the other fill with runs; several start together where possible."""
+        """Fill one server after the other with runs; runs on several start together if possible."""
         s, random = self.settings, self.random
         free = np.zeros(s.nodes)
         timed_records: list[tuple[float, SpeedRecord]] = []
@@ -237,7 +237,7 @@ class _Site:
         return records
 
     def _loss(self, node: int, at: NDArray[np.float64]) -> NDArray[np.float64]:
-        """What a server adds to the logarithm of the time."""
+        """How much a server adds to the logarithm of the time."""
         loss = np.full(len(at), self.healthy[node])
         for slow in self.settings.slow:
             if slow.node == node:

@@ -1,9 +1,9 @@
-"""`python -m bench.health.starts`: how soon a slow server shows on which runs only begin.
+"""`python -m bench.health.starts`: how soon a server shows that became slow before its runs began.
 
 A server of a simulated site becomes slow just before a run begins there, so that no run can be
-compared with itself. Judged from what hopsd stores after ten minutes of that training, and later;
-what the server ran before was at its usual speed. At best: what `bench.health.oracle` can name,
-with one false alarm in 1,000 server-days.
+compared with itself. Its earlier runs were at its usual speed. It is judged by what hopsd stores
+after ten minutes of that training, and later. "At best" is what `bench.health.oracle` can name with
+one false alarm in 1,000 server-days.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from hopsd.health.slow import find_slow
 SITE = SiteSettings(nodes=20, days=3.2)
 ONSET = 1.5 * DAY
 LOOKS = (600.0, 1800.0, 4.0 * 3600.0, DAY)
-"""Seconds of training on the server at which it is judged."""
+"""Seconds of training on the server after which it is judged."""
 
 MIN_LOSS = 0.05
-"""Less shows in a day, by the number of runs in it."""
+"""Smaller losses take a day to show, and are tabulated by the number of runs in it."""
 
 RUNS_A_DAY = 6
 FALSE_ALARMS = 1e-3
-"""In a server-day, in which so many runs begin: as often, or once in as long as is looked at, the
-test may fail.
+"""False alarms in a server-day. The test may fail at each of the RUNS_A_DAY runs that begin, or
+once in every span as long as the training before a look, whichever is rarer.
 """
 
 KINDS = (
@@ -41,17 +41,20 @@ KINDS = (
     (0.02, 0.005, 0),
     (0.02, 0.02, 0),
 )
-"""By how much the server is slower, the noise of a report, and on how many servers a new workload
-begins at once, 0: it is a known one.
+"""How much slower the server is, the noise of a report, and on how many servers a new workload
+begins at once, 0 for a known workload.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """``other_runs``: runs of the first run's workload elsewhere. ``seconds``: of training until
-    the server was named, infinite: it never was. ``right``: its interval held the truth. ``false``:
-    healthy servers named at some look. ``best``: the probability of naming it at best, at each look
-    there was. ``runs``: that began alone on it until the last look.
+    """The outcome of one simulated site.
+
+    ``other_runs`` is the number of other servers that ran the first run's workload. ``seconds`` is
+    the training until the server was named, infinite if it never was; ``right`` says that its
+    interval held the truth. ``false`` is the number of healthy servers named at some look. ``best``
+    is the largest possible probability of naming the server, at each look. ``runs`` is the number
+    of runs that began alone on it until the last look.
     """
 
     other_runs: int
@@ -65,8 +68,8 @@ class Case:
 def judge(
     seed: int, loss: float, noise: float, at_once: int = 0, looks: Sequence[float] = LOOKS
 ) -> Case | None:
-    """A run of a known workload begins on the slow server, or of one that is new on ``at_once``
-    servers at once; None: none did in time. ``noise``: of a report.
+    """Judge a slow server on which a run of a known workload begins or, on ``at_once`` servers at
+    once, of a new one; None if no run began in time. ``noise`` is that of a report.
     """
     servers = tuple(range(0, 2 * at_once, 2))
     site = replace(SITE, noise=noise, common_servers=servers, together_at=ONSET)
@@ -106,8 +109,8 @@ def _is_later(record: SpeedRecord, begin: float) -> bool:
 
 
 def _first_run(records: HealthRecords, *, new: bool) -> list[SpeedRecord] | None:
-    """The reports of the first run that begins alone on the first server after ONSET, for more than
-    ten minutes.
+    """Return the reports of the first run of more than ten minutes that begins alone on the first
+    server after ONSET.
     """
     runs: dict[str, list[SpeedRecord]] = defaultdict(list)
     for record in records.records:
@@ -122,7 +125,7 @@ def _first_run(records: HealthRecords, *, new: bool) -> list[SpeedRecord] | None
 
 
 def _server_count(records: HealthRecords, first: Sequence[SpeedRecord]) -> int:
-    """Other servers on which the workload ran alone in that shape, until the first look."""
+    """Count the other servers on which the workload ran alone in that shape by the first look."""
     types = {node.name: node.gpu_type for node in records.nodes}
     workload, until = first[0].workload, first[0].at + LOOKS[0]
     usual = types[records.nodes[0].name]
@@ -192,7 +195,7 @@ def main() -> None:
 
 
 def _groups(cases: Sequence[Case], counts: Sequence[int]) -> Mapping[str, list[Case]]:
-    """By the count of each."""
+    """Group the cases by their counts."""
     groups: dict[str, list[Case]] = defaultdict(list)
     for count, case in sorted(zip(counts, cases, strict=True), key=lambda pair: pair[0]):
         groups[str(count) if count < 3 else "3 or 4" if count < 5 else "5 or more"].append(case)
@@ -200,7 +203,7 @@ def _groups(cases: Sequence[Case], counts: Sequence[int]) -> Mapping[str, list[C
 
 
 def _share(cases: Sequence[Case], look: int) -> str:
-    """How many were named until a look, and how many at best; of those that there was one of."""
+    """Format the share of cases named by a look, and at best; only cases with that look count."""
     members = [case for case in cases if len(case.best) > look]
     if not members:
         return ""

@@ -76,7 +76,7 @@ def _rows(options: argparse.Namespace) -> Iterator[tuple[int, Case, Noise, Deman
 
 
 def growth(rows: Sequence[dict[str, Any]]) -> Iterator[str]:
-    """Exponents of growth with the GPUs, fitted over all sizes of one kind."""
+    """Yield exponents of growth with the GPUs, fitted over all sizes of one kind."""
     kinds = dict.fromkeys((row["case"], row["noise"], row["demands"]) for row in rows)
     for kind in kinds:
         kind_rows = [row for row in rows if (row["case"], row["noise"], row["demands"]) == kind]

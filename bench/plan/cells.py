@@ -3,10 +3,10 @@
     python -m bench.plan.cells [--gpus 40000] [--cells 2 4] [--seed 0]
 
 A cell gets an equal part of each type's servers and of the jobs that compete in the one program;
-two processes plan the cells. Prints wall and CPU seconds, the one program's objective
-over its bound, and what the cells' placements lose of it. Instances are the idle clusters of
-``python -m bench.plan``. On fragments the programs would differ: a job is spread over the fewest
-servers that can hold it, and in a cell these may be more than in the cluster.
+two processes plan the cells. Prints wall and CPU seconds, the one program's objective over its
+bound, and how much of that objective the cells' placements lose. Instances are the idle clusters of
+``python -m bench.plan``. On fragmented clusters the programs would differ: a job is spread over the
+fewest servers that can hold it, and in a cell these may be more than in the cluster.
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ def _plan(settings: PlanSettings, cell: Snapshot) -> tuple[Plan, float]:
 
 
 def _value(cell_plan: Plan, least_rates: Mapping[JobId, float]) -> float:
-    """Eq. 11 with each job's speed relative to ``min_values``, its slowest configuration in the
-    whole cluster: a cell may have another.
+    """Evaluate eq. 11 with each job's speed relative to ``least_rates``, its slowest configuration
+    in the whole cluster, since a cell may have another.
     """
     return sum(
         cell_plan.jobs[job].priority * (cell_plan.jobs[job].throughput or 0.0) / least_rates[job]

@@ -25,14 +25,14 @@ COUNTS = (1, 2, 4, 8)
 
 
 class Case(StrEnum):
-    """``IDLE``: a round's first plan. ``FRAGMENTED``: about 35 % of the GPUs are idle."""
+    """``IDLE`` is a round's first plan; in ``FRAGMENTED`` about 35 % of the GPUs are idle."""
 
     IDLE = "a"
     FRAGMENTED = "b"
 
 
 class Noise(StrEnum):
-    """Server factors: none, one factor a server, one a job and server (sigma 3 %)."""
+    """Server factors: none, one per server, or one per job and server (sigma 3 %)."""
 
     NONE = "none"
     SERVER = "rank-1"
@@ -40,9 +40,12 @@ class Noise(StrEnum):
 
 
 class Demands(StrEnum):
-    """``SHAPES``: a third of the jobs even, half of these with a count on each server, a third on
-    one server. ``RULES``: and limits for a third of the users. ``SITE``: beside them cores and
-    memory that some jobs ask much of, nodes that some may not use, and one job in 50 exclusive.
+    """What jobs demand besides GPUs.
+
+    ``SHAPES``: a third of the jobs are even, half of these with a count on each server, and a third
+    run on one server. ``RULES`` adds limits for a third of the users. ``SITE`` also adds cores and
+    memory, of which some jobs ask for much, nodes that some jobs may not use, and exclusive use for
+    one job in 50.
     """
 
     NONE = "none"
@@ -52,7 +55,7 @@ class Demands(StrEnum):
 
 
 def gap_of_bar(gpus: int) -> float:
-    """Gap that plans of this size should reach quickly."""
+    """Return the gap that plans of this size should reach quickly."""
     return 0.01 if gpus <= 10_000 else 0.015 if gpus <= 40_000 else 0.02
 
 
@@ -64,7 +67,7 @@ def snapshot(
     jobs: int | None = None,
     demands: Demands = Demands.NONE,
 ) -> Snapshot:
-    """A cluster of ``gpus`` and a queue of ``jobs`` (default: about twice the window)."""
+    """Generate a cluster of ``gpus`` and a queue of ``jobs`` (default: about twice the window)."""
     instance = _snapshot(gpus, case, noise, seed, jobs)
     if demands is Demands.NONE:
         return instance
@@ -155,7 +158,7 @@ def _nodes(gpus: int, case: Case, rng: np.random.Generator) -> tuple[Node, ...]:
     return tuple(nodes)
 
 
-# Mean 2.8 of 8: some servers full, a few empty, most with a remainder.
+# Shares of servers with 0 to 8 idle GPUs, 2.8 on average: some are full, few empty, most neither.
 _IDLE_SHARES = (0.22, 0.14, 0.16, 0.14, 0.12, 0.08, 0.06, 0.04, 0.04)
 
 

@@ -1,4 +1,4 @@
-"""Measures one row: hops' plan of an instance, and CBC and HiGHS on the same program as written."""
+"""Measure one row: hops' plan of an instance, and CBC and HiGHS on the same program as written."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _MAX_PLAIN_COLUMNS = 700_000
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One row; ``plain``: each solver's seconds and quality, objective over proven bound."""
+    """One row; ``plain`` has each solver's seconds and quality, its objective over our bound."""
 
     gpus: int
     case: str
@@ -58,13 +58,13 @@ def measure(
     time_limit: float,
     plain: bool,
 ) -> dict[str, object]:
-    """The row as JSON values."""
+    """Measure a row and return it as JSON values."""
     instance = snapshot(gpus, case, noise, seed, jobs, demands)
     settings = PlanSettings(gap=gap, time_limit_seconds=time_limit)
     before = cpu_seconds()
     result = plan(instance, settings)
     cpu = cpu_seconds() - before
-    # The larger of this process and its largest child.
+    # The peak is the larger of this process and its largest child.
     processes = resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN
     peak = max(resource.getrusage(process).ru_maxrss for process in processes) / 2**20
     alone = {}
@@ -93,7 +93,7 @@ def measure(
 
 
 def _plain(instance: Snapshot, settings: PlanSettings, bound: float) -> dict[str, dict[str, float]]:
-    """Seconds and quality (against our bound) of eq. 11 to 13 as written, same limit and gap."""
+    """Solve eq. 11 to 13 as written, with the same limit and gap: seconds, quality by our bound."""
     instance_program = program(instance, settings)
     columns = np.arange(len(instance_program.value))
     solvers: dict[str, Solve] = {"cbc": cbc.solve, "highs": highs.solve}
@@ -112,7 +112,7 @@ def _plain(instance: Snapshot, settings: PlanSettings, bound: float) -> dict[str
 
 
 def program(instance: Snapshot, settings: PlanSettings) -> Program:
-    """The program of eq. 11 to 13 that a plan under ``hops`` solves."""
+    """Build the program of eq. 11 to 13 that a plan under ``hops`` solves."""
     inputs = candidates(instance, settings)
     columns = generate(
         inputs.jobs,

@@ -1,7 +1,7 @@
-"""How planning time grows with the cluster and with the queue (the paper's figure 15).
+"""Plot how planning time grows with the cluster and with the queue (the paper's figure 15).
 
-CPU seconds of all processes, CBC's too: unlike the wall clock they do not measure who else uses
-the machine.
+Times are CPU seconds of all processes, including CBC: unlike wall time they hardly depend on what
+else runs on the machine.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _TIME_LIMIT = 60.0
 
 
 def draw(path: Path, seed: int) -> None:
-    """Two panels: GPUs (queue of GPUs / 2 jobs), and jobs in the queue of 512 GPUs."""
+    """Draw two panels: by GPUs (queue of GPUs / 2 jobs), and by jobs in the queue of 512 GPUs."""
     figure, (gpus_panel, queue_panel) = plt.subplots(1, 2, figsize=(10, 4), sharey=True)
     for case, label in ((Case.IDLE, "idle"), (Case.FRAGMENTED, "fragmented")):
         rows = [run_row(g, case, Noise.SERVER, seed, _TIME_LIMIT, plain=False) for g in _GPUS]

@@ -1,4 +1,4 @@
-"""Measures each row in a fresh process, so that its peak memory is its own."""
+"""Measure each row in a fresh process, so that its peak memory is that of the row alone."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def run_row(
     jobs: int | None = None,
     gap: float | None = None,
 ) -> dict[str, Any]:
-    """One row, measured in a fresh process."""
+    """Measure one row in a fresh process."""
     command = [sys.executable, "-m", "bench.plan", "--row", "--gpus", str(gpus)]
     command += ["--case", case, "--noise", noise, "--seed", str(seed)]
     command += ["--demands", demands, "--time-limit", str(time_limit)]

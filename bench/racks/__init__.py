@@ -1,1 +1,1 @@
-"""Plans of rack-bound jobs, compared with a best fit like Slurm's."""
+"""Compare plans of rack-bound jobs with a best fit like Slurm's."""

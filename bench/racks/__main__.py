@@ -1,10 +1,10 @@
 """``python -m bench.racks``: plans of rack-bound jobs against a proven bound and a best fit.
 
-Planted rows: free nodes of blocks that the jobs' segments fill exactly, so that every job has a
-place. Mixed rows: blocks of 18 nodes with 4 GPUs, of which a share of the jobs asks for segments or
-few switches. Demanding rows: limits, cores and memory as well. Best fit, which knows none of these
-three, is Slurm's order and topology/block's choice of blocks; each job with its smallest count, or
-with the largest that fits.
+In planted rows, the jobs' segments fill the blocks' free nodes exactly, so that every job has a
+place. Mixed rows have blocks of 18 nodes with 4 GPUs, and a share of the jobs asks for segments or
+few switches. Demanding rows add limits, cores and memory. Best fit, which ignores these three,
+takes Slurm's order and topology/block's choice of blocks, and gives each job its smallest count, or
+the largest that fits.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ def _value(
     window: Sequence[JobId],
     placements: Mapping[JobId, Allocation],
 ) -> float:
-    """Objective (eq. 11) of given placements."""
+    """Return the objective (eq. 11) of given placements."""
     instance_program = program(snapshot, settings)
     jobs = {job.id: job for job in snapshot.jobs}
     types = {node.name: node.gpu_type for node in snapshot.nodes}

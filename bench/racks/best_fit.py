@@ -1,4 +1,4 @@
-"""Best fit like Slurm's: one job after the other, each on the leaves that fit it best."""
+"""Best fit like Slurm's: jobs are placed one by one, each on the leaves that fit it best."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ def best_fit(snapshot: Snapshot, order: Iterable[Job], *, largest: bool) -> dict
     """Place jobs in ``order``, each with the ``largest`` of its counts that fits, or its smallest.
 
     Jobs with even counts take whole nodes: their segments go to the leaf with the fewest free nodes
-    that holds all of the rest, or else to the one with most, as topology/block does. Others take
-    the node that fits best or, on several, those with most free GPUs.
+    that holds all remaining segments, or else to the leaf with the most, as topology/block does.
+    Other jobs take the node that fits best or, if they need several, those with the most free GPUs.
     """
     free = {node.name: node.idle for node in snapshot.nodes}
     leaf = {node.name: node.leaf for node in snapshot.nodes}

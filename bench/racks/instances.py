@@ -18,10 +18,10 @@ _SEGMENTS = (1, 2, 3, 4, 6, 8, 9, 12, 16, 18)
 
 
 def planted_snapshot(nodes: int, seed: int) -> Snapshot:
-    """Rigid jobs with ``--segment`` that can fill all free nodes exactly.
+    """Generate rigid jobs with ``--segment`` that can fill all free nodes exactly.
 
     Each block's free nodes are cut into segments at random, and segments of one size from several
-    blocks are joined to jobs of 1 to 4 segments.
+    blocks are joined into jobs of 1 to 4 segments.
     """
     rng = np.random.default_rng((nodes, seed))
     cluster = [_node(index, int(rng.random() < 0.8) * NODE_GPUS) for index in range(nodes)]
@@ -47,8 +47,8 @@ def planted_snapshot(nodes: int, seed: int) -> Snapshot:
 
 
 def mixed_snapshot(gpus: int, rack_bound: float, seed: int, idle: float = 1.0) -> Snapshot:
-    """A queue of about twice the window; a share ``rack_bound`` of the jobs asks for segments or
-    for few switches. ``idle``: share of idle nodes.
+    """Generate a queue of about twice the window; a share ``rack_bound`` of the jobs asks for
+    segments or for few switches. ``idle`` is the share of idle nodes.
     """
     rng = np.random.default_rng((gpus, seed))
     cluster = [
@@ -60,8 +60,8 @@ def mixed_snapshot(gpus: int, rack_bound: float, seed: int, idle: float = 1.0) -
 
 
 def demanding_snapshot(gpus: int, rack_bound: float, seed: int, idle: float = 1.0) -> Snapshot:
-    """:func:`mixed_snapshot` with limits for a third of the users, and 8 cores and 64 GB per GPU,
-    of which some jobs ask for more and 40 % are taken on 30 % of the nodes.
+    """:func:`mixed_snapshot` with limits for a third of the users, and 8 cores and 64 GB per GPU.
+    Some jobs ask for more, and 40 % are taken on 30 % of the nodes.
     """
     snapshot = mixed_snapshot(gpus, rack_bound, seed, idle)
     rng = np.random.default_rng((gpus, seed, 1))

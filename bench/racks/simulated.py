@@ -1,8 +1,9 @@
-"""``python -m bench.racks.simulated``: what racks cost and gain, job streams with 0, 30 and 60 %
-rack-bound jobs under several policies: bench/results/racks_simulated.md.
+"""``python -m bench.racks.simulated``: what racks cost and gain, in simulated job streams.
 
-Eight racks of four nodes with four GPUs; every job is elastic, 2 to 8 whole nodes, slower by 20 %
-on two racks and by 30 % on four. A rack-bound one asks for segments of two or four nodes.
+Streams with 0, 30 and 60 % rack-bound jobs run under several policies; the results are in
+bench/results/racks_simulated.md. There are eight racks of four nodes with four GPUs. Every job is
+elastic, takes 2 to 8 whole nodes, and is slower by 20 % on two racks and by 30 % on four. A
+rack-bound job asks for segments of two or four nodes.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ def cluster(racks: int) -> Cluster:
 
 
 def workload(jobs: int, racks: int, rack_bound: float, seed: int) -> Workload:
-    """The same jobs for every share; jobs rack-bound at a smaller share stay rack-bound."""
+    """Generate the same jobs for every share; those rack-bound at a smaller share stay so."""
     rng = np.random.default_rng(seed)
     per_gpu = {n: 100.0 * 0.97**number for number, n in enumerate((1, 2, 4))}
     spread = {n: 90.0 * 0.98**number for number, n in enumerate((2, 4, 8))}

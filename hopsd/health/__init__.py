@@ -1,1 +1,1 @@
-"""Which servers are slow, and which break jobs, judged from ordinary trainings' records."""
+"""Find slow servers and servers that break jobs from the records of ordinary trainings."""

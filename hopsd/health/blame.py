@@ -1,4 +1,4 @@
-"""Which node made a job on several nodes slow: it runs at the speed of its slowest node."""
+"""Find the node that made a job on several nodes slow: jobs run at their slowest node's speed."""
 
 from __future__ import annotations
 
@@ -13,36 +13,36 @@ from hopsd.health.model import Rows
 from hopsd.health.robust import Floats, Ints, distinct_counts, group, group_means
 
 MIN_SLOWDOWN, MIN_DEVIATIONS = 0.015, 3.0
-"""What counts as a slow job: a logarithm, and standard deviations."""
+"""A job is slow from these on: a slowdown (logarithm), and standard deviations."""
 
 MAX_RUN_DEVIATION = 0.01
-"""Before slow nodes are known, runs seem to differ by what they cause."""
+"""Limits the deviation between runs, which seems larger until the slow nodes are known."""
 
 GAIN = 16.0
-"""A suspect explains at least so much of the jobs' deviations: a sum of squares, in variances."""
+"""A suspect must explain at least this much of the jobs' squared deviations, in variances."""
 
 AMBIGUOUS = 9.0
-"""Two nodes whose gains differ by less cannot be told apart if one takes the other's away."""
+"""Nodes whose gains differ by less cannot be told apart if naming one removes the other's gain."""
 
 MAX_SUSPECTS = 0.2
-"""Share of all nodes."""
+"""The largest share of all nodes that may be suspects."""
 
 
 def blame(
     units: Units, residuals: Floats, run_variance: Floats, slowness: Callable[[int, float], float]
 ) -> Rows:
-    """Which nodes each unit measures.
+    """Determine which nodes each unit measures.
 
-    ``residuals``: of units from their cells' levels (n,); ``slowness``: of a node, by index, at a
-    time, 0 where none is certain. A job with a slow node measures that node. One at normal speed
-    says of each of its nodes, in part, that it is normal. One that is slow for no certain reason
-    says nothing.
+    ``residuals`` (n,) are those of units from their cells' levels; ``slowness`` returns that of a
+    node, by index, at a time, 0 if none is certain. A job with a slow node measures that node. A
+    job at normal speed says in part of each of its nodes that it is normal. A job that is slow for
+    no certain reason says nothing.
     """
     between_runs = np.minimum(run_variance, MAX_RUN_DEVIATION**2)
     deviation = np.sqrt(units.variance + between_runs[units.kind])
     slow = residuals > np.maximum(MIN_SLOWDOWN, MIN_DEVIATIONS * deviation)
     widths = units.widths
-    # A job that nothing is compared with does not say that its nodes are alike.
+    # A job without any other run to compare with does not say that its nodes are normal.
     compared = distinct_counts(units.run, units.cell, units.cells)[units.cell] > 1
     alone = np.flatnonzero(widths == 1)
     first = np.array([nodes[0] for nodes in units.targets], np.int64)
@@ -67,10 +67,11 @@ def blame(
 def find_suspects(
     units: Units, values: Floats, run_variance: Floats, nodes: int
 ) -> dict[int, float]:
-    """Nodes that explain why jobs on them were slow, each with its slowness.
+    """Return the nodes that explain why jobs on them were slow, each with its slowness.
 
-    Forward selection: the node whose slowness explains most, then the next, given the first. A node
-    that always ran beside the same others explains no more than they do, and is not named.
+    By forward selection: first the node whose slowness explains most, then the next, given the
+    first, and so on. A node that always ran with the same others explains no more than they do, and
+    is not named.
     """
     jobs = _Jobs(units, values, run_variance, nodes)
     rest = jobs.unexplained()
@@ -93,8 +94,8 @@ def find_suspects(
 
 @dataclass(frozen=True, slots=True)
 class _Rest:
-    """What ``suspects`` leave unexplained: ``value`` of each job (n,), and how much the jobs tell
-    of each node beside them, ``norm`` (nodes,). ``basis`` (n, suspects): orthonormal.
+    """What ``suspects`` leave unexplained: the ``value`` of each job (n,), and in ``norm`` (nodes,)
+    how much the jobs still say about each node. ``basis`` (n, suspects) is orthonormal.
     """
 
     value: Floats
@@ -134,7 +135,7 @@ class _Jobs:
         return _Rest(self.value, norm, np.zeros((count, 0)), ())
 
     def explain(self, rest: _Rest, node: int) -> _Rest:
-        """What ``node`` as another suspect leaves (Gram and Schmidt, twice for rounding's sake)."""
+        """Add ``node`` to the suspects, by Gram-Schmidt, done twice because of rounding."""
         root = np.sqrt(self.weight)
         column = self._within_cells(self.members[:, [node]].toarray()[:, 0]) * root
         for _ in range(2):
@@ -145,7 +146,7 @@ class _Jobs:
         return _Rest(value, norm, np.column_stack([rest.basis, column]), (*rest.suspects, node))
 
     def gains(self, rest: _Rest) -> tuple[Floats, Floats]:
-        """Every node's slowness if it is the next suspect, and what that explains (nodes,)."""
+        """Each node's slowness if it is the next suspect, and how much it explains (nodes,)."""
         product = self.weighted @ rest.value
         usable = rest.norm > 1e-6 * self.weight.min()
         slowness = np.where(usable, product / np.where(usable, rest.norm, 1.0), 0.0)

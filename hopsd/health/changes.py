@@ -1,4 +1,4 @@
-"""When a node became slower or faster: change points in the course of its measurements."""
+"""Find when a node became slower or faster: change points in the course of its measurements."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ MIN_DEVIATIONS = 4.0
 """A change must be clearer than this many standard errors."""
 
 MIN_CHANGE = 0.01
-"""Smaller changes are left in the mean."""
+"""Smaller changes (logarithms) are ignored, and stay part of the mean."""
 
 
 def change_points(
     residuals: Floats, variances: Floats, runs: Ints, run_variance: Floats
 ) -> list[int]:
-    """Where epochs after the first begin: indices into ``residuals`` (n,), in order of time.
+    """Return where epochs after the first begin: indices into ``residuals`` (n,), in time order.
 
-    ``runs``: which run each is of; all of a run share a deviation; its variance is
-    ``run_variance`` (n,).
-    Binary segmentation: the clearest change splits the course, then each part is split in turn.
+    ``runs`` (n,) is the run of each residual; those of a run share a deviation, whose variance is
+    ``run_variance`` (n,). By binary segmentation: the clearest change splits the course, then each
+    part is split in turn.
     """
     begins: list[int] = []
     waiting = [(0, len(residuals))]
@@ -44,7 +44,7 @@ def _clearest(residuals: Floats, variances: Floats, runs: Ints, run_variance: Fl
         residuals[::-1], variances[::-1], weights[::-1], numbers[::-1], run_variance[::-1]
     )
     change = right[::-1][1:] - left_mean[:-1]
-    # What a run on both sides of a split has of its own is no change.
+    # The shared deviation of a run on both sides of a split is no change.
     total = np.cumsum(weights)[:-1]
     shared_variance = 2.0 * common[:-1] / (total * (weights.sum() - total))
     error = left_error[:-1] + right_error[::-1][1:] - shared_variance
@@ -60,7 +60,7 @@ def _clearest(residuals: Floats, variances: Floats, runs: Ints, run_variance: Fl
 def _within_runs(residuals: Floats, variances: Floats, runs: Ints) -> tuple[Floats, Floats]:
     """How clearly, in standard errors, and by how much runs change at each split (n - 1,).
 
-    Only runs on both sides of it count, each compared with itself.
+    Only runs on both sides of the split count, each compared with itself.
     """
     weights = 1.0 / variances
     of_run = np.bincount(runs, weights)[runs]
@@ -82,7 +82,7 @@ def _within_runs(residuals: Floats, variances: Floats, runs: Ints) -> tuple[Floa
 def _prefix(
     residuals: Floats, variances: Floats, weights: Floats, runs: Ints, run_variance: Floats
 ) -> tuple[Floats, Floats, Floats]:
-    """Mean of the first 1, 2, ... residuals, its variance, and what these have in common with the
+    """Return the mean of the first 1, 2, ... residuals, its variance, and their covariance with the
     others, times both weights; all (n,).
     """
     total = np.cumsum(weights)

@@ -1,8 +1,8 @@
-"""Which GPU of a node it is that is slow, from the runs of jobs that had a single one.
+"""Find which GPU of a node is slow, from the runs of jobs with a single GPU.
 
-Each GPU is judged as a node with one GPU is (`slow.py`), but for sudden changes: what comes beside
-a run may slow it down. For the same reason a GPU is named only if it is slower than others of its
-node, too: what they have in common is the node's.
+Each GPU is judged like a node with one GPU (`slow.py`), except that sudden changes are ignored: a
+new neighbour may slow a run down. For the same reason a GPU is named only if it is also slower than
+other GPUs of its node: what they have in common is the node's.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ ALARM = 4.5
 """Standard errors beyond MARGIN at which a GPU is slower than the others of its node."""
 
 GPUS_AT_ONCE = 64
-"""The GPUs of so many nodes are judged at a time: the fit takes the cube of their number."""
+"""The number of nodes whose GPUs are judged at a time: a fit's time is cubic in their number."""
 
 
 def find_slow_gpus(records: HealthRecords, past: Past | None = None) -> tuple[SlowNode, ...]:
-    """The GPUs that are slow at ``records.now``, the slowest first. ``past``: of the records, where
-    it is known already.
+    """Return the GPUs that are slow at ``records.now``, the slowest first. ``past`` is that of the
+    records, if the caller has it.
     """
     if all(record.gpu is None for record in records.records):
         return ()
@@ -52,7 +52,7 @@ def find_slow_gpus(records: HealthRecords, past: Past | None = None) -> tuple[Sl
 
 
 def _singles(past: Past) -> Iterator[SpeedRecord]:
-    """What single GPUs reported. Beside others, a workload is another one."""
+    """Yield the reports of single GPUs; beside other jobs a workload counts as a different one."""
     for record, neighbours in zip(past.records, past.neighbours, strict=True):
         if record.gpu is not None:
             name = f"{record.workload}{' beside others' * (neighbours > 0)}"
@@ -62,7 +62,7 @@ def _singles(past: Past) -> Iterator[SpeedRecord]:
 def _judge(
     records: HealthRecords, gpus: Sequence[tuple[int, int]], gpu_records: Sequence[SpeedRecord]
 ) -> Iterator[SlowNode]:
-    """Those of ``gpus``, by the indices of node and GPU, that are slow."""
+    """Yield those of ``gpus``, given by the indices of node and GPU, that are slow."""
     nodes = tuple(
         HealthNode(_name(records.nodes[node].name, gpu), records.nodes[node].gpu_type, 1)
         for node, gpu in gpus
@@ -94,7 +94,7 @@ def _judge(
 
 
 def _slower_than(sibling_estimates: Sequence[Estimate], estimate: Estimate) -> bool:
-    """Whether a GPU is slower than the ``sibling_estimates`` of its node."""
+    """Whether a GPU is slower than the other GPUs of its node."""
     if not sibling_estimates:
         return False
     weights = np.array([sibling.error**-2 for sibling in sibling_estimates])

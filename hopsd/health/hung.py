@@ -1,8 +1,8 @@
-"""Finds trainings that hang, from the last words of their ranks.
+"""Find trainings that hang from the last reports of their ranks.
 
 A training hangs if a rank has shown no sign of life for far longer than usual, and no other rank
-does anything that could free it. Which rank stopped and which only wait for it follows from where
-each stands.
+does anything that could free it. Where each rank stands tells which rank stopped and which ones
+only wait for it.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from hopsd.core.report.rank import Rank, RankState
 from hopsd.model.ids import JobId, NodeName
 
 SILENT_SECONDS = 20.0
-"""A process that lives writes every five seconds while it makes no steps."""
+"""A process without a report for longer is silent: live ones write every 5 s between steps."""
 
 LIVE_SECONDS = 60.0
-"""An older word is no evidence of what is now."""
+"""An older report says nothing about the present."""
 
 _CULPRITS = (RankState.STOPPED, RankState.SILENT, RankState.ENDED)
 _MAX_PLACES = 8
@@ -27,7 +27,7 @@ _MAX_CALLS = 3
 
 @dataclass(frozen=True, slots=True)
 class RankPlace:
-    """``line``, ``waits_in`` and ``stacks`` are "" where the process said nothing."""
+    """Where a rank stands; ``line``, ``waits_in`` and ``stacks`` are "" if it reported none."""
 
     rank: int
     node: NodeName
@@ -40,10 +40,10 @@ class RankPlace:
 
 @dataclass(frozen=True, slots=True)
 class HungTraining:
-    """``since``: epoch seconds of the last sign of life; ``seconds``: for so long there was none;
-    ``limit``: how long pauses of it may be, as learnt.
+    """A training that hangs. ``since`` is the last sign of life, in epoch seconds, ``seconds`` the
+    time without one, and ``limit`` the learnt longest usual pause, in seconds.
 
-    ``ranks``: by number; of a rank that never reported, nothing is known.
+    ``ranks`` are in order of their numbers, without those that never reported.
     """
 
     job: JobId
@@ -55,12 +55,12 @@ class HungTraining:
 
     @property
     def culprits(self) -> tuple[RankPlace, ...]:
-        """The ranks that others wait for; empty: all wait for each other."""
+        """The ranks that others wait for; empty if all wait for each other."""
         return tuple(place for place in self.ranks if place.state in _CULPRITS)
 
     @property
     def text(self) -> str:
-        """In a sentence without the user's code."""
+        """Describe the hang in a sentence, without showing the user's code."""
         waiting = [place for place in self.ranks if place.state is RankState.WAITING]
         phrases = [
             f"{_count(places)} {verb}"
@@ -87,8 +87,8 @@ class HungTraining:
 
 
 def find_hung(ranks: Iterable[Rank], now: float) -> tuple[HungTraining, ...]:
-    """The jobs of which a training hangs at ``now``; ``ranks``: the last words of their present
-    runs.
+    """Return the jobs of which a training hangs at ``now``, from the last reports ``ranks`` of
+    their present runs.
     """
     trainings: dict[tuple[JobId, str, int, str], list[Rank]] = defaultdict(list)
     for rank in ranks:
@@ -103,7 +103,7 @@ def find_hung(ranks: Iterable[Rank], now: float) -> tuple[HungTraining, ...]:
 
 
 def _newest(members: Iterable[Rank]) -> list[Rank]:
-    """Of each rank the process that wrote last: a launcher starts ranks again."""
+    """Keep each rank's process that wrote last, since launchers restart ranks."""
     by_rank: dict[int, Rank] = {}
     for member in sorted(members, key=lambda member: member.written_at):
         by_rank[member.rank] = member
@@ -146,7 +146,7 @@ def _judge(members: Sequence[Rank], now: float) -> HungTraining | None:
 
 
 def _state(member: Rank, latest: float) -> RankState:
-    """What is to be believed of a rank; a pause that is not yet unusual may end by itself."""
+    """Judge a rank's state; a pause that is not yet unusual may end by itself."""
     if member.ended:
         return RankState.ENDED
     if latest - member.written_at >= SILENT_SECONDS:

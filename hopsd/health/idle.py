@@ -1,7 +1,7 @@
-"""Finds jobs that hold GPUs and do nothing: no step of a training, and no processor time.
+"""Find jobs that hold GPUs and do nothing: no step of a training, and no processor time.
 
 Both must hold for minutes. A process that computes on a GPU gives it work all the time, which takes
-processor time; what takes none has nothing to do.
+processor time; a process that takes none does nothing.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from dataclasses import dataclass, field
 from hopsd.model.ids import JobId
 
 IDLE_SECONDS = 200.0
-"""With a look each minute, and what Slurm gathers each half minute, told within five."""
+"""Idle jobs are reported within 5 min: hopsd looks every minute, and Slurm samples every 30 s."""
 
 BUSY_SHARE = 0.01
-"""Of one processor: daemons, loggers and Gloo's loop take less."""
+"""The share of one processor that counts as busy: daemons, loggers and Gloo's loop take less."""
 
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """What is known of a job at ``at``: steps that its trainings have done, 0 where none reports,
-    and seconds that its processes have run, None where Slurm gathers none.
+    """A job's use at ``at``: the steps of its trainings, 0 if none reports, and the processor time
+    of its processes in seconds, None if Slurm does not gather it.
     """
 
     at: float
@@ -32,8 +32,8 @@ class Use:
 
 @dataclass(frozen=True, slots=True)
 class IdleJob:
-    """``seconds``: for so long it has done nothing; ``processor_seconds``: used meanwhile;
-    ``steps``: made before.
+    """A job that has done nothing for ``seconds``, in which it used ``processor_seconds``, after
+    ``steps`` steps of its trainings.
     """
 
     seconds: float
@@ -51,8 +51,8 @@ class IdleJob:
 
 @dataclass(frozen=True, slots=True)
 class PartialUse:
-    """A job whose trainings use ``gpus_in_use`` of ``gpus_held`` GPUs. ``agreed_seconds``: for so
-    long the driver has seen no process on the others, either; 0: it does not say so.
+    """A job whose trainings use ``gpus_in_use`` of ``gpus_held`` GPUs. ``agreed_seconds`` is how
+    long the driver has seen no process on the other GPUs, either; 0 if it does not confirm that.
     """
 
     gpus_in_use: int
@@ -70,12 +70,12 @@ class PartialUse:
 
 @dataclass(slots=True)
 class IdleWatch:
-    """One run of a job."""
+    """Watches one run of a job for idleness."""
 
     _uses: deque[Use] = field(default_factory=deque)
 
     def note(self, use: Use) -> IdleJob | None:
-        """What the job is after one more look; None: it works, or that is not known."""
+        """Add a look; return the job's idleness, None if the job works or that is unknown."""
         uses = self._uses
         if use.processor_seconds is None or (uses and _works(uses[-1], use)):
             uses.clear()
@@ -101,7 +101,7 @@ def _works(before: Use, after: Use) -> bool:
 def update_watches(
     watches: dict[tuple[JobId, int], IdleWatch], uses: Mapping[tuple[JobId, int], Use]
 ) -> dict[JobId, IdleJob]:
-    """The idle ones of the runs that were looked at; ``watches`` keeps those that were."""
+    """Update ``watches`` with the latest looks, drop those of other runs, and return idle jobs."""
     for run in watches.keys() - uses.keys():
         del watches[run]
     idle = {}

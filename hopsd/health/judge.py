@@ -1,4 +1,4 @@
-"""A site's records judged."""
+"""Judge a site's nodes by its records."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hopsd.health.slow import judge_nodes
 
 
 def judge(records: HealthRecords) -> Health:
-    """What is certain at ``records.now``, from what happened before."""
+    """Return the verdicts that are certain at ``records.now``, from what happened before."""
     past = read_past(records)
     slow, shared_nodes = judge_nodes(records, past)
     return Health((*slow, *find_slow_gpus(records, past)), find_lemons(records), shared_nodes)

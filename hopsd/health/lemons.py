@@ -1,9 +1,9 @@
-"""Nodes that break jobs: more failed runs than the same workloads have on other nodes.
+"""Find nodes that break jobs, where more runs fail than runs of the same workloads do elsewhere.
 
 How often a workload fails is itself uncertain. So its failures on a node are compared with the
-beta-binomial prediction from its runs elsewhere, and those of all workloads are summed exactly. A
-LAUNCH_FAILED or NODE_FAIL is the node's until other nodes show that the workload causes it; a
-FAILED says nothing of the node where the workload ran nowhere else.
+beta-binomial prediction from its runs elsewhere, and the distributions of all workloads are summed
+exactly. A LAUNCH_FAILED or NODE_FAIL is blamed on the node until other nodes show that the workload
+causes it; a FAILED says nothing about the node if the workload ran nowhere else.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from hopsd.health.records import EndState, HealthRecords, JobEnd, Lemon
 from hopsd.model.ids import NodeName, WorkloadName
 
 WINDOW_SECONDS = 30 * 86_400.0
-"""Older ends are forgiven."""
+"""Older ends do not count."""
 
 ALPHA = 0.01
 """Probability that one judgement of a healthy cluster names any node."""
@@ -28,20 +28,20 @@ ALPHA = 0.01
 MIN_FAILURES = 3
 
 LAUNCH_PRIOR_RUNS = 20.0
-"""How many runs of a workload say as much of its launches as all other workloads do."""
+"""How many runs of a workload say as much about its launches as all other workloads do."""
 
 FAILED_PRIOR_RUNS = 1.0
-"""Few: some programs never fail, and some always do."""
+"""The same for programs' failures; few, since some programs never fail and some always do."""
 
 _LAUNCH = (EndState.LAUNCH_FAILED, EndState.NODE_FAIL)
 _FAILURES = (*_LAUNCH, EndState.FAILED)
 
 
 def find_lemons(records: HealthRecords) -> tuple[Lemon, ...]:
-    """The nodes that break jobs, the surest first.
+    """Return the nodes that break jobs, the surest first.
 
-    A failure of a job on several nodes counts for each of them until one is named; then it explains
-    the failures of its jobs, and the others are judged by what remains.
+    A failure of a job on several nodes counts for each of them until one is named; the named node
+    then explains the failures of its jobs, and the others are judged by those that remain.
     """
     since = records.now - WINDOW_SECONDS
     recent = (end for end in records.ends if since <= end.at <= records.now)
@@ -55,8 +55,9 @@ def find_lemons(records: HealthRecords) -> tuple[Lemon, ...]:
 
 @dataclass(frozen=True, slots=True)
 class _End:
-    """``repeat``: the workload's run before failed on the same nodes, too. A user who starts a
-    broken program again and again, which an idle node gets each time, is one observation.
+    """The end of a run. ``repeat`` says that the workload's run before failed on the same nodes,
+    too: if a user starts a broken program again and again, and an idle node gets it each time, that
+    is one observation.
     """
 
     workload: WorkloadName
@@ -81,7 +82,7 @@ def _is_explained(end: _End, lemon: NodeName) -> bool:
 
 
 def _surest(ends: Sequence[_End]) -> Lemon | None:
-    """The lemon with the smallest probability, if any is below ALPHA."""
+    """Return the lemon with the smallest probability, if it is below ALPHA."""
     by_node: dict[NodeName, list[_End]] = defaultdict(list)
     for end in ends:
         for node in end.nodes:
@@ -101,18 +102,18 @@ def _surest(ends: Sequence[_End]) -> Lemon | None:
 
 
 def _launches(end: _End) -> bool:
-    """Every run is launched, and some launches fail."""
+    """Whether the end counts as a launch: every run is launched, and some launches fail."""
     del end
     return True
 
 
 def _programs(end: _End) -> bool:
-    """Only what was launched, and not lost with its node, can fail by itself."""
+    """Whether the program could fail by itself: it was launched, and not lost with its node."""
     return end.state not in _LAUNCH
 
 
 class _Tally:
-    """Runs and failures of one kind, by workload and number of nodes; ``repeats`` apart."""
+    """Runs and failures of one kind, by workload and number of nodes, with repeats apart."""
 
     def __init__(self, kind: Callable[[_End], bool], ends: Iterable[_End]) -> None:
         self.kind = kind
@@ -130,7 +131,7 @@ class _Tally:
 
 
 def _judge(node: NodeName, ends: Sequence[_End], launches: _Tally, programs: _Tally) -> Lemon:
-    """The node with its probability, not yet corrected."""
+    """Judge a node; its probability is not yet corrected for the number of nodes."""
     chances = np.ones(1)
     failures, failure_count, expected = 0, 0, 0.0
     workloads: set[WorkloadName] = set()

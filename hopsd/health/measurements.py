@@ -1,9 +1,9 @@
-"""Records as columns: what each says of which node, without warm-up, in blocks of time.
+"""Turn records into columns: what each says about which node, without warm-up, in blocks of time.
 
 A measurement is the logarithm of seconds. It belongs to a *cell*, within which speeds compare: one
-workload in one shape on one GPU type, alone on its nodes or beside other jobs. Where a job reports
-its ranks, the cell is an hour of the run, and each node is compared with the run's other nodes by
-its ranks' computing time: the time they wait is another node's.
+workload in one shape on one GPU type, alone on its nodes or beside other jobs. If a job reports its
+ranks, the cell is an hour of the run, and each node is compared with the run's other nodes by the
+computing time of its ranks: their waiting time is due to another node.
 """
 
 from __future__ import annotations
@@ -37,56 +37,56 @@ KINDS = 3
 """How a run was measured; each kind has its own variance between runs."""
 
 RUN_GAP_SECONDS = 1800.0
-"""A job silent for longer, and for 10 times its usual interval, restarted, and warms up again."""
+"""A job silent for longer, and for 10 times its usual interval, restarted and warms up again."""
 
 UNKNOWN_INTERVAL = 600.0
-"""Seconds between reports of a run that has one."""
+"""The assumed seconds between reports of a run with a single report."""
 
 AFTER_SECONDS = 90.0
-"""So long after a job has left, records of others still are about a time when it was there."""
+"""For this long after a job has left, other jobs' records still cover a time when it was there."""
 
 RANKS_SECONDS = 3600.0
-"""Ranks are compared with each other within such times: what all do may change meanwhile."""
+"""Ranks are compared with each other within this time: over longer times, all may change."""
 
 AGES = np.array([0.5, 30, 60, 90, 120, 180, 240, 300, 420, 600, 900, 1200, 1800, 3600.0])
 """Bins of a run's age, in seconds, in which warm-up and heat are estimated."""
 
 WARM_UP = 0.05
-"""Records of ages at which runs are typically slower or faster by more do not compare with those of
-other ages: the rest of a warm-up, or what changed for all runs that began at once."""
+"""Records of ages at which runs are typically slower or faster by more are not compared with other
+ages: they are the rest of a warm-up, or a change to all runs that began at once."""
 
 YOUNG_SECONDS = 180.0
 """The first minutes of a run are not compared with others."""
 
 MIN_RUNS = 5
-"""Of so many runs or more, how slow they are at some age is estimated."""
+"""The least number of runs from which their slowness at some age is estimated."""
 
 MEDIAN_FREEDOM = 2.0 / 3.0
-"""Degrees of freedom that a block's median takes: squares around it, of 3 to 7 normal values."""
+"""Degrees of freedom that a median uses up, for squares around it of 3 to 7 normal values."""
 
 MIN_NOISE, UNKNOWN_NOISE = 1e-4, 0.01
-"""Standard deviations of a record: the least, and that where no block has three."""
+"""Standard deviations of a record: the least, and the one assumed if no block has three records."""
 
 PAIR_FREEDOM = 2.0 / 3.0
-"""Degrees of freedom of a difference of blocks, of which each is in two (von Neumann, 1941)."""
+"""Degrees of freedom of a difference of blocks if each block is in two (von Neumann, 1941)."""
 
 MIN_RATIO = 0.01
-"""Of the variance of differences to what noise makes it: blocks may be equal."""
+"""The least ratio of the variance of differences to that of noise, since blocks may be equal."""
 
 LEVELS = ((86_400.0, 300.0), (14 * 86_400.0, 1800.0), (np.inf, 7200.0))
-"""Width of blocks by how long ago they are, both in seconds."""
+"""Up to which age blocks have which width, both in seconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class Units:
     """Measurements of one run on one target in one cell and block of time; columns of length n.
 
-    ``target`` indexes ``targets``: nodes, by index; the slowest of several determined the speed.
-    ``value``: mean logarithm of seconds; ``variance``: its noise, without what differs between
-    runs, known with so many degrees of ``freedom``; ``wander``: the part of it that no record in it
-    shows. ``records``: how many. ``time``: of the first. ``program``: number of the workload and
-    the kind, of what wanders alike. ``alone``: of each of ``cells``, the number of that of the same
-    runs without neighbours, -1: there is none.
+    ``target`` indexes ``targets``, tuples of node indices; the slowest of several nodes determined
+    the speed. ``value`` is the mean logarithm of seconds; ``variance`` that of its noise, without
+    differences between runs, with ``freedom`` degrees of freedom; ``wander`` the part of the
+    variance that no single record shows. ``records`` is their number, ``time`` that of the first.
+    ``program`` numbers workload and kind, which wander alike. ``alone`` (cells,) is the number of
+    the cell of the same runs without neighbours, -1 if there is none.
     """
 
     value: Floats
@@ -115,7 +115,7 @@ class Units:
 
 
 class _Index(Generic[K]):
-    """Numbers keys in the order they come."""
+    """Numbers keys in order of their first appearance."""
 
     def __init__(self) -> None:
         self.keys: dict[K, int] = {}
@@ -128,11 +128,11 @@ class _Index(Generic[K]):
 class Columns:
     """One row for each record and target, in order of time; columns of length n.
 
-    ``value``: logarithm of seconds without ``warm_up``, what runs of that age are slower by, of
-    ranks less ``common``, the mean over the ``width`` nodes of that type. ``run``: what deviates
-    together; ``job_run``: the run itself. ``neighbours``: which runs were beside it, 0: none;
-    ``full``: these jobs hold all GPUs of the node, so that nobody else can have come. ``alone``: as
-    of :class:`Units`.
+    ``value`` is the logarithm of seconds without ``warm_up``, by which runs of that age are slower,
+    and for ranks without ``common``, the mean over the ``width`` nodes of that type. ``run`` is the
+    number of what deviates together, ``job_run`` that of the run itself. ``neighbours`` is a number
+    for the runs beside it, 0 for none; ``full`` says that these jobs hold all GPUs of the node, so
+    that no other job can have come. ``alone`` is that of :class:`Units`.
     """
 
     at: Floats
@@ -154,8 +154,8 @@ class Columns:
     alone: Ints
 
     def steady(self) -> Columns:
-        """Without ages at which runs are so much slower or faster that what that is matters, and
-        without the youngest, where few runs may tell how much that is.
+        """Drop ages at which runs are so much slower or faster that the exact amount matters, and
+        the youngest ages, for which few runs may show that amount.
         """
         rows = (np.abs(self.warm_up) <= WARM_UP) & (
             (self.age > YOUNG_SECONDS) | (self.kind == RANKS)
@@ -169,11 +169,11 @@ _INTEGERS = ("run", "cell", "workload", "kind", "target", "job_run", "neighbours
 
 @dataclass(frozen=True, slots=True)
 class Past:
-    """What was reported until now, in order of time; lists of length n, but for ``begins``.
+    """What was reported until now, in time order; lists of length n, except ``begins``.
 
-    ``runs``: which run, by number, each record is of; ``begins``: when each run began;
-    ``neighbours``: which other runs were on its nodes, as a number, 0: none. It changes whenever
-    one comes or goes: how fast a run is beside other neighbours is another question.
+    ``runs`` is the number of each record's run; ``begins`` is when each run began; ``neighbours``
+    is a number for the other runs on the record's nodes, 0 for none. The number changes whenever a
+    run comes or goes, since a run's speed beside other neighbours is another question.
     """
 
     records: Sequence[SpeedRecord]
@@ -183,16 +183,16 @@ class Past:
 
 
 def read_past(records: HealthRecords) -> Past:
-    """The runs up to ``records.now``, and their neighbours."""
+    """Find the runs up to ``records.now``, and their neighbours."""
     order = sorted((r for r in records.records if r.at <= records.now), key=lambda r: (r.at, r.job))
     runs, begins = _runs(order)
     return Past(order, runs, begins, _jobs_beside(order, runs, records.stays))
 
 
 def read_columns(records: HealthRecords, past: Past | None = None) -> Columns:
-    """All records up to ``records.now``, without what runs of each age are slower by.
+    """Turn all records up to ``records.now`` into columns, without the runs' warm-up.
 
-    ``past``: of these records, where it is known already.
+    ``past`` is that of these records, if the caller has it.
     """
     columns = _columns(records, past or read_past(records))
     _remove_warm_up(columns)
@@ -217,7 +217,7 @@ def _columns(records: HealthRecords, past: Past) -> Columns:
             continue
         target = number_target(tuple(sorted(index[name] for name in record.nodes)))
         is_shared = neighbours > 0
-        # Neighbours slow each other down: together they are one observation.
+        # Neighbours slow each other down, so together they are one observation.
         run = number_run(("beside", target, neighbours) if is_shared else ("run", whole_run, 0))
         nodes = [records.nodes[index[name]] for name in record.nodes]
         workload = number_workload(record.workload)
@@ -253,7 +253,7 @@ def _columns(records: HealthRecords, past: Past) -> Columns:
 
 
 def _gpus_held(past: Past) -> Counter[tuple[NodeName, int, int]]:
-    """GPUs held on each node by the runs that were beside each other there, or by a run alone."""
+    """Count the GPUs held on each node by a run alone, or by runs beside each other there."""
     members = dict(zip(zip(past.runs, past.neighbours, strict=True), past.records, strict=True))
     gpus_held: Counter[tuple[NodeName, int, int]] = Counter()
     for (run, neighbours), record in members.items():
@@ -267,7 +267,7 @@ def _shape(record: SpeedRecord) -> tuple[int, ...]:
 
 
 def _seconds_by_node(record: SpeedRecord) -> dict[NodeName, float]:
-    """Mean logarithm of the ranks' computing seconds by node; empty where that compares nothing."""
+    """Mean log of the ranks' computing seconds by node; empty if there is nothing to compare."""
     by_node: dict[NodeName, list[float]] = defaultdict(list)
     for rank in record.ranks:
         if rank.compute <= 0.0:
@@ -281,7 +281,7 @@ def _seconds_by_node(record: SpeedRecord) -> dict[NodeName, float]:
 def _by_type(
     records: HealthRecords, index: Mapping[NodeName, int], by_node: Mapping[NodeName, float]
 ) -> dict[str, dict[int, float]]:
-    """The values of nodes, by index, of each GPU type."""
+    """Group the nodes' values by GPU type, and name nodes by index."""
     by_type: dict[str, dict[int, float]] = defaultdict(dict)
     for name, value in by_node.items():
         node = index[name]
@@ -290,7 +290,7 @@ def _by_type(
 
 
 def _runs(past: Sequence[SpeedRecord]) -> tuple[list[int], list[float]]:
-    """The run of each record, and when each run began: a job that moves or restarts begins anew."""
+    """Return each record's run, and when each run began: a moved or restarted job is a new run."""
     numbers: list[int] = []
     begins: list[float] = []
     last: dict[str, tuple[int, float, float, object]] = {}
@@ -310,7 +310,7 @@ def _runs(past: Sequence[SpeedRecord]) -> tuple[list[int], list[float]]:
 def _jobs_beside(
     past: Sequence[SpeedRecord], runs: Sequence[int], stays: Sequence[Stay]
 ) -> list[int]:
-    """Which other runs were on the nodes of each record when it was measured, as a number."""
+    """Number the other runs on each record's nodes when it was measured, 0 for none."""
     begins, ends = {}, {}
     for node, spans in _presence(past, runs, stays).items():
         begins[node], ends[node] = np.sort(np.array(sorted(spans)).T)
@@ -333,7 +333,7 @@ def _jobs_beside(
 def _presence(
     past: Sequence[SpeedRecord], runs: Sequence[int], stays: Sequence[Stay]
 ) -> dict[NodeName, set[tuple[float, float]]]:
-    """From when to when jobs were on each node; without ``stays`` those that report."""
+    """Return when jobs were on each node; without ``stays``, only those that report."""
     present: dict[NodeName, set[tuple[float, float]]] = defaultdict(set)
     for stay in stays:
         for node in stay.nodes:
@@ -349,7 +349,7 @@ def _presence(
 
 
 def _spans(past: Sequence[SpeedRecord], runs: Sequence[int]) -> list[tuple[float, float]]:
-    """When each run was there: somewhat before its first record, and after its last."""
+    """Return when each run was there: from a little before its first record to after its last."""
     if not past:
         return []
     at, run = np.array([record.at for record in past]), np.array(runs, np.int64)
@@ -365,10 +365,10 @@ def _spans(past: Sequence[SpeedRecord], runs: Sequence[int]) -> list[tuple[float
 
 
 def _remove_warm_up(columns: Columns) -> None:
-    """Take out by how much runs of each age are typically slower than older ones.
+    """Subtract how much slower runs of each age typically are than older ones.
 
-    The step from one bin of ages to the next is the median over runs: of the workload, where
-    enough have it, else over all. A step that noise explains is none.
+    The step from one bin of ages to the next is the median over runs: those of the workload if
+    there are enough, else all. A step that noise explains is ignored.
     """
     is_compared = columns.kind != RANKS
     bins = np.searchsorted(AGES, columns.age, "right")
@@ -403,10 +403,10 @@ class _Ages:
     series: Ints
 
     def profile(self, rows: Ints, expected: Floats) -> Floats:
-        """How far values of each bin are from those of older bins (bins,): the median over runs.
+        """How far each bin's values are from those of older bins (bins,), as a median over runs.
 
-        ``expected``: taken where fewer runs than MIN_RUNS, or less than three standard errors, say
-        otherwise.
+        ``expected`` (bins,) stays where fewer runs than MIN_RUNS, or less than three standard
+        errors, speak against it.
         """
         profile = expected.copy()
         count = int(self.series.max(initial=-1)) + 1
@@ -429,7 +429,7 @@ class _Ages:
 
 
 def join_blocks(columns: Columns, now: float) -> Units:
-    """Each run's records on each target in each cell and block of time, joined."""
+    """Join each run's records on each target in each cell and block of time."""
     age = now - columns.at
     level = np.searchsorted([limit for limit, _ in LEVELS], age, "right")
     width = np.array([seconds for _, seconds in LEVELS])[level]
@@ -463,10 +463,11 @@ def join_blocks(columns: Columns, now: float) -> Units:
 
 
 def _noise(deviations: Floats, size: Ints, workload: Ints) -> tuple[Floats, Floats]:
-    """Standard deviation of each record around its block, by workload, and the degrees of freedom
-    with which it is known; (n,).
+    """Estimate by workload the standard deviation of each record around its block, and its degrees
+    of freedom; (n,).
 
-    ``size``: of each record's block. Of a workload with few records, that of all counts the more.
+    ``size`` (n,) is that of each record's block. The fewer records a workload has, the more the
+    noise of all workloads counts.
     """
     count = int(workload.max(initial=-1)) + 1
     several = np.flatnonzero(size >= 3)
@@ -481,13 +482,13 @@ def _noise(deviations: Floats, size: Ints, workload: Ints) -> tuple[Floats, Floa
 
 
 def _with_wander(units: Units) -> Units:
-    """Add to each variance what successive blocks of a run differ by beyond their noise."""
+    """Add to each variance how much successive blocks of a run differ beyond their noise."""
     program, count = units.program, int(units.program.max(initial=-1)) + 1
     noise = group_means(units.variance, np.ones(len(units)), program, count)
     ratio, freedom = variance_ratios(*differences(units, 1, np.inf), count, PAIR_FREEDOM)
     extra = (np.maximum(ratio - 1.0, 0.0) * noise)[program]
     units.variance[:] += extra
-    # Noise that no block shows is what successive blocks differ by.
+    # If no block shows its noise, the difference of successive blocks is the noise.
     units.wander[:] = np.where(units.freedom > 0.0, extra, 0.0)
     both = np.stack([units.freedom, freedom[program]])
     inverse = np.divide(1.0, both, out=np.zeros_like(both), where=both > 0.0).sum(axis=0)
@@ -496,8 +497,8 @@ def _with_wander(units: Units) -> Units:
 
 
 def differences(units: Units, lag: int, seconds: float) -> tuple[Floats, Ints]:
-    """By how many standard deviations blocks of a run differ of which one is the ``lag``-th after
-    the other, at most so many ``seconds`` later; and their program (pairs,).
+    """Return the differences between blocks of a run and the ``lag``-th after them, at most
+    ``seconds`` later, in standard deviations; and their programs, both (pairs,).
     """
     order = np.lexsort((units.middle, units.target, units.cell, units.run))
     first, second = order[:-lag], order[lag:]
@@ -512,9 +513,9 @@ def differences(units: Units, lag: int, seconds: float) -> tuple[Floats, Ints]:
 def variance_ratios(
     deviations: Floats, programs: Ints, count: int, freedom: float
 ) -> tuple[Floats, Floats]:
-    """Variances of each program's ``deviations`` (count,), of one with few of them much as of all,
-    and with how many degrees of freedom that is known (count,). As of :func:`differences`, each
-    worth so many degrees of ``freedom``.
+    """Return the variance of each program's ``deviations`` (count,), shrunk to that of all if it
+    has few, and its degrees of freedom (count,). The deviations are those of :func:`differences`;
+    each is worth ``freedom`` degrees of freedom.
     """
     pairs = np.bincount(programs, minlength=count).astype(np.float64)
     ratios = extra_variances(deviations, np.zeros(len(deviations)), programs, pairs)
@@ -522,6 +523,6 @@ def variance_ratios(
 
 
 def node_types(nodes: Sequence[HealthNode]) -> Ints:
-    """The GPU type of each node, as a number."""
+    """Return the GPU type of each node, as a number."""
     number: _Index[str] = _Index()
     return np.array([number(node.gpu_type) for node in nodes], np.int64)

@@ -1,11 +1,11 @@
-"""How slow each node is: a mixed model of all measurements at once.
+"""Estimate how slow each node is by a mixed model of all measurements at once.
 
     value = cell + type's common course + slowness of the slowest node + run + noise
 
-Cells are free. A node's slowness is constant within an *epoch* and, for most nodes, close to their
-type's usual: Student's t with a spread that is estimated, so that a few slow nodes do not move the
-others. What differs between runs of a workload for other reasons has a variance for each kind of
-measurement, estimated, too; single runs that are unlike all others count less (again Student's t).
+Cells have free levels. A node's slowness is constant within an *epoch* and, for most nodes, close
+to their type's usual: it is Student's t with an estimated spread, so that a few slow nodes do not
+move the others. Other differences between runs of a workload have a variance for each kind of
+measurement, which is estimated, too; single runs unlike all others count less (again Student's t).
 A node is judged without any assumption about itself (`Fit.judge`).
 """
 
@@ -37,49 +37,50 @@ from hopsd.health.robust import (
 USUAL_RUN_DEVIATION = 0.003
 USUAL_SPREAD = 0.003
 USUAL_WEIGHT = 4.0
-"""Before anything is measured, runs and healthy nodes are taken to differ by 0.3 %. That counts as
-much as so many degrees of freedom."""
+"""Before anything is measured, runs and healthy nodes are assumed to differ by 0.3 %. USUAL_WEIGHT
+is the weight of that assumption, in degrees of freedom."""
 
 MIN_DEVIATION = 0.001
-"""Between runs, and between nodes."""
+"""The least standard deviation between runs, and between nodes."""
 
 MAX_SPREAD = 0.01
-"""Nodes that differ by more are not all healthy."""
+"""If nodes differ by more than this standard deviation, they are not all healthy."""
 
 FREEDOM_RUN, FREEDOM_NODE = 5.0, 3.0
-"""Degrees of freedom of Student's t: of single runs and of nodes."""
+"""Degrees of freedom of Student's t for single runs and for nodes."""
 
 COURSE_NODES = 3
-"""A common course is estimated of so many nodes or more; of two, times are part of a smooth one."""
+"""A common course needs at least this many nodes; times with two still add to a smooth course."""
 
 COURSE_TIMES = 1000
-"""The newest, of which a smooth course is estimated: memory takes the square of their number."""
+"""A smooth course is estimated from this many newest times: memory takes their number's square."""
 
 COURSE_DEVIATIONS = (0.002, 0.006, 0.02)
-"""By how much all may vary together."""
+"""Candidates for how much all nodes vary together, as standard deviations."""
 
 COURSE_CLIP = 1.5
-"""Standard deviations beyond which a node's hour counts no more in it."""
+"""Standard deviations at which a node's hour is clipped when a common course is estimated."""
 
 NOISY = 0.25
-"""A run whose noise, a standard deviation, is this part of a slowness shows nothing of it."""
+"""A run whose noise (standard deviation) is this part of a slowness or more says nothing of it."""
 
 ROUNDS = 8
-"""Of reweighting."""
+"""How many rounds of reweighting there are."""
 
 VAGUE, MAX_ERROR = 1e-4, 0.1
-"""What is known of a node to begin with, as a precision, and the largest standard error at which
-something is known of it."""
+"""The precision that stands for knowing nothing about a node, and the largest standard error at
+which its slowness counts as known."""
 
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """A node's slowness (natural logarithm) in its last epoch, and the standard deviation of that.
+    """A node's slowness (natural logarithm) in its last epoch, and its standard deviation.
 
-    ``spread``: the variance of healthy nodes; ``freedom``: with how many degrees of freedom it and
-    that of the slowness are known together. ``records``: how many tell. ``deviations``: of each of
-    its runs from its workload's usual speed, ascending. ``has_controls``: one of them is known from
-    before the epoch, too. ``kind``: how the first was measured.
+    ``spread`` is the variance of healthy nodes; ``freedom`` the degrees of freedom of the sum of
+    that and the slowness's variance. ``records`` is how many records the estimate rests on.
+    ``deviations`` are those of the node's runs from their workloads' usual speed, ascending.
+    ``has_controls`` says that one of these runs was measured before the epoch, too. ``kind`` is how
+    the first measurement was made.
     """
 
     slowness: float
@@ -93,13 +94,13 @@ class Estimate:
 
     @property
     def single(self) -> bool:
-        """Whether one run is all that is known, so that it may be the run that is slow."""
+        """Whether a single run is all that is known, so that the run itself may be slow."""
         return len(self.deviations) == 1 and not self.has_controls
 
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Which unit measures which node, and how much of a measurement that is; columns."""
+    """Which unit measures which node, as a share of a full measurement; columns."""
 
     unit: Ints
     node: Ints
@@ -108,14 +109,14 @@ class Rows:
 
 @dataclass(slots=True)
 class Summaries:
-    """Units of one run, cell and epoch, joined; columns of length n.
+    """Units joined by run, cell and epoch; columns of length n.
 
-    ``variance``: of the noise, known with so many degrees of ``freedom``. ``share``: how much of a
-    measurement each is; one of a job at normal speed on four nodes is a quarter for each.
-    ``course``: how far off it may be what nodes have in common, a standard deviation for each cause
-    (n, causes). ``records``: how many were joined. ``repeats``: how many of the same run and epoch
-    deviate together. ``effect``: number of the run among those whose node changed meanwhile, -1: it
-    is none of them.
+    ``variance`` is that of the noise, ``freedom`` its degrees of freedom. ``share`` is each one's
+    part of a full measurement: a job at normal speed on four nodes is a quarter for each node.
+    ``course`` is the standard deviation of the error in the common course, by cause (n, causes).
+    ``records`` is how many records were joined, ``repeats`` how many summaries of the same run and
+    epoch deviate together. ``effect`` numbers the runs whose node changed meanwhile, and is -1 for
+    other runs.
     """
 
     value: Floats
@@ -136,7 +137,7 @@ class Summaries:
         return len(self.value)
 
     def design(self) -> csr_array:
-        """Which epoch's slowness and which split run's deviation is in each (n, both)."""
+        """Which epoch's slowness and which split run's deviation each summary has (n, both)."""
         rows = np.arange(len(self))
         split = self.effect >= 0
         columns = np.concatenate([self.epoch, self.epochs + self.effect[split]])
@@ -147,11 +148,13 @@ class Summaries:
 
 @dataclass(slots=True)
 class Fit:
-    """``cells``: their levels; ``slowness`` (epochs,), under what was assumed of each epoch,
-    ``precision``; ``covariance``: of it and of split runs' deviations. ``design``: of the
-    ``summaries``, as ``weight`` and ``strangeness`` (`_strangeness`). ``spread``: variance of
-    healthy nodes' slowness, known with so many degrees of freedom, ``spread_freedom``; ``freedom``:
-    those of each kind's ``run_variance`` (KINDS,).
+    """The fitted model.
+
+    ``cells`` are the cells' levels. ``slowness`` (epochs,) was estimated with the prior
+    ``precision`` (epochs,) of each epoch; ``covariance`` is that of the slowness and of split runs'
+    deviations. ``design``, ``weight`` and ``strangeness`` (`_strangeness`) belong to the
+    ``summaries``. ``spread`` is the variance of healthy nodes' slowness, with ``spread_freedom``
+    degrees of freedom; ``run_variance`` and its degrees of ``freedom`` are by kind (KINDS,).
     """
 
     cells: Floats
@@ -168,10 +171,10 @@ class Fit:
     spread_freedom: float
 
     def judge(self, epochs: Sequence[int]) -> Estimate | None:
-        """A node's slowness in the last of its ``epochs``; None where nothing is compared with it.
+        """Estimate a node's slowness in the last of its ``epochs``; None if nothing compares to it.
 
-        What was assumed of that epoch is taken out again: measurements beside other nodes speak
-        alone. A node's earlier epochs may be its own control, but not the only one.
+        The prior of that epoch is removed, so that only comparisons with other measurements count.
+        A node's earlier epochs may serve as its own control, but not as the only one.
         """
         indices = list(epochs)
         if self._last_free(indices, range(len(indices)))[1] > MAX_ERROR**2:
@@ -193,12 +196,12 @@ class Fit:
         )
         if estimate.single or self.spread <= MAX_SPREAD**2:
             return estimate
-        # A bound that is known, no estimate.
+        # MAX_SPREAD is a bound, not an estimate: its degrees of freedom are infinite.
         freedom = self._freedom(indices[-1], gain, MAX_SPREAD**2, np.inf)
         return replace(estimate, spread=MAX_SPREAD**2, freedom=freedom)
 
     def _gain(self, epoch: int) -> Floats:
-        """How much each summary moves the slowness of an epoch of which nothing is assumed (n,)."""
+        """How much each summary moves the slowness of ``epoch``, without its prior (n,)."""
         cell, own = self.summaries.cell, self.covariance[epoch]
         own = own / (1.0 - (self.precision[epoch] - VAGUE) * own[epoch])
         moved = self.design @ own
@@ -207,10 +210,10 @@ class Fit:
         return gain
 
     def _freedom(self, epoch: int, gain: Floats, spread: float, spread_freedom: float) -> float:
-        """Degrees of freedom of the variance of an epoch's slowness and of the ``spread`` of
+        """Degrees of freedom of the sum of an epoch's variance of slowness and the ``spread`` of
         healthy nodes (Satterthwaite, 1946).
 
-        ``gain``: see `_gain`; from it the parts follow that noise, runs and nodes have in it.
+        ``gain`` is that of `_gain`, and gives the parts of noise, runs and nodes in the variance.
         """
         summaries = self.summaries
         between_runs = self.run_variance[summaries.kind] * summaries.repeats
@@ -224,15 +227,15 @@ class Fit:
         nodes = np.delete(moved[: summaries.epochs] ** 2 / self.precision, epoch)
         spread += float(nodes.sum())
         total = float(noise.sum() + runs.sum()) + spread
-        # Noise of one workload is one estimate, in all its parts.
+        # All parts of the noise rest on one estimate per workload, so their errors add up.
         error2 = float((noise / np.sqrt(summaries.freedom)).sum()) ** 2
         error2 += float((runs**2 / self.freedom).sum()) + spread**2 / spread_freedom
         return total**2 / error2
 
     def changes(self, epochs: Sequence[int]) -> Floats:
         """How clearly, in standard errors, each of ``epochs`` after the first differs from the one
-        before it: by measurements alone, or beside what is assumed of the one before. What is
-        assumed of the later one is no sign that a slow node recovered.
+        before it: the larger of the values without any prior, and without only the later epoch's
+        prior, which must not look as if a slow node recovered.
         """
         indices = list(epochs)
         clear = np.zeros(len(indices) - 1)
@@ -246,7 +249,7 @@ class Fit:
         return clear
 
     def _last_free(self, epochs: Sequence[int], free: Sequence[int]) -> tuple[float, float]:
-        """The last epoch's slowness and variance, assuming nothing of ``epochs[i]``, i in free."""
+        """The last epoch's slowness and variance, without priors on ``epochs[i]``, i in free."""
         mean, covariance = self._free_epochs(epochs, free)
         variance = float(covariance[-1, -1])
         return float(mean[-1]), variance if variance > 0.0 else np.inf
@@ -262,8 +265,8 @@ class Fit:
         return covariance @ (inner @ self.slowness[indices]), covariance
 
     def strange_runs(self, slowness: float, kind: int) -> float:
-        """Part of the runs of a kind that were slower by ``slowness`` than others on their node, of
-        those whose noise cannot be what makes them so.
+        """The share of a kind's runs that were slower by ``slowness`` than others on their node,
+        among runs with too little noise to be that slow by chance.
         """
         alone = (self.summaries.share == 1.0) & (self.summaries.kind == kind)
         alone &= np.sqrt(self.summaries.variance) < NOISY * slowness
@@ -272,16 +275,16 @@ class Fit:
 
 
 def by_run(values: Floats, runs: Ints) -> Floats:
-    """Mean of the ``values`` of each run, ascending."""
+    """Return the mean of the ``values`` of each run, sorted ascending."""
     number = group(runs)
     count = int(number.max()) + 1 if len(number) else 0
     return np.sort(group_means(values, np.ones(len(values)), number, count))
 
 
 def initial_cells(units: Units) -> Floats:
-    """Each cell's usual value (cells,): the median over targets.
+    """Return each cell's usual value (cells,): the median over targets.
 
-    Of jobs on several nodes the lower third: many of them may have met a slow node.
+    For jobs on several nodes it is the lower tercile, since many of them may have met a slow node.
     """
     pair = group(units.cell, units.target)
     count = int(pair.max()) + 1
@@ -304,12 +307,13 @@ def common_course(
     width: float,
     scales: Sequence[float] = (),
 ) -> tuple[Floats, Floats]:
-    """What nodes have in common at the time of each unit: heat, a busy file server, new code; and
-    the variance of that (n,).
+    """Estimate what nodes have in common at the time of each unit (heat, a busy file server, new
+    code) and its variance (n,).
 
-    ``groups``: of each unit (n,), within which nodes are compared; -1: of none. ``residuals``: of
-    each row. ``width``: seconds that are one time; ``scales``: in widths, how long the course may
-    last. What the times' differences do not tell from chance is left out.
+    ``groups`` (n,) is the group of units within which nodes are compared, -1 for none.
+    ``residuals`` are those of each row. Units within ``width`` seconds share a time; ``scales`` are
+    candidate lengths of the course, in widths. Differences between times that may be chance are
+    left out.
     """
     course, uncertain = np.zeros(len(units)), np.zeros(len(units))
     compared_units = np.flatnonzero(groups >= 0)
@@ -330,7 +334,7 @@ def common_course(
     period_of = np.zeros(pairs, np.int64)
     period_of[pair] = period[unit]
     usual, error2 = _robust_means(means, variance, period_of, count)
-    # As many nodes of equal weight would be as certain: one that decides alone is no course.
+    # The effective number of nodes: a single node that dominates the mean shows no common course.
     squares = np.maximum(np.bincount(period_of, variance**-2.0, count), 1e-300)
     nodes = np.bincount(period_of, 1.0 / variance, count) ** 2 / squares
     first = np.zeros(count, np.int64)
@@ -344,7 +348,7 @@ def common_course(
         value[members], varies_by[members] = _smooth_course(
             usual[members], error2[members], time[first[members]], nodes[members], scales
         )
-    # What times with enough nodes have of their own.
+    # Times with enough nodes may deviate from the smooth course.
     enough = np.flatnonzero(several & (np.rint(nodes) >= COURSE_NODES))
     rest, error = (usual - value)[enough], error2[enough]
     freedom = np.bincount(group_of[enough], minlength=group_count).astype(np.float64)
@@ -352,7 +356,7 @@ def common_course(
     own = np.maximum(extra, rest**2 - 4.0 * error)
     value[enough] += rest * own / (own + error)
     varies_by[enough] += own
-    # As large as a time's own mean leaves it, since what runs have of their own lasts, too.
+    # No smaller than a time's own mean allows, since the deviations of runs last, too.
     variance = varies_by * error2 / (varies_by + error2)
     course[compared_units] = value[period[compared_units]]
     uncertain[compared_units] = variance[period[compared_units]]
@@ -362,8 +366,8 @@ def common_course(
 def _robust_means(
     values: Floats, variances: Floats, groups: Ints, count: int
 ) -> tuple[Floats, Floats]:
-    """The mean of each group (count,) and its variance; what is far from it counts less. Of an
-    empty one: 0 and a large variance.
+    """Return the mean of each group (count,) and its variance; outliers count less. An empty group
+    has the mean 0 and a large variance.
     """
     middle = np.nan_to_num(group_medians(values, groups, count))
     deviation = COURSE_CLIP * np.sqrt(variances)
@@ -376,8 +380,9 @@ def _robust_means(
 def _smooth_course(
     usual: Floats, error2: Floats, times: Floats, nodes: Floats, scales: Sequence[float]
 ) -> tuple[Floats, Floats]:
-    """The course at ``times`` (n,) from the means ``usual`` of ``nodes``, with variances
-    ``error2``, if it is smooth, and by how much it varies: the likeliest Gaussian process.
+    """Fit the likeliest Gaussian process to the means ``usual`` over ``nodes``, with variances
+    ``error2``. Returns the smooth course at ``times`` (n,) and its variance (n,), both 0 if no
+    process is likelier than none.
     """
     course, varies_by = np.zeros(len(usual)), np.zeros(len(usual))
     has_mean, enough = nodes > 1.0 + 1e-6, np.rint(nodes) >= COURSE_NODES
@@ -401,7 +406,7 @@ def _smooth_course(
 def _process(
     variance: float, distance: Floats, mean: Floats, error2: Floats, has_mean: NDArray[np.bool_]
 ) -> tuple[float, Floats]:
-    """Logarithm of the likelihood, and the course, of a Matern process of order 3/2."""
+    """Return the log likelihood and the course of a Matern process of order 3/2."""
     covariance = variance * (1.0 + np.sqrt(3.0) * distance) * np.exp(-np.sqrt(3.0) * distance)
     factor = cho_factor(covariance[has_mean] + np.diag(error2), lower=True)
     weights = cho_solve(factor, mean)
@@ -412,8 +417,8 @@ def _process(
 def summarize(
     units: Units, rows: Rows, values: Floats, course: csr_array, epoch: Ints, epochs: int
 ) -> Summaries:
-    """Join what each run says of the same epoch. ``values``: of units (n,), less a course that
-    may be off by ``course`` (n, causes); ``epoch``: of rows.
+    """Join what each run says of the same epoch. ``values`` (n,) are those of units, less a course
+    that may be off by ``course`` (n, causes); ``epoch`` is that of each row.
     """
     number = group(units.run[rows.unit], units.cell[rows.unit], epoch)
     count = int(number.max()) + 1 if len(number) else 0
@@ -422,9 +427,9 @@ def summarize(
     first[number] = np.arange(len(number))
     head = rows.unit[first]
     run, cell, kind, epoch = units.run[head], units.cell[head], units.kind[head], epoch[first]
-    # Hours of a run's ranks, and neighbours, are in different cells and yet deviate together.
+    # Hours of a run's ranks, and neighbours, deviate together though they are in different cells.
     epoch_of_run = group(run, epoch)
-    # A run in a cell that sees its node change is its own control.
+    # A run whose node changes while it runs is its own control.
     part = group(run, cell, kind)
     split = (np.bincount(part)[part] > 1) & (kind == ALONE) & (rows.share[first] == 1.0)
     effect = np.full(count, -1)
@@ -447,7 +452,7 @@ def summarize(
 
 
 def _shares(weights: Floats, groups: Ints, count: int) -> csr_array:
-    """What share each of ``weights`` (n,) has of its group's: (count, n)."""
+    """Return the share of each of ``weights`` (n,) in its group's sum: (count, n)."""
     shares = weights / np.bincount(groups, weights, count)[groups]
     return csr_array((shares, (groups, np.arange(len(groups)))), shape=(count, len(groups)))
 
@@ -478,7 +483,7 @@ def fit(summaries: Summaries, cells: int) -> Fit:
             run_variance[kind] = _blend(extra, USUAL_RUN_DEVIATION**2, freedom)
             all_freedom[kind] = USUAL_WEIGHT + freedom
         run_variance = np.maximum(run_variance, MIN_DEVIATION**2)
-        # Of few runs in a cell, a slow node's moves the level that others are strange from.
+        # With few runs in a cell, a slow node's runs move the level that others are measured from.
         middle = group_medians(summaries.value - slowness[summaries.epoch], summaries.cell, cells)
         strange = _strangeness(summaries, summaries.value - middle[summaries.cell])
         squares = strange**2 / (summaries.variance + between_runs)
@@ -505,9 +510,9 @@ def fit(summaries: Summaries, cells: int) -> Fit:
 
 
 def _strangeness(summaries: Summaries, deviations: Floats) -> Floats:
-    """How far each summary is from the median of its node's epoch (n,); 0 with less than three.
+    """How far each summary is from its epoch's median (n,); 0 if the epoch has less than three.
 
-    Independent of what is assumed of the node: a slow node's runs are not strange.
+    This does not depend on the node's prior: a slow node's runs are not strange.
     """
     count = np.bincount(summaries.epoch, minlength=summaries.epochs)
     middle = group_medians(deviations, summaries.epoch, summaries.epochs)
@@ -517,9 +522,9 @@ def _strangeness(summaries: Summaries, deviations: Floats) -> Floats:
 def _solve(
     summaries: Summaries, design: csr_array, weight: Floats, assumed_precision: Floats, cells: int
 ) -> tuple[Floats, Floats, Floats]:
-    """Epochs' slowness and split runs' deviations, their covariance, and cells' levels.
+    """Solve for epochs' slowness and split runs' deviations, their covariance, and cells' levels.
 
-    Weighted least squares; cells, about which nothing is assumed, are eliminated.
+    By weighted least squares; cells, which have no prior, are eliminated.
     """
     cell, value, count = summaries.cell, summaries.value, len(summaries)
     total = np.maximum(np.bincount(cell, weight, cells), 1e-300)
@@ -535,7 +540,7 @@ def _solve(
 
 
 def _inverse(matrix: Floats) -> Floats:
-    """Of a positive definite ``matrix`` (n, n), in a third of the operations of others."""
+    """Invert a positive definite ``matrix`` (n, n) in a third of the operations for any matrix."""
     half: Floats = dpotri(dpotrf(matrix, lower=1)[0], lower=1)[0]
     return np.tril(half) + np.tril(half, -1).T
 
@@ -545,7 +550,7 @@ def _within_epochs(
 ) -> tuple[Floats, Floats]:
     """How far each summary is from its epoch's mean, and its degrees of freedom, 0 to 1; (n,).
 
-    Whatever is assumed of nodes: a node with one run says nothing of how much runs differ.
+    This does not depend on priors: a node with one run says nothing about how much runs differ.
     """
     cell, epoch = summaries.cell, summaries.epoch
     in_cell = np.maximum(np.bincount(cell, weight, cells), 1e-300)[cell]
@@ -560,8 +565,8 @@ def _blend(extra: float, usual: float, freedom: float) -> float:
 
 
 def _spread(slowness: Floats, covariance: Floats, precision: Floats) -> tuple[float, float]:
-    """Variance of healthy nodes' slowness, from what measurements alone say of each, and its
-    degrees of freedom.
+    """Return the variance of healthy nodes' slowness and its degrees of freedom, from estimates of
+    each node without its prior.
     """
     inner = 1.0 / np.diag(covariance)
     information = inner - precision

@@ -1,8 +1,8 @@
-"""When a node became slow that no run saw becoming so: from some run on all are slower than usual.
+"""Find when a node became slow between runs: from some run on, all are slower than usual.
 
-The test of a step at the beginning of every run, by generalized least squares: a node's runs are
-compared with what their cells take on other nodes, whose levels are as uncertain as these have
-few. What the node did before counts as much as the spread of healthy nodes allows.
+A step is tested at the beginning of every run by generalized least squares. A node's runs are
+compared with the times of their cells on other nodes, whose levels are the more uncertain the fewer
+runs there are. The node's own past counts as much as the spread of healthy nodes allows.
 """
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ from hopsd.health.model import Rows
 from hopsd.health.robust import Floats, Ints, group, group_means
 
 MIN_DEVIATIONS = 3.0
-"""A beginning must be clearer than this many standard errors. The verdict asks for more."""
+"""An onset must be clearer than this many standard errors. The verdict asks for more."""
 
 MIN_GAIN = 2.0**2
-"""By how much it must be likelier than that the node always was so: twice the logarithm. Of nodes
-that are slow for sure, so that little depends on it."""
+"""How much likelier an onset must be than that the node always was slow: twice the log ratio. Such
+nodes are slow in any case, so little depends on it."""
 
 MIN_CHANGE = 0.01
-"""Smaller changes are left in the mean."""
+"""Smaller changes (logarithms) are ignored, and stay part of the mean."""
 
 MAX_RUNS = 400
-"""The newest on a node that are looked at: time and memory take the square of their number."""
+"""How many newest runs on a node count: time and memory take the square of their number."""
 
 UNKNOWN = 1.0
-"""Variance of a cell's level that no other node tells."""
+"""Variance of the level of a cell without measurements on other nodes."""
 
 
 def onsets(
@@ -39,10 +39,10 @@ def onsets(
     spread: float,
     nodes: int,
 ) -> dict[int, float]:
-    """By node, the time of the first record of the run from which on it is slow.
+    """Return, by node, the time of the first record of the run from which on the node is slow.
 
-    ``values``: of units, without the common course; ``slowness``: of each row's epoch;
-    ``run_variance``: by kind; ``spread``: the variance of healthy nodes.
+    ``values`` are those of units, without the common course; ``slowness`` is that of each row's
+    epoch; ``run_variance`` is by kind; ``spread`` is the variance of healthy nodes.
     """
     run, cell = units.run[rows.unit], units.cell[rows.unit]
     number = group(run, cell, rows.node)
@@ -55,7 +55,7 @@ def onsets(
     time = np.full(count, np.inf)
     np.minimum.at(time, number, units.time[rows.unit])
     node, cell, kind = rows.node[first], cell[first], units.kind[rows.unit[first]]
-    # Neighbours, and hours of a run's ranks, are in different cells and yet deviate together.
+    # Hours of a run's ranks, and neighbours, deviate together though they are in different cells.
     run_of_node = group(run[first], node)
     repeats = np.where(kind == ALONE, 1.0, np.bincount(run_of_node, minlength=1)[run_of_node])
     variance = (
@@ -78,16 +78,17 @@ def onsets(
 def slower_from(
     deviations: Floats, variances: Floats, cells: Ints, levels: Floats, spread: float
 ) -> int:
-    """The run from which on a node that was usual before is slower; 0: there is no such run.
+    """Return the run from which on a node is slower than usual; 0 if there is no such run.
 
-    ``deviations``: of its runs (n,), in order of time, from their ``cells``' levels;
-    ``variances``: of each; ``levels``: of its cell's level; ``spread``: of healthy nodes.
+    ``deviations`` (n,) are those of the node's runs, in time order, from their ``cells``' levels,
+    with ``variances`` (n,); ``levels`` (n,) are the variances of the cells' levels, ``spread`` is
+    that of healthy nodes.
     """
     if len(deviations) < 2:
         return 0
     same_cell = np.where(cells[:, None] == cells, levels[:, None], 0.0)
     inverse = np.linalg.inv(np.diag(variances) + same_cell + spread)
-    # Of a step at each run: sums from there to the last.
+    # For a step at each run: sums from that run to the last.
     sums = np.cumsum((inverse @ deviations)[::-1])[::-1]
     norms = np.diag(np.cumsum(np.cumsum(inverse[::-1, ::-1], axis=0), axis=1))[::-1]
     clear = sums / np.sqrt(np.maximum(norms, 1e-12))
@@ -98,7 +99,7 @@ def slower_from(
 
 
 def _elsewhere(values: Floats, weights: Floats, nodes: Ints, cells: Ints) -> tuple[Floats, Floats]:
-    """What each one's cell takes on other nodes, and the variance of that (n,)."""
+    """Return the level of each value's cell on other nodes, and its variance (n,)."""
     cell_of_node = group(nodes, cells)
     counts = int(cell_of_node.max(initial=-1)) + 1, int(cells.max(initial=-1)) + 1
 

@@ -10,7 +10,7 @@ from hopsd.model.ids import GpuType, JobId, NodeName, WorkloadName
 
 
 class EndState(StrEnum):
-    """How a run of a job ended. LAUNCH_FAILED: it never began, as after a failed prolog."""
+    """How a run of a job ended. LAUNCH_FAILED means that it never began, as if a prolog failed."""
 
     COMPLETED = "COMPLETED"
     FAILED = "FAILED"
@@ -28,7 +28,7 @@ class HealthNode:
 
 @dataclass(frozen=True, slots=True)
 class RankTime:
-    """Of one rank and iteration: seconds it computed, and seconds it waited for other ranks."""
+    """Seconds per iteration that one rank computed, and seconds that it waited for other ranks."""
 
     node: NodeName
     compute: float
@@ -37,9 +37,10 @@ class RankTime:
 
 @dataclass(frozen=True, slots=True)
 class SpeedRecord:
-    """What a job reported at ``at``, epoch seconds: the seconds of an iteration since its last
-    report. ``nodes``: its GPUs on each node; ``ranks``: empty where it does not report them.
-    ``gpu``: the index of the job's only GPU, None where it has several or that is not known.
+    """What a job reported at ``at`` (epoch seconds): seconds per iteration since its last report.
+
+    ``nodes`` are its GPUs on each node; ``ranks`` is empty if it does not report them. ``gpu`` is
+    the index of the job's only GPU, None if it has several or the index is unknown.
     """
 
     at: float
@@ -62,7 +63,7 @@ class JobEnd:
 
 @dataclass(frozen=True, slots=True)
 class Stay:
-    """A job was on ``nodes`` from ``start`` to ``end``, infinite: it still is."""
+    """A job's stay on ``nodes`` from ``start`` to ``end``, infinite if it is still there."""
 
     job: JobId
     nodes: tuple[NodeName, ...]
@@ -72,8 +73,9 @@ class Stay:
 
 @dataclass(frozen=True, slots=True)
 class HealthRecords:
-    """Everything that happened on ``nodes``; what is later than ``now`` is never read. ``stays``:
-    of all jobs on them; empty: as their records show, all of which are there.
+    """Everything that happened on ``nodes``; what is later than ``now`` is never read. ``stays``
+    are those of all jobs on the nodes; if empty, they follow from the records, which must then be
+    complete.
     """
 
     now: float
@@ -85,10 +87,11 @@ class HealthRecords:
 
 @dataclass(frozen=True, slots=True)
 class SlowNode:
-    """``factor``: present speed over the type's; ``low`` to ``high``: its 95 % interval.
+    """A slow node. ``factor`` is its speed now over its type's, with the 95 % interval ``low`` to
+    ``high``.
 
-    ``since``: epoch seconds of the first record after it became so; None: from the beginning.
-    ``gpu``: it is this one of the node's GPUs alone.
+    ``since`` is the first record after it became slow (epoch seconds), None if it always was.
+    ``gpu`` is set if only this one of the node's GPUs is slow.
     """
 
     node: NodeName
@@ -101,8 +104,8 @@ class SlowNode:
 
 @dataclass(frozen=True, slots=True)
 class SharedNode:
-    """A node that is not slow, but whose jobs are: ``factor``, their speed beside each other over
-    that alone; ``since``, epoch seconds, they have run so.
+    """A node that is not slow, but whose jobs slow each other down. ``factor`` is their speed
+    beside each other over that alone; ``since`` (epoch seconds) is when they began to run together.
     """
 
     node: NodeName
@@ -112,10 +115,10 @@ class SharedNode:
 
 @dataclass(frozen=True, slots=True)
 class Lemon:
-    """A node that breaks jobs: its failures, and how many these workloads have elsewhere.
+    """A node that breaks jobs: its failures, and how many its workloads' runs elsewhere predict.
 
-    ``workloads``: how many of them failed there. ``p``: probability that any node would have as
-    many by chance, corrected for their number.
+    ``workloads`` is how many workloads failed there. ``p`` is the probability that any node has as
+    many failures by chance, corrected for the number of nodes.
     """
 
     node: NodeName

@@ -1,9 +1,9 @@
-"""Which hung and idle jobs to requeue, and which to shrink, where the site has turned that on.
+"""Choose hung and idle jobs to requeue, and jobs to shrink, if the site has turned that on.
 
-Two signals must agree, from different witnesses: the training's own report that it makes no step,
-and Slurm's accounting that its processes use no processor time. A hang that spins on a processor is
-therefore only told. A job that uses some of its GPUs is shrunk where its trainings say so, and the
-GPUs' driver sees no process of anybody on the others.
+Two independent signals must agree: the training's own report that it makes no step, and Slurm's
+accounting that its processes use no processor time. A hang that spins on a processor is therefore
+only reported. A job that uses some of its GPUs is shrunk if its trainings say so, and the GPUs'
+driver sees no process of anybody on the others.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from hopsd.health.idle import IdleJob, PartialUse
 from hopsd.model.ids import JobId
 
 NOTICE_SECONDS = 600.0
-"""How long before an idle job is requeued or shrunk its user is told, if the delay is that long."""
+"""How long before a requeue or shrink the user of an idle job is warned, if the delay allows."""
 
 
 @dataclass(frozen=True, slots=True)
 class RemedyDelays:
-    """Seconds without a sign of life after which a job is requeued, and with ``unused`` GPUs after
-    which it is shrunk; 0: never.
+    """Seconds after which a ``hung`` or ``idle`` job is requeued, and a job with ``unused`` GPUs is
+    shrunk; 0 means never.
     """
 
     hung: float = 0.0
@@ -32,8 +32,8 @@ class RemedyDelays:
 
 @dataclass(frozen=True, slots=True)
 class Remedy:
-    """``due_in``: seconds until the job is to be requeued, 0: now. ``evidence``: in a sentence.
-    ``gpus``: from then on it gets so many at most; None: as it asks.
+    """A job to requeue in ``due_in`` seconds, 0 for now, because of ``evidence``, a sentence.
+    ``gpus`` is the most GPUs that it gets from then on, None for as many as it asks.
     """
 
     job: JobId
@@ -48,9 +48,9 @@ def remedies(
     idle: Mapping[JobId, IdleJob],
     delays: RemedyDelays,
 ) -> tuple[Remedy, ...]:
-    """The remedies for those of ``jobs`` that hang or are idle, due or announced.
+    """Return the remedies, due or announced, for those of ``jobs`` that hang or are idle.
 
-    ``idle``: jobs without processor time, hung ones among them.
+    ``idle`` are the jobs without processor time, which may include hung ones.
     """
     planned_remedies = []
     for job in jobs:
@@ -73,9 +73,9 @@ def remedies(
 def shrinks(
     reqs: Mapping[JobId, Sequence[int]], partly: Mapping[JobId, PartialUse], delay: float
 ) -> tuple[Remedy, ...]:
-    """The remedies for jobs that hold GPUs for nothing and can do with fewer, due or announced.
+    """Return the remedies, due or announced, for jobs that hold unused GPUs and can run on fewer.
 
-    ``reqs``: GPUs that each may run on; ``delay``: seconds, 0: never.
+    ``reqs`` are the GPU counts that each job may run on; ``delay`` is in seconds, 0 for never.
     """
     planned_remedies = []
     for job, counts in reqs.items():

@@ -1,4 +1,4 @@
-"""Statistics that a few wild values cannot move, by groups and without loops."""
+"""Statistics by groups, without loops, that a few outliers cannot move."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ Floats: TypeAlias = NDArray[np.float64]
 Ints: TypeAlias = NDArray[np.int64]
 
 CLIP, FIRM_CLIP = 2.5, 1.0
-"""Standard deviations beyond which a value counts no more; FIRM_CLIP where many may be wild."""
+"""Standard deviations at which values are clipped; FIRM_CLIP is for data with many outliers."""
 
 _CLIPPED_MEAN = {CLIP: 0.9625, FIRM_CLIP: 0.5160}
 """Mean of min(z², clip²) for a standard normal z."""
 
 
 def group(*keys: NDArray[np.generic]) -> Ints:
-    """Numbers from 0 (n,), equal where all ``keys`` (n,) are equal."""
+    """Number the elements from 0 (n,), equally where all ``keys`` (n,) are equal."""
     if not len(keys[0]):
         return np.zeros(0, np.int64)
     order = np.lexsort(keys)
@@ -32,7 +32,7 @@ def group(*keys: NDArray[np.generic]) -> Ints:
 
 
 def distinct_counts(values: NDArray[np.generic], groups: Ints, count: int) -> Ints:
-    """How many different ``values`` (n,) each of ``groups`` (n,) has (count,)."""
+    """Count the different ``values`` (n,) that each of ``groups`` (n,) has (count,)."""
     pair = group(groups, values)
     of_pair = np.zeros(int(pair.max(initial=-1)) + 1, np.int64)
     of_pair[pair] = groups
@@ -46,7 +46,7 @@ def group_medians(values: Floats, groups: Ints, count: int) -> Floats:
 
 
 def group_quantiles(values: Floats, groups: Ints, count: int, share: float) -> Floats:
-    """The value of each group (count,) at or below ``share`` of its order; NaN where empty."""
+    """The ``share`` quantile of each group (count,), rounded down to a value; NaN if empty."""
     order = np.lexsort((values, groups))
     size = np.bincount(groups, minlength=count)
     start = np.cumsum(size) - size
@@ -69,8 +69,8 @@ def extra_variance(
 ) -> float:
     """The variance that all ``residuals`` (n,) have beyond their own ``variances`` (n,).
 
-    ``freedom``: degrees of freedom of the residuals, at most n. Values beyond ``clip`` deviations
-    count as that.
+    ``freedom`` is the degrees of freedom of the residuals, at most n. Values beyond ``clip``
+    deviations are clipped.
     """
     groups = np.zeros(len(residuals), np.int64)
     return float(extra_variances(residuals, variances, groups, np.array([freedom]), clip)[0])
@@ -79,9 +79,9 @@ def extra_variance(
 def extra_variances(
     residuals: Floats, variances: Floats, groups: Ints, freedom: Floats, clip: float = CLIP
 ) -> Floats:
-    """As :func:`extra_variance`, of each of ``groups``, numbers below ``len(freedom)``; (groups,).
+    """:func:`extra_variance` of each of ``groups``, numbers below ``len(freedom)``; (groups,).
 
-    By bisection of all at once.
+    Bisects for all groups at once.
     """
     count = len(freedom)
     size = np.maximum(np.bincount(groups, minlength=count), 1)
@@ -89,7 +89,7 @@ def extra_variances(
     squares, most = residuals**2, clip**2
 
     def exceeds(extra: Floats) -> NDArray[np.bool_]:
-        """Whether so much more variance still leaves the squares larger than they would be."""
+        """Whether the squares still exceed their expectation with the variance ``extra``."""
         limited = np.minimum(squares / (variances + extra[groups]), most)
         return np.asarray(np.bincount(groups, limited, count) / size > target)
 
@@ -107,12 +107,13 @@ def extra_variances(
 
 
 def moderate(variances: Floats, freedom: Floats) -> tuple[Floats, Floats]:
-    """Each of ``variances`` (n,), shrunk to what all make likely, and its degrees of freedom (n,).
+    """Shrink each of ``variances`` (n,) to what all make likely; also return degrees of freedom.
 
-    ``freedom``: with which each was estimated (n,); 0: it was not, and stays so if none was.
-    Empirical Bayes (Smyth, "Linear models and empirical Bayes methods", 2004): the true ones are
-    scaled inverse chi-squared with as many degrees of freedom as the estimates' logarithms show.
-    Where these differ no more than chance lets them, all are one.
+    ``freedom`` (n,) is that of each estimate, 0 if there was none; if there was none at all, the
+    result has none either. Empirical Bayes (Smyth, "Linear models and empirical Bayes methods",
+    2004): the true variances are scaled inverse chi-squared, with degrees of freedom that follow
+    from the spread of the estimates' logarithms. If these differ no more than by chance, all
+    variances are taken as equal.
     """
     known = freedom > 0.0
     if not known.any():
@@ -132,8 +133,8 @@ def moderate(variances: Floats, freedom: Floats) -> tuple[Floats, Floats]:
 
 
 def _between(values: Floats, variances: Floats) -> float:
-    """The variance of what ``values`` (n,) estimate, each with one of ``variances``: moments
-    (DerSimonian and Laird, 1986)."""
+    """Estimate the variance between the true values behind ``values`` (n,), which have errors with
+    ``variances`` (n,), by moments (DerSimonian and Laird, 1986)."""
     weights = 1.0 / variances
     excess = float((weights * (values - np.average(values, weights=weights)) ** 2).sum())
     scale = float(weights.sum() - (weights**2).sum() / weights.sum())
@@ -141,7 +142,7 @@ def _between(values: Floats, variances: Floats) -> float:
 
 
 def _trigamma_inverse(value: float) -> float:
-    """Newton's method on 1 / trigamma, which is convex and nearly linear."""
+    """Invert trigamma by Newton's method on 1 / trigamma, which is convex and nearly linear."""
     place = 0.5 + 1.0 / value
     for _ in range(20):
         trigamma = float(polygamma(1, place))

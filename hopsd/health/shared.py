@@ -1,7 +1,7 @@
-"""Nodes on which jobs are slower than elsewhere, but no more than those beside them make them.
+"""Find nodes whose jobs are slower than elsewhere only because they slow each other down.
 
-A slow node is slow whoever runs there. Where several jobs run beside each other now, each is
-compared with what its workload takes alone, on this node and on others.
+A slow node is slow whoever runs there. If several jobs run beside each other now, each is compared
+with the time that its workload takes alone, on this node and on others.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from hopsd.health.records import HealthNode, SharedNode
 from hopsd.health.robust import Floats, Ints, group_means
 
 MIN_LOSS = 0.01
-"""Neighbours that cost less are not mentioned."""
+"""The least loss (a logarithm) that is reported."""
 
 CHANCE = 1e-3
-"""Probability with which neighbours that cost nothing are."""
+"""Probability of reporting neighbours that cost nothing."""
 
 PRESENT_SECONDS = 7200.0
-"""Who has reported since is still there."""
+"""A job that reported within this time still counts as present."""
 
 
 def find_shared(
@@ -34,9 +34,10 @@ def find_shared(
     slowness: Floats,
     now: float,
 ) -> Iterator[SharedNode]:
-    """The nodes whose jobs now are slower than alone, each with by how much, and since when.
+    """Yield the nodes whose present jobs are slower than alone, by how much, and since when.
 
-    ``values``: of units, without the common course; ``slowness``: of each node itself (nodes,).
+    ``values`` are those of units, without the common course; ``slowness`` (nodes,) is that of the
+    nodes themselves.
     """
     kind, alone = units.kind, units.alone[units.cell]
     count = np.bincount(units.cell[kind == ALONE], minlength=units.cells)
@@ -59,7 +60,7 @@ def find_shared(
 
 
 def _beside_now(units: Units, nodes: int, now: float) -> Iterator[tuple[int, Ints]]:
-    """Each node whose jobs run beside each other now, by index, and the units since they do."""
+    """Yield each node, by index, whose jobs now run beside each other, and the units since then."""
     width = units.widths
     unit = np.repeat(np.arange(len(units)), width)
     node = np.array([n for t in units.target.tolist() for n in units.targets[t]], np.int64)

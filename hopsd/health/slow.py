@@ -1,4 +1,4 @@
-"""Slow nodes: found from the speeds of ordinary trainings, named only when sure."""
+"""Find slow nodes from the speeds of ordinary trainings, and name them only when sure."""
 
 from __future__ import annotations
 
@@ -44,60 +44,60 @@ MARGIN = 0.003
 """A node that may lose no more than 0.3 %, by its interval, is not named."""
 
 FALSE_ALARMS = 1e-3
-"""Of a server in a day, at most, however often somebody looks."""
+"""The most false alarms per server and day, however often somebody looks."""
 
 CHANCE, CHANCE_OF_RUN = FALSE_ALARMS / 30.0, FALSE_ALARMS / 10.0
-"""Probability with which a healthy node is named at a look; by its newest run alone. By how often
-verdicts begin at looser levels where hopsd looks every hour, a day has some eight such independent
-chances, and five by runs alone: three quarters of FALSE_ALARMS are spent, and the rest is for what
-simulated sites do not show. Healthy nodes' differences count as much as measurements' errors;
-variances are estimated, so that deviations are Student's t.
+"""Probability that a look names a healthy node, and that it does so by the node's newest run alone.
+If hopsd looks every hour, a day has some eight such independent chances, and five by runs alone,
+judging by how often verdicts begin at looser levels: three quarters of FALSE_ALARMS are spent, and
+the rest is for what simulated sites do not show. Differences between healthy nodes count like
+measurement errors; variances are estimated, so that deviations are Student's t.
 """
 
 INTERVAL = 1.45
-"""By how much intervals are wider than the model's own, which takes estimated variances and change
+"""How much wider intervals are than the model's own, which takes estimated variances and change
 points for the true ones; measured on simulated sites (`python -m bench.health.intervals`)."""
 
 MIN_RECORDS = 3
-"""A pause may be in one report, or in two: of fewer, none need be usual."""
+"""The least records for a verdict: a pause may affect two reports, so that none would be usual."""
 
 SEEMS_SLOW = 2.0
-"""Standard errors at which a node seems slow, so that others tell what all have in common."""
+"""Standard errors at which a node seems slow, and no longer counts for what all have in common."""
 
 STILL_SLOW = 3.0
 """Standard errors at which a node was slow in an earlier epoch, too."""
 
 UNLIKE, STRANGE = 0.7, 0.002
-"""One run is not enough where this part of all runs of its kind, STRANGE, was slow by UNLIKE of
-what it is, for no fault of their nodes."""
+"""A single run is not enough if at least the share STRANGE of all runs of its kind were slower by
+UNLIKE times its slowness through no fault of their nodes."""
 
 MIN_KNOWN = 0.01
-"""Jobs on several nodes measure one that is slower by more than this, once that is certain."""
+"""Jobs on several nodes measure the one that is certainly slower by more than this."""
 
 SETTLED_SECONDS = 450.0
-"""What changed in the middle of a run may be a pause that fills a block of five minutes."""
+"""A change in the middle of a run counts after this: a pause may fill a block of five minutes."""
 
 PASSES = 5
 
 MAX_CHANGES = 200
-"""On a small site; on a large one, one for each node on average. Time takes the cube of their
-number, and a workload that alternates has thousands: the oldest are left in the mean."""
+"""The most changes on a small site; a large one may have one per node. Time is cubic in their
+number, and an alternating workload has thousands: the oldest are ignored."""
 
 HOUR, DAY = 3600.0, 86_400.0
 COURSE_HOURS = (1.0, 3.0, 10.0)
-"""How long what nodes of a type have in common lasts: the likeliest is taken."""
+"""Candidates for how long a common course of a type's nodes lasts; the likeliest is taken."""
 
 
 def find_slow(records: HealthRecords) -> tuple[SlowNode, ...]:
-    """The nodes that are slow at ``records.now``, the slowest first."""
+    """Return the nodes that are slow at ``records.now``, the slowest first."""
     return judge_nodes(records, read_past(records))[0]
 
 
 def judge_nodes(
     records: HealthRecords, past: Past
 ) -> tuple[tuple[SlowNode, ...], tuple[SharedNode, ...]]:
-    """The nodes that are slow at ``records.now``, the slowest first, and those that are not, whose
-    jobs are slower beside each other. ``past``: of the records.
+    """Return the nodes that are slow at ``records.now``, the slowest first, and the other nodes
+    whose jobs slow each other down. ``past`` is that of the records.
     """
     columns, types = read_columns(records, past), node_types(records.nodes)
     units = join_blocks(columns.steady(), records.now)
@@ -129,7 +129,7 @@ def _by_factor(node: SharedNode) -> tuple[float, NodeName]:
 
 
 def slow_node(node: NodeName, slowness: float, error: float, since: float | None) -> SlowNode:
-    """The verdict on a node; ``slowness``, ``error``: as of an :class:`Estimate`."""
+    """Build the verdict on a node; ``slowness`` and ``error`` are those of an :class:`Estimate`."""
     low, middle, high = (
         float(np.exp(-slowness + k * INTERVAL * error)) for k in (-1.96, 0.0, 1.96)
     )
@@ -138,9 +138,10 @@ def slow_node(node: NodeName, slowness: float, error: float, since: float | None
 
 @dataclass(slots=True)
 class Course:
-    """The fit, and of each node the epochs with when they began (None: the first). ``units``: as
-    uncertain as their runs' ``swings`` make them; ``values``: of them, without what nodes have in
-    common.
+    """The fit, and when each node's epochs began (None for the first).
+
+    The variances of ``units`` include their runs' ``swings``; ``values`` are those of the units,
+    without what nodes have in common.
     """
 
     fit: Fit
@@ -152,16 +153,16 @@ class Course:
 
     @property
     def last(self) -> Floats:
-        """What the fit takes for each node's slowness in its last epoch (nodes,)."""
+        """The fitted slowness of each node in its last epoch (nodes,)."""
         return self.fit.slowness[[*(self.first_epoch[1:] - 1).tolist(), -1]]
 
     def estimate(self, node: int, last: int = -1) -> Estimate | None:
-        """The node's slowness in the ``last`` of its epochs; None: nothing is compared with it."""
+        """The node's slowness in epoch ``last``; None if nothing is compared with it."""
         first, count = int(self.first_epoch[node]), last % len(self.begins[node]) + 1
         return self.fit.judge(range(first, first + count))
 
     def judge(self, node: int, now: float) -> tuple[Estimate, float | None] | None:
-        """The node's slowness and since when, if it is slow for sure at ``now``."""
+        """The node's slowness and since when, if it is certainly slow at ``now``."""
         last = len(self.begins[node]) - 1
         estimate = self.estimate(node)
         if estimate is None or not _sure(estimate, self.fit):
@@ -175,7 +176,7 @@ class Course:
 
 
 def fit_course(reported: Units, types: Ints) -> Course:
-    """Fit levels, common courses and epochs in turn: each is clearer once the others are known."""
+    """Fit levels, common courses and epochs in turn: each gets clearer as the others are known."""
     nodes, factor = len(types), lasting(reported)
     units = replace(reported, variance=reported.variance * factor)
     level = initial_cells(units)
@@ -185,7 +186,7 @@ def fit_course(reported: Units, types: Ints) -> Course:
     begins: list[list[float | None]] = [[None] for _ in range(nodes)]
     slowness, error = np.zeros(nodes), np.ones(nodes)
     first_epoch = np.arange(nodes)
-    # Ranks are compared within an hour of their job: they have no such course.
+    # Ranks are compared within an hour of their job, and need no common course.
     types_compared = np.where(units.kind == RANKS, -1, _type_of(units, types))
     cells_compared = np.where(units.kind == RANKS, -1, units.cell)
     suspects: dict[int, float] = {}
@@ -202,7 +203,7 @@ def fit_course(reported: Units, types: Ints) -> Course:
         )
         rows = blame(units, units.value - course - level[units.cell], run_variance, slowness_of)
         epoch = _epoch_of(units, rows, begins, first_epoch)
-        # A node that seems slow has no say in what all have in common: that would hide it.
+        # Leave out nodes that seem slow: as part of the common course, they would hide themselves.
         tell = np.flatnonzero(slowness[epoch] < SEEMS_SLOW * error[epoch])
         telling = Rows(rows.unit[tell], rows.node[tell], rows.share[tell])
         residual = (units.value - level[units.cell])[telling.unit] - slowness[epoch][tell]
@@ -243,7 +244,7 @@ def fit_course(reported: Units, types: Ints) -> Course:
 
 
 def _newest(begins: list[list[float | None]], most: int) -> list[list[float | None]]:
-    """Without all but the ``most`` newest of all nodes' changes."""
+    """Keep only the ``most`` newest of all nodes' changes."""
     times = sorted(time for node in begins for time in node if time is not None)
     last_left_out = times[-most - 1] if len(times) > most else -np.inf
     return [
@@ -253,8 +254,8 @@ def _newest(begins: list[list[float | None]], most: int) -> list[list[float | No
 
 
 def _errors(units: Units, variance: Floats, groups: Ints) -> csr_array:
-    """How far off the course of each of ``groups`` (n,) may be, a standard deviation for each of
-    its days (n, days): all day in the same direction, since runs last.
+    """Return the standard deviation of the course's error, one cause for each day of each of
+    ``groups`` (n,): (n, days). A day's error has one direction, since runs last.
     """
     day = group(groups, np.floor(units.middle / DAY))
     return csr_array((np.sqrt(variance), (np.arange(len(day)), day)))
@@ -267,7 +268,7 @@ def _fit_epochs(
     errors: csr_array,
     begins: list[list[float | None]],
 ) -> tuple[Ints, Fit]:
-    """Each node's first epoch (nodes,), and the fit to these epochs. ``errors``: of the course."""
+    """Fit the epochs; also return each node's first (nodes,). ``errors`` are the course's."""
     first = np.cumsum([0, *map(len, begins)])[:-1]
     epoch = _epoch_of(units, rows, begins, first)
     epochs = sum(map(len, begins))
@@ -277,8 +278,8 @@ def _fit_epochs(
 def _without_least_clear(
     begins: list[list[float | None]], first: Ints, result: Fit
 ) -> list[list[float | None]]:
-    """Without each node's least clear change, if that is none once everything is taken into
-    account. One at a time: a short epoch may hide the change around it.
+    """Drop each node's least clear change if the fit does not confirm it. Only one is dropped at a
+    time, since a short epoch may hide the change around it.
     """
     remaining = []
     for start, times in zip(first.tolist(), begins, strict=True):
@@ -309,7 +310,7 @@ def _type_of(units: Units, types: Ints) -> Ints:
 
 
 def _epoch_of(units: Units, rows: Rows, begins: list[list[float | None]], first: Ints) -> Ints:
-    """The epoch of each row (n,)."""
+    """Return the epoch of each row (n,)."""
     epoch = first[rows.node].copy()
     for node, times in enumerate(begins):
         if len(times) > 1:
@@ -327,7 +328,7 @@ def _changes(
     nodes: int,
     swings: Swings,
 ) -> list[list[float | None]]:
-    """When each node's epochs began."""
+    """Find when each node's epochs began (None for the first)."""
     order = np.lexsort((units.time[rows.unit], rows.node))
     bounds = np.searchsorted(rows.node[order], np.arange(nodes + 1))
     begins: list[list[float | None]] = []
@@ -352,9 +353,10 @@ def _without_usual(
     units: Units,
     swings: Swings,
 ) -> list[int]:
-    """Without changes in the middle of runs that change as much by themselves.
+    """Drop changes in the middle of runs that change as much by themselves.
 
-    ``residuals``, ``weights``: of a ``node``'s rows, in order of time; ``unit``: theirs.
+    ``residuals`` and ``weights`` are those of a ``node``'s rows, in time order, ``unit`` the rows'
+    units.
     """
     remaining = []
     run = group(units.run[unit], units.cell[unit])

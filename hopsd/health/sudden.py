@@ -1,10 +1,10 @@
-"""Nodes that became slow while a run was on them, minutes after that: a run compared with itself.
+"""Find nodes that became slow during a run within minutes, by comparing the run with itself.
 
-The model of all measurements (`model.py`) knows by how much runs differ, which a run's own past
-need not care about. Its last minutes are compared with the two hours before, less what the runs on
-other nodes of the type changed by meanwhile. What changes a run's speed without any fault of its
-node is left out: the first minutes, neighbours that come and go, seen or not (`Columns.full`), and
-what other runs of the workload did at that age, too.
+The model of all measurements (`model.py`) must allow for differences between runs; a comparison
+with the run's own past need not. Its last minutes are compared with the two hours before, less the
+change of runs on other nodes of the type in that time. What changes a run's speed through no fault
+of its node is left out: the first minutes, neighbours that come and go, seen or not
+(`Columns.full`), and changes that other runs of the workload made at the same age, too.
 """
 
 from __future__ import annotations
@@ -30,60 +30,61 @@ from hopsd.health.robust import (
 from hopsd.health.swings import Swings
 
 WINDOWS = (600.0, 1200.0, 2400.0, 4800.0)
-"""Seconds of a run that are compared with those before. Shorter ones show the pauses of programs: a
-training that reads its next file may be 10 % slower for five minutes."""
+"""Lengths of a run's end, in seconds, that is compared with the time before. Shorter windows show
+programs' pauses: a training that reads its next file may be 10 % slower for five minutes."""
 
 PAST_SECONDS = 7200.0
 
 MIN_RECENT, MIN_PAST = 4, 8
-"""Records on either side."""
+"""The least records in the window and before it."""
 
 MIN_NODES = 3
-"""Of a type, on which runs go on: with fewer nobody knows what all have in common."""
+"""The least nodes of a type with runs: fewer do not show what all have in common."""
 
 ALARM = 5.0
-"""Standard errors at which a change is one. In windows of ten minutes to eighty a server has some
-550 independent chances a day; a normal variable passes once in 6,000 days."""
+"""Standard errors at which a change counts. In windows of ten minutes to eighty a server has some
+550 independent chances a day; a normal variable exceeds this once in 6,000 days."""
 
 MIN_CHANGE = 0.02
-"""Less is a matter of hours: so much comes of the time of day, too."""
+"""Smaller changes take hours to judge: the time of day has as large an effect."""
 
 USUAL_WANDER, USUAL_WEIGHT = 0.003, 4.0
-"""By how much a run's speed changes in such times besides its noise, before anything is measured;
-that counts as much as so many runs."""
+"""How much a run's speed is assumed to change within hours besides its noise (a standard
+deviation), and the weight of that assumption, in runs."""
 
 NOISE_WEIGHT, MIN_RUNS = 30.0, 5
-"""What is usual counts as much as so many records of a run; the workload's, if it has so many."""
+"""The weight of the usual noise, in records of a run, and from how many runs on a workload's own
+usual noise is taken."""
 
 HIDDEN_SECONDS = 420.0
-"""Where other jobs may have come that have not reported yet, a change is one after so long."""
+"""If jobs that have not reported yet may have come, a change counts only after this time."""
 
 SINGLE, SHARE = 2.0, 0.5
-"""Where several jobs share a node, each has slowed down by so many standard errors, and by this
-share of what all have."""
+"""If several jobs share a node, each must have slowed down by this many standard errors, and by
+this share of their mean."""
 
 MOSTLY = 0.5
-"""More than this part of a window's records are slower: a program may pause for half of it."""
+"""More than this share of a window's records must be slower: a program may pause for half of it."""
 
 ENDED_SECONDS = 6 * 3600.0
-"""What was seen at the end of a run stands for this long unless another run follows."""
+"""What was seen at the end of a run counts for this long unless another run follows."""
 
 LATER_SECONDS = 1200.0
 
 HABIT = 0.5
-"""A run of the same workload that slowed down by this share of it at the same age shows a habit."""
+"""Another run of the workload that slowed down by this share of it at that age shows a habit."""
 
 REACH_SECONDS = ENDED_SECONDS + PAST_SECONDS + WINDOWS[-1]
-"""What is older is not compared."""
+"""Older records are not compared."""
 
 _CENTRE = 15
-"""Records in whose median's neighbourhood each is clipped."""
+"""The number of records whose median each record is clipped around."""
 
 
 @dataclass(frozen=True, slots=True)
 class SuddenChange:
-    """``node``, by index, lost ``slowness`` (natural logarithm) at ``since``, epoch seconds;
-    ``error``: one standard deviation.
+    """``node``, by index, became slower by ``slowness`` (natural logarithm) at ``since`` (epoch
+    seconds); ``error`` is one standard deviation.
     """
 
     node: int
@@ -93,11 +94,11 @@ class SuddenChange:
 
 
 class RunSeries:
-    """Every run's speed on each node as long as the same jobs were beside it."""
+    """Series of a run's speed on a node, each as long as the same jobs were beside the run."""
 
     def __init__(self, columns: Columns, types: Ints, since: float = -np.inf) -> None:
-        """``types``: the GPU type of each node, as a number; ``since``: what is older is left out,
-        but for what runs of a workload do at some age.
+        """``types`` is the GPU type of each node, as a number. What is older than ``since`` is left
+        out, except to see what a workload's runs do at some age.
         """
         widths = np.array([len(nodes) for nodes in columns.targets] or [0])
         rows = np.flatnonzero(
@@ -119,7 +120,7 @@ class RunSeries:
         self._first = columns.at[self._head]
         self._last = self._at[np.searchsorted(self._series, np.arange(count), "right") - 1]
         width = columns.width[self._rows]
-        # Of ranks: against the others' mean, of which the node's own is no part.
+        # Compare ranks with the mean of the other nodes, without their own.
         value = columns.value[self._rows] * np.where(width > 1, width / np.maximum(width - 1, 1), 1)
         self._value = value
         self._whole = columns.value[self._rows] + columns.common[self._rows]
@@ -143,8 +144,8 @@ class RunSeries:
     def changes(
         self, time: float, now: float, asked: NDArray[np.bool_], swings: Swings | None = None
     ) -> list[SuddenChange]:
-        """The clearest change, of each of the nodes that are ``asked`` about (nodes,), that runs
-        show which end at ``time`` or go on, by what is known ``now``.
+        """Return the clearest change of each node in the mask ``asked`` (nodes,) that its runs show
+        at ``time``, as they end or go on, by what is known ``now``.
         """
         clearest: dict[int, tuple[float, SuddenChange]] = {}
         for window in WINDOWS if len(self) else ():
@@ -154,7 +155,7 @@ class RunSeries:
         return [change for _, change in clearest.values()]
 
     def seconds_after(self, time: float, now: float) -> Floats:
-        """Of each node, how long runs that began after ``time`` are on it at ``now`` (nodes,)."""
+        """How long each node has reported between ``time`` and ``now``, in seconds (nodes,)."""
         nodes = np.arange(len(self._types)) * self._span - self._begin
         first = np.searchsorted(self._node_key, nodes + self._within(time), "right")
         last = np.searchsorted(self._node_key, nodes + self._within(now), "right") - 1
@@ -164,17 +165,17 @@ class RunSeries:
         return seconds
 
     def ends(self, now: float) -> list[float]:
-        """When the runs that are over for a while ended, and ``now``."""
+        """When those runs ended whose end is a while ago but still counts; the last is ``now``."""
         recent = self._last[(self._last > now - ENDED_SECONDS) & (self._last < now - WINDOWS[0])]
         return [*np.unique(recent).tolist(), now]
 
     def _place(self, series: Ints, time: float) -> Ints:
-        """How many rows are before or at ``time``, counted to the end of it in each of series."""
+        """The position after the last row at or before ``time`` in each of ``series``."""
         key = series * self._span + self._within(time) - self._begin
         return np.searchsorted(self._key, key, "right").astype(np.int64)
 
     def _within(self, time: float) -> float:
-        """``time``, if it is within reach of what is reported."""
+        """Clip ``time`` to the span of the reports, with a margin."""
         low = self._begin - PAST_SECONDS
         return float(np.clip(time, low, low + self._span - 1.0))
 
@@ -199,7 +200,7 @@ class RunSeries:
         recent, past = (end - middle).astype(float), (middle - start).astype(float)
         change = _mean(self._sums, middle, end) - _mean(self._sums, start, middle)
         whole = _mean(self._whole_sums, middle, end) - _mean(self._whole_sums, start, middle)
-        # What went away meanwhile is over.
+        # A slowdown must still be there in the latest records.
         last = np.minimum(self._place(series, time - WINDOWS[0]), end - MIN_RECENT)
         last = np.maximum(middle, last)
         latest = _mean(self._sums, last, end) - _mean(self._sums, middle, end)
@@ -216,7 +217,7 @@ class RunSeries:
             if slowness < min_slowness or not comparable[members].all():
                 continue
             wander = _wander(np.delete(change, members), np.delete(variance, members))
-            # What wanders does so for all that share a node.
+            # Jobs that share a node wander together, so more jobs do not average it out.
             error = float(np.sqrt(1.0 / (1.0 / noise2).sum() + wander))
             deviations = slowness / error
             if deviations < ALARM:
@@ -238,8 +239,8 @@ class RunSeries:
                     yield deviations, SuddenChange(int(self._node[first]), slowness, error, since)
 
     def _mostly(self, start: Ints, end: Ints, members: Ints) -> Floats:
-        """By how much more than MOSTLY of the rows from ``start`` to ``end`` exceed their mean at
-        least, of each of ``members`` (members,).
+        """How far above their mean more than MOSTLY of the rows from ``start`` to ``end`` are at
+        least, negative if below, for each of ``members`` (members,).
         """
         bounds = zip(start[members].tolist(), end[members].tolist(), strict=True)
         least = [
@@ -248,19 +249,19 @@ class RunSeries:
         return np.array(least) - _mean(self._sums, start, end)[members]
 
     def _nodes_alike(self, series: Ints) -> Ints:
-        """How many nodes of the same type all ``series`` are on, of each (n,)."""
+        """How many nodes of each one's type ``series`` are on (n,)."""
         nodes = np.unique(self._node[series])
         return np.bincount(self._types[nodes])[self._types[self._node[series]]]
 
     def _common(self, series: Ints, change: Floats, nodes: Ints) -> Floats:
-        """What runs on nodes of the same type changed by (n,): heat, a busy file server."""
+        """How much runs on nodes of the same type changed (n,): heat, a busy file server."""
         kinds = self._types[self._node[series]]
         usual = np.nan_to_num(group_medians(change, kinds, int(kinds.max()) + 1))[kinds]
         common: Floats = np.where(nodes < MIN_NODES, 0.0, usual * nodes / (nodes + 3.0))
         return common
 
     def _beside_each_other(self, series: Ints, asked: NDArray[np.bool_]) -> list[Ints]:
-        """Indices into ``series`` of those that ran on an ``asked`` node at the same time."""
+        """Group the indices of ``series`` that ran together on an ``asked`` node."""
         places = np.flatnonzero(asked[self._node[series]])
         head = self._head[series[places]]
         numbers = group(self._node[series[places]], self._columns.neighbours[head])
@@ -268,12 +269,12 @@ class RunSeries:
         return np.split(places[order], np.flatnonzero(np.diff(numbers[order])) + 1)
 
     def _enough_jobs(self, series: Ints) -> bool:
-        """A job whose neighbour began to do something else is slower, too: one is not enough."""
+        """Whether enough jobs slowed down: on a shared node, one may suffer from its neighbour."""
         is_shared = self._columns.kind[self._head[series[0]]] == IN_COMPANY
         return not is_shared or len(series) > 1
 
     def _since(self, start: int, end: int) -> float:
-        """When the rows from ``start`` to ``end`` change most clearly."""
+        """Return when the rows from ``start`` to ``end`` change most clearly."""
         values = self._value[start:end]
         counts = np.arange(1, len(values))
         sums = np.cumsum(values)
@@ -282,7 +283,7 @@ class RunSeries:
         return float(self._at[start + 1 + int(np.argmax(gain))])
 
     def _swing(self, series: Ints, slowness: float, since: float, swings: Swings) -> bool:
-        """Whether runs as one of these change by as much at other times."""
+        """Whether runs like one of ``series`` change by as much at other times."""
         heads = self._head[series]
         cells, kinds = self._columns.cell[heads], self._columns.kind[heads]
         return any(
@@ -295,7 +296,7 @@ class RunSeries:
     def _is_habit(
         self, series: Ints, since: float, now: float, window: float, slowness: float
     ) -> bool:
-        """Whether a run of the workload on other nodes slowed down at that age, until ``now``."""
+        """Whether a run of the workload on another node slowed down at the same age by ``now``."""
         columns = self._columns
         for head in self._head[series].tolist():
             begin = columns.at[head] - columns.age[head]
@@ -320,14 +321,14 @@ class RunSeries:
 
 
 def _wander(change: Floats, variance: Floats) -> float:
-    """By how much other runs changed besides their noise, as a variance."""
+    """Return how much other runs changed besides their noise, as a variance."""
     extra = extra_variance(change, variance, float(len(change)), FIRM_CLIP)
     return (USUAL_WEIGHT * USUAL_WANDER**2 + len(change) * extra) / (USUAL_WEIGHT + len(change))
 
 
 def _at_least_usual(noise: Floats, counts: Ints, workloads: Ints) -> Floats:
-    """Each run's ``noise`` (n,), or what that of its workload makes likely, if that is more: the
-    few records that hopsd keeps of a run may be alike by chance. ``counts``: of records.
+    """Raise each run's ``noise`` (n,) to what its workload's noise makes likely: the few records
+    that hopsd keeps of a run may be alike by chance. ``counts`` are the runs' records.
     """
     usual = np.full(len(noise), float(np.median(noise)) if len(noise) else 0.0)
     for number in np.unique(workloads):
@@ -344,7 +345,7 @@ def _mean(sums: Floats, start: Ints, end: Ints) -> Floats:
 
 
 def _clip(values: Floats) -> tuple[Floats, float]:
-    """``values`` without what is far from their neighbours', and their noise."""
+    """Clip ``values`` to the neighbourhood of their running median; also return their noise."""
     steps = np.abs(np.diff(values))
     noise = max(1.4826 * float(np.median(steps)) / np.sqrt(2.0), 1e-4) if len(steps) else 0.01
     centre = median_filter(values, _CENTRE, mode="nearest")
@@ -354,10 +355,10 @@ def _clip(values: Floats) -> tuple[Floats, float]:
 def find_changes(
     series: RunSeries, now: float, swings: Swings | None = None
 ) -> dict[int, SuddenChange]:
-    """By node, what the runs that go on, and those that ended of late, show at ``now``. ``swings``:
-    of all runs; None: they do not change by themselves.
+    """Return, by node, the changes that current and recently ended runs show at ``now``.
 
-    Once a later run has been on the node for :data:`LATER_SECONDS`, an ended one is no evidence.
+    ``swings`` are those of all runs; None assumes that runs do not change by themselves. Once a
+    later run has been on the node for :data:`LATER_SECONDS`, an ended one is no evidence.
     """
     changes: dict[int, SuddenChange] = {}
     for time in series.ends(now):

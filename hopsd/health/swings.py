@@ -1,10 +1,9 @@
-"""How much, and how often, runs change their speed by themselves.
+"""Estimate how much, and how often, runs change their speed by themselves.
 
-A program that alternates between two speeds, or whose speed wanders for hours, gives a thousand
-reports that say less than a thousand independent ones, and it changes in the middle of a run as a
-run on a node does that becomes slow. Both show in what successive windows of a run differ by, at
-every length of window. Where such changes are seen on several nodes, one more is no sign of a
-slow node.
+If a program alternates between two speeds, or its speed wanders for hours, a thousand reports say
+less than a thousand independent ones, and its runs change midway just like runs on a node that
+becomes slow. Both show in the differences between successive windows of a run, at every length of
+window. If such changes are seen on several nodes, one more is no sign of a slow node.
 """
 
 from __future__ import annotations
@@ -25,43 +24,45 @@ from hopsd.health.robust import (
 )
 
 WINDOWS = tuple(600.0 * 2.0**power for power in range(8))
-"""Seconds, up to a day: within a factor of √2 of one, whatever the rhythm is."""
+"""Lengths of windows in seconds, up to a day: one is within a factor of √2 of any rhythm."""
 
 FAR_BLOCKS, FAR_SECONDS = 4, 1800.0
-"""Blocks of a run so far apart have forgotten each other, and not yet met another hour."""
+"""Blocks of a run this far apart are independent, and mostly still in the same hour."""
 
 MIN_PAIRS = 8
-"""So many pairs of windows, or more, tell how much those of their cell vary."""
+"""A cell with at least this many pairs of windows shows how much its windows vary."""
 
 MIN_WANDER = 0.003
-"""A standard deviation: less is what hours' common course leaves, and changes no verdict."""
+"""A smaller standard deviation is what the hours' common course leaves, and changes no verdict."""
 
 CERTAIN = 3.0
-"""Standard deviations by which the logarithm of a variance exceeds what chance makes of one."""
+"""Standard deviations by which the logarithm of a variance must exceed what is due to chance."""
 
 CLEAR = 4.0
-"""Standard errors by which a run changes for certain."""
+"""Standard errors beyond which a change of a run is certain."""
 
 USUAL, MIN_NODES = 0.002, 2
-"""A change in the middle of a run is usual if more than this part of runs change as much, on so
-many nodes or more."""
+"""A change in the middle of a run is usual if more than this share of runs change as much, on at
+least this many nodes."""
 
 AS_LARGE = 0.8
-"""Changes of at least this share are as large."""
+"""A change of at least this share of another counts as equally large."""
 
 MIN_RUNS = 5
-"""Programs do so in each run or in none: so many runs of a workload speak for it alone."""
+"""A workload with this many runs is judged by these alone: programs swing in all runs or none."""
 
 SAME_SECONDS = 1800.0
-"""What changes on other nodes within such a time has one cause with them, and is no habit."""
+"""Changes on other nodes within this time have the same cause, and are no habit."""
 
 
 @dataclass(frozen=True, slots=True)
 class Swings:
-    """``factor``: by how much a unit's variance is larger where its run has fewer independent
-    reports than it has (n,). ``error``: the least standard error of a run's changes; ``cell``,
-    ``kind`` and ``node``: of each run on a node in a cell (runs,). ``size``, ``time``: of changes
-    that are certain, a logarithm and epoch seconds, in the middle of a ``run`` (changes,).
+    """Changes of runs by themselves.
+
+    ``factor`` (n,) is how many times larger a unit's variance is because its run's reports are not
+    independent. ``error``, the least standard error of a run's changes, ``cell``, ``kind`` and
+    ``node`` describe each run on a node in a cell (runs,). ``size`` (a logarithm) and ``time``
+    (epoch seconds) are those of certain changes in the middle of ``run`` (changes,).
     """
 
     factor: Floats
@@ -74,8 +75,8 @@ class Swings:
     run: Ints
 
     def usual(self, cell: int, kind: int, node: int, size: float, time: float) -> bool:
-        """Whether runs of the cell, or of all where it has few, change by ``size`` without any
-        fault of a ``node``: on other nodes, at other times than ``time``.
+        """Whether runs of the cell, or all runs if it has few, change by ``size`` through no fault
+        of ``node``: on other nodes, at other times than ``time``.
         """
         other = (self.kind == kind) & (self.node != node)
         seen = (np.abs(self.size) >= AS_LARGE * size) & (np.abs(self.time - time) > SAME_SECONDS)
@@ -90,14 +91,15 @@ class Swings:
 
 
 def find_swings(units: Units, values: Floats, factor: Floats) -> Swings:
-    """``values``: of units (n,), without what nodes have in common; ``factor``: by how much their
-    variances are larger in any case, as by :func:`lasting`.
+    """Find how much runs change by themselves. ``values`` (n,) are those of units, without what
+    nodes have in common; ``factor`` is how many times larger their variances are in any case, for
+    instance by :func:`lasting`.
     """
     series = group(units.run, units.cell, units.target)
     count = int(series.max(initial=-1)) + 1
     head = np.zeros(count, np.int64)
     head[series] = np.arange(len(series))
-    # An hour of a run's ranks is a cell: all of these are one.
+    # For ranks every hour of a run is a cell; here all of these count as one.
     cells = np.where(units.kind == RANKS, units.cells, units.cell)
     larger = np.ones(units.cells + 1)
     error = np.full(count, np.inf)
@@ -113,7 +115,7 @@ def find_swings(units: Units, values: Floats, factor: Floats) -> Swings:
             larger_variance / variance, np.ones(len(pair)), of_cell, units.cells + 1
         )
         larger = np.maximum(larger, 1.0 + excess * ratio)
-        # That a program often changes makes no change of it less of one.
+        # A program's own changes do not count as noise, or they would hide each other.
         deviation = np.sqrt(noise + 2.0 * MIN_WANDER**2)
         np.minimum.at(error, pair, deviation)
         clear = np.abs(change) > CLEAR * deviation
@@ -135,14 +137,15 @@ def find_swings(units: Units, values: Floats, factor: Floats) -> Swings:
 
 
 def lasting(units: Units) -> Floats:
-    """By how much variances are larger (n,) for how long a run deviates the same way.
+    """Return how many times larger variances are (n,) because deviations of a run last.
 
-    If blocks further apart differ more, neighbours are alike, and a mean of many is less certain
-    than theirs: as of an autoregressive process of order one, whose autocorrelation that shows.
+    If blocks further apart differ more, neighbouring ones are alike, and a mean of many is less
+    certain than if they were independent: they are taken for an autoregressive process of order
+    one, whose autocorrelation follows from the two differences.
     """
     deviations, program = differences(units, FAR_BLOCKS, FAR_SECONDS)
     count = int(units.program.max(initial=-1)) + 1
-    # Of two variances, both estimated of such pairs.
+    # A ratio of two variances that are both estimated from such pairs.
     ratio, _ = variance_ratios(deviations, program, count, PAIR_FREEDOM / 2.0)
     chance = 2.0 * np.sqrt(4.0 / max(len(deviations), 1))
     ratio = np.maximum(1.0, ratio * np.exp(-chance))
@@ -151,8 +154,8 @@ def lasting(units: Units) -> Floats:
 
 
 def _excess(deviations: Floats, cells: Ints, count: int) -> Floats:
-    """By how many times their variance the ``deviations`` of each cell vary too much for certain
-    (count,); of one with few of them, those of all.
+    """Return by how many times their variance the ``deviations`` of each cell certainly vary too
+    much (count,); a cell with few deviations gets the value of all.
     """
     counts = np.bincount(cells, minlength=count).astype(np.float64)
     zeros = np.zeros(len(deviations))
@@ -160,7 +163,7 @@ def _excess(deviations: Floats, cells: Ints, count: int) -> Floats:
     every = extra_variance(deviations, zeros, float(len(deviations)), FIRM_CLIP)
     has_pairs = counts >= MIN_PAIRS
     pairs = np.where(has_pairs, counts, float(len(deviations)))
-    # Pairs that follow each other share a window, and a firm clip needs twice as many.
+    # Successive pairs share a window, and a firm clip needs twice as many pairs.
     chance = np.exp(-CERTAIN * np.sqrt(2.0 / (pairs / 4.0)))
     excess: Floats = np.maximum(np.where(has_pairs, by_cell, every) * chance - 1.0, 0.0)
     return excess
@@ -169,9 +172,9 @@ def _excess(deviations: Floats, cells: Ints, count: int) -> Floats:
 def _changes(
     units: Units, values: Floats, series: Ints, width: float
 ) -> tuple[Ints, Floats, Floats, Floats, Floats]:
-    """What windows of each of ``series`` differ by from those before them: the series, the
-    difference, its variance, the part of that which is noise, and when the later one begins;
-    columns.
+    """Compare each window of ``series`` with the one before it. Returns columns: the series, the
+    difference, its variance, the part of the variance that is noise, and when the later window
+    begins.
     """
     window = np.floor(units.middle / width)
     number = group(window, series)

@@ -1,7 +1,7 @@
 """Exact solution of small programs by dynamic programming in integers.
 
-CBC's tolerances (1e-6 on values, 1e-10 on prices) lose what is small beside the largest value;
-with priorities over many decades that is most of the jobs. Here values are integers of any
+CBC's tolerances (1e-6 on values, 1e-10 on prices) lose values that are small beside the largest;
+with priorities over many decades these are most jobs' values. Here values are integers of any
 length, so a job a trillion times lighter still decides between plans that are equal without it.
 """
 
@@ -19,7 +19,7 @@ from hopsd.model.arrays import Ints
 # About 0.2 s of pure Python; programs with more steps than this go to CBC.
 _MAX_STEPS = 100_000
 _MAX_COLUMNS = 5_000
-# Gains that differ by less are equal: the rest is rounding of the throughput tables' products.
+# Gains that agree in this many digits are equal: the rest is rounding of products of throughputs.
 _GAIN_DIGITS = 12
 _WEIGHTS = Context(prec=40, Emax=10**9, Emin=-(10**9))
 _PRODUCTS = Context(prec=60, Emax=10**9, Emin=-(10**9))
@@ -29,7 +29,7 @@ _Column = tuple[int, int, tuple[tuple[int, int], ...]]
 
 
 def solve_exactly(program: Program) -> Ints | None:
-    """The optimal choice, or None where the program is too large."""
+    """Return the optimal choice, or None if the program is too large."""
     if (job := _alone(program)) is not None:
         return _of_one_job(program, job)
     if len(program.value) > _MAX_COLUMNS or _least_steps(program) > _MAX_STEPS:
@@ -46,14 +46,14 @@ def solve_exactly(program: Program) -> Ints | None:
 
 
 def _alone(program: Program) -> int | None:
-    """The only job with columns, if one has all."""
+    """Return the only job with columns; None if several jobs, or none, have columns."""
     jobs = np.flatnonzero(np.diff(program.configurations.start))
     return int(jobs[0]) if len(jobs) == 1 else None
 
 
 def _of_one_job(program: Program, job: int) -> Ints:
-    """What :func:`_search` chooses where one job has columns: of the best that fit, the first that
-    takes most. A further plan of a large cluster is often for the one job that has just come.
+    """Choose what :func:`_search` would if only one job has columns: of its best columns that fit,
+    the first that takes the most. A later plan of a large cluster is often for a single new job.
     """
     configurations = program.configurations
     choice = np.full(configurations.jobs, -1, dtype=np.int64)
@@ -72,12 +72,12 @@ def _of_one_job(program: Program, job: int) -> Ints:
 
 
 def _to_decimal(gain: float) -> Decimal:
-    """The gain without the rounding of the throughput tables' products."""
+    """Round away the rounding errors in a gain, which is a product of throughputs."""
     return Decimal(f"{gain:.{_GAIN_DIGITS}g}")
 
 
 def _least_steps(program: Program) -> int:
-    """A lower bound on the steps: a job with ``n`` columns leaves at least ``n + 1`` states."""
+    """Return a lower bound on the steps: ``n`` columns of a job leave at least ``n + 1`` states."""
     lengths = np.diff(program.configurations.start)
     states = 1 + np.maximum.accumulate(np.append(0, lengths))[:-1]
     return int(lengths @ states)
@@ -96,7 +96,7 @@ def _columns(program: Program) -> list[list[_Column]]:
 
 
 def _parts(configurations: Configurations, column: int) -> tuple[tuple[int, int], ...]:
-    """``(row, amount)`` of all that a column takes."""
+    """Return ``(row, amount)`` of everything that a column takes."""
     amounts = configurations.demands.amounts_of(int(configurations.shape[column]))
     if configurations.share is not None:
         amounts += configurations.demands.amounts_of(int(configurations.share[column]))
@@ -104,7 +104,7 @@ def _parts(configurations: Configurations, column: int) -> tuple[tuple[int, int]
 
 
 def _whole_values(program: Program) -> list[int]:
-    """Every column's weight times gain as an integer, all in one unit."""
+    """Return every column's weight times gain as an integer, all in one unit."""
     lam = Decimal(program.lam)
     weight = [_WEIGHTS.power(Decimal(urgency), lam) for urgency in program.urgency.tolist()]
     job = program.configurations.job_of_column().tolist()
@@ -121,7 +121,7 @@ def _whole_values(program: Program) -> list[int]:
 
 
 def _search(columns: list[list[_Column]], free: _Free) -> list[int] | None:
-    """Dynamic programming over jobs: the best value for each state of free rows, with its choice.
+    """Find the best choice by dynamic programming over jobs, on states of the free rows.
 
     None as soon as it is certain to take too many steps: the number of states only grows.
     """

@@ -38,19 +38,19 @@ _MAX_PASSES = 30
 _MAX_WHOLE = 4_000
 # The share of the requested gap that one group or the class program may leave open.
 _PART = 0.3
-# Passes end when so many more with the same gain would not meet the gap. Under rules the bound is
+# Passes end when this many more with the same gain would not meet the gap. Under rules the bound is
 # sometimes loose, and passes with little gain are still worth more than a proof.
 _LOOKAHEAD_PASSES = 10
-# Proof and search in turn: columns for CBC and groups twice as large each, up to the last of these
-# turns, whose CBC may branch until the time is over.
+# Proof and search take turns, each turn with twice as many columns for CBC and groups twice as
+# large; in the last of these turns CBC may branch until time runs out.
 _TURNS = 6
-# Passes beside cuts, with groups twice as large each: larger ones take CBC longer than the cuts.
+# The same for passes beside cuts: groups beyond these turns take CBC longer than the cuts.
 _TURNS_MEANWHILE = 2
-# The shares of the time left that a dive or a class plan, and cuts with a dive, may take.
+# The shares of the remaining time that a dive or a class plan, and cuts with a dive, may take.
 _DIVE, _CUTS = 0.85, 0.8
-# A dive from a plan that lacks so many times the requested gap seldom meets it.
+# A dive from a plan that lacks more than this many times the requested gap seldom meets it.
 _GAP_FACTOR = 3.0
-# A column of the start stays where it loses no more than this share of the requested gap.
+# A column of the start stays if it loses no more than this share of the requested gap.
 _STAYS = 0.5
 CBC_TOLERANCE = 2e-6
 """Relative tolerance up to which CBC proves optimality."""
@@ -58,9 +58,9 @@ CBC_TOLERANCE = 2e-6
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """The terms of a solution: relative ``gap``, deadline (monotonic seconds) and ``solver``.
+    """The terms of a solution: relative ``gap``, deadline ``give_up`` (monotonic s), ``solver``.
 
-    A choice worth ``enough`` meets the gap by a bound that is known already.
+    A choice worth ``enough`` meets the gap by a bound that the caller already knows.
     """
 
     gap: float
@@ -78,16 +78,17 @@ class Task:
 def solve_large(
     program: Program, task: Task, start: Ints | None = None, turns: int | None = None
 ) -> tuple[Ints, float, ItemPrices]:
-    """A choice no worse than ``start``, a proven bound on all choices, and the best prices.
+    """Return a choice no worse than ``start``, a proven bound on all choices, and the best prices.
 
-    ``turns``: how often to prove and search on, with ever more effort, where the gap is missed;
-    None: until it is met or the time is over.
+    ``turns`` is how often to prove and search again, with growing effort, if the gap is missed;
+    None goes on until it is met or time runs out.
     """
     value = program.scaled_objective
     parts = column_groups(program)
     ends = _ends(program, parts)
     with ExitStack() as children:
-        # It starts and imports while prices are found: in vain if these meet the gap.
+        # The child starts and imports while prices are found; it is not needed if these meet the
+        # gap.
         start_early = turns != 0 and ends is _Ends.SHARED and len(program.value) > _MAX_WHOLE
         tightener = children.enter_context(Tightening(program)) if start_early else None
         choice, bound, prices = _at_prices(program, parts, ends, task, start)
@@ -107,12 +108,12 @@ def solve_large(
 
 
 class _Ends(Enum):
-    """What servers with idle GPUs make of the ends of spread jobs.
+    """Whether the ends of spread jobs can share servers with idle GPUs.
 
-    ``APART``: all of a type are equally idle, and no two even shapes could end on one of them, so
-    that a class plan is near the best. ``SHARED``: they are equally idle, and two could; a class
-    plan has none of that, and before cliques the LP gives many jobs a part of the same servers.
-    ``MIXED``: they are not equally idle, and shapes differ from server to server.
+    ``APART``: all servers of a type are equally idle, and no two even shapes could end on one of
+    them, so a class plan is near the best. ``SHARED``: they are equally idle and two shapes could;
+    a class plan never does that, and without cliques the LP gives many jobs a part of the same
+    servers. ``MIXED``: they are not equally idle, and shapes differ from server to server.
     """
 
     APART = auto()
@@ -128,7 +129,7 @@ def _ends(program: Program, parts: ColumnGroups) -> _Ends:
 
 
 def solve_at_prices(program: Program, task: Task, start: Ints) -> Ints:
-    """A choice no worse than ``start``, by prices alone: what :func:`solve_large` begins with."""
+    """Return a choice no worse than ``start`` by prices alone, as :func:`solve_large` begins."""
     parts = column_groups(program)
     return _at_prices(program, parts, _ends(program, parts), task, start)[0]
 
@@ -136,7 +137,7 @@ def solve_at_prices(program: Program, task: Task, start: Ints) -> Ints:
 def _at_prices(
     program: Program, parts: ColumnGroups, ends: _Ends, task: Task, start: Ints | None
 ) -> tuple[Ints, float, Prices]:
-    """The best greedy choice, a bound on all choices, and the prices that prove it."""
+    """Return the best greedy choice, a bound on all choices, and the last prices."""
     value = program.scaled_objective
     starts = [greedy_by_weight(program)] + ([] if start is None else [fill_idle(program, start)])
     choice, bound = max(starts, key=value), inf
@@ -151,7 +152,7 @@ def _at_prices(
 
 
 def _by_prices(program: Program, prices: Prices, start: Ints | None, task: Task) -> Ints:
-    """The greedy choice at the prices, which keeps what hardly loses of ``start``."""
+    """Choose greedily at the prices, keeping the columns of ``start`` that lose little."""
     if start is None:
         return greedy_by_prices(program, prices)
     kept_choice, running_jobs = start.copy(), np.flatnonzero(start >= 0)
@@ -162,7 +163,7 @@ def _by_prices(program: Program, prices: Prices, start: Ints | None, task: Task)
 
 
 _Step = Callable[[Program, ColumnGroups, Prices, Ints, Task], TightenResult]
-"""Looks for prices or a choice that are better than some known."""
+"""Looks for better prices or a better choice than the given ones."""
 
 
 def _is_warm(program: Program, start: Ints | None) -> bool:
@@ -180,8 +181,8 @@ def _steps(
     turns: int | None,
     tightener: Tightening | None,
 ) -> tuple[_Step, ...]:
-    """A start and the LP's cuts; both at once if ``tightener`` is running already, or where a
-    plan worth ``value`` lacks much.
+    """Return the steps: a start and the LP's cuts, both at once if ``tightener`` already runs or if
+    a plan worth ``value`` lacks much.
 
     On equal servers that are short of GPUs only and hold no even shapes, passes over a class plan
     take less time than the cuts (2,048 idle GPUs: 2.7 instead of 6 s).
@@ -206,8 +207,8 @@ def _start_and_cuts(
     choice: Ints,
     task: Task,
 ) -> TightenResult:
-    """Both at the same time; only the first rounds of cuts count with which the gap is met, so that
-    it does not matter which of them is done first.
+    """Run both at the same time. Only the rounds of cuts up to the first that meets the gap count,
+    so the result does not depend on which of the two is faster.
     """
     value, due = program.scaled_objective(choice), _share_of(task, _CUTS)
     best: ItemPrices = prices
@@ -234,9 +235,9 @@ def _cuts(
 def _meanwhile(
     program: Program, current: Callable[[], Ints], prices: Prices, task: Task
 ) -> Iterator[TightenResult]:
-    """Passes over the ``current`` choice while a child cuts, with groups twice as large once one
-    gains nothing. None where the choice lacks more than the gap of what is enough: there cuts are
-    what is missing.
+    """Make passes over the ``current`` choice while a child cuts, with groups twice as large once a
+    pass gains nothing. Makes none if the choice is more than the gap below what is enough: there,
+    cuts are what is missing.
     """
     value = program.scaled_objective
     for turn in range(_TURNS_MEANWHILE):
@@ -280,7 +281,7 @@ def _close(
 
 
 def _share_of(task: Task, share: float) -> float:
-    """When a ``share`` of the time left will be over, in monotonic seconds."""
+    """Return when a ``share`` of the remaining time will have passed, in monotonic seconds."""
     current_time = monotonic()
     return current_time + share * (task.give_up - current_time)
 
@@ -305,7 +306,7 @@ def _prove(
 def _passes(
     program: Program, choice: Ints, prices: Prices, bound: float, task: Task, turn: int = 0
 ) -> Ints:
-    """Replan groups until the gap is met, passes gain too little, or the time is over."""
+    """Replan groups until the gap is met, passes gain too little, or time runs out."""
     effort = Effort(_PART * task.gap, task.give_up, 1 << min(turn, _TURNS))
     history = [program.scaled_objective(choice)]
     for number in range(_MAX_PASSES):
@@ -330,9 +331,10 @@ def _start(
     *,
     warm: bool,
 ) -> TightenResult:
-    """The plan of the class program or of a dive, whichever there is; the better one first. None
-    where it would be a class plan but the last plan is there: passes over that take a third less
-    time in all, for the same gap (500 jobs on 512 GPUs).
+    """Start with the plan of the class program or of a dive, trying the more promising one first.
+
+    If the class plan would come first but there is a last plan (``warm``), none is made: passes
+    over the last plan take a third less time in all, for the same gap (500 jobs on 512 GPUs).
     """
     if warm and ends is _Ends.APART:
         return TightenResult(prices)
@@ -351,7 +353,7 @@ def _start(
 
 
 def _class_start(program: Program, parts: ColumnGroups, prices: Prices, task: Task) -> Ints | None:
-    """The class program's plan with servers assigned and idle GPUs filled; None if there is none.
+    """Solve the class program, assign servers and fill idle GPUs; None if there is no plan.
 
     Also None if a pass takes all servers as one group, where CBC's time is better spent, and if
     servers are short of cores or memory, which patterns ignore.

@@ -1,13 +1,13 @@
 """Cuts from a site limit's own knapsack: which jobs fit into it together, each with how many GPUs.
 
-Of a limit of 12 GPUs, a job of 8 leaves room for another one with 4, not with 5. The limit's row
-allows fractions of both, wherever they run. A plan takes of a limit what one of its *patterns*
-does: at most one share for each of its jobs, all of them together within the limit. A linear
-program finds a value for every share such that no pattern is worth more than 1 and a solution of
-the relaxation is worth as much as possible (Fenchel cuts: Boyd, SIAM J. Optim. 3, 1993). Job by
-job, every share then gets the most that keeps all patterns at 1 (sequential lifting: Padberg, Oper.
-Res. 23, 1975), so that the relaxation gains nothing by another count. On 128 idle GPUs with 4
-limits of 3 GPUs they lower the bound of what single servers hold from 336.2 to 330.3.
+In a limit of 12 GPUs, a job of 8 leaves room for another one of 4, not of 5. The limit's row allows
+fractions of both, wherever they run. What a plan takes of a limit is one of its *patterns*: at most
+one share for each of its jobs, all together within the limit. A linear program finds a value for
+every share such that no pattern is worth more than 1 and a solution of the relaxation is worth as
+much as possible (Fenchel cuts: Boyd, SIAM J. Optim. 3, 1993). Job by job, every share then gets the
+largest value that keeps all patterns at 1 or less (sequential lifting: Padberg, Oper. Res. 23,
+1975), so that the relaxation gains nothing by another count. On 128 idle GPUs with 4 limits of 3
+GPUs, these cuts lower the bound with the cuts of single servers from 336.2 to 330.3.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from hopsd.solver.backend.linear import Constraints
 from hopsd.solver.backend.simplex import Simplex
 from hopsd.solver.bound.clique_cuts import UnitCut
 
-# A cut must be violated by so much; less of a share is none.
+# A cut must be violated by this much; a smaller load of a share counts as none.
 _MIN_VIOLATION, _POSITIVE = 1e-3, 1e-6
-# So many patterns of a limit take part in a linear program, and a limit of more units has no cuts.
+# The most patterns of a limit in a linear program; limits of more units than this get no cuts.
 _MAX_PATTERNS, _MAX_UNITS = 3_000, 10_000
 
 
 @dataclass(frozen=True, slots=True)
 class _Limit:
-    """The shares of one limit: ``pairs`` (shares,), of ``job`` (shares,), sorted by it; ``amount``
-    (shares,) is what each takes of ``capacity``.
+    """The shares of one limit, sorted by job: ``pairs``, ``job`` and ``amount``, what each takes of
+    ``capacity``, all (shares,).
     """
 
     pairs: Ints
@@ -48,7 +48,7 @@ class LimitCutFinder:
     def __init__(self, program: Program) -> None:
         columns = program.configurations
         self._limits: list[_Limit] = []
-        # Sets of servers that are not listed would not count, and the bound would be higher.
+        # Unlisted sets of servers would not count, and the bound would be higher.
         if columns.share is None or not all(sets.complete for sets in columns.families):
             return
         share, job = columns.share.astype(np.int64), columns.job_of_column().astype(np.int64)
@@ -68,7 +68,7 @@ class LimitCutFinder:
                 )
 
     def find(self, columns: Ints, x: Floats, give_up: float = inf) -> list[UnitCut]:
-        """Cuts that ``columns``, chosen to ``x``, violate: one of each limit at most."""
+        """Return cuts that the solution ``x`` over ``columns`` violates, at most one per limit."""
         if not self._limits:
             return []
         pair = self._pair[columns]
@@ -88,7 +88,7 @@ class LimitCutFinder:
 
 
 def _most_violated(limit: _Limit, load: Floats, give_up: float) -> Floats | None:
-    """The values (shares,) whose cut ``load`` (shares,) violates most; None: it violates none."""
+    """Return the values (shares,) of the cut that ``load`` (shares,) violates most, if any."""
     held = np.flatnonzero((load > _POSITIVE) & (limit.amount <= limit.capacity))
     held, choices = _patterns_of_jobs(held, load, limit)
     if not len(held):
@@ -107,9 +107,9 @@ def _most_violated(limit: _Limit, load: Floats, give_up: float) -> Floats | None
 
 
 def _patterns_of_jobs(held: Ints, load: Floats, limit: _Limit) -> tuple[Ints, Ints]:
-    """Every pattern of the shares ``held``, as rows of 0 and 1 (patterns, shares), and which of
-    them take part: those of jobs with the largest ``load`` times amount, as far as there are not
-    too many patterns.
+    """Return the shares that take part and all their patterns, as rows of 0 and 1 (patterns,
+    shares). The shares are those ``held`` of the jobs with the largest ``load`` times amount, up to
+    the job with which the patterns would become too many.
     """
     jobs, of_job = np.unique(limit.job[held], return_inverse=True)
     size = np.bincount(of_job, load[held] * limit.amount[held], len(jobs))
@@ -127,8 +127,8 @@ def _patterns_of_jobs(held: Ints, load: Floats, limit: _Limit) -> tuple[Ints, In
 
 
 def lift(value: Floats, job: Ints, amount: Ints, capacity: int) -> Floats:
-    """The values of a cut's shares (shares,), none smaller than ``value`` and none of which could
-    be larger alone: at most one share for each ``job`` within ``capacity`` is worth 1 at most.
+    """Return the lifted values of a cut's shares (shares,): at least ``value``, and none could be
+    larger alone. At most one share per ``job``, all within ``capacity``, is worth at most 1.
     """
     lifted, fits = value.copy(), amount <= capacity
     valued_jobs = np.unique(job[value > 0.0])
@@ -150,8 +150,8 @@ def lift(value: Floats, job: Ints, amount: Ints, capacity: int) -> Floats:
 
 
 def _with_job(best: Floats, amounts: Ints, values: Floats) -> Floats:
-    """The most value within every amount up to the capacity, (capacity + 1,), with one job more:
-    ``best`` is that of the others.
+    """Return the most value within every amount up to the capacity, (capacity + 1,), with one more
+    job; ``best`` is the same for the other jobs.
     """
     more = best.copy()
     for amount, value in zip(amounts.tolist(), values.tolist(), strict=True):

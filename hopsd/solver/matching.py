@@ -1,7 +1,7 @@
-"""Assignment of jobs to positions on machines: min-cost bipartite matching (AlloX, section 3.1).
+"""Assign jobs to positions on machines: min-cost bipartite matching (AlloX, section 3.1).
 
 A job that is followed by ``place - 1`` others on its machine delays them all: it adds ``place``
-times its run time to the sum of completion times. Its own wait for the machine, which is busy until
+times its run time to the sum of completion times. The wait for the machine, which is busy until
 ``ready``, is added once (section 3.2).
 """
 
@@ -19,10 +19,10 @@ from hopsd.model.arrays import Floats, Ints
 class Queues:
     """The matching problem: n jobs and m machines, each of one of t kinds.
 
-    ``seconds`` (n, t): run time, infinite where a job cannot run; one entry of a row is finite.
-    ``kind`` (m,): of each machine. ``ready`` (m,): when it is free. ``arrival`` (n,).
-    ``width`` (n,): machines, possibly fractions, that a job takes at once; ``earliest`` (n, t):
-    when they are free together.
+    ``seconds`` (n, t) are run times, infinite where a job cannot run; at least one entry of a row
+    is finite. ``kind`` (m,) is each machine's kind, ``ready`` (m,) when it is free, ``arrival``
+    (n,) when a job arrives. ``width`` (n,) is the number of machines, possibly fractional, that a
+    job takes at once, ``earliest`` (n, t) when that many are free together.
     """
 
     seconds: Floats
@@ -40,7 +40,10 @@ class Queues:
         ready: npt.ArrayLike | None = None,
         arrival: npt.ArrayLike | None = None,
     ) -> Queues:
-        """Jobs that take one machine each, as in the paper; by default all are there at time 0."""
+        """Build the problem of jobs that take one machine each, as in the paper.
+
+        By default all machines and jobs are there at time 0.
+        """
         table = np.asarray(seconds, dtype=float)
         machines = np.asarray(kind, dtype=np.int64)
         return cls(
@@ -57,7 +60,7 @@ class Queues:
 class Matching:
     """``machine`` and ``place`` of each job, (n,); place 1 is its machine's last job.
 
-    ``cost``: the sum of completion times, each from the job's arrival.
+    ``cost`` is the sum of completion times, each counted from the job's arrival.
     """
 
     machine: Ints
@@ -65,16 +68,16 @@ class Matching:
     cost: float
 
     def first(self, machine: int) -> int | None:
-        """The job that runs first on ``machine``."""
+        """Return the job that runs first on ``machine``, None if it has no jobs."""
         positions = np.flatnonzero(self.machine == machine)
         return int(positions[self.place[positions].argmax()]) if len(positions) else None
 
 
 def match(queues: Queues) -> Matching:
-    """The least-cost matching.
+    """Find the least-cost matching.
 
-    A job of ``width`` w is one entry of one queue, and delays those behind it like w jobs, since it
-    takes w machines' time. For jobs of one machine each this is the paper's Q, and exact.
+    A job of ``width`` w is one entry of one queue and delays those behind it like w jobs, since it
+    takes the time of w machines. For jobs of one machine each this is the paper's Q, and exact.
     """
     from scipy.optimize import linear_sum_assignment  # noqa: PLC0415  # slow to import
 
@@ -100,11 +103,11 @@ def _costs(queues: Queues, kind: int, ready: Floats, place: Ints) -> Floats:
 
 
 def positions(ready: Floats, jobs: int) -> tuple[Ints, Ints]:
-    """The positions on one kind's machines that suffice for an optimal matching.
+    """Return the positions on one kind's machines that suffice for an optimal matching.
 
     A position is dominated by one of the same kind with no larger place and no later machine. If
-    ``jobs`` others dominate it, one of them stays free, so it is not needed. Returns ranks of
-    machines by ``ready`` and places, both (s,).
+    ``jobs`` others dominate it, one of those stays free, so the position is not needed. Returns the
+    ranks of machines by ``ready``, and places, both (s,).
     """
     times = np.sort(ready)
     rank = np.arange(len(times))

@@ -16,13 +16,13 @@ from hopsd.solver.bound.reduced_cost import ItemPrices
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """Limits for CBC: how many ``columns`` it gets and ``nodes`` it may branch on (None: any)."""
+    """Limits for CBC: how many ``columns`` it gets, and how many ``nodes`` (None: no limit)."""
 
     columns: int
     nodes: int | None
 
 
-# CBC's root takes about 0.5 s for so many columns (512 GPUs, fragmented).
+# CBC's root takes about 0.5 s for this many columns (512 GPUs, fragmented).
 NODES = 2_000
 QUICK = Reach(12_000, NODES)
 
@@ -41,8 +41,9 @@ def prove(
     Every column has a reduced loss at the prices, and a plan's value is the bound less its columns'
     losses and the price of what it leaves idle. So no plan better than ``choice`` uses a column
     that loses more than the distance to the bound. Without such columns the program is often small
-    enough for CBC, whose bound then holds for the whole. If it is not, a smaller program with only
-    plans so good that ``choice`` would miss the gap may be: showing that there is none suffices.
+    enough for CBC, whose bound then holds for the whole program. If it is still too large, a
+    smaller program may do, which has only the columns of plans so good that ``choice`` would miss
+    the gap: showing that there is no such plan suffices.
     """
     value = program.scaled_objective(choice)
     for target in (value, value / (1 - gap)):
@@ -63,7 +64,7 @@ def prove(
 
 
 def _useful(program: Program, prices: ItemPrices, target: float, limit: int) -> Ints | None:
-    """The columns that a plan above ``target`` could use; None: more than ``limit``."""
+    """Return the columns that a plan above ``target`` could use; None if more than ``limit``."""
     parts, count = [NONE], 0
     for part in prices.near(program, absolute=(prices.bound - target) * (1 + 1e-9)):
         parts.append(part)

@@ -1,7 +1,7 @@
-"""Solves programs that list only some of the sets of servers of jobs that are bound to racks.
+"""Solve programs that list only some of the sets of servers of jobs that are bound to racks.
 
-The listed ones give prices; at these, patterns of leaves make sets that fit each other, which are
-listed as well; greedy and local search fill what they leave. The bound holds for all sets.
+The listed sets give prices; at these, patterns of leaves yield sets that fit together, which are
+listed as well; greedy and local search fill the remaining GPUs. The bound holds for all sets.
 """
 
 from __future__ import annotations
@@ -41,25 +41,26 @@ from hopsd.solver.solution import Solution
 from hopsd.solver.solve import SEARCH_SHARE, solve, status_of
 
 Listing = Callable[[Mapping[Hashable, ShapesOfSize]], Program]
-"""Builds the program with further sets of servers listed, by the key of their family."""
+"""Builds the program that also lists the given sets of servers, by the key of their family."""
 
-# The share of the time for the patterns, in each round, and for the bound by kinds; the share of
-# the gap by which that may be above the least.
+# The share of the time for the patterns of each round, and for the bound by kinds; the share of the
+# gap by which that bound may exceed its least value.
 _PACKING, _PROOF = 0.2, 0.02
 # The share of the time for rounds; the rest is for a search over groups of servers.
 _ROUNDS = 0.6
-# A round whose plan gains less than this share of what is still missing is the last: a search over
-# groups of servers gains more in that time.
+# The last round is the first whose plan gains less than this share of what is still missing: a
+# search over groups of servers gains more in that time.
 _GAIN = 0.25
-# Sets are listed until they raise the bound by no more than this share of the gap, so often at
-# most; of each kind so many beside the best, since servers that are alike have different prices.
+# Sets are listed until unlisted ones raise the bound by no more than this share of the gap, at most
+# this often, and of each kind this many beside the best, since servers that are alike have
+# different prices.
 _CLOSE, _PRICINGS, _ALIKE = 0.2, 4, 15
-# The search knows the listed sets alone: its gap is smaller by what their bound lacks, down to this
-# share.
+# The search knows only the listed sets, so its gap is reduced by how far their bound is below the
+# one on all sets, down to this share of the gap.
 _MIN_GAP = 0.25
-# A column of the last plan stays where it loses no more than this share of the requested gap.
+# A column of the last plan stays if it loses no more than this share of the requested gap.
 _STAYS = 0.5
-# Up to this size, if all sets are listed, the program is solved as any other.
+# Up to this size, if all sets are listed, the program is solved like any other.
 _MAX_WHOLE = 4_000
 
 
@@ -73,9 +74,9 @@ def solve_with_racks(
     turns: int | None = None,
     solver: Solve | None = None,
 ) -> tuple[Program, Solution]:
-    """The program with the sets of the solution listed, and the solution; see :func:`solve`.
+    """Return the program that lists the solution's sets, and the solution; see :func:`solve`.
 
-    Rounds of prices and plans: the better the plan, the closer the prices, and the reverse.
+    Rounds alternate between prices and plans: a better plan gives closer prices, and vice versa.
     """
     complete = all(sets.complete for sets in program.configurations.families)
     if complete and len(program.value) <= _MAX_WHOLE:
@@ -83,7 +84,7 @@ def solve_with_racks(
     began = monotonic()
     checked_solver = CheckedSolver(solver or backend())
     last = began + _ROUNDS * seconds
-    # Without a gap: what is missing would be whole jobs, and CBC mostly needs less than 0.1 s.
+    # No gap is allowed: it would cost whole jobs, and CBC mostly needs less than 0.1 s.
     answer = partial(_answer, checked_solver, 0.0, _PACKING * seconds, last)
     rounds = _Rounds(program, listing, gap, answer)
     while not (rounds.number and rounds.enough) and monotonic() < last:
@@ -108,7 +109,7 @@ def solve_with_racks(
 class _Rounds:
     """The best plan and bound so far; ``program`` lists all sets that were ever packed.
 
-    ``beyond``: the last prices' bound on all sets over that on the listed ones.
+    ``beyond`` is the ratio of the last prices' bound on all sets to that on the listed ones.
     """
 
     def __init__(
@@ -124,12 +125,12 @@ class _Rounds:
 
     @property
     def value(self) -> float:
-        """What the plan is worth."""
+        """The plan's value."""
         return self.program.scaled_objective(self.choice)
 
     @property
     def missing(self) -> float:
-        """What the plan lacks to be within the gap; 0 or less: it is."""
+        """How much value the plan lacks to be within the gap; 0 or less if it is within."""
         return (1 - self._gap) * self.bound - self.value
 
     @property
@@ -138,8 +139,8 @@ class _Rounds:
         return self.missing <= 0.0
 
     def go_on(self, give_up: float) -> None:
-        """New prices from the best plan, and plans at these prices; by ``give_up``, as far as it
-        comes.
+        """Find new prices from the best plan, and plans at these prices, as far as time allows
+        until ``give_up``.
         """
         program, self.number = self.program, self.number + 1
         of_servers: list[Prices | None] = []
@@ -180,8 +181,8 @@ class _Rounds:
             self._plan(greedy_by_prices(self.program, prices, start))
 
     def _close(self, prices: Prices, give_up: float) -> Prices:
-        """Prices where few sets raise the bound that are not listed: list those that do, and find
-        new prices.
+        """List unlisted sets that raise the bound and find new prices, repeatedly, until unlisted
+        sets raise it little.
         """
         for number in range(_PRICINGS):
             bound = bound_of_all(self.program, prices)
@@ -195,21 +196,23 @@ class _Rounds:
         return prices
 
     def fit_best(self) -> None:
-        """A plan at the last prices that leaves as few gaps as it can. Not in every round: it takes
-        servers of all leaves, and leaves others fewer sets.
+        """Plan at the last prices by best fit, leaving as few GPUs on used servers as possible.
+
+        Not done in every round: such a plan takes servers of all leaves, and leaves fewer sets for
+        other jobs.
         """
         if self._prices is not None:
             prices = prices_at(self.program, capacity_rows(self.program), self._prices.row)
             self._plan(greedy_by_prices(self.program, prices, best_fit=True))
 
     def prove(self, answer: Callable[[Model], Answer]) -> None:
-        """A bound by what servers that are alike hold, where they are short of cores or memory."""
+        """Bound by patterns of servers that are alike, if they are short of cores or memory."""
         if self.program.configurations.short_of_more_than_gpus:
             self.bound = min(self.bound, bound_by_kinds(self.program, answer))
 
     def search(self, solve: Callable[..., Solution], give_up: float) -> bool:
-        """Search among the listed sets from the best plan; whether another search with those listed
-        that its prices lack could prove more.
+        """Search among the listed sets from the best plan, then list sets that do better at its
+        prices. Returns whether another search with these could prove more.
         """
         program, gap = self.program, max(_MIN_GAP * self._gap, 1 - (1 - self._gap) * self.beyond)
         seconds = give_up - monotonic()
@@ -233,7 +236,7 @@ class _Rounds:
         self.choice = max(self.choice, choice, key=self.program.scaled_objective)
 
     def _cheap(self, prices: Prices) -> Ints:
-        """The plan's columns that lose little at the prices."""
+        """Return the plan reduced to its columns that lose little at the prices."""
         current, placed_jobs = self.choice.copy(), np.flatnonzero(self.choice >= 0)
         columns = self.choice[placed_jobs]
         limit = _STAYS * self._gap * self.program.value[columns]
@@ -241,7 +244,7 @@ class _Rounds:
         return current
 
     def _list(self, sets: Sequence[tuple[RackFamily, Ints]]) -> None:
-        """List sets of servers, too."""
+        """Add sets of servers to the listed ones, and renumber the plan."""
         if not sets:
             return
         for key, shapes in _by_key(sets).items():
@@ -259,10 +262,10 @@ def _could_all_run(program: Program, parts: ColumnGroups) -> bool:
 
 
 def _renumber(before: Program, after: Program, choice: Ints) -> Ints:
-    """``choice`` of a program as columns of one that lists more sets."""
+    """Translate ``choice`` to the columns of a program that lists more sets."""
     old, new = before.configurations, after.configurations
     column = new.start[:-1] + choice - old.start[:-1]
-    # After the sets come only columns that stay last: where a job runs now.
+    # After the sets comes only where a job runs now: those columns stay last.
     ends = new.start[1:] - (old.start[1:] - choice)
     of_key = {sets.key: sets for sets in new.families}
     inside = np.zeros(len(choice), dtype=np.bool_)
@@ -288,7 +291,7 @@ def _answer(
 
 
 def _starting_choices(program: Program) -> list[Ints]:
-    """What may stay while sets are packed: nothing, or what runs if that may."""
+    """Return the choices to pack sets around: an empty one, and what runs now if that may stay."""
     empty = np.full(program.configurations.jobs, -1, dtype=np.int64)
     present = program.configurations.present
     stays = bool((present >= 0).any()) and program.feasible(present)
@@ -296,7 +299,7 @@ def _starting_choices(program: Program) -> list[Ints]:
 
 
 def _by_key(pairs: Sequence[tuple[RackFamily, Ints]]) -> dict[Hashable, ShapesOfSize]:
-    """Sets of servers, each once, as shapes."""
+    """Turn sets of servers into shapes by family, without duplicates."""
     by_key: dict[Hashable, list[Ints]] = defaultdict(list)
     counts: dict[Hashable, int] = {}
     for sets, servers in pairs:
@@ -309,7 +312,7 @@ def _by_key(pairs: Sequence[tuple[RackFamily, Ints]]) -> dict[Hashable, ShapesOf
 
 
 def _with_packing(program: Program, current: Ints, packing: Sequence[PackedSet]) -> Ints:
-    """``current`` with the packed sets, those worth most first, as far as they are allowed."""
+    """Add the packed sets to ``current``; if not all fit, the most valuable ones stay."""
     choice = current.copy()
     of_key = {sets.key: sets for sets in program.configurations.families}
     for packed_set in packing:

@@ -13,7 +13,7 @@ from hopsd.solver.bound.reduced_cost import ItemPrices
 class Solution:
     """``choice`` (jobs,): each job's column, -1 for none; ``bound`` is scaled like the program.
 
-    ``prices``: the best known, if any are; CBC may have proven more.
+    ``prices`` are the best known, if there are any; CBC may have proven a tighter ``bound``.
     """
 
     choice: Ints

@@ -24,8 +24,8 @@ log = logging.getLogger(__name__)
 
 # The rest is for what follows the search, under load: the last fill, the check, the reasons.
 SEARCH_SHARE = 0.9
-"""Of the time left, for the search."""
-# Of the search time, for the whole program; the rest is for the light jobs.
+"""The share of the remaining time that the search gets."""
+# The share of the search time for the whole program; the rest is for the light jobs.
 _WHOLE_SHARE = 0.85
 
 
@@ -40,13 +40,13 @@ def solve(
     start: Ints | None = None,
     enough: float = inf,
 ) -> Solution:
-    """The best choice found within ``seconds``, with a proven upper bound on any choice.
+    """Return the best choice found within ``seconds``, and a proven upper bound on any choice.
 
-    Deterministic as long as the time does not run out. Running jobs where they may stay are a warm
-    start: most of a round's plan is the previous one's. ``turns``: see :func:`solve_large`, None:
-    until the gap is proven or time runs out. ``solver``: by default the configured one. ``start``:
-    another choice to start from. ``enough``: a choice worth so much (scaled) ends the search as
-    well.
+    Deterministic as long as the time does not run out. Running jobs that may stay are a warm start:
+    most of a round's plan is the previous one's. ``turns`` is that of :func:`solve_large`; None
+    goes on until the gap is proven or time runs out. ``solver`` defaults to the configured one.
+    ``start`` is another choice to start from. A choice worth ``enough`` (scaled) also ends the
+    search.
     """
     part, columns = drop_oversized(program)
     if columns is not None:
@@ -89,7 +89,7 @@ def solve(
 
 
 def status_of(objective: float, bound: float, gap: float, solver: CheckedSolver) -> PlanStatus:
-    """``TIME_LIMIT``: the requested gap was not proven before the time or the turns ran out."""
+    """Return the status; TIME_LIMIT if time or turns ran out before the gap was proven."""
     if objective >= bound * (1 - CBC_TOLERANCE):
         return PlanStatus.OPTIMAL
     if objective >= (1 - gap) * bound:

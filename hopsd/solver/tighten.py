@@ -1,10 +1,10 @@
-"""The relaxation as an LP with cuts, round by round: a tighter bound, and a plan by diving in it.
+"""Solve the relaxation as an LP with cuts, round by round, for a tighter bound; dive for a plan.
 
-Every round solves the LP over the columns that could matter, and adds the cliques and, where cores
-or memory are short, the cuts of single servers that its solution violates most. With the latter, an
-LP takes seconds, and rounds take steps towards its solution instead
-(:mod:`hopsd.solver.bound.primal_dual`). It runs in a child process: HiGHS inside this one could not
-be killed, and its crash would be ours.
+Every round solves the LP over the columns that could matter, then adds the cliques that its
+solution violates most and, where cores or memory are short, the cuts of single servers. With those
+cuts an LP takes seconds, so rounds take steps towards its solution instead
+(:mod:`hopsd.solver.bound.primal_dual`). The work runs in a child process: HiGHS in this process
+could not be killed, and its crash would be ours.
 """
 
 from __future__ import annotations
@@ -42,36 +42,39 @@ from hopsd.solver.limit_cuts import LimitCutFinder
 from hopsd.solver.search.dive import MAX_COLUMNS, plan_of, promising_columns
 from hopsd.solver.search.primal_dual_dive import dive
 
-# A server's cuts give weights to this many of its kinds at most, with so many patterns.
+# A server's cuts weigh at most this many of its kinds, which form at most this many patterns.
 _MAX_KINDS, _MAX_PATTERNS = 12, 3_000
 _ROUNDS, _CUTS_PER_SERVER = 20, 4
 # An LP of more servers takes longer than a plan may.
 _MAX_SERVERS = 400
-# Columns of the first LP, by loss relative to value; how many are added at once, and how often.
+# The loss relative to value up to which columns are in the first LP; how many are added at once,
+# and how often.
 _NEAR_SHARE, _MORE_COLUMNS, _PRICINGS = 0.03, 1_500, 2
 # Steps from the best prices known towards those of an LP.
 _STEPS = (1.0, 0.5, 0.25, 0.1)
-# Relative: a bound so close to the LP's is the LP's.
+# Relative: a bound this close to the LP's value counts as equal to it.
 _CLOSE = 2e-4
-# Relative, for each dive: a round with less progress is the last before it, once the bound is so
-# close to the LP's; and the share of the time in which cuts are made.
+# For each dive, the relative progress below which a round is the last before it, once the bound is
+# this close (relative) to the LP's; and the share of the time in which cuts are made.
 _PROGRESS, _REACHED_SHARE, _CUT_TIME_SHARE = (5e-4, 1e-4), 2e-3, 0.5
 _MIN_VIOLATION, _POSITIVE = 1e-4, 1e-6
-# Cliques are grown from columns that are chosen so often: steps choose many others a little.
+# Cliques grow from columns with at least this share: steps give many others a tiny one.
 _IN_CLIQUE = 0.02
-# About so many columns take part in a round of steps, and so many of each job at most: those with
-# the least loss, up to a loss relative to value; of earlier ones those stay that lose little more.
+# A round of steps takes about this many columns, and at most the second number for each job: those
+# with the least loss, up to a loss relative to value. Columns of earlier rounds stay up to the
+# last, larger loss.
 _COLUMNS, _PER_JOB, _NEAR_OF_ROUND, _STAYS = 15_000, 120, 0.3, 0.6
-# The same of a dive, and columns that are chosen so often.
+# The same for a dive, which also takes all columns with more than this share.
 _PER_JOB_OF_DIVE, _NEAR_OF_DIVE, _FREQUENT_SHARE = 60, 0.3, 0.05
 # Steps between cuts.
 _STEPS_OF_ROUND = 600
-# A clique's row has a limit like a server's: steps take rows as they are scaled.
+# Clique rows are scaled to a limit like a server's, since steps depend on the rows' scale.
 _OF_CLIQUE = 6.0
-# Rounds of steps, and how many of them come between dives; where these lower the bound by less than
-# a share of it, or so many more with the same progress would not meet the gap, they are the last.
+# The most rounds of steps, and how many of them come between dives. Rounds end once those between
+# two dives lower the bound by less than this share of it, or if the same progress this many times
+# more would not meet the gap.
 _ROUNDS_OF_STEPS, _PER_DIVE, _SLOW, _MORE = 40, 4, 3e-4, 10
-# Dives after those, each with other factors of the columns' values from 1 - so much to 1 + so much.
+# The number of further dives; the columns' values get random factors within 1 ± this spread.
 _OTHER_DIVES, _SPREAD = 8, 0.25
 # The child stops by itself a little before it is killed.
 _TOLD_SHARE = 0.9
@@ -93,20 +96,20 @@ def tighten(
     give_up: float,
     enough: float = inf,
 ) -> TightenResult:
-    """Prices that prove a lower bound than ``prices``, and a plan; these prices alone where there
-    is nothing to gain.
+    """Return prices that prove a tighter bound and, if one was found, a better plan; ``prices``
+    alone if there is nothing to gain.
 
-    Stops once a plan, or ``value``, that of one known, is within the ``gap`` or worth ``enough``,
-    or, with the best so far, at ``give_up`` (monotonic seconds).
+    Stops once a plan, or the known one worth ``value``, is within the ``gap`` or worth ``enough``;
+    at ``give_up`` (monotonic seconds) returns the best so far.
     """
     with Tightening(program) as tightener:
         return _last(tightener.rounds(prices, value, gap, give_up, enough), prices)
 
 
 class Tightening:
-    """:func:`tighten`, one round after the other; it goes on meanwhile, until its ``with`` ends.
+    """:func:`tighten` round by round in the background, until the ``with`` block ends.
 
-    The child starts at once, and imports while prices are found.
+    The child starts at once, and imports its modules while prices are found.
     """
 
     def __init__(self, program: Program) -> None:
@@ -123,10 +126,7 @@ class Tightening:
         give_up: float,
         enough: float = inf,
     ) -> Iterator[TightenResult]:
-        """What was found after each linear program and each dive, as it comes; to be called once.
-
-        The work begins with the call.
-        """
+        """Start the work; yield the result after each linear program and each dive. Call once."""
         seconds = give_up - monotonic()
         if self._child is None or seconds <= 0:
             return iter(())
@@ -151,10 +151,10 @@ def _decode_known(
 
 
 def _decode(program: Program, prices: Prices, record: bytes) -> TightenResult:
-    """A record of the child, checked.
+    """Decode and check a record of the child.
 
     Raises:
-        ValueError: it is none; EOFError, BadZipFile and KeyError mean the same.
+        ValueError: the record is malformed; EOFError, BadZipFile and KeyError mean the same.
     """
     with np.load(BytesIO(record), allow_pickle=False) as arrays:
         column_costs = ColumnCosts(arrays["columns"], arrays["cost"])
@@ -168,7 +168,7 @@ def _decode(program: Program, prices: Prices, record: bytes) -> TightenResult:
 
 
 def _encode(result: TightenResult) -> bytes:
-    """A record of what was found so far."""
+    """Encode the result so far as a record."""
     prices, record = result.prices, BytesIO()
     np.savez(
         record,
@@ -184,7 +184,7 @@ def _encode(result: TightenResult) -> bytes:
 def find_cuts(
     program: Program, prices: Prices, value: float, gap: float, give_up: float
 ) -> TightenResult:
-    """What :func:`tighten` returns, in this process."""
+    """Compute what :func:`tighten` returns, but in this process."""
     return _last(rounds(program, prices, value, gap, give_up), prices)
 
 
@@ -200,8 +200,8 @@ def rounds(
     give_up: float,
     enough: float = inf,
 ) -> Iterator[TightenResult]:
-    """The best prices and choice after each linear program or round, and after each dive; see
-    :func:`tighten`.
+    """Yield the best prices and choice after each linear program or round of steps, and after each
+    dive; see :func:`tighten`.
     """
     columns = program.configurations
     if columns.short_of_more_than_gpus:
@@ -275,9 +275,9 @@ def _rounds_by_steps(
 
 @dataclass(slots=True)
 class _Class:
-    """Servers of equal capacity: what is a cut for one of them is one for all.
+    """Servers of equal capacity: a cut for one of them is a cut for all.
 
-    ``factor``: of every cut found, (kinds,) each.
+    ``factor`` holds the factors of every cut found, (kinds,) each.
     """
 
     servers: Ints
@@ -303,7 +303,7 @@ class _Relaxation:
         for number in range(int(of_class.max(initial=-1)) + 1):
             kinds = np.unique(parts.kind[of_class[parts.server] == number])
             self._classes.append(_Class(np.flatnonzero(of_class == number), kinds))
-        # Of every cut: its class, its server and its number in the class.
+        # The class, the server and the number in the class of every cut.
         self._keys: list[tuple[int, int, int]] = []
         self._price = np.zeros(0)
         self._finder, self._limit_finder = CliqueFinder(program), LimitCutFinder(program)
@@ -327,12 +327,12 @@ class _Relaxation:
             pass
 
     def _solve(self, give_up: float) -> Generator[ItemPrices, None, float]:
-        """Find better prices than the best so far, while columns with a profit are added; yields
-        the best after each LP and returns the value of the last one.
+        """Find better prices than the best so far while columns with a profit are added. Yields the
+        best prices after each LP and returns the last LP's value.
 
-        Few are added a round, and the prices of an LP without the others are far off. The bound is
-        convex, so it is lower on the way from the best prices known towards them (smoothing:
-        Wentges, Int. Trans. Oper. Res. 4, 1997).
+        Few columns are added a round, and the prices of an LP without the others are far off. The
+        bound is convex, so it is lower on the way from the best known prices towards the LP's
+        (smoothing: Wentges, Int. Trans. Oper. Res. 4, 1997).
         """
         program, value = self._program, -np.inf
         for _ in range(_PRICINGS):
@@ -357,7 +357,7 @@ class _Relaxation:
         return value
 
     def _solve_lp(self, give_up: float) -> tuple[float, Floats, ItemPrices]:
-        """The LP over the active columns: its value, the jobs' prices (jobs,) and the items'."""
+        """Solve the LP over the active columns: its value, and the prices of jobs and items."""
         program, rows, cuts = self._program, self._rows, self._cuts
         jobs, active = program.configurations.jobs, self._active
         column, row, amount = self._entries(active)
@@ -388,7 +388,7 @@ class _Relaxation:
         return -solution.objective * self._scale, of_job, prices
 
     def _item_prices(self, of_rows: Floats, of_cuts: Floats, of_unit_cuts: Floats) -> ItemPrices:
-        """What follows from the prices of rows, cuts and cliques."""
+        """Return the items' prices that follow from those of rows, cuts and cliques."""
         rows, cuts = self._rows, self._cuts
         item, clique_costs = clique_cuts.costs(self._unit_cuts, of_unit_cuts, len(rows.start) - 1)
         item += rows.cost(of_rows)
@@ -398,7 +398,9 @@ class _Relaxation:
         return prices_of_items(self._program, item, capacity, clique_costs)
 
     def _limits(self) -> Floats:
-        """The limits of the LP's rows: jobs, the program's with their cuts, servers', cliques."""
+        """The limits of the LP's rows: jobs, the program's rows and their cuts, servers' cuts,
+        cliques.
+        """
         jobs, cliques = self._program.configurations.jobs, len(self._unit_cuts)
         parts = np.ones(jobs), self._rows.limit, self._cuts.limit, np.ones(cliques)
         return np.concatenate(parts)
@@ -427,15 +429,14 @@ class _Relaxation:
         return column[is_positive], np.concatenate(row)[is_positive], amount[is_positive]
 
     def _parts_of(self, columns: Ints) -> tuple[Ints, Ints]:
-        """The positions among ``columns`` of those that have each part, and the part."""
+        """Pairs of a position in ``columns`` and a part that the column there has."""
         items = self._program.configurations.shape[columns].astype(np.int64)
         holder, entry = self._parts.entries(items)
         return holder, self._parts.part[entry]
 
     def dive(self, give_up: float, rng: np.random.Generator | None = None) -> Ints | None:
-        """A choice (jobs,) by diving in the LP; None without ``highspy``, or if it is too large.
-
-        With ``rng`` another one each time.
+        """Return a choice (jobs,) by diving in the LP; None if it is too large or without
+        ``highspy``. With ``rng`` each dive makes another choice.
         """
         program = self._program
         positive_columns = self._active[self._x > _POSITIVE]
@@ -466,7 +467,7 @@ class _Relaxation:
         return (short and self._cut_knapsacks(give_up)) or bool(cliques)
 
     def _cut_knapsacks(self, give_up: float) -> bool:
-        """Add cuts of servers, without those that no longer bind; returns whether there are any."""
+        """Add cuts of servers and drop those that no longer bind; returns whether any are new."""
         holder, part = self._parts_of(self._active)
         parts = self._parts
         load = np.zeros((len(parts.capacity), len(parts.weight)))
@@ -498,8 +499,8 @@ class _Relaxation:
         return True
 
     def _find(self, load: Floats, give_up: float) -> None:
-        """Cuts that servers violate: weights of kinds with the largest sum over what is ``load``,
-        such that no pattern weighs more than 1; one LP for all servers.
+        """Find cuts that servers violate, by one LP for all servers: weights of kinds such that no
+        pattern weighs more than 1 and the ``load`` weighs as much as possible.
         """
         weight, capacity = self._parts.weight, self._parts.capacity
         groups: list[tuple[_Class, Ints, Ints]] = []
@@ -516,7 +517,7 @@ class _Relaxation:
                 while group_patterns is None:
                     kinds = kinds[:-1]
                     group_patterns = patterns(weight[kinds], capacity[server], _MAX_PATTERNS)
-                # No part of a pattern has more value than all of it.
+                # Part of a pattern is never worth more than the whole pattern.
                 largest = group_patterns[are_full(group_patterns, weight[kinds], capacity[server])]
                 rows_of_pattern, kind = np.nonzero(largest)
                 row.append(rows + rows_of_pattern)
@@ -565,7 +566,7 @@ class _PrimalDual(_Relaxation):
         self._row = prices.row
 
     def go_on(self, give_up: float) -> ItemPrices:
-        """The best prices after some more steps."""
+        """Take more steps and return the best prices so far."""
         columns = self._columns()
         x, self._active = self._solution(columns), columns
         saddle = approach(self._packing(columns), self._row, x, _STEPS_OF_ROUND, give_up)
@@ -589,7 +590,7 @@ class _PrimalDual(_Relaxation):
         return has_new_cuts or len(self._unit_cuts) > cliques
 
     def dive_by_steps(self, give_up: float, rng: np.random.Generator | None = None) -> Ints:
-        """A choice (jobs,) by diving; with ``rng`` another one each time."""
+        """Return a choice (jobs,) by diving; with ``rng`` each dive makes another choice."""
         near = np.concatenate([NONE, *self.best.near(self._program, relative=_NEAR_OF_DIVE)])
         columns = _few_of_each(self._program, self.best, near, _PER_JOB_OF_DIVE)
         columns = distinct(columns, self._active[self._x > _FREQUENT_SHARE])
@@ -597,14 +598,14 @@ class _PrimalDual(_Relaxation):
         return dive(self._program, columns, self._packing(columns), self._row, x, give_up, rng)
 
     def _solution(self, columns: Ints) -> Floats:
-        """The last solution over other ``columns`` (sorted)."""
+        """Carry the last solution over to other ``columns`` (sorted), 0 for new ones."""
         x = np.zeros(len(columns))
         _, old, new = np.intersect1d(self._active, columns, assume_unique=True, return_indices=True)
         x[new] = self._x[old]
         return x
 
     def _columns(self) -> Ints:
-        """The columns of the next round, sorted."""
+        """Choose the columns of the next round, sorted."""
         program = self._program
         near = np.concatenate([NONE, *self._last.near(program, relative=_NEAR_OF_ROUND)])
         near = _few_of_each(program, self._last, near, _PER_JOB)
@@ -613,7 +614,7 @@ class _PrimalDual(_Relaxation):
         return distinct(self._active[stays], near)
 
     def _packing(self, columns: Ints) -> Packing:
-        """The relaxation over ``columns`` (sorted): its rows but those of jobs."""
+        """Build the relaxation over ``columns`` (sorted), with all rows except those of jobs."""
         jobs = self._program.configurations.jobs
         column, row, amount = self._entries(columns)
         in_capacity = row >= jobs
@@ -629,15 +630,15 @@ class _PrimalDual(_Relaxation):
         return Packing.build(value, job, entries, limit)
 
     def _prices(self, row: Floats) -> ItemPrices:
-        """What follows from the prices ``row`` of the rows, cuts and cliques."""
+        """Return the items' prices for the prices ``row`` of the rows, cuts and cliques."""
         first = len(self._rows.limit)
         of_rows, of_cuts, of_unit_cuts = np.split(row, [first, first + len(self._cuts.limit)])
         return self._item_prices(of_rows, of_cuts, _OF_CLIQUE * of_unit_cuts)
 
 
 def _few_of_each(program: Program, prices: ItemPrices, columns: Ints, limit: int) -> Ints:
-    """Of ``columns`` (sorted) up to ``limit`` of each job, those with the least loss; fewer where
-    they would be too many.
+    """Select up to ``limit`` of each job's ``columns`` (sorted), those with the least loss; fewer a
+    job if all jobs together would have too many.
     """
     job = program.configurations.jobs_of(columns)
     limit = min(limit, _COLUMNS // max(1, int(np.count_nonzero(prices.job))))
@@ -649,7 +650,7 @@ def _few_of_each(program: Program, prices: ItemPrices, columns: Ints, limit: int
 def _interpolate(
     program: Program, first: ItemPrices, second: ItemPrices, share: float
 ) -> ItemPrices:
-    """The prices at a ``share`` of the way from the first to the second."""
+    """Return the prices at a ``share`` of the way from ``first`` to ``second``."""
     item = first.item + share * (second.item - first.item)
     capacity = first.capacity + share * (second.capacity - first.capacity)
     return prices_of_items(

@@ -20,20 +20,20 @@ from hopsd.solver.exact import solve_exactly
 from hopsd.solver.large import Task, solve_at_prices, solve_large
 
 _DECADES = math.log(1e3)
-# 12 decades are 4 classes; with a large lambda there are hundreds, where order by weight decides.
+# 12 decades make 4 classes. A large lambda makes hundreds, where the order by weight decides.
 _MAX_CLASSES = 8
 LARGE = 1 << 20
-"""Columns of a class that is planned by prices alone where little effort is asked for. With 966
-jobs on 10,240 GPUs, worth 14 % of the plan, a search took 37 of 45 CPU s, for 97.7 % of the
-class's bound in place of 96.7 %.
+"""A class with this many columns or more is planned by prices alone if little effort is requested.
+With 966 jobs on 10,240 GPUs, worth 14 % of the plan, a search took 37 of 45 CPU s, and reached
+97.7 % of the class's bound instead of 96.7 %.
 """
 
 
 def improve_light_jobs(
     program: Program, choice: Ints, task: Task, turns: int | None = None
 ) -> Ints:
-    """Replan the light jobs of ``choice``, class by class; never worse. ``turns``: with 0, large
-    classes are planned by prices alone, without a search for what these leave open.
+    """Replan the light jobs of ``choice`` class by class; the result is never worse. If ``turns``
+    is 0, large classes are planned by prices alone, without a search afterwards.
     """
     for light in _lighter(program):
         if task.late:
@@ -61,7 +61,7 @@ def improve_light_jobs(
 
 
 def _lighter(program: Program) -> Iterator[Bools]:
-    """The jobs below each thousandth of weight, as masks (jobs,); none where all are close."""
+    """Yield masks (jobs,) of the jobs below each thousandth of weight; none if all are close."""
     log_weight = program.log_weight()
     placeable = np.diff(program.configurations.start) > 0
     top = float(log_weight[placeable].max(initial=-np.inf))

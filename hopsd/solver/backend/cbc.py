@@ -1,6 +1,6 @@
 """CBC as a child process, with a hard time limit; its answers are not trusted.
 
-PuLP brings the binary. The model is written from arrays, since one Python object a variable costs
+PuLP ships the binary. The model is written from arrays, since one Python object per variable costs
 seconds, and the answer is read from CBC's own files: PuLP reports a time-limited incumbent as
 optimal, and leaves fractional values where no integer solution was found.
 """
@@ -21,26 +21,26 @@ import numpy as np
 from hopsd.model.arrays import Floats
 from hopsd.solver.backend.integer_program import Answer, Model
 
-# By default CBC ignores plans that are better by less than 1e-5, and calls its own optimal.
+# By default CBC ignores plans that are better by less than 1e-5, and calls its own plan optimal.
 _INCREMENT = "1e-12"
-# CBC overruns its own limit by 0.2 to 0.3 s (2.10.3): it gets a lower one, and is killed at ours.
+# CBC 2.10.3 overruns its limit by 0.2 to 0.3 s, so it gets a lower limit and is killed at ours.
 _TOLD_SHARE = 0.85
 # Preprocessing and probing cost a third of the time on these small models, and improve nothing.
 _FASTER = ("-preprocess", "off", "-probingCuts", "off", "-passCuts", "4")
 _OPTIONS = ("-timeMode", "elapsed", *_FASTER, "-allow", "0", "-increment", _INCREMENT)
-# A minimum is reported: what CBC calls the lower bound is the negative of ours. It is printed with
-# three digits after the point, and not at all once it meets the objective (eight digits).
+# CBC minimises, so its lower bound is the negative of our upper bound. It is printed with three
+# digits after the point, and not at all once it meets the objective (eight digits).
 _BOUND = re.compile(r"^Lower bound:\s+(-?[\d.e+-]+)", re.MULTILINE)
 _BOUND_ROUNDING = 6e-4
 _OPTIMUM = re.compile(r"^Result - Optimal solution found\n\nObjective value:\s+(\S+)", re.MULTILINE)
 _OPTIMUM_ROUNDING = 1e-6
-# After a restarted search CBC 2.10.3 does not report that it ended at the gap.
+# CBC 2.10.3 does not report that it ended at the gap if it restarted its search.
 _ENDED_AT_GAP = "Exiting as integer gap"
 
 
 @cache
 def binary() -> str:
-    """The path of the CBC that PuLP ships."""
+    """Return the path of the CBC that PuLP ships."""
     package = find_spec("pulp")
     for folder in (package.submodule_search_locations if package else None) or ():
         # The same file as below, without the 0.2 s that importing pulp takes.
@@ -57,8 +57,8 @@ def solve(
 ) -> Answer:
     """Solve a model with CBC, killed after ``seconds``. Never raises for what CBC does.
 
-    ``start``: a feasible x. ``nodes_max``: where to stop branching; unlike a time limit it
-    gives the same answer every time.
+    ``start`` is a feasible x. ``nodes_max`` is the number of nodes at which to stop branching;
+    unlike a time limit it gives the same answer every time.
     """
     give_up = monotonic() + seconds
     with tempfile.TemporaryDirectory(prefix="hops-cbc-") as folder:
@@ -89,13 +89,13 @@ def solve(
 
 
 def _tightened_gap(gap: float, model: Model, start: Floats | None) -> float:
-    """A smaller relative gap, so that the bound as rounded in the log still proves ``gap``."""
+    """Return a smaller relative gap, so that the bound rounded in the log still proves ``gap``."""
     value = 0.0 if start is None else float(model.objective @ start)
     return max(0.0, gap - 2 * _BOUND_ROUNDING / value) if value > 0.0 else gap
 
 
 def _run(command: Sequence[str], seconds: float) -> str | None:
-    """CBC's output; None if it was late or failed."""
+    """Run CBC and return its output; None if it was late or failed."""
     try:
         # Waiting on a pipe returns at once; subprocess's wait(timeout) sleeps up to 50 ms.
         process = subprocess.run(
@@ -112,7 +112,7 @@ def _run(command: Sequence[str], seconds: float) -> str | None:
 
 
 def to_mps(model: Model) -> str:
-    """Free MPS, minimising, as CBC 2.10 reads it (``NAME r FREE``: short lines are misread)."""
+    """Write free MPS, minimising. CBC 2.10 misreads short lines unless it says ``NAME r FREE``."""
     lines = ["NAME r FREE", "ROWS", " N OBJ"]
     lines += [f" L R{i}" for i in range(len(model.upper))]
     lines += ["COLUMNS", " M1 'MARKER' 'INTORG'"]
@@ -131,12 +131,12 @@ def to_mps(model: Model) -> str:
 
 
 def _number(value: float) -> str:
-    """The number as text: whole numbers without a fraction, others with all digits."""
+    """Format the number: whole numbers without a fraction, others with all digits."""
     return str(int(value)) if value == int(value) else repr(value)
 
 
 def _write_start(path: Path, model: Model, start: Floats) -> Path:
-    """A feasible start in the form that ``-mips`` reads (as PuLP writes it)."""
+    """Write a feasible start in the form that ``-mips`` reads (as PuLP writes it)."""
     objective = -float(model.objective @ start)
     lines = [f"Stopped on time - objective value {objective!r}"]
     lines += [f"{j:7d} X{j:<15d} {start[j]:g} 0" for j in np.flatnonzero(start).tolist()]
@@ -145,7 +145,7 @@ def _write_start(path: Path, model: Model, start: Floats) -> Path:
 
 
 def _parse_solution(path: Path, model: Model) -> Floats | None:
-    """x, if CBC reports a solution; it writes values even if it found none."""
+    """Read x if CBC reports a solution; CBC writes values even if it found none."""
     try:
         status, *lines = path.read_text().splitlines()
         if not status.startswith(("Optimal", "Stopped on")) or "no integer" in status:
@@ -161,9 +161,9 @@ def _parse_solution(path: Path, model: Model) -> Floats | None:
 
 
 def read_bound(log: str, gap: float) -> float:
-    """The bound that CBC proved, read from its last lines; infinity where there is none.
+    """Read the bound that CBC proved from the end of its log; infinity if there is none.
 
-    ``gap``: the relative gap that it was given, below 1.
+    ``gap`` is the relative gap that CBC was given, below 1.
     """
     bound, optimum = _BOUND.search(log), _OPTIMUM.search(log)
     try:

@@ -9,22 +9,23 @@ from time import monotonic
 from hopsd.model.arrays import Floats
 from hopsd.solver.backend.integer_program import Answer, Model
 
-# Model, a feasible start, relative gap, seconds, and how many nodes to branch on at most.
+# Arguments: model, feasible start, relative gap, seconds, and the most nodes to branch on.
 Solve = Callable[[Model, Floats | None, float, float, int | None], Answer]
 
-# Until a solver has answered, a call may take this share of its time, so that time is left for what
-# needs no solver; after so many calls without an answer there are no more.
+# Until a solver has answered, a call may take this share of its time, so that time remains for what
+# needs no solver; after this many calls without an answer the solver is not called again.
 _FIRST_CALL_SHARE, _TRIES = 0.5, 2
-# A call that took this share of less than so many seconds tells nothing: the machine may be busy.
+# A call with a limit under this many seconds that used up this share of it is not counted: the
+# machine may be busy.
 _LATE_SHARE, _SHORT = 0.8, 1.0
 
 
 @dataclass(slots=True)
 class CheckedSolver:
-    """A solver with checked answers. ``calls`` counts those with time for an answer, ``answers``
-    those with a feasible solution.
+    """A solver with checked answers. ``calls`` counts the calls with time for an answer,
+    ``answers`` those with a feasible solution.
 
-    Called from several threads: the counts may miss one, and are only compared with zero.
+    Several threads may call it: a count may then miss one, which at worst allows one more try.
     """
 
     solve: Solve
@@ -45,7 +46,7 @@ class CheckedSolver:
         began = monotonic()
         try:
             answer = self.solve(model, start, gap, budget, nodes_max)
-        except Exception:  # whatever breaks in a solver, a plan is at hand
+        except Exception:  # there is a plan even if the solver breaks
             answer = Answer()
         if answer.x is not None and not model.holds(answer.x):
             answer = Answer()
@@ -58,5 +59,5 @@ class CheckedSolver:
 
     @property
     def has_failed(self) -> bool:
-        """Whether it had time for an answer and never gave a usable one."""
+        """Whether the solver had time for an answer and never gave a usable one."""
         return self.calls > 0 and self.answers == 0

@@ -1,7 +1,7 @@
-"""Modules of ours as child processes: what could not be killed here, or whose crash would be ours.
+"""Run our own modules as child processes, which can be killed, and whose crash is not ours.
 
-A child reads one question and answers with records. What it wrote in whole records is known even
-if it is killed later.
+A child reads one question and answers with records. Every complete record counts, even if the child
+is killed later.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from typing import IO, Any, BinaryIO, Self
 
 import numpy as np
 
-# A record: its length in so many bytes, and itself. A longer one is none of ours.
+# The size of the length that precedes each record, and the longest valid record, in bytes.
 _LENGTH, _MAX_BYTES = 8, 1 << 31
 
 
 class Child:
-    """A ``module`` run as a program from now on, so that it imports while a question is made up.
+    """A process that runs ``module``; it starts at once and imports while a question is prepared.
 
-    Killed when its ``with`` ends.
+    It is killed when the ``with`` block ends.
     """
 
     def __init__(self, module: str) -> None:
@@ -45,19 +45,19 @@ class Child:
             self._records.put(None)
 
     def ask(self, question: object) -> None:
-        """Send the question; at once, whatever the child is doing."""
+        """Send the question without waiting for the child."""
         if self._process is not None:
             question_state = self._process, question, self._records
             talk = Thread(target=_talk, args=question_state, daemon=True)
             try:
                 talk.start()
-            except RuntimeError:  # the system has no thread left: as if there were no child
+            except RuntimeError:  # no thread could be started: go on as if there were no child
                 self._records.put(None)
             else:
                 self._talk = talk
 
     def answers(self, give_up: float) -> Iterator[bytes]:
-        """The child's records as they come, until its end or ``give_up`` (monotonic seconds)."""
+        """Yield the child's records as they come, until its end or ``give_up`` (monotonic s)."""
         while True:
             remaining = give_up - monotonic()
             try:
@@ -77,7 +77,7 @@ class Child:
         self.end()
 
     def end(self) -> None:
-        """Kill it, unless it has ended."""
+        """Kill the child unless it has ended."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()
@@ -93,7 +93,7 @@ def _talk(
         _pipe(process.stdin).close()
         while (record := _read_record(_pipe(process.stdout))) is not None:
             records.put(record)
-    except Exception:  # noqa: S110  # it has ended, or the question is none: there is no answer
+    except Exception:  # noqa: S110  # no answer: the child has ended or the question is unusable
         pass
     finally:
         records.put(None)
@@ -108,13 +108,13 @@ def _pipe(pipe: IO[bytes] | None) -> IO[bytes]:
 
 def _close(process: subprocess.Popen[bytes]) -> None:
     for pipe in (process.stdin, process.stdout):
-        # What is still to be written cannot be, once the child has ended.
+        # Buffered data cannot be written once the child has ended.
         with suppress(OSError):
             _pipe(pipe).close()
 
 
 def _read_record(pipe: IO[bytes]) -> bytes | None:
-    """The next record; None if there is no whole one."""
+    """Read the next record; None if it is incomplete or too long."""
     head = pipe.read(_LENGTH)
     length = int.from_bytes(head)
     if len(head) < _LENGTH or length > _MAX_BYTES:
@@ -124,27 +124,27 @@ def _read_record(pipe: IO[bytes]) -> bytes | None:
 
 
 def question() -> Any:
-    """In the child, first of all: what it was asked.
+    """Read the question; the child calls this before anything else.
 
     Raises:
-        EOFError: nothing; its parent has no question or is gone.
+        EOFError: there is no question: the parent has none or is gone.
     """
     records()
     return pickle.load(sys.stdin.buffer)  # noqa: S301  # from our own parent
 
 
 def answer(record: bytes) -> None:
-    """In the child: send a record."""
+    """Send a record from the child."""
     records().write(len(record).to_bytes(_LENGTH) + record)
     records().flush()
 
 
 @cache
 def records() -> BinaryIO:
-    """In the child: the pipe to its parent, standard output until then.
+    """Return the child's pipe to its parent, which is standard output until the first call.
 
-    From now on, what HiGHS and others print to standard output goes where errors go, and cannot
-    come between the records.
+    From then on, what HiGHS and others print to standard output goes to standard error, so that it
+    cannot get between the records.
     """
     pipe = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)

@@ -1,8 +1,8 @@
 """Diving: an integer solution from a sequence of linear programs.
 
-Every round solves the linear relaxation, fixes at 1 the variables with the largest part of its
-value, and at 0 those that no longer fit. Each round starts from the last one's basis, which needs
-``highspy``. HiGHS runs in a child process: inside this one it could not be killed, and its crash
+Every round solves the linear relaxation, fixes the variables with the largest part of its value at
+1, and those that no longer fit at 0. Each round starts from the last one's basis, which needs
+``highspy``. HiGHS runs in a child process: in this process it could not be killed, and its crash
 would be ours.
 """
 
@@ -21,8 +21,9 @@ from hopsd.model.arrays import Bools, Floats, Ints
 from hopsd.solver.backend import child
 from hopsd.solver.backend.integer_program import Model
 
-# Every round fixes all variables that are whole already, and one more for each so many that are
-# fractional at first: one at a time is best, but a large program would take too many rounds.
+# Every round fixes all integral variables and one more for every N that are fractional at first,
+# N being smaller above _MANY_COLUMNS: fixing one at a time is best, but takes too many rounds in a
+# large program.
 _FRACTIONAL_EACH, _FRACTIONAL_EACH_OF_MANY, _MANY_COLUMNS = 160, 80, 15_000
 _WHOLE, _POSITIVE, _ROUNDING = 1 - 1e-4, 1e-6, 1e-9
 # The child stops by itself a little before it is killed.
@@ -30,11 +31,11 @@ _TOLD_SHARE = 0.95
 
 
 def dive(model: Model, likely: Bools, seconds: float) -> Floats | None:
-    """A feasible x of 0 and 1; None without ``highspy``, or if there is none within ``seconds``.
+    """Return a feasible 0-1 x; None without ``highspy``, or if none is found within ``seconds``.
 
-    Every variable's bound must be 1, and no factor negative. ``likely`` (n,): those that the first
-    linear program's solution probably consists of; with a good guess it takes a fraction of the
-    time, and any guess will do.
+    Every variable's bound must be 1, and no factor may be negative. ``likely`` (n,) marks the
+    variables of which the first linear program's solution probably consists: any guess is correct,
+    and a good one saves most of that program's time.
     """
     if not able_to_dive() or seconds <= 0:
         return None
@@ -47,7 +48,7 @@ def dive(model: Model, likely: Bools, seconds: float) -> Floats | None:
 
 
 def _parse_answer(model: Model, record: bytes) -> Floats | None:
-    """The x of a record; None if it is none, or where nothing is fixed."""
+    """Decode the x of a record; None if the record is malformed or no variable is fixed."""
     count = len(model.objective)
     if len(record) != (count + 7) // 8:
         return None
@@ -63,8 +64,8 @@ def able_to_dive() -> bool:
 def fix_in_turn(
     model: Model, likely: Bools, give_up: float, preference: Floats | None = None
 ) -> Floats:
-    """What :func:`dive` returns, in this process; after ``give_up`` (monotonic seconds), what was
-    fixed until then.
+    """Compute what :func:`dive` returns, but in this process. Stops at ``give_up`` (monotonic
+    seconds) with what is fixed by then.
     """
     nothing_fixed = np.zeros(len(model.objective), dtype=np.bool_)
     last: Bools = reduce(
@@ -76,13 +77,13 @@ def fix_in_turn(
 def rounds(
     model: Model, likely: Bools, give_up: float, preference: Floats | None = None
 ) -> Iterator[Bools]:
-    """The variables that are fixed at 1 after each linear program, (n,).
+    """Yield the variables that are fixed at 1 after each linear program, (n,).
 
-    ``preference`` (n,): factors of their values where those to be fixed next are chosen.
+    ``preference`` (n,) multiplies their values when the next ones to fix are chosen.
     """
     preferred_value = model.objective if preference is None else preference * model.objective
     relaxation = _Relaxation(model, give_up)
-    # From the optimum over a few columns, it is not far to that over all (sifting).
+    # The optimum over a few columns is close to the one over all (sifting).
     unlikely = np.flatnonzero(~likely)
     relaxation.bound(unlikely, 0.0)
     relaxation.solve()
@@ -110,8 +111,8 @@ def rounds(
 
 
 def _take(model: Model, worth: Floats, x: Floats, capacity: Floats, fractional: int) -> Ints:
-    """The most valuable variables that fit together, up to so many ``fractional`` ones; they are
-    subtracted from ``capacity`` (rows,).
+    """Take the most valuable variables that fit together, at most ``fractional`` of them
+    fractional, and subtract them from ``capacity`` (rows,).
     """
     columns = []
     for j in np.argsort(-worth, kind="stable")[: np.count_nonzero(worth)].tolist():
@@ -144,7 +145,7 @@ class _Relaxation:
         self._highs.passModel(_lp(highspy, model))
 
     def solve(self) -> Floats | None:
-        """An optimal x; None if there was no time."""
+        """Return an optimal x; None if time ran out."""
         remaining_seconds = self._give_up - monotonic()
         if remaining_seconds <= 0:
             return None

@@ -1,7 +1,7 @@
 """HiGHS as an optional alternative to CBC; needs ``highspy``.
 
-It runs in a child process, which costs 0.1 s per call: in this process it could not be killed when
-it is late, and its crash would be ours.
+HiGHS runs in a child process, which costs 0.1 s per call: in this process it could not be killed
+when it is late, and its crash would be ours.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from hopsd.model.arrays import Floats
 from hopsd.solver.backend import child
 from hopsd.solver.backend.integer_program import Answer, Model
 
-# HiGHS checks the time only between steps: it gets a lower limit, and is killed at ours.
+# HiGHS checks the time only between steps, so it gets a lower limit and is killed at ours.
 _TOLD_SHARE = 0.85
 
 
 def solve(
     model: Model, start: Floats | None, gap: float, seconds: float, nodes_max: int | None = None
 ) -> Answer:
-    """Solve a model with HiGHS; same contract as :func:`hopsd.solver.backend.cbc.solve`."""
+    """Solve a model with HiGHS, with the contract of :func:`hopsd.solver.backend.cbc.solve`."""
     if seconds <= 0:
         return Answer()
     start_time = monotonic()
@@ -39,7 +39,7 @@ def solve(
 def _ask(
     model: Model, start: Floats | None, gap: float, give_up: float, nodes_max: int | None
 ) -> Answer:
-    """Run HiGHS in this process; ``give_up``: monotonic seconds."""
+    """Run HiGHS in this process until ``give_up`` (monotonic seconds)."""
     highs = highspy.Highs()  # type: ignore[no-untyped-call]
     highs.setOptionValue("output_flag", False)
     highs.setOptionValue("threads", 1)

@@ -10,7 +10,7 @@ from hopsd.core.placement.program import Program
 from hopsd.model.arrays import Floats, Ints
 from hopsd.solver.bound.cuts import entries, unit_of_rows
 
-# Tolerances: of a solver's whole numbers, and of the sum of a row relative to its limit.
+# Tolerances of a solver's integers, and of a row's sum relative to its limit.
 _WHOLE, _ROUNDING = 1e-4, 1e-9
 
 
@@ -45,7 +45,7 @@ class Model:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A solver's answer. ``x`` None: no usable solution. ``bound``: its upper bound on any x."""
+    """A solver's ``x``, None if it has no usable one, and its upper ``bound`` on any x's value."""
 
     x: Floats | None = None
     bound: float = np.inf
@@ -54,8 +54,8 @@ class Answer:
 def model(program: Program, columns: Ints, capacity: Ints, *, as_written: bool = False) -> Model:
     """Build eq. 11 to 13 over some ``columns`` (sorted), scaled so that the largest value is 1.
 
-    A row for every job with a column, then the program's rows with their cuts
-    (:mod:`hopsd.solver.bound.cuts`), which halve CBC's time. ``as_written``: without cuts.
+    There is a row for every job with a column, then the program's rows with their cuts
+    (:mod:`hopsd.solver.bound.cuts`), which halve CBC's time; ``as_written`` omits the cuts.
     """
     configurations, demands = program.configurations, program.configurations.demands
     job = np.searchsorted(configurations.start, columns, side="right") - 1
@@ -92,7 +92,7 @@ def _entries(program: Program, columns: Ints) -> tuple[Ints, Ints]:
 
 
 def chosen_columns(columns: Ints, answer: Answer) -> Ints | None:
-    """The columns chosen in the answer; None where there is no solution."""
+    """Return the columns chosen in the answer; None if it has no solution."""
     if answer.x is None:
         return None
     selection: Ints = columns[np.round(answer.x) == 1.0]

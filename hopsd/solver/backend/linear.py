@@ -26,7 +26,7 @@ class Constraints:
 
     @staticmethod
     def stack(*parts: Constraints) -> Constraints:
-        """The rows of all parts, in order."""
+        """Stack the rows of all parts, in order."""
         starts = np.cumsum([0, *(len(part.limit) for part in parts[:-1])])
         return Constraints(
             np.concatenate([p.row + s for p, s in zip(parts, starts, strict=True)]),
@@ -38,8 +38,8 @@ class Constraints:
 
 @dataclass(frozen=True, slots=True)
 class Optimum:
-    """An optimal solution. ``prices``: how much the objective falls per unit of each row's limit,
-    >= 0.
+    """An optimal solution. ``prices``, >= 0, say how much the objective falls per unit of each
+    row's limit.
     """
 
     x: Floats
@@ -50,10 +50,10 @@ class Optimum:
 def minimise(
     cost: Floats, constraints: Constraints, upper: Floats, *, seconds: float = inf
 ) -> Optimum | None:
-    """Minimise ``cost x`` within ``constraints``, 0 <= x <= upper, both (n,); None: infeasible.
+    """Minimise ``cost x`` within ``constraints``, 0 <= x <= upper, both (n,); None if infeasible.
 
     Raises:
-        SolverError: unbounded, or the solver gave up, as it does after ``seconds``.
+        SolverError: the program is unbounded, or the solver gave up, as it does after ``seconds``.
     """
     optimize, sparse = _scipy()
     answer = optimize.linprog(

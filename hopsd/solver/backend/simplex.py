@@ -1,7 +1,8 @@
-"""A sequence of similar linear programs, each started from the last one's basis.
+"""Solve a sequence of similar linear programs, each started from the last one's basis.
 
-``highspy`` (``pip install hops[highs]``) keeps a basis, and is imported in no time. scipy's HiGHS
-takes 0.5 s to import and starts anew each time; it is used where ``highspy`` is not installed.
+``highspy`` (``pip install hops[highs]``) keeps a basis, and its import takes no noticeable time.
+scipy's HiGHS takes 0.5 s to import and starts from scratch each time; it is used if ``highspy`` is
+not installed.
 """
 
 from __future__ import annotations
@@ -40,12 +41,12 @@ class Simplex:
         rows: Labels,
         seconds: float,
     ) -> Optimum | None:
-        """Minimise ``cost x`` within ``constraints``, 0 <= x, both (n,); None: infeasible.
+        """Minimise ``cost x`` within ``constraints``, 0 <= x, both (n,); None if infeasible.
 
         No two entries of the constraints may share row and column.
 
         Raises:
-            SolverError: unbounded, or the solver gave up, as it does after ``seconds``.
+            SolverError: the program is unbounded, or the solver gave up, as after ``seconds``.
         """
         if not self._able:
             return minimise(cost, constraints, np.full(len(cost), np.inf), seconds=seconds)
@@ -55,7 +56,7 @@ class Simplex:
         basis = highspy.HighsBasis()
         basis.col_status = [self._column.get(c, status.kLower) for c in columns]
         basis.row_status = [self._row.get(r, status.kBasic) for r in rows]
-        # Any other number of basic ones than of rows is no basis.
+        # A basis has exactly as many basic columns and rows as there are rows.
         is_basis = (basis.col_status + basis.row_status).count(status.kBasic) == len(rows)
         give_up = monotonic() + seconds
         highs = _run(highspy, lp, basis if is_basis else None, seconds)
@@ -74,7 +75,7 @@ class Simplex:
 
 
 def _run(highspy: Any, lp: Any, basis: Any, seconds: float) -> Any:
-    """HiGHS after it has solved ``lp``, from a basis where there is one."""
+    """Solve ``lp``, from the basis if there is one, and return the HiGHS object."""
     highs = highspy.Highs()
     highs.setOptionValue("output_flag", False)
     highs.setOptionValue("threads", 1)

@@ -14,10 +14,10 @@ VARIABLE = "HOPS_SOLVER"
 
 
 def backend() -> Solve:
-    """The solver named in the environment.
+    """Return the solver named in the environment.
 
     Raises:
-        ConfigError: it asks for one that is unknown or not installed.
+        ConfigError: the named solver is unknown or not installed.
     """
     name = os.environ.get(VARIABLE, "cbc")
     if name == "cbc":

@@ -1,10 +1,11 @@
 """Clique cuts: of columns that exclude one another pairwise, a plan has at most one.
 
-The rounded rows of :mod:`hopsd.solver.bound.cuts` know the cliques of one server, and eq. 12 those
-of one job. Cliques of both are stronger: if a job takes more than half of server 1 and of server 2,
-another one has none of its columns with more than half of server 1 or 2, wherever the rest of it
-is. Shapes of several servers meet in many such cliques, so that the relaxation gives several heavy
-jobs a part of the same few places (Padberg, Math. Programming 5, 1973).
+The rounded rows of :mod:`hopsd.solver.bound.cuts` cover the cliques of one server, and eq. 12 those
+of one job. Cliques across both are stronger: if a job takes more than half of server 1 and of
+server 2, another job can use none of its columns with more than half of server 1 or 2, wherever the
+rest of them is. Shapes of several servers meet in many such cliques; without their cuts, the
+relaxation gives several heavy jobs a part of the same few places (Padberg, Math. Programming 5,
+1973).
 """
 
 from __future__ import annotations
@@ -21,23 +22,24 @@ from hopsd.core.placement.shapes import ramp
 from hopsd.model.arrays import NONE, Bools, Floats, Ints
 from hopsd.solver.bound.reduced_cost import ColumnCosts
 
-# A clique must be violated by so much, and shares its columns with few others of its round.
+# A clique must be violated by this much; a column is in at most this many new cliques of a round.
 _MIN_VIOLATION, _MAX_SHARED = 0.02, 6
-# How often columns are tried as the first of a clique, and how many new cliques a round has.
+# How often columns are tried as the first of a clique, and the most new cliques in a round.
 _TRIES, _NEW = 3, 150
 _JITTER = 0.3
 _MAX_ITEMS = 300
-# Bounds of memory: how many columns are looked at, those with the most of a job; how many of them
-# grow a clique at a time; and how much is kept of which items exclude which, in bytes.
+# Limits on memory: how many columns are considered, those with the largest x; from how many of them
+# cliques grow at a time; and the bytes of cached rows that say which items exclude which.
 _MAX_HELD, _AT_ONCE, _MAX_KEPT = 4_000, 256, 1 << 25
 
 
 @dataclass(frozen=True, slots=True)
 class UnitCut:
-    """Of what its columns count, a plan has at most 1: every column that takes one of ``items``
-    (sorted) counts 1, and besides each of ``columns`` (sorted) its ``factor``, None: 1.
+    """A cut: the counts of a plan's columns add up to at most 1. Every column that takes one of
+    ``items`` (sorted) counts 1, and each of ``columns`` (sorted) counts its ``factor``, 1 if None.
 
-    Of a clique, no two columns fit together; its ``columns`` are of one job or two, mostly.
+    If the cut is a clique, no two of its columns fit together; ``columns`` are mostly those of one
+    or two jobs.
     """
 
     items: Ints
@@ -51,7 +53,7 @@ class UnitCut:
 
 
 class CliqueFinder:
-    """Finds cliques that a solution of the relaxation violates; knows those found before."""
+    """Finds cliques that a solution of the relaxation violates, each only once."""
 
     def __init__(self, program: Program) -> None:
         self._program, self._shape = program, program.configurations.shape
@@ -60,9 +62,9 @@ class CliqueFinder:
         self._rng = np.random.default_rng(0)
 
     def find(self, columns: Ints, x: Floats, give_up: float = inf) -> list[UnitCut]:
-        """New cliques whose ``columns`` (sorted) have a sum of ``x`` above 1, the worst first.
+        """Return new cliques whose ``columns`` (sorted) have a sum of ``x`` above 1, worst first.
 
-        After ``give_up`` (monotonic seconds) those found until then.
+        Stops at ``give_up`` (monotonic seconds) with those found by then.
         """
         support = np.flatnonzero(x > 1e-6)
         if len(support) > _MAX_HELD:
@@ -87,7 +89,7 @@ class CliqueFinder:
         return cliques
 
     def _exclusion_matrix(self, columns: Ints) -> Bools:
-        """Which of ``columns`` exclude which, (n, n); none excludes itself."""
+        """Say which of ``columns`` exclude which, (n, n); none excludes itself."""
         shapes, shape_index = np.unique(self._shape[columns], return_inverse=True)
         job = self._program.configurations.jobs_of(columns)
         of_shapes = np.stack([self._conflicts.conflicts_of(s)[shapes] for s in shapes.tolist()])
@@ -96,8 +98,8 @@ class CliqueFinder:
         return exclude
 
     def _lift(self, members: Ints, likely: Floats) -> UnitCut:
-        """The clique ``members`` with more columns: first of the jobs that have several in it, then
-        everyone's with an item that excludes all, the most ``likely`` (items,) first.
+        """Extend the clique ``members``: first by columns of the jobs that have several in it, then
+        by any job's columns with an item that excludes all others, most ``likely`` (items,) first.
         """
         conflicts, start = self._conflicts, self._program.configurations.start
         job, shape = self._program.configurations.jobs_of(members), self._shape[members]
@@ -135,8 +137,8 @@ class CliqueFinder:
 def _violated_cliques(
     exclude: Bools, x: Floats, rng: np.random.Generator, give_up: float
 ) -> Iterator[Ints]:
-    """Cliques of a graph (n, n) with a weight ``x`` (n,) above 1, greedily grown from every vertex,
-    the heaviest first.
+    """Yield cliques of a graph (n, n) with a weight ``x`` (n,) above 1, grown greedily from every
+    vertex, the heaviest vertex first.
     """
     cliques: dict[bytes, tuple[float, Ints]] = {}
     for number in range(_TRIES):
@@ -152,7 +154,7 @@ def _violated_cliques(
 
 
 def _grow_cliques(exclude: Bools, worth: Floats, seeds: Ints) -> Bools:
-    """A clique from each of some vertices, the worthiest vertex added first: (seeds, n)."""
+    """Grow a clique from each of ``seeds``, adding the worthiest vertices first: (seeds, n)."""
     inside, compatible = np.zeros((len(seeds), len(worth)), dtype=np.bool_), exclude[seeds]
     inside[np.arange(len(seeds)), seeds] = True
     while (open_rows := np.flatnonzero(compatible.any(axis=1))).size:
@@ -163,9 +165,9 @@ def _grow_cliques(exclude: Bools, worth: Floats, seeds: Ints) -> Bools:
 
 
 class _Conflicts:
-    """Which items of a program's demands do not fit together within some row.
+    """Pairs of items of a program's demands that do not fit together within some row.
 
-    ``itself`` (items,): which do not fit twice.
+    ``itself`` (items,) marks the items that do not fit twice.
     """
 
     def __init__(self, program: Program) -> None:
@@ -185,7 +187,7 @@ class _Conflicts:
         return self._items
 
     def conflicts_of(self, item: int) -> Bools:
-        """The items that do not fit beside ``item``, (items,)."""
+        """Mark the items that do not fit beside ``item``, (items,)."""
         conflicts = self._cache.get(item)
         if conflicts is None:
             conflicts = np.zeros(self._items, dtype=np.bool_)
@@ -200,7 +202,7 @@ class _Conflicts:
         return conflicts
 
     def with_all(self, items: Iterable[int]) -> Bools:
-        """The items that fit beside none of ``items``, (items,)."""
+        """Mark the items that fit beside none of ``items``, (items,)."""
         common = np.ones(self._items, dtype=np.bool_)
         for item in items:
             common &= self.conflicts_of(item)
@@ -208,7 +210,7 @@ class _Conflicts:
 
 
 def costs(cuts: Sequence[UnitCut], prices: Floats, items: int) -> tuple[Floats, ColumnCosts]:
-    """The costs at ``prices`` (cuts,): of every item, (items,), and of columns besides."""
+    """Return the costs at ``prices`` (cuts,) of every item, (items,), and of single columns."""
     item, columns, column_prices = np.zeros(items), [NONE], [np.zeros(0)]
     for cut, price in zip(cuts, prices.tolist(), strict=True):
         if price > 0.0:
@@ -219,8 +221,8 @@ def costs(cuts: Sequence[UnitCut], prices: Floats, items: int) -> tuple[Floats, 
 
 
 def entries(cuts: Sequence[UnitCut], program: Program, columns: Ints) -> tuple[Ints, Ints, Floats]:
-    """Which of ``columns`` (by position, sorted) are in which cut, and what they count there:
-    (entries,) each.
+    """Return which of ``columns`` (sorted; by position) are in which cut, and what they count
+    there: (entries,) each.
     """
     shape = program.configurations.shape[columns].astype(np.int64)
     by_shape = np.argsort(shape, kind="stable")
@@ -240,6 +242,6 @@ def entries(cuts: Sequence[UnitCut], program: Program, columns: Ints) -> tuple[I
 
 
 def _concatenate(parts: Sequence[Ints]) -> tuple[Ints, Ints]:
-    """All of the parts, and of each the number of its part."""
+    """Concatenate the parts; also return, for each element, the number of its part."""
     numbers = np.repeat(np.arange(len(parts)), [len(part) for part in parts])
     return np.concatenate([NONE, *parts]), numbers

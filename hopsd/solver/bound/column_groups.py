@@ -16,7 +16,7 @@ from hopsd.model.arrays import NONE, Floats, Ints
 class ColumnGroups:
     """Group ``g`` holds the columns ``first[g]:end[g]``; all arrays are (groups,).
 
-    ``pool``: the GPU type's number. ``best`` and ``mean``: of the columns' values.
+    ``pool`` is the GPU type's number, ``best`` and ``mean`` are those of the columns' values.
     """
 
     first: Ints
@@ -33,8 +33,8 @@ class ColumnGroups:
 
 
 def column_groups(program: Program) -> ColumnGroups:
-    """The column groups of a program, in column order; of columns that are not written out, a
-    group for each segment.
+    """Return the column groups of a program, in column order; one for each segment if columns are
+    not written out.
     """
     columns = program.configurations
     shapes = columns.shapes
@@ -70,7 +70,7 @@ def column_groups(program: Program) -> ColumnGroups:
 
 
 def _first_columns(program: Program, kind: npt.NDArray[np.int32]) -> Iterator[Ints]:
-    """The first columns of jobs and of changes of ``kind`` (shapes,) within them, in parts."""
+    """Yield, in parts, the columns at which a new job or, within one, a new ``kind`` begins."""
     columns = program.configurations
     heads = columns.start[:-1][np.diff(columns.start) > 0]
     for first, last in program.configurations.slices():

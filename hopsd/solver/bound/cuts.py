@@ -1,11 +1,11 @@
 """Capacity rows of the relaxation, with cutting planes that tighten a server's GPU limit.
 
 Two jobs that each need more than half of a server never share it, though the linear relaxation of
-eq. 13 gives each a part. Eq. 13 of a server with ``S`` idle GPUs, times ``k / (S + 1)`` and rounded
-down on both sides, keeps every plan and cuts such parts off (a Chvatal-Gomory cut):
-``sum floor(k gpus / (S + 1)) X <= floor(k S / (S + 1))``. For ``k = 2`` one job at most has more
-than half; for ``k = 3`` a third counts once and two thirds twice, of 2. Larger ``k`` lower the
-bound by less than 0.02 % on servers of 8 GPUs.
+eq. 13 gives each a part. Multiplying eq. 13 of a server with ``S`` idle GPUs by ``k / (S + 1)`` and
+rounding both sides down keeps every plan and cuts such fractions off (a Chvatal-Gomory cut):
+``sum floor(k gpus / (S + 1)) X <= floor(k S / (S + 1))``. For ``k = 2``, at most one job has more
+than half; for ``k = 3``, jobs count 1 from about a third of the server on, and 2 from about two
+thirds, out of 2. Larger ``k`` lower the bound by less than 0.02 % on servers of 8 GPUs.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ class CapacityRows:
 
     Item ``i`` takes ``amount[k]`` of ``row[k]`` for ``k`` in ``start[i]:start[i + 1]``.
 
-    The first rows are the program's; then each has a row for every cut, scaled so that its
-    ``limit`` (rows,) is the same. Cores and memory are in units of the server's idle GPUs, so that
-    all prices are of the same order. ``servers``: their number.
+    The first rows are the program's; then come, for every cut, as many rows, scaled to the same
+    ``limit`` (rows,). Cores and memory are in units of the server's idle GPUs, so that all prices
+    are of the same order. ``servers`` is the number of servers.
     """
 
     start: Ints
@@ -64,8 +64,8 @@ class CapacityRows:
         return total
 
     def merge(self, targets: Ints, share: float) -> CapacityRows:
-        """The rows where row ``r`` of the program counts as row ``to[r]``, for a ``share`` of the
-        jobs: sums of rows that several stand for.
+        """Add up rows: row ``r`` of the program counts as row ``targets[r]``. Limits are scaled to
+        a ``share`` of the jobs.
         """
         count = int(targets.max(initial=-1)) + 1
         rows = np.concatenate([targets + kind * count for kind in range(KINDS)])
@@ -74,8 +74,8 @@ class CapacityRows:
 
 
 class SomeItems:
-    """Rows for some of their items only, at many prices: a row and an amount of it that several
-    items take are priced once.
+    """Rows for some of their items only, to be evaluated at many prices: where several items take
+    the same amount of a row, it is priced once.
     """
 
     def __init__(self, rows: CapacityRows, items: Ints) -> None:

@@ -1,8 +1,8 @@
 """Dual prices of a server's GPUs, by subgradient descent on the Lagrangian dual: no LP is solved.
 
 One evaluation of the dual is a few numpy passes over the columns, so some hundred steps come
-within 1e-3 of the bound of the LP before CBC has read it. A first descent prices GPU types only:
-equal servers keep equal prices, where a descent by server would send all jobs to the first.
+within 1e-3 of the LP's bound before CBC has even read the LP. A first descent prices GPU types
+only, so that equal servers get equal prices: a descent by server would send all jobs to the first.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from hopsd.solver.bound.reduced_cost import ItemPrices, prices_of_items
 _TYPE_STEPS = 200
 # The second descent uses a few columns of every job: 10,000 idle GPUs have 14 million columns.
 _ACTIVE_PER_JOB, _NEAR_SHARE, _MIN_ROUNDS, _CONVERGED_SHARE = 60, 0.05, 6, 3e-4
-# Of columns that are not written out, prices come first from a sample of the jobs where they are
-# more than twice as many, with so many prices for the servers of one kind.
+# If columns are not written out, prices come first from a sample of the jobs if there are more than
+# twice as many, with this many prices for the servers of one kind.
 _SAMPLE_JOBS, _ALIKE, _NEAR_OF_MANY = 1024, 32, 0.02
 _STALL, _SHRINK, _PROGRESS = 10, 0.6, 1e-5
-# Of so many columns of few jobs, short rounds prove almost as much as long ones, in a third of the
-# time, and a sample of the jobs would be most of them.
+# With this many columns of few jobs, short rounds prove almost as much as long ones in a third of
+# the time, and a sample of the jobs would be most of them.
 _MANY_COLUMNS = 1 << 20
-# The share of the price by type with which the rows of a server start.
+# The shares of the price by type with which a server's rows start.
 _SHARES = (0.8, 0.1, 0.1)
-# From so many jobs on, fragments take a larger sample, and rounds from the best prices.
+# From this many jobs on, fragmented clusters get a larger sample, and rounds from the best prices.
 _MANY_JOBS, _SAMPLE_OF_MANY = 10_000, 4096
 # Momentum, the share of the last direction that is kept: a plain subgradient zigzags between rows.
 _MOMENTUM = 0.7
@@ -40,7 +40,7 @@ _MOMENTUM = 0.7
 
 @dataclass(frozen=True, slots=True)
 class Prices(ItemPrices):
-    """Dual prices ``row`` (rows,), one per unit of each of ``rows``, and what follows from them."""
+    """Dual prices ``row`` (rows,), per unit of each of ``rows``, and the item prices they imply."""
 
     rows: CapacityRows
     row: Floats
@@ -50,7 +50,7 @@ Dual = Callable[[Floats], tuple[float, Floats]]
 
 
 def find_prices(program: Program, parts: ColumnGroups, floor: float, give_up: float) -> Prices:
-    """Prices with a bound close to the LP's. ``floor``: the value of some feasible choice.
+    """Return prices with a bound close to the LP's. ``floor`` is the value of a feasible choice.
 
     Stops at ``give_up`` (monotonic seconds) with the best so far.
     """
@@ -61,9 +61,9 @@ def find_prices(program: Program, parts: ColumnGroups, floor: float, give_up: fl
 def prices_in_stages(
     program: Program, parts: ColumnGroups, floor: float, give_up: float, *, early: bool = False
 ) -> Iterator[Prices]:
-    """The prices of :func:`find_prices`. ``is_early``: of many columns, others before them, almost
-    as good after a third of the steps where servers are equally idle. Of many jobs on other
-    servers, the first half of the rounds too.
+    """Yield the prices of :func:`find_prices` last. If there are many columns, ``early`` yields
+    others first, after a third of the steps: almost as good if servers are equally idle. Without
+    ``early``, the prices after half of the rounds come first if there are many jobs.
     """
     columns, rows = program.configurations, capacity_rows(program)
     gpus = max(1, int(program.idle.sum()))
@@ -93,15 +93,15 @@ def prices_in_stages(
 def descend_from(
     program: Program, rows: CapacityRows, start: Floats, floor: float, give_up: float
 ) -> Prices:
-    """Prices from ``start`` (rows,) on: with a higher ``floor`` than before they prove more."""
+    """Continue from the prices ``start`` (rows,), which with a higher ``floor`` proves more."""
     return _descend_in_rounds(program, rows, start, floor, give_up, _LONG)
 
 
 def _prices_of_sample(
     program: Program, rows: CapacityRows, start: Floats, floor: float, give_up: float, size: int
 ) -> Floats:
-    """Prices (rows,) that about ``size`` of the jobs lead to, or more, where servers that are
-    nearly alike have the same. ``start``: (kinds, rows of the program).
+    """Find prices (rows,) from a sample of ``size`` jobs or somewhat more, equal for servers that
+    are nearly alike. ``start`` is (kinds, rows of the program).
     """
     jobs, log_weight = program.configurations.jobs, program.log_weight()
     stride = max(1, jobs // size)
@@ -122,8 +122,8 @@ def _prices_of_sample(
 
 
 def _job_groups(program: Program) -> Ints:
-    """A number for every row of the program, (rows,): the same for servers of one type with equally
-    many idle GPUs and nearly the same speed.
+    """Number the rows of the program, (rows,): servers of one type with equally many idle GPUs and
+    nearly the same speed get the same number.
     """
     columns = program.configurations
     servers = len(columns.pool)
@@ -141,7 +141,7 @@ def _job_groups(program: Program) -> Ints:
 
 
 def prices_at(program: Program, rows: CapacityRows, row: Floats) -> Prices:
-    """Prices ``row`` (rows,), negative ones set to 0, with the Lagrangian bound they prove.
+    """Return the prices ``row`` (rows,), negative ones set to 0, with their Lagrangian bound.
 
     Any plan X keeps every row's limit, so its value is at most
     ``sum_i max(0, max_j(value_ij - cost of what j takes)) + sum_r price_r limit_r``.
@@ -154,12 +154,12 @@ def prices_at(program: Program, rows: CapacityRows, row: Floats) -> Prices:
 
 @dataclass(frozen=True, slots=True)
 class _Rounds:
-    """How far a descent goes: ``steps`` in each of the rounds ``first`` to ``end``, the first of
-    ``pace``, later ones shorter by ``shrink`` each round.
+    """How far a descent goes: ``steps`` steps in each of the rounds ``first`` to ``end``, of length
+    ``pace`` in round 0 and shorter by the factor ``shrink`` in each later one.
 
-    ``from_best``: each starts from the best prices so far in place of the last ones, and ends at
-    the mean of its last half, since single steps zigzag. One that proves less than the best lacked
-    active columns, and adds them where it ended (a null step of bundle methods).
+    With ``from_best`` a round starts from the best prices so far instead of the last ones, and ends
+    at the mean of its last half, since single steps zigzag. A round that proves less than the best
+    lacked active columns, and adds those near its end (a null step of bundle methods).
     """
 
     steps: int
@@ -173,11 +173,11 @@ class _Rounds:
 _LONG = _Rounds(100, 1.0, 0.6)
 # Prices from a sample are worth a few of these rounds.
 _SAMPLE_DESCENT = replace(_LONG, first=3)
-# Long rounds from there lose much of what is known (the bound of 40,000 idle GPUs rises by a fifth)
-# until their active columns are the right ones; rounds of few small steps do not.
+# From those prices, long rounds first lose much of the bound (that of 40,000 idle GPUs rises by a
+# fifth), until they have the right active columns; rounds of few small steps do not.
 _SHORT = _Rounds(30, 0.078, 0.75, end=8)
-# Rounds from the best prices: those of 100,000 fragmented GPUs prove 665,359 after eight of these,
-# where long ones go up to 1,278,465 and do not come back.
+# Rounds from the best prices. On 100,000 fragmented GPUs eight of these prove 665,359, while long
+# ones rise to 1,278,465 and do not come back.
 _STEADY = _Rounds(60, 0.1, 0.8, end=8, from_best=True)
 _STEADY_LATER = replace(_STEADY, first=8, end=16)
 
@@ -190,7 +190,7 @@ def _descend_in_rounds(
     give_up: float,
     rounds: _Rounds,
 ) -> Prices:
-    """Descend over an active set of columns, price all of them, add the near best; repeat."""
+    """Descend over an active set of columns, price all columns, add the near best, and repeat."""
     best = point = prices_at(program, rows, start)
     active = np.zeros(0, dtype=np.int64)
     for number in range(rounds.first, rounds.end):
@@ -215,8 +215,8 @@ def _descend_in_rounds(
 
 
 def _near_best(program: Program, prices: Prices, rng: np.random.Generator) -> Ints:
-    """The columns within 5 % of each job's best; of many, an evenly spaced sample, within 2 % if
-    most jobs have many.
+    """Return the columns within 5 % of each job's best, an evenly spaced sample if there are many;
+    within 2 % if most jobs have many.
     """
     columns = program.configurations
     columns_near = prices.sample(program, _NEAR_SHARE, _ACTIVE_PER_JOB, rng)
@@ -236,7 +236,7 @@ def _near_best(program: Program, prices: Prices, rng: np.random.Generator) -> In
 def _descend(
     dual: Dual, start: Floats, floor: float, steps: int, give_up: float, pace: float = 1.0
 ) -> Floats:
-    """The best of some steps."""
+    """Take some steps and return the best prices."""
     steps_taken = polyak_steps(dual, start, floor, steps, give_up, pace)
     return min(steps_taken, key=lambda step: step[0], default=(np.inf, start))[1]
 
@@ -244,8 +244,8 @@ def _descend(
 def polyak_steps(
     dual: Dual, start: Floats, floor: float, steps: int, give_up: float, pace: float
 ) -> Iterator[tuple[float, Floats]]:
-    """Polyak's steps towards ``floor``, shorter whenever the bound does not fall for a while: the
-    bounds and prices on the way.
+    """Take Polyak's steps towards ``floor``, shorter ones whenever the bound does not fall for a
+    while, and yield the bounds and prices on the way.
     """
     best, prices, stall_steps = np.inf, start, 0
     direction = np.zeros(len(start))
@@ -265,14 +265,14 @@ def polyak_steps(
 
 
 def _dot(left_vector: Floats, right_vector: Floats) -> float:
-    """The scalar product. BLAS divides long ones among threads, which wait for each other longer
-    than they work, and its sums depend on their number.
+    """Return the scalar product, without BLAS: BLAS splits long ones among threads, which wait for
+    each other longer than they work, and its sums depend on the number of threads.
     """
     return float(np.einsum("i,i", left_vector, right_vector))
 
 
 def _by_type(program: Program, parts: ColumnGroups) -> Dual:
-    """The dual with one price a GPU type: only a column group's best column can be best."""
+    """Build the dual with one price per GPU type, where only a group's best column can be best."""
     weights = program.idle.astype(np.float64)
     gpus: Floats = np.bincount(program.configurations.pool, weights=weights).astype(np.float64)
     first = np.flatnonzero(np.append(True, parts.job[1:] != parts.job[:-1]))
@@ -291,7 +291,7 @@ def _by_type(program: Program, parts: ColumnGroups) -> Dual:
 
 
 def _first_of(job: Ints, columns: Ints) -> Ints:
-    """The first of ``columns`` (sorted by job) of each job."""
+    """Return the first of each job's ``columns`` (sorted by job)."""
     job_of_column = job[columns]
     return (
         columns[np.append(True, job_of_column[1:] != job_of_column[:-1])]
@@ -301,9 +301,9 @@ def _first_of(job: Ints, columns: Ints) -> Ints:
 
 
 def _by_row(program: Program, rows: CapacityRows, active: Ints) -> Dual:
-    """The dual with a price a row; a job's equally good columns share its demand.
+    """Build the dual with one price per row; a job's equally good columns share its demand.
 
-    Over the ``active`` columns, sorted: a bound on all of them only where these are all.
+    It covers the ``active`` columns, sorted, and bounds all plans only if these are all columns.
     """
     start = np.searchsorted(active, program.configurations.start)
     value, count = program.value[active], len(active)

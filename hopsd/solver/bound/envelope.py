@@ -1,8 +1,9 @@
-"""The best columns of segments: upper envelopes of lines.
+"""Find the best columns of segments on upper envelopes of lines.
 
 At given prices, a column of one block is worth ``factor * slowness - cost`` to a job, where only
-the factor is the job's. So every column is a line over the factor, and the best one of each job is
-on the lines' upper envelope, which has few of them: jobs plus servers in place of their product.
+the factor depends on the job. So every column is a line over the factor, and each job's best column
+is on the lines' upper envelope, which consists of few lines: the work grows with jobs plus servers
+instead of their product.
 """
 
 from __future__ import annotations
@@ -14,9 +15,9 @@ from hopsd.model.arrays import Floats, Ints
 
 
 def best_of_segments(program: Program, values: SegmentValues, cost: Floats) -> tuple[Floats, Ints]:
-    """The largest ``value - cost`` of every segment's columns, and its column: (segments,) each.
+    """Return the largest ``value - cost`` in every segment, and its column: (segments,) each.
 
-    ``cost``: of every item, (items,).
+    ``cost`` (items,) is the cost of every item.
     """
     segments = values.segments
     best, column = (
@@ -28,7 +29,7 @@ def best_of_segments(program: Program, values: SegmentValues, cost: Floats) -> t
         lines = upper_envelope(block.slowness, costs)
         slope, intercept = block.slowness[lines], costs[lines]
         factor = values.factor[block.segments]
-        # Faster ones come first: line k is above line k + 1 for factors above the k-th break.
+        # Faster columns come first: line k is above line k + 1 for factors above the k-th break.
         breaks = np.diff(intercept) / np.diff(slope)
         line = len(lines) - 1 - np.searchsorted(breaks[::-1], factor)
         best[block.segments] = factor * slope[line] - intercept[line]
@@ -44,13 +45,13 @@ def best_of_segments(program: Program, values: SegmentValues, cost: Floats) -> t
 
 
 def upper_envelope(slope: Floats, intercept: Floats) -> Ints:
-    """The lines ``slope * x - less`` that are highest at some x > 0, by falling slope.
+    """Return the lines ``slope * x - intercept`` that are highest at some x > 0, by falling slope.
 
-    ``slope`` (lines,) must fall or stay the same. There is at least one.
+    ``slope`` (lines,) must not increase. At least one line is returned.
     """
     lowest = np.minimum.accumulate(intercept)
     cheaper = np.append(True, intercept[1:] < lowest[:-1])
-    # Of equally fast ones the last of these is the cheapest.
+    # Among equally fast lines, the last of these is the cheapest.
     cheapest = np.flatnonzero(cheaper)
     cheapest = cheapest[np.append(slope[cheapest[1:]] != slope[cheapest[:-1]], True)]
     hull: list[int] = []

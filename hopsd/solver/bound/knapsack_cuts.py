@@ -1,12 +1,12 @@
 """Cuts from a server's own knapsack of GPUs, cores and memory, for servers short of the last two.
 
-A server's rows limit GPUs, cores and memory one by one, and fractions of jobs fill all of them
-together as no whole jobs can. Let a few kinds of what jobs take have a value each, and ``V(x)`` be
-the most value that whole ones can have within ``x``. ``V`` is superadditive, so whatever a server
-holds satisfies ``sum V(what each takes) <= V(capacity)``: a valid cut for every kind, with a value
-or without (Nemhauser and Wolsey, Integer and combinatorial optimization, chapter II.1.5). The
-values are those whose cut a solution of the LP violates most (Fenchel cuts: Boyd, SIAM J. Optim. 3,
-1993).
+A server's rows limit GPUs, cores and memory one by one, and fractions of jobs can fill all three at
+once as no whole jobs can. Assign a value to a few kinds of what jobs take, and let ``V(x)`` be the
+most value that whole kinds can have within ``x``. ``V`` is superadditive, so everything that fits
+on a server satisfies ``sum V(what each takes) <= V(capacity)``: a valid cut for every kind, whether
+it has a value or not (Nemhauser and Wolsey, Integer and combinatorial optimization, chapter
+II.1.5). The values are those whose cut a solution of the LP violates most (Fenchel cuts: Boyd, SIAM
+J. Optim. 3, 1993).
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class ServerParts:
 
     @classmethod
     def from_program(cls, program: Program) -> ServerParts:
-        """The parts of all items; limits have none."""
+        """Collect the parts of all items; limits have none."""
         demands, server = program.configurations.demands, program.configurations.server
         servers = len(program.configurations.pool)
         resource, capacity = rows_of_servers(program)
@@ -64,15 +64,15 @@ class ServerParts:
         )
 
     def entries(self, items: Ints) -> tuple[Ints, Ints]:
-        """Which of ``items`` (by position) has which part: (entries,) each."""
+        """Return pairs of a position in ``items`` and a part of that item: (entries,) each."""
         first = np.searchsorted(self.item, items)
         lengths = np.searchsorted(self.item, items, side="right") - first
         return np.repeat(np.arange(len(items)), lengths), np.repeat(first, lengths) + ramp(lengths)
 
 
 def rows_of_servers(program: Program) -> tuple[Ints, Ints]:
-    """Which resource of its server each row is, (rows,), GPUs being 0; and the capacities (servers,
-    resources). Limits are 0 of none.
+    """Return which resource of its server each row is, (rows,), 0 for GPUs and for limits, and the
+    capacities (servers, resources).
     """
     server, servers = program.configurations.server, len(program.configurations.pool)
     order = np.argsort(server, kind="stable")
@@ -98,19 +98,19 @@ class Cuts:
     limit: Floats
 
     def costs(self, parts: ServerParts, prices: Floats) -> Floats:
-        """The cost of every item's parts at ``prices`` (cuts,), up to the last item with a part."""
+        """The cost of each item's parts at ``prices`` (cuts,), up to the last item with a part."""
         of_kinds = np.zeros((len(parts.capacity), self.factor.shape[1]))
         np.add.at(of_kinds, self.server, prices[:, None] * self.factor)
         of_parts = of_kinds[parts.server, parts.kind][parts.part]
         return np.bincount(parts.item, of_parts).astype(np.float64)
 
     def select(self, cuts: Ints) -> Cuts:
-        """Only ``cuts``, by number."""
+        """Keep only ``cuts``, given by number."""
         return Cuts(self.server[cuts], self.factor[cuts], self.limit[cuts])
 
     @staticmethod
     def join(first: Cuts, second: Cuts) -> tuple[Cuts, Ints]:
-        """Both, and which place of both together each of them comes from."""
+        """Join both, sorted; also return each cut's position in their concatenation."""
         server = np.concatenate([first.server, second.server])
         order = np.argsort(server, kind="stable")
         factor = np.concatenate([first.factor, second.factor])
@@ -124,9 +124,10 @@ class Cuts:
 
 
 def patterns(weight: Ints, capacity: Ints, limit: int) -> Ints | None:
-    """Every choice of whole kinds within ``capacity`` (resources,), as counts (patterns, kinds).
+    """Return every choice of whole kinds within ``capacity`` (resources,): (patterns, kinds).
 
-    ``weight`` (kinds, resources), each with a GPU at least. None if they are more than ``limit``.
+    The entries are counts. Every kind of ``weight`` (kinds, resources) has at least one GPU. None
+    if there are more than ``limit`` patterns.
     """
     kinds = len(weight)
     counts = [np.zeros((1, kinds), dtype=np.int64)]
@@ -147,7 +148,7 @@ def patterns(weight: Ints, capacity: Ints, limit: int) -> Ints | None:
 
 
 def are_full(counts: Ints, weight: Ints, capacity: Ints) -> Bools:
-    """Which patterns ``counts`` (patterns, kinds) leave no room for one more kind: (patterns,).
+    """Mark the patterns ``counts`` (patterns, kinds) without room for one more kind: (patterns,).
 
     ``weight`` (kinds, resources) and ``capacity`` (resources,) are those of the patterns.
     """
@@ -158,10 +159,10 @@ def are_full(counts: Ints, weight: Ints, capacity: Ints) -> Bools:
 
 
 def factors(values: Floats, weights: Ints, kinds: Ints) -> Floats:
-    """``V`` of every kind, (kinds,): the most value of a pattern no larger than it.
+    """Return ``V`` of every kind, (kinds,): the most value of a pattern no larger than the kind.
 
-    ``values`` (patterns,) and ``weights`` (patterns, resources) of a server's patterns; ``kinds``
-    (kinds, resources).
+    ``values`` (patterns,) and ``weights`` (patterns, resources) describe a server's patterns,
+    ``kinds`` (kinds, resources) what the kinds take.
     """
     best = np.zeros(len(kinds))
     order = np.argsort(-values, kind="stable")

@@ -1,10 +1,10 @@
-"""The linear program of a packing by the primal-dual hybrid gradient: prices, and a solution.
+"""Solve a packing's linear program by the primal-dual hybrid gradient: prices, and a solution.
 
 Every step moves prices and solution towards each other, and the mean of the steps converges to
 optima of both (Chambolle and Pock, J. Math. Imaging Vision 40, 2011; step sizes by row and column:
-Pock and Chambolle, ICCV 2011). On 2,048 fragmented GPUs with scarce cores and memory 800 steps take
-0.25 s and prove 9689 where the linear program has 9676; descents of the dual stop at 9734, and the
-simplex method takes 3 s from the last basis.
+Pock and Chambolle, ICCV 2011). On 2,048 fragmented GPUs with scarce cores and memory, 800 steps
+take 0.25 s and prove 9689 where the linear program has 9676; descents of the dual stop at 9734, and
+the simplex method takes 3 s from the last basis.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ import numpy as np
 
 from hopsd.model.arrays import Floats, Ints
 
-# The price of a step in the solution: a share of the mean value.
+# The primal weight, a step in prices over one in the solution, as a share of the mean value.
 _WEIGHT = 0.04
 
 
 @dataclass(frozen=True, slots=True)
 class Packing:
-    """Choose at most one column a job, of most ``value`` (n,), within ``matrix @ x <= limit``.
+    """Choose at most one column per job, maximising ``value`` (n,), with ``matrix @ x <= limit``.
 
     ``job`` (n,), sorted; ``matrix`` (rows, n) and ``by_column``, its transpose; ``limit`` (rows,).
     """
@@ -39,17 +39,17 @@ class Packing:
     def build(
         cls, value: Floats, job: Ints, entries: tuple[Ints, Ints, Floats], limit: Floats
     ) -> Packing:
-        """From ``entries`` of the matrix: columns, rows and amounts."""
+        """Build a packing from the matrix's ``entries``: columns, rows and amounts."""
         from scipy.sparse import csr_array  # noqa: PLC0415  # slow to import
 
         column, row, amount = entries
-        # Steps take as long as the matrix takes to read.
+        # Reading the matrix dominates a step's time, so its indices are small.
         column, row = column.astype(np.int32), row.astype(np.int32)
         by_column = csr_array((amount, (column, row)), shape=(len(value), len(limit)))
         return cls(value, job, by_column.T.tocsr(), by_column, limit)
 
     def best(self, prices: Floats) -> Floats:
-        """The most profit of each job with a column at ``prices`` (rows,), 0 at least."""
+        """The best profit, at least 0, of each job with a column at ``prices`` (rows,)."""
         profit = self.value - self.by_column @ prices
         best: Floats = np.maximum(np.maximum.reduceat(profit, self.first()), 0.0)
         return best
@@ -60,11 +60,11 @@ class Packing:
         return float(best.sum() + np.einsum("i,i", prices, self.limit))
 
     def first(self) -> Ints:
-        """The first column of every job with one."""
+        """The first column of every job that has columns."""
         return np.flatnonzero(np.append(True, self.job[1:] != self.job[:-1]))
 
     def select(self, columns: Ints, limit: Floats) -> Packing:
-        """Only some ``columns`` (by position, sorted), within another ``limit``."""
+        """Keep only ``columns`` (positions, sorted), within another ``limit``."""
         by_column = self.by_column[columns]
         return Packing(
             self.value[columns], self.job[columns], by_column.T.tocsr(), by_column, limit
@@ -82,7 +82,7 @@ class Saddle:
 def approach(
     packing: Packing, prices: Floats, x: Floats, steps: int, give_up: float = inf
 ) -> Saddle:
-    """So many ``steps`` from ``prices`` (rows,) and ``x`` (n,), or as many as there is time for
+    """Take ``steps`` steps from ``prices`` (rows,) and ``x`` (n,), or as many as there is time for
     before ``give_up`` (monotonic seconds).
     """
     if not len(x):

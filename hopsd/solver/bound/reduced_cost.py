@@ -16,14 +16,14 @@ from hopsd.solver.bound.envelope import best_of_segments
 
 @dataclass(frozen=True, slots=True)
 class ColumnCosts:
-    """What some ``columns`` (sorted) cost beside their items, ``cost`` each."""
+    """The ``cost`` that each of some ``columns`` (sorted) has besides its items' cost."""
 
     columns: Ints
     cost: Floats
 
     @classmethod
     def build(cls, columns: Ints, cost: Floats) -> ColumnCosts:
-        """Costs of ``columns`` in any order; those of the same column add up."""
+        """Build the costs of ``columns`` in any order, adding up those of the same column."""
         distinct_columns, index = np.unique(columns, return_inverse=True)
         return cls(
             distinct_columns,
@@ -31,12 +31,12 @@ class ColumnCosts:
         )
 
     def interpolate(self, second: ColumnCosts, share: float) -> ColumnCosts:
-        """The costs at a ``share`` of the way to the others."""
+        """Return the costs at a ``share`` of the way to ``second``."""
         costs = np.concatenate([(1 - share) * self.cost, share * second.cost])
         return self.build(np.concatenate([self.columns, second.columns]), costs)
 
     def charge(self, profit: Floats, columns: slice | Ints) -> None:
-        """Subtract the costs from the ``profit`` of some columns, a slice or their numbers."""
+        """Subtract the costs from the ``profit`` of ``columns``, a slice or numbers."""
         if isinstance(columns, slice):
             first, last = np.searchsorted(self.columns, [columns.start, columns.stop])
             profit[self.columns[first:last] - columns.start] -= self.cost[first:last]
@@ -46,16 +46,17 @@ class ColumnCosts:
 
 
 FREE = ColumnCosts(NONE, np.zeros(0))
-"""No column costs more than its items."""
+"""The costs if no column costs more than its items."""
 
 
 @dataclass(frozen=True, slots=True)
 class ItemPrices:
-    """What every item of a program's demands costs, ``item`` (items,), and what follows.
+    """The cost ``item`` (items,) of every item of a program's demands, and the bound it implies.
 
-    ``column_costs``: what some columns cost besides, none if columns are not written out.
-    ``capacity``: at least the cost of what any plan takes. ``job`` (jobs,): the profit of its best
-    column. ``bound``: on any plan's value, the sum of both.
+    ``column_costs`` is what some columns cost besides; there is none if columns are not written
+    out. ``capacity`` is an upper bound on the cost of what any plan takes. ``job`` (jobs,) is the
+    profit of each job's best column. ``bound``, on any plan's value, is ``capacity`` plus all of
+    ``job``.
     """
 
     item: Floats
@@ -65,20 +66,20 @@ class ItemPrices:
     bound: float
 
     def renumber(self, numbers: Ints) -> ItemPrices:
-        """The same where column ``i`` has the number ``numbers[i]``."""
+        """Return the same prices where column ``i`` has the number ``numbers[i]``."""
         column_costs = ColumnCosts(numbers[self.column_costs.columns], self.column_costs.cost)
         return ItemPrices(self.item, column_costs, self.job, self.capacity, self.bound)
 
     def profit(self, program: Program, columns: slice | Ints) -> Floats:
-        """The value less the cost of some columns, a slice or their numbers."""
+        """Return the value less the cost of ``columns``, a slice or numbers."""
         return _profit(program, self.item, self.column_costs, columns)
 
     def near(
         self, program: Program, absolute: float = 0.0, relative: float = 0.0
     ) -> Iterator[Ints]:
-        """The columns that lose at most ``absolute + relative * value``, sorted, in parts.
+        """Yield the columns that lose at most ``absolute + relative * value``, sorted, in parts.
 
-        A column's loss: how far its profit is below its job's best.
+        A column's loss is how far its profit is below its job's best.
         """
         values = segment_values(program)
         if values is not None:
@@ -105,8 +106,8 @@ class ItemPrices:
     def sample(
         self, program: Program, relative: float, per_block: int, rng: np.random.Generator
     ) -> Ints:
-        """Some of the columns that lose at most ``relative * value``, sorted: of one job with one
-        block of shapes the best and about ``per_block`` others, or all if there are fewer.
+        """Sample the columns that lose at most ``relative * value``, sorted: for each job and block
+        of shapes, the best and about ``per_block`` others, or all if there are fewer.
         """
         values = segment_values(program)
         if values is None:
@@ -131,7 +132,7 @@ class ItemPrices:
         per_block: int,
         rng: np.random.Generator,
     ) -> Ints:
-        """:meth:`sample` of some ``segments`` of a block, without jobs' own worth of staying."""
+        """:meth:`sample` for ``segments`` of a block, ignoring what staying is worth to jobs."""
         all_segments, count = values.segments, len(block.order)
         step = max(1, count // per_block)
         first = rng.integers(0, step, len(segments))
@@ -148,7 +149,7 @@ class ItemPrices:
         return columns
 
     def loss(self, program: Program, columns: Ints) -> Floats:
-        """How far the profit of some columns is below their jobs' best, >= 0."""
+        """Return how far the profit of ``columns`` is below their jobs' best, >= 0."""
         best = self.job[program.configurations.jobs_of(columns)]
         loss: Floats = best - self.profit(program, columns)
         return loss
@@ -157,16 +158,16 @@ class ItemPrices:
 def prices_of_items(
     program: Program, item: Floats, capacity: float, column_costs: ColumnCosts = FREE
 ) -> ItemPrices:
-    """Prices with their bound; see :class:`ItemPrices`."""
+    """Compute the prices with their bound; see :class:`ItemPrices`."""
     job = best_profits(program, item, column_costs)
     return ItemPrices(item, column_costs, job, capacity, float(job.sum()) + capacity)
 
 
 def best_profits(program: Program, cost: Floats, column_costs: ColumnCosts = FREE) -> Floats:
-    """The best profit of every job i, ``max(0, max_j(value_ij - cost of what j takes))``: (jobs,).
+    """Return job i's best profit, ``max(0, max_j(value_ij - cost of what j takes))``, as (jobs,).
 
-    ``cost``: of every item, (items,); ``column_costs``: extra cost of some columns, if all are
-    written out.
+    ``cost`` (items,) is the cost of every item, ``column_costs`` the extra cost of some columns, if
+    all are written out.
     """
     start = program.configurations.start
     values = segment_values(program)

@@ -1,8 +1,8 @@
 """The bound of programs whose configurations list only some sets of servers.
 
-At given prices the best set of servers for a job is found without listing all: the cheapest of each
-leaf are best there, and dynamic programming over the leaves divides the servers among them. The
-Lagrangian bound of these best profits holds for all sets.
+At given prices, a job's best set of servers is found without listing all sets: within a leaf its
+cheapest servers are best, and dynamic programming over the leaves says how many servers each gives.
+The Lagrangian bound of these best profits holds for all sets.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ from hopsd.solver.bound.dual_prices import Prices, prices_at
 from hopsd.solver.bound.knapsack_cuts import rows_of_servers
 from hopsd.solver.bound.reduced_cost import ItemPrices
 
-# Relative: a profit that is larger by less is equal.
+# Relative: profits that differ by less count as equal.
 _ROUNDING = 1e-9
-# Other prices are those known times factors from 1 - so much to 1 + so much.
+# Further sets come from the known prices times random factors within 1 ± this spread.
 _SPREAD = 0.5
 
 
 def bound_of_all(program: Program, prices: Prices) -> float:
-    """A bound on any plan, with listed sets of servers or others."""
-    # Equal prices for servers that are alike prove no less: the dual function is convex.
+    """Return a bound on any plan, with listed or unlisted sets of servers."""
+    # Averaging prices over servers that are alike proves no less: the dual function is convex.
     even = prices_at(program, prices.rows, _mean_prices(program, prices))
     bounds = bound_of_items(program, prices), bound_of_items(program, even)
     return min(*bounds, bound_without_prices(program))
 
 
 def bound_without_prices(program: Program) -> float:
-    """The bound where every job gets what is best for it."""
+    """Return the bound that gives every job its best column or set."""
     return float(_largest(program).sum())
 
 
@@ -44,14 +44,14 @@ def _incomplete(program: Program) -> list[RackFamily]:
 
 
 def value_of_sets(program: Program, sets: RackFamily, kind: int) -> Floats:
-    """What the best set on ``leaves[kind]`` leaves is worth at most to each job, (jobs,)."""
+    """Bound each job's value of the best set on ``leaves[kind]`` leaves from above, (jobs,)."""
     columns = sets.columns(kind)
     value: Floats = program.value[columns] * sets.headroom[:, kind]
     return value
 
 
 def _largest(program: Program) -> Floats:
-    """The most that every job can be worth, (jobs,)."""
+    """Return the most that every job can be worth, (jobs,)."""
     largest = np.maximum(program.most(), 0.0)
     for sets in _incomplete(program):
         for kind in range(len(sets.leaves)):
@@ -60,8 +60,8 @@ def _largest(program: Program) -> Floats:
 
 
 def bound_of_items(program: Program, prices: ItemPrices) -> float:
-    """The bound of ``prices``, with sets that are not listed. A clique has none of these, which
-    proves less, but no less than is true.
+    """Return the bound that ``prices`` prove for unlisted sets as well. Cliques do not count those
+    sets, which makes the bound weaker, but still valid.
     """
     best = prices.job.copy()
     for sets in _incomplete(program):
@@ -73,9 +73,9 @@ def bound_of_items(program: Program, prices: ItemPrices) -> float:
 def better_sets(
     program: Program, prices: ItemPrices, rng: np.random.Generator, alike: int
 ) -> Iterator[tuple[RackFamily, Ints]]:
-    """Even sets of servers from which a job would profit more than from those that are listed: the
-    cheapest ones of each family on each number of leaves, and ``alike`` others of each that are the
-    cheapest at other prices.
+    """Yield even sets of servers from which a job would profit more than from the listed ones: for
+    each family and number of leaves the cheapest set, and ``alike`` others, each the cheapest at
+    randomly changed prices.
     """
     for sets in _incomplete(program):
         if sets.parts is not None:
@@ -92,8 +92,8 @@ def better_sets(
 
 
 def _profits(program: Program, prices: ItemPrices, sets: RackFamily) -> Iterator[Floats]:
-    """The most that each job can profit from a set on ``leaves[kind]`` leaves or fewer, (jobs,), of
-    every kind.
+    """Yield, for every kind, the most that each job can profit from a set on at most
+    ``leaves[kind]`` leaves, (jobs,).
     """
     cost, share = _least_cost(prices, sets), program.configurations.share
     for kind, leaves in enumerate(sets.leaves.tolist()):
@@ -104,7 +104,7 @@ def _profits(program: Program, prices: ItemPrices, sets: RackFamily) -> Iterator
 
 
 def _least_cost(prices: ItemPrices, sets: RackFamily) -> Floats:
-    """What a set of servers on at most 1, 2, ... leaves costs at least; ``inf``: there is none."""
+    """Return the least cost of a set of servers on at most 1, 2, ... leaves, ``inf`` for none."""
     max_leaves = int(sets.leaves.max())
     whole_cost = prices.item[sets.whole]
     if sets.parts is not None:
@@ -118,8 +118,8 @@ def _least_cost(prices: ItemPrices, sets: RackFamily) -> Floats:
 
 
 def _cheapest_set(cost: Floats, sets: RackFamily, leaves: int) -> Ints:
-    """The servers of the even set of the least ``cost`` (able servers,) on so many ``leaves`` or
-    fewer, ascending.
+    """Return the servers, ascending, of the even set of the least ``cost`` (able servers,) on at
+    most ``leaves`` leaves.
     """
     least, cheapest = inf, NONE
     for leaf_servers in _regions(sets, cost):
@@ -141,14 +141,14 @@ def _cheapest_set(cost: Floats, sets: RackFamily, leaves: int) -> Ints:
 
 
 def _regions(sets: RackFamily, cost: Floats) -> Iterator[list[Ints]]:
-    """The positions of the servers of each leaf, the cheapest first, in every region."""
+    """Yield, for every region, the positions of each leaf's servers, the cheapest first."""
     for region in sets.able.regions(sets.rule, sets.count):
         groups = [region[group] for group in sets.able.only(region).by_leaf()]
         yield [group[np.argsort(cost[group], kind="stable")] for group in groups]
 
 
 def _costs(sets: RackFamily, cost: Floats, leaf_servers: list[Ints]) -> list[Floats]:
-    """What 1, 2, ... units of each leaf's first servers cost, as many as it may hold."""
+    """Return what 1, 2, ... units of each leaf's first servers cost, up to the most it may hold."""
     unit, units = sets.unit, sets.rule.units
     return [
         cost[servers].cumsum()[unit - 1 :: unit][: units(sets.count, len(servers))]
@@ -157,10 +157,10 @@ def _costs(sets: RackFamily, cost: Floats, leaf_servers: list[Ints]) -> list[Flo
 
 
 def _least_of_leaves(costs: list[Floats], groups: int, leaves: int) -> Iterator[Floats]:
-    """After each of the leaves, the least sum of exactly 0, 1, ... of those before that give 0, 1,
-    ... groups in all: (leaves + 1, groups + 1).
+    """Yield the table (leaves + 1, groups + 1) before the first and after each leaf: the least cost
+    of 0, 1, ... groups on exactly 0, 1, ... of the leaves so far.
 
-    ``costs``: of each leaf for 1, 2, ... groups.
+    ``costs`` holds each leaf's cost of 1, 2, ... groups.
     """
     best = np.full((leaves + 1, groups + 1), inf)
     best[0, 0] = 0.0
@@ -181,8 +181,8 @@ def _least_of_uneven(
     groups: list[Ints],
     max_leaves: int,
 ) -> Floats:
-    """:func:`_least_cost` where servers give different counts: parts of the servers with the
-    cheapest GPUs, less what a server's last part could be cheaper per GPU than all of it.
+    """:func:`_least_cost` for servers that give different counts: the cost of parts of the servers
+    with the cheapest GPUs, less how much cheaper per GPU a server's last part could be than all.
     """
     rate = whole_cost / np.maximum(1, sets.able.idle)
     slack = 0.0
@@ -205,7 +205,7 @@ def _least_of_uneven(
 
 
 def _mean_prices(program: Program, prices: Prices) -> Floats:
-    """The prices (rows,) where servers that are alike have their mean."""
+    """Return the prices (rows,) averaged over servers that are alike."""
     group = _alike(program)
     count = np.bincount(group)
     even = [(np.bincount(group, row) / count)[group] for row in prices.row.reshape(KINDS, -1)]
@@ -213,8 +213,8 @@ def _mean_prices(program: Program, prices: Prices) -> Floats:
 
 
 def _alike(program: Program) -> Ints:
-    """A number for every row, (rows,): the same for the GPUs, the cores or the memory of servers
-    that have equally much of each, in one leaf.
+    """Number the rows, (rows,): the GPUs, cores or memory of servers in one leaf that have equally
+    much of each get the same number.
     """
     columns = program.configurations
     leaf = np.zeros_like(columns.pool) if columns.leaf is None else columns.leaf

@@ -1,13 +1,14 @@
 """The class program: identical servers form a class and are filled by patterns of job sizes.
 
-With all servers idle the program as written has thousands of columns that differ only in the
+With all servers idle, the program as written has thousands of columns that differ only in the
 server, and branching among them never ends. Here a job takes a *slot*, a size on a GPU type, and a
 pattern says which slots a server offers: 8 GPUs as 8, as 5+3, as 4+2+2, ... Server factors are
-replaced by their mean. A job spread over ``d`` servers takes ``d - 1`` full slots and an end for
-the rest, as its shape does where all servers of the type are equally idle. Shapes that fill
-neighbours in node order never end with two jobs on one server: with patterns that let them share,
-up to an eighth of a class plan's jobs had no servers (512 GPUs). Two even shapes could share their
-servers (4+4 on servers of 8); patterns give each its own, so such plans hold fewer than they could.
+replaced by their mean. A job spread over ``d`` servers takes ``d - 1`` full slots and an *end* for
+the rest, as its shape does if all servers of the type are equally idle. Shapes fill neighbours in
+node order, so no server holds the ends of two jobs: with patterns that let two ends share one, up
+to an eighth of a class plan's jobs had no servers (512 GPUs). Two even shapes could share their
+servers (4+4 on servers of 8); patterns keep them apart, so such plans hold fewer jobs than they
+could.
 """
 
 from __future__ import annotations
@@ -25,11 +26,11 @@ from hopsd.solver.backend.integer_program import Answer, Model, chosen_columns
 from hopsd.solver.bound.column_groups import ColumnGroups
 
 _GROUPS_PER_JOB = 12
-# 22 patterns for 8 GPUs, 231 for 16: larger servers are left to the other methods.
+# A server of 8 GPUs has 22 patterns, one of 16 has 231: other methods plan larger servers.
 _MAX_PATTERN_GPUS = 16
 
 Pattern = tuple[int, ...]
-"""The slots of a server; a negative one is the end of a job that is spread, at most one."""
+"""The slots of a server; at most one is negative, the end of a spread job."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +44,7 @@ class ServerClass:
 
 @dataclass(frozen=True, slots=True)
 class ClassProgram:
-    """The model; its columns are the groups ``columns``, then the ``patterns`` of classes."""
+    """The model; its columns are the column groups ``columns``, then the classes' ``patterns``."""
 
     model: Model
     columns: Ints
@@ -53,7 +54,7 @@ class ClassProgram:
 
 @dataclass(frozen=True, slots=True)
 class ClassPlan:
-    """A solved class program: column groups, and how many servers get each pattern, by class."""
+    """A solved class program: the chosen column groups, and each class's servers per pattern."""
 
     column_groups: Ints
     bins: tuple[tuple[ServerClass, Counter[Pattern]], ...]
@@ -61,7 +62,7 @@ class ClassPlan:
 
 @cache
 def partitions(gpus: int, largest: int) -> tuple[Pattern, ...]:
-    """All ways to fill a server of ``gpus`` with slots up to ``largest``, in descending order."""
+    """Return all ways to fill a server of ``gpus`` with slots up to ``largest``, descending."""
     if gpus == 0:
         return ((),)
     return tuple(
@@ -72,7 +73,7 @@ def partitions(gpus: int, largest: int) -> tuple[Pattern, ...]:
 
 
 def _patterns(gpus: int, ends: Iterable[int]) -> Iterator[Pattern]:
-    """All ways to fill a server of ``gpus``, without an end and with one of ``ends``."""
+    """Yield all ways to fill a server of ``gpus``, without an end and with one of ``ends``."""
     yield from partitions(gpus, gpus)
     for end in ends:
         for slots in partitions(gpus - end, gpus - end) if end < gpus else ():
@@ -80,23 +81,23 @@ def _patterns(gpus: int, ends: Iterable[int]) -> Iterator[Pattern]:
 
 
 def classes_of(program: Program) -> tuple[ServerClass, ...]:
-    """Server classes: servers with idle GPUs, grouped by GPU type and number idle."""
+    """Group the servers with idle GPUs into classes by GPU type and number of idle GPUs."""
     pool, idle = program.configurations.pool, program.idle
     kinds = sorted({(int(p), int(s)) for p, s in zip(pool, idle, strict=True) if s > 0})
     return tuple(ServerClass(p, s, np.flatnonzero((pool == p) & (idle == s))) for p, s in kinds)
 
 
 def equally_idle(classes: tuple[ServerClass, ...]) -> bool:
-    """Whether all servers of a type that have idle GPUs have equally many."""
+    """Whether all servers of a type that have idle GPUs have the same number of them."""
     return len(classes) == len({group.pool for group in classes})
 
 
 def ends_could_share(
     program: Program, parts: ColumnGroups, classes: tuple[ServerClass, ...]
 ) -> bool:
-    """Whether a server has room for the ends of two equal shapes, which no pattern has.
+    """Whether a server has room for the ends of two equal shapes, which no pattern allows.
 
-    A placement that a running job has on its own, left over from fuller servers, is no such shape.
+    A placement that only a running job has, left over from fuller servers, does not count.
     """
     usual = usual_idle(classes)
     idle = np.array([usual.get(pool, 0) for pool in parts.pool.tolist()], dtype=np.int64)
@@ -109,7 +110,7 @@ def ends_could_share(
 
 
 def usual_idle(classes: tuple[ServerClass, ...]) -> dict[int, int]:
-    """The most common number of idle GPUs per server, by GPU type."""
+    """Return the most common number of idle GPUs per server, by GPU type."""
     largest: dict[int, ServerClass] = {}
     for group in classes:
         previous = largest.get(group.pool)
@@ -119,8 +120,8 @@ def usual_idle(classes: tuple[ServerClass, ...]) -> dict[int, int]:
 
 
 def class_program(program: Program, parts: ColumnGroups, prices: Floats) -> ClassProgram | None:
-    """The class program over each job's best column groups at ``prices`` (servers,); None: too
-    large.
+    """Build the class program over each job's best column groups at ``prices`` (servers,); None if
+    it is too large.
     """
     classes = classes_of(program)
     if not classes or max(group.idle for group in classes) > _MAX_PATTERN_GPUS:
@@ -150,7 +151,7 @@ def class_program(program: Program, parts: ColumnGroups, prices: Floats) -> Clas
 
 
 def _promising_columns(parts: ColumnGroups, pool_price: Floats) -> Ints:
-    """Each job's column groups of the largest profit, in order."""
+    """Return each job's column groups with the largest profit, in order."""
     profit = parts.mean - pool_price[np.minimum(parts.pool, len(pool_price) - 1)] * parts.size
     order = np.lexsort((-profit, parts.job))
     job = parts.job[order]
@@ -160,8 +161,8 @@ def _promising_columns(parts: ColumnGroups, pool_price: Floats) -> Ints:
 
 
 def _slots(gpus: Sequence[int], usual: int) -> Counter[int] | None:
-    """The slots of a shape with ``gpus`` on its servers; None if no such shape exists where all
-    servers are equally idle.
+    """Return the slots of a shape with ``gpus`` on its servers; None if the shape cannot exist with
+    all servers equally idle.
     """
     if len(gpus) == 1:
         return Counter(gpus)
@@ -174,7 +175,7 @@ def _slots(gpus: Sequence[int], usual: int) -> Counter[int] | None:
 
 
 def _limits(program: Program, column: int) -> list[tuple[int, int, int]]:
-    """Row, capacity and amount of each limit that a column counts towards."""
+    """Return row, capacity and amount of each limit that a column counts towards."""
     columns = program.configurations
     if columns.share is None:
         return []
@@ -183,7 +184,9 @@ def _limits(program: Program, column: int) -> list[tuple[int, int, int]]:
 
 
 class _Builder:
-    """Rows: a job's single choice, a type's slots of one size, a class's servers."""
+    """Builds the model. Rows: a job's single choice, limits, a type's slots of one size, a class's
+    servers.
+    """
 
     def __init__(self, classes: tuple[ServerClass, ...], largest: int) -> None:
         self._classes, self._largest = classes, largest
@@ -227,7 +230,7 @@ class _Builder:
         self._end(0.0, float(len(group.servers)))
 
     def ends(self, pool: int) -> list[int]:
-        """The sizes of the ends of spread jobs on one type."""
+        """Return the sizes of the ends of spread jobs on one type, ascending."""
         sizes = (size for row, row_pool, size in self._rows if (row, row_pool) == ("slot", pool))
         return sorted(-size for size in sizes if size < 0)
 
@@ -244,7 +247,7 @@ class _Builder:
 
 
 def read_class_plan(program: ClassProgram, answer: Answer) -> ClassPlan | None:
-    """The class plan in the solver's answer; None where the answer is incomplete."""
+    """Read the class plan from the solver's answer; None if the answer is incomplete."""
     if answer.x is None:
         return None
     count = len(program.columns)

@@ -1,7 +1,7 @@
 """A plan by diving: linear programs place the most valuable jobs one after another.
 
-Where shapes span several servers, prices let many jobs share few places, and the greedy plan takes
-the places that heavy jobs need. The LP over what is left weighs every job that is placed
+If shapes span several servers, prices let many jobs share few places, and the greedy plan takes the
+places that heavy jobs need. The LP over the remaining capacity weighs every job that is placed
 against all others.
 """
 
@@ -18,19 +18,20 @@ from hopsd.solver.backend.integer_program import model
 from hopsd.solver.bound.reduced_cost import ItemPrices
 from hopsd.solver.search.greedy import fill_idle
 
-# Columns of each job, those with the least loss, and none that loses more than half of its value;
-# with too few of them a plan is worse than the greedy one.
+# A dive takes at most this many of each job's columns, those with the least loss, and none that
+# loses more than this share of its value; with fewer than the minimum per job, a plan is worse than
+# the greedy one.
 _PER_JOB, _MIN_PER_JOB, _MAX_LOSS = 60, 8, 0.5
-# An LP's solution mostly consists of so many columns of each job, those with the least loss.
+# An LP's solution mostly consists of this many columns of each job, those with the least loss.
 _LIKELY = 8
-# HiGHS takes 0.3 s for the first LP over so many; where servers are short of cores or memory,
-# 0.1 s over so many, and without the rounded rows of larger ones.
+# HiGHS takes 0.3 s for the first LP over this many columns. If servers are short of cores or
+# memory, it takes 0.1 s over the smaller number, and rounded rows are omitted above the last one.
 MAX_COLUMNS = 30_000
 _MAX_KNAPSACK_COLUMNS, _MAX_ROUNDED_COLUMNS = 9_000, 5_000
 
 
 def dive_at_prices(program: Program, prices: ItemPrices, give_up: float) -> Ints | None:
-    """A choice with idle GPUs filled; None if there is none by ``give_up`` (monotonic seconds)."""
+    """Return a choice with idle GPUs filled; None if none is found by ``give_up`` (monotonic s)."""
     columns, likely = promising_columns(program, prices)
     if not len(columns):
         return None
@@ -42,7 +43,7 @@ def dive_at_prices(program: Program, prices: ItemPrices, give_up: float) -> Ints
 
 
 def plan_of(program: Program, columns: Ints, x: Floats) -> Ints | None:
-    """The choice of the ``columns`` with an ``x`` of 1, idle GPUs filled; None if infeasible."""
+    """Choose the ``columns`` with an ``x`` of 1 and fill idle GPUs; None if infeasible."""
     choice = np.full(program.configurations.jobs, -1, dtype=np.int64)
     columns_in_plan = columns[np.round(x) == 1.0]
     choice[program.configurations.jobs_of(columns_in_plan)] = columns_in_plan
@@ -50,8 +51,8 @@ def plan_of(program: Program, columns: Ints, x: Floats) -> Ints | None:
 
 
 def promising_columns(program: Program, prices: ItemPrices) -> tuple[Ints, Bools]:
-    """The columns of a dive's LP, sorted, and which of them its solution probably consists of;
-    none if the program is too large.
+    """Return the columns of a dive's LP, sorted, and which of them its solution probably consists
+    of; none if the program is too large.
     """
     empty = NONE, np.zeros(0, dtype=np.bool_)
     knapsacks = program.configurations.short_of_more_than_gpus

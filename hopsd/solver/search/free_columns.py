@@ -1,4 +1,4 @@
-"""The best column of a job that still fits, found without a look at all of its columns."""
+"""Find a job's best column that still fits without looking at all of its columns."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from hopsd.model.arrays import Floats
 from hopsd.solver.bound.envelope import best_of_segments
 from hopsd.solver.search.residual_capacity import ResidualCapacity
 
-# Relative to the largest profit: an envelope rounds otherwise than the columns' own figures.
+# Relative to the largest profit: envelopes round differently from the columns' own profits.
 _ROUNDING = 1e-12
-# Relative to its value: a column is as good as the best if it is worth so little less.
+# A column is as good as the best if it is worth less by at most this share of the best one's value.
 _EQUAL = 1e-4
 
 
 class FreeColumns:
-    """The columns that ``residual`` has room for, by what they are worth: value less ``cost``
-    (items,), by default value alone.
+    """The columns that ``residual`` has room for, by their worth: value less ``cost`` (items,), by
+    default value alone.
 
-    ``best_fit``: of columns that are as good as the best, which without server factors are most of
-    a job's, that which leaves the fewest GPUs on its servers, in place of the first.
+    With ``best_fit``, among columns as good as the best, which without server factors are most of a
+    job's, the one that leaves the fewest GPUs on its servers is taken in place of the first.
 
-    Where columns are not written out, no more of a job's segments are looked at than could hold its
-    best: what each is worth at most is known.
+    If columns are not written out, only those of a job's segments are searched that could hold its
+    best column, since the most that each segment can be worth is known.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class FreeColumns:
             self._first = np.searchsorted(segments.start, program.configurations.start).tolist()
 
     def best(self, job: int, threshold: float = -np.inf) -> tuple[int, float]:
-        """The job's best free column and what it is worth; -1 if none is worth more than
+        """Return the job's best free column and its worth; -1 if none is worth more than
         ``threshold``.
         """
         if self._values is not None:
@@ -70,7 +70,7 @@ class FreeColumns:
         return best
 
     def _best_of(self, columns: slice, threshold: float) -> tuple[int, float]:
-        """As :meth:`best`, of some columns that follow each other."""
+        """Like :meth:`best`, for a slice of the job's columns."""
         if columns.start == columns.stop:
             return -1, threshold
         fits = self._residual.fits(columns.start, columns.stop)
@@ -91,7 +91,7 @@ class FreeColumns:
 
 
 def _segment_maxima(program: Program, values: SegmentValues, cost: Floats | None) -> Floats:
-    """At least what any column of each segment is worth, (segments,)."""
+    """Return an upper bound on the worth of each segment's columns, (segments,)."""
     if cost is None:
         return values.most()
     upper_bound, _ = best_of_segments(program, values, cost)

@@ -1,4 +1,4 @@
-"""Greedy feasible plans, made without a solver: the lower bound on every answer's value."""
+"""Greedy feasible plans, made without a solver; no answer may be worth less."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from hopsd.solver.search.residual_capacity import ResidualCapacity
 
 
 def greedy_by_weight(program: Program) -> Ints:
-    """Greedy by weight: the heaviest job first, each takes its most valuable free column.
+    """Plan greedily by weight: from the heaviest job on, each takes its most valuable free column.
 
-    The limit of eq. 11 for a large lambda. Returns the choice (jobs,): -1 for no column.
+    This is the limit of eq. 11 for a large lambda. Returns the choice (jobs,), -1 for no column.
     """
     return fill_idle(program, np.full(program.configurations.jobs, -1, dtype=np.int64))
 
@@ -22,11 +22,12 @@ def greedy_by_weight(program: Program) -> Ints:
 def greedy_by_prices(
     program: Program, prices: ItemPrices, initial: Ints | None = None, *, best_fit: bool = False
 ) -> Ints:
-    """Greedy by prices: each job takes its most profitable free column, value less the GPUs' price.
+    """Plan greedily by prices: each job takes the free column with the most value less price.
 
-    In descending order of profit; jobs without a profit are left out at first, and remaining GPUs
-    then go to all jobs. Reaches 0.95 to 0.99 of the bound on 512 to 2,048 GPUs. ``initial``: a
-    feasible choice (jobs,) whose columns are kept. ``best_fit``: see :class:`FreeColumns`.
+    Jobs come in descending order of profit; those without a profit are left out at first, and the
+    remaining GPUs then go to all jobs. Reaches 0.95 to 0.99 of the bound on 512 to 2,048 GPUs.
+    ``initial`` is a feasible choice (jobs,) whose columns are kept. ``best_fit`` is that of
+    :class:`FreeColumns`.
     """
     columns = program.configurations
     choice = np.full(columns.jobs, -1, dtype=np.int64) if initial is None else initial.copy()
@@ -44,8 +45,8 @@ def greedy_by_prices(
 def fill_idle(program: Program, choice: Ints) -> Ints:
     """Use idle GPUs wherever a job can, making no job worse.
 
-    By weight, every job takes its most valuable column that fits on idle GPUs and its own; repeated
-    if a job that moved freed GPUs for those before it.
+    In order of weight, every job takes its most valuable column that fits on idle GPUs and those it
+    has. This is repeated as long as a job that moved may have freed GPUs for heavier ones.
     """
     choice = choice.copy()
     residual = ResidualCapacity(program, choice)
@@ -56,7 +57,7 @@ def fill_idle(program: Program, choice: Ints) -> Ints:
 
 
 def repair(program: Program, choice: Ints) -> Ints:
-    """``choice`` made feasible by dropping the least valuable columns that do not fit.
+    """Make ``choice`` feasible by dropping the least valuable columns that do not fit.
 
     A feasible choice is returned unchanged.
     """
@@ -82,7 +83,7 @@ def _take_idle(
 ) -> bool:
     """Let every job take a better free column; returns whether a job left its former one.
 
-    ``max_values`` (jobs,): what each job's most valuable column is worth.
+    ``max_values`` (jobs,) is the value of each job's most valuable column.
     """
     any_left = False
     for job in program.by_weight().tolist():

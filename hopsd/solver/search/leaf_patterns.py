@@ -1,10 +1,10 @@
-"""Packs jobs that are bound to racks onto leaves, by patterns of what a leaf could hold.
+"""Pack jobs that are bound to racks onto leaves, by patterns of what a leaf could hold.
 
-Servers of a leaf that are equally idle serve such a job alike, so a leaf is a bin of so many
-servers, and a job's segments are items of a few sizes. An integer program chooses for every job how
-it is divided among leaves, and for every leaf the pattern of parts that it holds (Gilmore and
-Gomory's cutting stock): no larger with more leaves, and near its relaxation. Then the patterns are
-dealt to leaves, the parts to patterns.
+Equally idle servers of a leaf serve such a job alike, so a leaf is a bin of identical servers, and
+a job's segments are items of a few sizes. An integer program chooses for every job how it is
+divided among leaves, and for every leaf the pattern of parts that it holds (Gilmore and Gomory's
+cutting stock): its size does not grow with the number of leaves, and its optimum is close to the
+relaxation's. Then patterns are assigned to leaves, and parts to patterns.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from hopsd.solver.bound.unlisted import value_of_sets
 
 # With more patterns than this, the smallest parts are left out.
 _MAX_PATTERNS = 20_000
-# Ways of a job to be divided among leaves, those worth most.
+# How many ways to divide a job among leaves are kept, those worth most.
 _MAX_WAYS = 12
 
 Solver = Callable[[Model], Answer]
@@ -32,7 +32,7 @@ Solver = Callable[[Model], Answer]
 
 @dataclass(frozen=True, slots=True)
 class PackedSet:
-    """A set of servers for a job, ``servers`` ascending."""
+    """A set of servers for a job; ``servers`` are ascending."""
 
     job: int
     sets: RackFamily
@@ -41,7 +41,7 @@ class PackedSet:
 
 @dataclass(frozen=True, slots=True)
 class _Way:
-    """A job on leaves that give ``parts`` servers each; ``worth``: its value less their price."""
+    """A job divided into ``parts``, servers per leaf; ``worth`` is its value less their price."""
 
     job: int
     sets: RackFamily
@@ -52,11 +52,10 @@ class _Way:
 def pack(
     program: Program, prices: ItemPrices | None, current: Ints, solver: Solver
 ) -> list[PackedSet]:
-    """Sets of servers that are best together, beside the columns ``current`` (jobs,).
+    """Choose sets of servers that are best together, beside the columns ``current`` (jobs,).
 
-    ``prices``: what servers are worth to other jobs; None: nothing.
-
-    Jobs whose sets are of other servers, or take other counts, are packed one kind after another.
+    ``prices`` say what servers are worth to other jobs, None that they are worth nothing. Jobs
+    whose sets differ in eligible servers or GPUs per server are packed one kind after another.
     """
     kinds: dict[object, list[RackFamily]] = defaultdict(list)
     for sets in program.configurations.families:
@@ -88,7 +87,7 @@ def _pack_alike(
     placed_jobs: set[int],
     solver: Solver,
 ) -> Iterator[PackedSet]:
-    """Of sets over the same servers, with the same count on each."""
+    """:func:`pack` for sets over the same servers, with the same count on each."""
     first = families[0]
     free = _free_servers(program, first, capacity)
     if not free:
@@ -115,8 +114,8 @@ def _pack_alike(
 
 
 def _take(way: _Way, slots: dict[int, list[list[int]]]) -> list[list[int]] | None:
-    """Servers for the parts of a job, removed from ``slots``; None: none of them keep its rules,
-    which patterns do not know: parts on leaves of their own, or below one switch.
+    """Remove servers for a job's parts from ``slots``; None if no servers there keep the rules that
+    patterns ignore: each part on a leaf of its own, or all below one switch.
     """
     sets, rule = way.sets, way.sets.rule
     if not (rule.spread or rule.consolidate):
@@ -142,7 +141,7 @@ def _take(way: _Way, slots: dict[int, list[list[int]]]) -> list[list[int]] | Non
 
 
 def _free_servers(program: Program, sets: RackFamily, capacity: Ints) -> dict[int, list[int]]:
-    """The servers of each leaf that still hold what the sets take of them."""
+    """Return the servers of each leaf that still have room for what the sets take of them."""
     free: dict[int, list[int]] = defaultdict(list)
     fits = program.configurations.demands.fit(capacity)[sets.whole]
     for server, leaf in zip(
@@ -160,7 +159,7 @@ def _ways(
     caps: Ints,
     price: float,
 ) -> Iterator[_Way]:
-    """Each job's ways that are worth more than their servers, the best ones."""
+    """Yield each job's best ways among those worth more than their servers."""
     of_job: dict[int, list[_Way]] = defaultdict(list)
     share = program.configurations.share
     for sets in families:
@@ -181,7 +180,7 @@ def _ways(
 
 
 def _divisions(sets: RackFamily, caps: Ints) -> Iterator[tuple[int, ...]]:
-    """Ways to divide a set's servers among leaves of ``caps``; of many, the most equal ones."""
+    """Yield ways to divide a set's servers among leaves of ``caps``; of many, the most even."""
     unit, groups = sets.unit, sets.groups
     largest = sets.rule.units(sets.count, int(caps.max()))
     max_leaves = min(groups, sets.rule.leaves(sets.count, len(caps)))
@@ -197,7 +196,7 @@ def _divisions(sets: RackFamily, caps: Ints) -> Iterator[tuple[int, ...]]:
 
 
 def _partitions(groups: int, max_parts: int, largest: int) -> Iterator[tuple[int, ...]]:
-    """Partitions of ``groups`` into at most ``max_parts`` parts, none above ``largest``."""
+    """Yield partitions of ``groups`` into at most ``max_parts`` parts, none above ``largest``."""
     if not groups:
         yield ()
     elif max_parts:
@@ -207,9 +206,9 @@ def _partitions(groups: int, max_parts: int, largest: int) -> Iterator[tuple[int
 
 
 def _patterns(sizes: set[int], cap: int) -> tuple[set[int], list[tuple[tuple[int, int], ...]]]:
-    """Sizes, and the patterns ``((size, count), ...)`` of them that a leaf of ``cap`` holds.
+    """Return sizes, and their patterns ``((size, count), ...)`` that a leaf of ``cap`` holds.
 
-    Where there are too many patterns, without the smallest sizes.
+    The smallest sizes are left out as long as there are too many patterns.
     """
     fitting_sizes = sorted((size for size in sizes if size <= cap), reverse=True)
     while _number_of_patterns(fitting_sizes, cap) > _MAX_PATTERNS:
@@ -240,8 +239,9 @@ def _model(
     patterns: Sequence[tuple[tuple[int, int], ...]],
     caps: Ints,
 ) -> Model:
-    """Ways, then patterns. Rows: jobs; parts of each size, of which patterns hold enough; leaves
-    that hold 1, 2, ... servers or more, of which patterns of so many need one each.
+    """Build the model. Columns: ways, then patterns. Rows: jobs; sizes, whose parts the patterns
+    must hold; and for 1, 2, ... servers, the leaves with at least that many, since every pattern of
+    at least that many needs one.
     """
     jobs = {job: row for row, job in enumerate(dict.fromkeys(way.job for way in ways))}
     of_size = {size: len(jobs) + position for position, size in enumerate(sizes)}
@@ -272,8 +272,8 @@ def _model(
 def _deal(
     patterns: Sequence[tuple[tuple[int, int], ...]], selection: Ints, free: dict[int, list[int]]
 ) -> dict[int, list[list[int]]]:
-    """Servers for the parts of the selected patterns, by size: the fullest patterns first, each on
-    the smallest leaf that holds it.
+    """Assign servers to the parts of the selected patterns, by size. The fullest patterns come
+    first, each on the smallest leaf that holds it.
     """
     leaves = sorted(free.values(), key=len)
     slots: dict[int, list[list[int]]] = defaultdict(list)

@@ -1,7 +1,7 @@
 """Local search: CBC replans one group of servers at a time.
 
 The groups are disjoint, so they are solved in parallel, and the cost grows linearly with the
-cluster. Each pass divides the types into different stretches of neighbours and mixes them anew.
+cluster. Each pass divides the types into different stretches of neighbours and mixes these again.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from hopsd.solver.bound.cuts import KINDS
 from hopsd.solver.bound.dual_prices import Prices
 from hopsd.solver.search.neighbourhoods import group_servers, jitter, wanted_of_all
 
-# Measured on 512 to 2,048 GPUs: smaller groups gain less a pass, larger ones take CBC too long.
-# Groups of fragments are easier, and must be larger: few placements suit a job of 16 GPUs there.
-# Cores and memory are additional knapsacks: CBC takes seconds for a larger group.
+# Measured on 512 to 2,048 GPUs: smaller groups gain less per pass, larger ones take CBC too long.
+# Groups of fragmented servers are easier, and must be larger: few placements suit a job of 16 GPUs.
+# Cores and memory are additional knapsacks, with which CBC takes seconds for a larger group.
 _GROUP_GPUS, _GROUP_COLUMNS = 192, 1000
 _IDLE_OF_GROUP, _MAX_EASIER, _EASE_OF_KNAPSACKS = 8, 4.0, 0.5
 _MAX_NODES = 40
-# Relative to the largest value: with a large lambda the smallest are indistinguishable from zero.
+# Relative to the largest value: with a large lambda the smallest values are practically zero.
 _MIN_VALUE_SHARE = 1e-200
 # CBC's answers are rounded: only a larger gain counts as an improvement.
 _BETTER = 1e-9
@@ -36,9 +36,9 @@ _BETTER = 1e-9
 
 @dataclass(frozen=True, slots=True)
 class Effort:
-    """The limits of a pass: relative ``gap`` per group and deadline (monotonic seconds).
+    """The limits of a pass: relative ``gap`` per group, and deadline ``give_up`` (monotonic s).
 
-    ``breadth``: how many times larger than usual the groups are.
+    ``breadth`` says how many times larger than usual the groups are.
     """
 
     gap: float
@@ -54,7 +54,7 @@ def improve(
     solve: Solve,
     effort: Effort,
 ) -> Ints:
-    """One local search pass over all groups; never worse than ``choice``."""
+    """Make one local search pass over all groups; the result is never worse than ``choice``."""
     ease = _ease(program)
     size = int(group_gpus(program) * effort.breadth)
     group_of = group_servers(program, choice, prices, size, seed)
@@ -75,12 +75,12 @@ def improve(
 
 
 def group_gpus(program: Program) -> float:
-    """Idle GPUs per group at the usual breadth; a cluster with no more is planned as one group."""
+    """Return the idle GPUs per group at usual breadth; a cluster with no more is one group."""
     return _GROUP_GPUS * _ease(program)
 
 
 def _ease(program: Program) -> float:
-    """How many times larger a group may be than one of idle servers with 8 GPUs."""
+    """Return how many times larger a group may be than one of idle servers with 8 GPUs."""
     if program.configurations.short_of_more_than_gpus:
         return _EASE_OF_KNAPSACKS
     idle = program.idle[program.idle > 0]
@@ -90,9 +90,9 @@ def _ease(program: Program) -> float:
 
 @dataclass(frozen=True, slots=True)
 class _Task:
-    """Replan ``jobs`` with ``columns`` within ``capacity``; ``current``: their present columns.
+    """Replan ``jobs``, now on the columns ``current``, with ``columns`` within ``capacity``.
 
-    ``hope``: the most that can be gained, by the group's own bound.
+    ``hope`` is the most that can be gained, by the group's own bound.
     """
 
     jobs: Ints
@@ -119,8 +119,8 @@ def _tasks(
     target_group = np.where(of_job >= 0, of_job, -2)
     inside = np.concatenate([NONE, *_inside(program, of_shape, target_group)])
     group = of_shape[columns.shape[inside]]
-    # Relative to the value: by the plain difference heavy jobs would bring a column or two, and
-    # light ones all of theirs.
+    # Columns are ranked by loss relative to value: by the plain loss, heavy jobs would bring a
+    # column or two, and light ones all of theirs.
     worth_something = _MIN_VALUE_SHARE * float(program.value.max(initial=1.0))
     value = np.maximum(program.value[inside], worth_something)
     order = np.lexsort((prices.loss(program, inside) / value, group))
@@ -143,7 +143,7 @@ def _tasks(
 
 
 def _inside(program: Program, of_shape: Ints, target_group: Ints) -> Iterator[Ints]:
-    """The columns whose shape is in the group that their job wants, in parts."""
+    """Yield, in parts, the columns whose shape is in the group that their job wants."""
     columns = program.configurations
     for first, last in program.configurations.slices():
         of_job = target_group[columns.jobs_between(first, last)]
@@ -151,8 +151,8 @@ def _inside(program: Program, of_shape: Ints, target_group: Ints) -> Iterator[In
 
 
 class _Parts:
-    """The capacity of every group: its servers' rows and, of the limits shared by all groups, what
-    its jobs take already; what a limit leaves beyond that goes to one random group.
+    """The capacity of every group: its servers' rows and its jobs' present use of the limits that
+    all groups share. The unused part of each limit goes to one random group.
     """
 
     def __init__(
@@ -173,12 +173,12 @@ class _Parts:
             self._group[self._limit] = rng.choice(groups, count) if len(groups) else 0
 
     def rows_of(self, group: int) -> Bools:
-        """The rows of which a group may use something, (rows,)."""
+        """Say which rows a group may use, (rows,)."""
         rows: Bools = (self._group == group) | self._limit
         return rows
 
     def capacity(self, group: int, current: Ints) -> Ints:
-        """What a group may use of every row, (rows,); its jobs have the columns ``current``."""
+        """Return what a group, whose jobs are on ``current``, may use of every row, (rows,)."""
         available = np.where(self._group == group, self._remaining_capacity, 0)
         if self._limit.any():
             shared_capacity = (
@@ -189,7 +189,7 @@ class _Parts:
 
 
 def _group_of_shapes(program: Program, group_of: Ints) -> Ints:
-    """The group that all servers of a shape are in; -1 for none."""
+    """Return each shape's group; -1 if its servers are in no group or in several."""
     shapes = program.configurations.shapes
     of_part = group_of[shapes.server]
     lowest = np.minimum.reduceat(of_part, shapes.start[:-1])
@@ -200,7 +200,7 @@ def _group_of_shapes(program: Program, group_of: Ints) -> Ints:
 def _group_of_jobs(
     program: Program, choice: Ints, of_shape: Ints, prices: Prices, rng: np.random.Generator
 ) -> Ints:
-    """The group in which each job competes, by its placement or else its best column; -1: none."""
+    """Return the group in which each job competes, by placement or else best column; -1 if none."""
     columns = program.configurations
     of_job = np.full(columns.jobs, -1, dtype=np.int64)
     is_placed = choice >= 0
@@ -221,7 +221,7 @@ def _group_of_jobs(
 
 
 def _replan(program: Program, task: _Task, solve: Solve, effort: Effort) -> Ints | None:
-    """The task's better columns; None where CBC found none or had no time."""
+    """Return better columns for the task; None if CBC found none or had no time."""
     seconds = effort.give_up - monotonic()
     if seconds <= 0:
         return None
@@ -236,7 +236,7 @@ def _replan(program: Program, task: _Task, solve: Solve, effort: Effort) -> Ints
 
 
 def _holds(program: Program, task: _Task, columns: Ints) -> bool:
-    """Whether the answer is feasible, checked without the model: one column per job, rows kept."""
+    """Check without the model that the answer is feasible: one column per job, all rows kept."""
     jobs = program.configurations.jobs_of(columns)
     return len(np.unique(jobs)) == len(jobs) and bool(
         np.all(program.usage(columns) <= task.capacity)

@@ -1,8 +1,8 @@
 """Neighbourhoods of the local search: the groups of servers that are replanned together.
 
-A plan's distance from the bound splits into losses: of a job, how much more profit its best column
-makes at the current prices than the one it has; of a server, the price of what it leaves idle. For
-a job that loses much, its present servers and those of its best column go into one group.
+A plan's distance from the bound splits into losses: a job loses the profit at the current prices by
+which its best column exceeds the one it has, a server the price of what it leaves idle. For a job
+that loses much, its present servers and those of its best column go into one group.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from hopsd.solver.bound.dual_prices import Prices
 
 # Neighbours stay together in stretches of this many servers, so that spread shapes fit inside.
 _STRETCH = 4
-# Relative to a job's value: smaller differences in profit do not decide which column it wants.
-# Otherwise all jobs would want the cheapest of many servers that are nearly alike.
+# Smaller differences in profit, relative to a job's value, do not decide which column it wants:
+# otherwise all jobs would want the cheapest of many servers that are nearly alike.
 _JITTER = 0.02
-# Columns of a job with one block of shapes.
+# How many columns are sampled for a job with one block of shapes.
 _SAMPLE = 60
 
 
@@ -36,7 +36,7 @@ class _LosingJob:
 def group_servers(
     program: Program, choice: Ints, prices: Prices, gpus: int, seed: tuple[int, int]
 ) -> Ints:
-    """A group number for every server: about ``gpus`` idle GPUs each, of mixed types."""
+    """Number every server's group; a group has about ``gpus`` idle GPUs of mixed types."""
     rng = np.random.default_rng(seed)
     stretch_of = _stretches(program, rng)
     size = np.bincount(stretch_of, weights=program.idle.astype(np.float64)).astype(np.float64)
@@ -59,7 +59,7 @@ def _root(parent: list[int], index: int) -> int:
 
 
 def _stretches(program: Program, rng: np.random.Generator) -> Ints:
-    """Each type's servers, cut into stretches of neighbours at a random offset."""
+    """Cut each type's servers into stretches of neighbours at a random offset."""
     pool = program.configurations.pool
     stretch_of = np.zeros(len(pool), dtype=np.int64)
     count = 0
@@ -78,7 +78,7 @@ def _losing_jobs(
     stretch_of: Ints,
     rng: np.random.Generator,
 ) -> list[_LosingJob]:
-    """The jobs that lose something, the largest losses first."""
+    """Return the jobs that lose something, the largest losses first."""
     columns = program.configurations
     is_placed = choice >= 0
     loss = prices.job.copy()
@@ -99,7 +99,7 @@ def _losing_jobs(
 def _best_columns_of(
     program: Program, prices: Prices, jobs: Ints, rng: np.random.Generator
 ) -> Iterator[int]:
-    """The best column of each of ``jobs``, ties and near ties broken at random."""
+    """Yield the best column of each of ``jobs``, breaking ties and near ties at random."""
     if program.configurations.segments is not None:
         yield from wanted_of_all(program, prices, rng)[jobs].tolist()
         return
@@ -113,8 +113,8 @@ def _best_columns_of(
 def wanted_of_all(
     program: Program, prices: Prices, rng: np.random.Generator, usable: Bools | None = None
 ) -> Ints:
-    """The best column of every job, (jobs,), ties and near ties broken at random, out of a sample
-    of those that are nearly as good; only of shapes that are ``usable``, -1 for none.
+    """Return the best column of every job, (jobs,), -1 for none, out of a sample of those nearly as
+    good, breaking ties and near ties at random. Only ``usable`` (shapes,) shapes count.
     """
     columns = program.configurations
     sample = prices.sample(program, _JITTER, _SAMPLE, rng)
@@ -124,18 +124,18 @@ def wanted_of_all(
     profit = jitter(program.profit(prices.item, sample), program.value[sample], rng)
     order = np.lexsort((profit, job))
     best_columns = np.full(columns.jobs, -1, dtype=np.int64)
-    # The last one of a job is its best, and is written last.
+    # A job's best column comes last in the order, so it is the one that stays written.
     best_columns[job[order]] = sample[order]
     return best_columns
 
 
 def jitter(profit: Floats, value: Floats, rng: np.random.Generator) -> Floats:
-    """``profit`` of a job's columns with ties and near ties broken at random."""
+    """Add noise to the ``profit`` of a job's columns that breaks ties and near ties at random."""
     return profit + _JITTER * value * rng.random(len(profit))
 
 
 def _pack(roots: Ints, size: Floats, gpus: int, rng: np.random.Generator) -> Ints:
-    """Groups of stretches, filled up with others until they hold about ``gpus``."""
+    """Pack the sets of joined stretches into groups of about ``gpus`` idle GPUs."""
     group_of_root: dict[int, int] = {}
     group_sizes = [0.0]
     for root in rng.permutation(np.unique(roots)).tolist():

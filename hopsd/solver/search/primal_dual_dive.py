@@ -1,9 +1,8 @@
 """A plan by diving: the most valuable jobs are placed one after another.
 
-Each round fixes the columns that carry the most value in the solution after a few steps (see
-:mod:`hopsd.solver.bound.primal_dual`), drops those that no longer fit, and goes on from there. On
-2,048 fragmented GPUs a dive takes 0.3 to 0.6 CPU s, where one with linear programs takes 13 with
-all cuts.
+Each round takes a few steps (see :mod:`hopsd.solver.bound.primal_dual`), fixes the columns that
+carry the most value in the solution, drops those that no longer fit, and goes on from there. On
+2,048 fragmented GPUs a dive takes 0.3 to 0.6 CPU s; one by linear programs with all cuts takes 13.
 """
 
 from __future__ import annotations
@@ -18,12 +17,13 @@ from hopsd.model.arrays import Floats, Ints
 from hopsd.solver.bound.primal_dual import Packing, approach
 from hopsd.solver.search.greedy import fill_idle
 
-# Steps of the first round and of the others.
+# Steps in the first round and in each later one.
 _FIRST, _STEPS = 400, 300
-# A column that is chosen so often is whole. Every round fixes all of these that are more valuable
-# than the first others, and one other for each so many that there were in the first round.
+# A column with at least this share counts as whole, one with at most the second as not chosen. A
+# round takes columns in order of value until it has taken its number of fractional ones: one, and
+# one more for every 300 that there were in the first round.
 _WHOLE, _POSITIVE, _FRACTIONAL_EACH = 0.95, 1e-6, 300
-# Other dives than the first have other factors of values, from 1 - so much to 1 + so much.
+# All dives but the first multiply values by random factors within 1 ± this spread.
 _SPREAD = 0.25
 
 
@@ -36,10 +36,10 @@ def dive(
     give_up: float = inf,
     rng: np.random.Generator | None = None,
 ) -> Ints:
-    """A choice (jobs,) among ``columns`` (sorted), those of ``packing``, with idle GPUs filled.
+    """Return a choice (jobs,) among ``packing``'s ``columns`` (sorted), with idle GPUs filled.
 
-    Starts from ``prices`` (rows of the packing,) and the solution ``x`` (n,). With ``rng`` another
-    choice each time. After ``give_up`` (monotonic seconds) what was fixed until then, filled.
+    Starts from ``prices`` (rows of the packing,) and the solution ``x`` (n,). With ``rng`` each
+    dive makes another choice. Stops at ``give_up`` (monotonic seconds) with what is fixed by then.
     """
     choice = np.full(program.configurations.jobs, -1, dtype=np.int64)
     capacity, limit = program.capacity.copy(), packing.limit
@@ -72,8 +72,9 @@ def _factors(rng: np.random.Generator, count: int) -> Floats:
 def _take(
     program: Program, columns: Ints, worth: Floats, x: Floats, capacity: Ints, fractional: int
 ) -> Ints:
-    """The worthiest of ``columns`` that fit together (by position), up to so many ``fractional``
-    ones, one for each job; they are subtracted from ``capacity`` (rows,).
+    """Take the most valuable of ``columns`` that fit together, one for each job and at most
+    ``fractional`` of them fractional, and subtract them from ``capacity`` (rows,). Returns their
+    positions.
     """
     job, choices, placed_jobs = program.configurations.jobs_of(columns), [], set()
     for position in np.argsort(-worth, kind="stable")[: np.count_nonzero(worth)].tolist():

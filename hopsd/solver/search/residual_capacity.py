@@ -1,4 +1,4 @@
-"""Residual capacity: what is free of every row, and which columns still fit."""
+"""Residual capacity: how much of every row is free, and which columns still fit."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class ResidualCapacity:
         self._item_of = np.repeat(np.arange(len(demands)), np.diff(demands.start))[self._order]
         self._amount = demands.amount[self._order]
         self._first = np.searchsorted(demands.row[self._order], np.arange(len(self.free) + 1))
-        # The number of each item's rows that have too little left: it fits if that is 0.
+        # For each item, the number of its rows with too little free; the item fits if that is 0.
         self._short = np.zeros(len(demands), dtype=np.int32)
         if len(demands):
             is_short = (demands.amount > self.free[demands.row]).astype(np.int32)
@@ -28,25 +28,25 @@ class ResidualCapacity:
         self._room = NONE
         segments = program.configurations.segments
         if segments is not None:
-            first = np.unique(np.append(0, segments.item))  # the first block's may all be gone
+            first = np.unique(np.append(0, segments.item))  # the first block may have none left
             self._kind = np.searchsorted(first, np.arange(len(demands)), side="right") - 1
             self._of_segment = self._kind[segments.item]
             self._room = np.bincount(self._kind[self._short == 0], minlength=len(first))
 
     def fits(self, first: int, last: int) -> Bools:
-        """Which of the columns ``first:last`` still fit."""
+        """Say which of the columns ``first:last`` still fit."""
         fits: Bools = self._columns.of_shapes(self._short, slice(first, last)) == 0
         if self._share is not None:
             fits &= self._short[self._share[first:last]] == 0
         return fits
 
     def has_room(self, segments: slice) -> Bools:
-        """Whether a column of each of some segments could still fit, limits apart."""
+        """Whether a column of each of some segments could still fit, ignoring limits."""
         room: Bools = self._room[self._of_segment[segments]] > 0
         return room
 
     def leftover(self, items: Ints) -> Ints:
-        """The GPUs that would be left on the servers that each of some items takes part of."""
+        """Count the GPUs that each of ``items`` would leave free on the servers it uses."""
         lengths, entry = self._demands.entries(items)
         row = self._demands.row[entry]
         rest = self.free[row] - self._demands.amount[entry]

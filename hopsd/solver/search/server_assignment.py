@@ -14,7 +14,7 @@ from hopsd.solver.search.cutting_patterns import ClassPlan, Pattern, ServerClass
 
 
 def assign_servers(program: Program, parts: ColumnGroups, plan: ClassPlan) -> Ints:
-    """A feasible choice (jobs,) close to the class plan; jobs that do not fit stay unplaced."""
+    """Return a feasible choice (jobs,) close to the class plan; what does not fit is left out."""
     choice = np.full(program.configurations.jobs, -1, dtype=np.int64)
     order = plan.column_groups[np.argsort(-parts.best[plan.column_groups], kind="stable")]
     for pool in dict.fromkeys(group.pool for group, _ in plan.bins):
@@ -33,9 +33,9 @@ def assign_servers(program: Program, parts: ColumnGroups, plan: ClassPlan) -> In
 
 
 def _place_spread(program: Program, parts: ColumnGroups, spread: Sequence[int]) -> list[int]:
-    """A column for each spread column group, no two on one server: the best ones, or leftmost.
+    """Choose a column for each spread column group, no two on one server: the best, or leftmost.
 
-    Taking the best may leave servers without a neighbour; packed from the left, all fit.
+    Taking the best columns may leave servers without a neighbour; packed from the left, all fit.
     """
     fewer = list[int]()
     for leftmost in (False, True):
@@ -71,7 +71,7 @@ def _free_column(
 def _slots(
     program: Program, bins: Sequence[tuple[ServerClass, Counter[Pattern]]], spread: Ints
 ) -> dict[int, list[int]]:
-    """The servers that offer a slot of each size, repeated per slot, besides the spread columns."""
+    """List servers by the size of their slots beside the spread columns, once for each slot."""
     usage: dict[int, int] = {}
     for column in spread.tolist():
         usage |= dict(program.gpus_on(column))
@@ -93,7 +93,7 @@ def _slots(
 
 
 def _rest_of_pattern(remaining: Counter[Pattern], gpus: int, idle: int) -> Pattern:
-    """The other slots of a pattern with a spread job's ``gpus``; the pattern is used up."""
+    """Use up a pattern that has a spread job's ``gpus`` and return its other slots."""
     slot = gpus if gpus == idle else -gpus
     fitting_patterns = [p for p, count in remaining.items() if count > 0 and slot in p]
     if not fitting_patterns:
