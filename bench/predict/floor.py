@@ -98,7 +98,7 @@ def generated(job: WorkloadJob, hours: float) -> Distribution:
     """The generator's distribution of the job's ``hours`` on one GPU, given model and counts."""
     category = next(model.category for model in MODELS if model.name == job.workload)
     points = np.geomspace(*GPU_HOURS[category], POINTS)
-    fewest = points / MAX_HOURS  # GPUs of the median count: jobs with less are drawn again
+    fewest = points / MAX_HOURS  # minimum median GPU count: jobs with fewer are drawn again
     medians = _median_counts()
     kept = 1.0 - np.searchsorted(medians, fewest, side="left") / len(medians)
     weight = np.where(fewest <= median_low(job.reqs), 1.0 / np.maximum(kept, 1e-9), 0.0)

@@ -183,7 +183,7 @@ def _copy(program: Program, folder: Path, scratch: Path) -> Path:
     else:
         (scratch / "copy").mkdir()
         script = scratch / "copy" / program.script
-        shutil.copy(INSIDE / program.script, script)  # its helpers are on PYTHONPATH
+        shutil.copy(INSIDE / program.script, script)  # the modules it imports are on PYTHONPATH
     if script.suffix == ".ipynb":
         script = _export(script)
     clock_file = scratch / "copy" / program.clocked if program.clocked else script

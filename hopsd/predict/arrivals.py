@@ -15,7 +15,7 @@ import numpy as np
 from hopsd.model.arrays import Floats, Ints
 
 WINDOW_SECONDS = 2 * 3600.0
-"""Submissions of this window give the rate of arrivals."""
+"""Window of the submissions from which the rate of arrivals is computed."""
 
 MIN_WATCH_SECONDS = 1800.0
 """A cluster watched for less than this has no rate yet: no arrivals are drawn."""

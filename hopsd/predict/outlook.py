@@ -241,7 +241,7 @@ class Outlook:
                     start = record.allocation_since if record is not None else None
                     self._resolve(job, Kind.START, start or snapshot.now)
             elif record is not None and record.end is not None and _is_completed(record):
-                if not old.running:  # it started, too
+                if not old.running:  # it has also started since
                     start = record.end - (record.run_seconds - old.run_seconds)
                     self._resolve(job, Kind.START, start)
                 self._resolve(job, Kind.END, record.end)

@@ -10,7 +10,7 @@ import torch
 from hops_profiler.timing.passes import is_of_parameters
 
 MAX_NODES = 256
-"""Maximum number of nodes in which products are searched: the last layers of a model."""
+"""Maximum number of nodes searched for products: the last layers of a model."""
 
 PRODUCTS = ("Bmm", "Baddbmm", "ScaledDotProduct")
 """Prefixes of the names of nodes that multiply matrices for each sample, or attend."""

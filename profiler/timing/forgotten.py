@@ -6,7 +6,7 @@ from hops_profiler.timing.counts import WARMUP
 from hops_profiler.timing.regular import MIN_EVALUATION_INTERVAL
 
 MANY = 4
-"""More than this multiple of the usual nodes is too much for a larger batch of steps."""
+"""A larger batch of steps has at most this multiple of the usual number of nodes."""
 
 
 class ForgottenGraphs:

@@ -10,7 +10,7 @@ import torch
 from hops_profiler.timing.passes import tensors_in
 
 MAX_NODES = 256
-"""Maximum number of nodes of a graph in which a parameter is searched."""
+"""Maximum number of nodes of a graph searched for a parameter."""
 
 
 class KeptGradient:

@@ -390,7 +390,7 @@ class Hooks:
                 self._gate.visit(self._gate.gate)
 
     def _register_optimizer(self, optimizer: Any, key: int) -> None:
-        """Note an optimizer that steps for the first time."""
+        """Register an optimizer at its first step."""
         try:
             while self._keys.gone:
                 self._queue.extend((retire, self._keys.gone.pop()))

@@ -63,7 +63,7 @@ class Inputs:
         self._compiles = False
         self._compiled_model = False
         self._has_batch = False  # a backward pass was inspected since something was compiled
-        self._has_call = False  # ever
+        self._has_call = False  # True once any call was seen
         self._owners: list[Any] = []
         self._hooks: dict[Any, tuple[Any, Any]] = {}  # by class and method: ours and the original
         self._thread = 0
@@ -78,7 +78,7 @@ class Inputs:
         self._returned: dict[int, Any] = {}
         self._read_axes: set[int] = set()  # lengths of the first two axes of loaded tensors
         self._in_graphless = False
-        self._other_rows = 0  # given to modules without parameters, and to functions
+        self._other_rows = 0  # rows passed to modules without parameters, and to functions
         self._inside_other = False  # within a call of a module without parameters
         self._in_function = False
         self._function: Any = None

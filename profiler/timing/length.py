@@ -12,8 +12,9 @@ if TYPE_CHECKING:
     from typing import Any
 
 MIN_OBSERVATIONS = 3
-"""Observations over which a number must have grown in step with the iterations before it is
-expected to end the training. A counter of bad epochs ends training, too, but grows unsteadily."""
+"""Number of observations over which a number must have grown in step with the iterations before it
+is expected to end the training. A counter of bad epochs ends training, too, but grows unsteadily.
+"""
 
 TOLERANCE = 0.1
 

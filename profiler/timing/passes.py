@@ -19,13 +19,13 @@ MAX_NODES = 4096
 """Maximum number of visited nodes; a larger graph is assumed to contain all calls."""
 
 DEPTH = 4
-"""Maximum nesting depth at which tensors are searched in the arguments of a module."""
+"""Maximum nesting depth at which a module's arguments are searched for tensors."""
 
 MAX_NUMBERS = 256
 """Number of first values of a tensor that are compared with those of others."""
 
 MAX_PARTS = 1024
-"""Maximum number of parts of a module's result in which tensors are searched."""
+"""Maximum number of parts of a module's result searched for tensors."""
 
 MAX_TERMS = 64
 """Maximum number of nodes of a loss that are visited to read the shapes of its terms."""
@@ -656,7 +656,7 @@ def _selects(terms: Iterable[Any], outputs: Collection[int]) -> bool:
 
 
 def _nodes_in_graph(roots: Any, numbers: Collection[int]) -> list[int] | None:
-    """Those of ``numbers`` that are nodes in the graph of ``roots``; None if it is too large."""
+    """Those of ``numbers`` whose nodes are in the graph of ``roots``; None if it is too large."""
     edge = _edge(roots)
     return _nodes_below(edge, numbers) if edge else None
 
@@ -677,7 +677,9 @@ def _calls_inside(edge: list[Any], calls: Collection[Call]) -> set[Call]:
 
 
 def _nodes_below(edge: list[Any], numbers: Collection[int]) -> list[int] | None:
-    """Those of ``numbers`` that are nodes below those in ``edge``; None if there are too many."""
+    """Those of ``numbers`` whose nodes are below the nodes in ``edge``; None if the graph is too
+    large.
+    """
     nodes: list[int] = []
     visits = set(edge)
     while edge and len(nodes) < len(numbers):

@@ -19,7 +19,7 @@ MAX_DOUBTFUL_SHARE = 0.05
 
 
 MANY = 4
-"""More than this multiple of the batches trained on are too many for a validation."""
+"""A validation has at most this multiple of the batches trained on since the last one."""
 
 
 class Pauses:

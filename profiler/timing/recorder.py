@@ -96,7 +96,7 @@ class Recorder:
         self._pauses = Pauses()
         self._graphs = ForgottenGraphs()
         self._early_evaluations = 0  # before the first step
-        self._has_backward = False  # ever
+        self._has_backward = False  # True once any backward pass has begun
         self._begin_iteration()
 
     def _begin_iteration(self) -> None:
@@ -427,7 +427,7 @@ class Recorder:
     def _merge_iterations(self) -> None:
         """Merge the iterations so far: they were passes of one iteration, which accumulates."""
         samples, batches = self.samples, self.batches
-        if self._closure_steps:  # each was over the same samples
+        if self._closure_steps:  # all passes of a closure were over the same samples
             samples *= self._closure_steps / max(1, self.counts.iterations)
             batches = self._closure_steps
         self._forget_iterations()

@@ -166,7 +166,7 @@ class Reporter:
 
 
 def _keeps_steps() -> bool:
-    """Whether the training's steps have the same samples on any number of GPUs."""
+    """Whether the training's steps use the same samples on any number of GPUs."""
     module = sys.modules.get("hops_profiler.data.kept")
     return module is not None and module.steps_are_kept()
 

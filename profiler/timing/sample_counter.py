@@ -89,7 +89,7 @@ class SampleCounter:
         self._loader_is_empty = self._mixes_sizes = False
         self._rows = self._outputs = 0
         self._earlier_samples = 0.0  # of passes that led to other optimizers' steps
-        self._earlier_steps = 0  # with passes of their own
+        self._earlier_steps = 0  # steps of other optimizers that had their own passes
         self._passes = self._switches = 0
         self._misses_pass = False
         self._step_batches: list[Batch] = []  # of passes since the last step
