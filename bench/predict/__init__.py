@@ -1,1 +1,1 @@
-"""How well starts and ends are predicted."""
+"""Measures how well starts and ends are predicted."""

@@ -1,22 +1,23 @@
-"""How well starts and ends are predicted on traces that were not used to build the predictor.
+"""Measures predictions of starts and ends on traces that were not used to build the predictor.
 
     python -m bench.predict [--philly FILE] [--sia DIR] [--shockwave DIR --speeds FILE]
         [--only TEXT ...] [--record | --no-run] [--workers N]
     python -m bench.predict --learn steady|elastic [--event EVENT ...] [--number N ...]
         # writes hopsd/predict/prior.json
 
-Folders are those of ``bench.rivals``. Prints, for each trace, policy and kind: predictions, how
-many are certain (the interval has no width of its own) and came true, how many of the others did
-and how wide they were in the median, the median and mean absolute error,
-those of Slurm's backfill with time limits (starts) or of ``samples left / present speed`` (ends)
-with the share that our median is of theirs, and shares within one and ten minutes. Then the same by
-load, by how far ahead, and of starts said at submission.
+Folders are those of ``bench.rivals``. For each trace, policy and kind, prints the number of
+predictions; how many are certain (without width besides the margin), and how many of these came
+true; how many of the others came true, and their median width; the median and mean absolute error;
+the same errors of Slurm's backfill with time limits (starts) or of ``samples left / present speed``
+(ends), with our median as a share of theirs; and the shares of errors within one and ten minutes.
+Then prints the same by load, by time ahead, and for starts predicted at submission.
 
-What a predictor sees during a trace is kept under build/predict, its playouts and what it then
-predicted in folders there whose names are digests of the code: only what is missing is played or
-predicted, so a run that was interrupted goes on. ``--record``: what is kept for every calibration
-alone, the policies in turn; ``--no-run``: predict for the traces that are kept. ``--only``: cases
-whose name has the text. Without it the tables of docs/predictions.md are written, too.
+What a predictor sees during a trace is kept under build/predict. Its playouts and its predictions
+are kept in folders there that are named by digests of the code. Only what is missing is simulated
+or predicted, so an interrupted run can be continued. ``--record`` only makes the recordings and
+playouts, which serve every calibration, with the policies in turn. ``--no-run`` predicts only for
+the traces that are kept. ``--only`` selects cases whose name contains the text. Without it, the
+tables of docs/predictions.md are written, too.
 """
 
 from __future__ import annotations
@@ -61,10 +62,10 @@ PREDICTOR_FILES = (
     "bench/predict/replay.py",
 )
 LONG = "Philly", "paper-512"
-"""Traces that are long to play under policies that move jobs."""
+"""Traces that take long to simulate under policies that move jobs."""
 
 RATIO_SECONDS = 60.0
-"""Of errors below this no ratio is shown."""
+"""No ratio is shown for errors below this."""
 
 LOADS = (100, 150, 250)
 AHEADS = (60.0, 600.0, 3600.0, 6 * 3600.0)
@@ -73,8 +74,8 @@ EVENTS = tuple(event.value for event in PredictedEvent)
 
 
 def learn(family: str, events: Sequence[str], numbers: Sequence[int], workers: int) -> None:
-    """Write the family's prior of the events, of those of the numbered works that are its; the
-    others stay.
+    """Write the prior of the family for the events, learnt from those of the numbered works whose
+    policy is of the family; keep other events as they are.
     """
     with ProcessPoolExecutor(workers) as pool:
         all_cases = map(to_learn, numbers)
@@ -89,7 +90,7 @@ def learn(family: str, events: Sequence[str], numbers: Sequence[int], workers: i
 
 
 def _residuals(case: Case) -> list[Residual]:
-    """Of one work to learn from."""
+    """Residuals of one work to learn from."""
     traits = traits_of(case.policy)
     return [
         Residual(traits, p.of_class, p.forecast.outcome - p.forecast.centre, p.forecast.weight)
@@ -99,13 +100,13 @@ def _residuals(case: Case) -> list[Residual]:
 
 
 Row = tuple[float, float, float, float, float, float, float, float, float]
-"""at, expected, low, high, true, rival (NaN: none), load, 1 if the first of its job, 1 if certain:
-without a width of its own.
+"""at, expected, low, high, true, rival (NaN: none), load, 1 if the first of its job, 1 if certain,
+that is, without width besides the margin.
 """
 
 
 def rows_that_came(replay_of_case: Replay, kind: Kind) -> Floats:
-    """Rows of one kind that came true."""
+    """Rows of the predictions of one kind whose events happened."""
     true = true_of(replay_of_case)
     rival = (
         replay_of_case.playouts.backfill
@@ -137,12 +138,12 @@ def rows_that_came(replay_of_case: Replay, kind: Kind) -> Floats:
 
 
 def path_of(case: Case) -> Path:
-    """Where its recording is kept."""
+    """Path of the recording of ``case``."""
     return RECORD_FOLDER / f"{case.label.replace('/', ' per ')}.pickle.gz"
 
 
 def in_turn(cases: Sequence[Case]) -> list[Case]:
-    """The order of recording: what is long comes last, and each policy in its turn."""
+    """Order cases for recording: long ones come last, and policies take turns."""
     count: Counter[tuple[bool, str]] = Counter()
     turns = []
     for case in cases:
@@ -153,7 +154,7 @@ def in_turn(cases: Sequence[Case]) -> list[Case]:
 
 
 def play(case: Case) -> None:
-    """Play a trace, and its playouts, where they are not kept yet."""
+    """Record a trace and its playouts unless they are kept already."""
     began = time.process_time()
     recording = load_or_record(case, path_of(case))
     recorded_at = time.process_time()
@@ -169,7 +170,7 @@ def replay_case(case: Case) -> Replay:
 
 
 def digest(patterns: Iterable[str], *more: str) -> str:
-    """Of files and more text."""
+    """Digest of files and of further texts."""
     total = sha256("".join(more).encode())
     for pattern in patterns:
         for path in sorted(Path().glob(pattern)):
@@ -179,18 +180,18 @@ def digest(patterns: Iterable[str], *more: str) -> str:
 
 @cache
 def playouts_digest() -> str:
-    """Of the code that playouts depend on."""
+    """Digest of the code that playouts depend on."""
     play, table = inspect.getsource(Predictor._play), inspect.getsource(Predictor._timetable)
     return digest(PLAYOUT_FILES, play, table, f"{PLAYOUTS} {AHEAD_SECONDS}")
 
 
 def playouts_path(case: Case) -> Path:
-    """Where its playouts are kept."""
+    """Path of the playouts of ``case``."""
     return RECORD_FOLDER / "playouts" / playouts_digest() / path_of(case).name
 
 
 def rows_of(case: Case) -> dict[Kind, Floats]:
-    """Rows of both kinds, as kept by an earlier run of the same code on the same recording."""
+    """Rows of both kinds; kept from an earlier run of the same code on the same recording."""
     play(case)
     path = path_of(case)
     rows = (
@@ -266,14 +267,14 @@ def by_policy(results: Results, kind: Kind) -> Iterable[str]:
 
 
 def by_load(rows: Floats) -> Iterable[str]:
-    """A line for each range of GPUs wanted."""
+    """A line for each range of demand for GPUs."""
     for low, high in zip((0, *LOADS), (*LOADS, np.inf), strict=True):
         inside = (rows[:, 6] >= low) & (rows[:, 6] < high)
         yield line(f"GPUs wanted: {low} to {high:g} %", rows[inside])
 
 
 def scope_of(results: Results, whole: int) -> str:
-    """Of which replays a table is."""
+    """A sentence that says which replays a table covers."""
     names = sorted({case.name.removesuffix(", elastic") for case, _ in results})
     return f"Of {len(results)} of {whole} replays, of {'; '.join(names)}."
 
@@ -296,7 +297,7 @@ def summary(results: Results, whole: int) -> str:
 
 
 def write_summary(text: str) -> None:
-    """Put it in the place of the one in docs/predictions.md."""
+    """Replace the tables in docs/predictions.md by ``text``."""
     page = PAGE.read_text()
     before, begin, page_end = page.partition(BEGIN)
     _, end, after = page_end.partition(END)

@@ -1,9 +1,9 @@
-"""What one set of predictions costs on a large cluster.
+"""Measures the cost of one set of predictions on a large cluster.
 
     python -m bench.predict.cost [--gpus 10000] [--jobs 4000] [--policy hops ...]
 
-Prints seconds of one core for a first and for a second set, in which calibration has outcomes, and
-the memory that they took. Jobs run until no GPU is idle; all others wait.
+Prints the CPU seconds of a first set and of a second one, for which calibration has outcomes, and
+the memory that both took. Jobs run until no GPU is idle; all others wait.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ PER_NODE = 8
 COUNTS = (1, 2, 4, 8)
 ROUND_SECONDS = 360.0
 BOUND_SECONDS = 60.0
-"""A set is to be made in so long."""
+"""Time within which a set has to be made."""
 
 
 def snapshot(gpus: int, jobs: int, at: float) -> Snapshot:
@@ -65,7 +65,7 @@ def snapshot(gpus: int, jobs: int, at: float) -> Snapshot:
 
 
 def measure(policy: str, gpus: int, jobs: int) -> str:
-    """A line of the table."""
+    """Measure two sets, and return a line of the table."""
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     predictor = Predictor.of_policy(policy, PriorityName.LATENCY_RATIO)
     seconds = []

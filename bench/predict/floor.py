@@ -1,14 +1,15 @@
-"""How close anybody could come to the ends of jobs that do not declare their samples.
+"""Measures the smallest possible error of ends if jobs do not declare their samples.
 
     python -m bench.predict.floor [--philly FILE] [--sia DIR] [--shockwave DIR --speeds FILE]
 
-Of the replays that ``bench.predict`` has recorded, once a round. An oracle predicts ends: it knows
-which distribution the job's work was drawn from, its time limit, what is done and how fast the job
-will be; of the draw itself it knows nothing. It says the median of what is left, which no other
-guess beats in mean absolute error. In generated works the distribution is that of the generator; in
-traces it is that of the user's other jobs of the workload, or of all jobs of it, those to come
-included: where these are few and of all lengths it is rough, and no bound. Beside it is "work left
-at the present speed", with hops' own median of the work left.
+Uses the replays that ``bench.predict`` has recorded, once per round. An oracle predicts ends: it
+knows the distribution from which the job's work was drawn, its time limit, its progress and its
+future speed, but nothing of the draw itself. It predicts the median of the remaining work, which
+minimises the mean absolute error. For generated workloads, the distribution is the generator's. For
+traces, it is that of the user's other jobs of the workload, or of all jobs of the workload,
+including future ones; if these are few and of very different lengths, it is rough, and no bound.
+The oracle is compared with "work left at the present speed", using hops' median of the remaining
+work.
 """
 
 from __future__ import annotations
@@ -44,25 +45,25 @@ from hopsd.sim.models import MODELS
 from hopsd.sim.presets import GPU_HOURS, MAX_GPUS, MAX_HOURS
 
 POINTS = 2000
-"""Of a generated job's distribution."""
+"""Number of points of a generated job's distribution."""
 
 DRAWS = 20_000
-"""Of GPU counts: how likely a job of some hours keeps those drawn first."""
+"""Number of draws of GPU counts, to estimate how likely a job keeps the ones drawn first."""
 
 MIN_ALIKE = 5
-"""Jobs that make a distribution."""
+"""Minimum number of jobs for a distribution."""
 
 
 @dataclass(frozen=True, slots=True)
 class Distribution:
-    """Of a job's work, relative to its own: ``work`` ascending, and the ``weight`` of each."""
+    """Distribution of a job's work relative to the actual one: ascending ``work`` with weights."""
 
     work: Floats
     weight: Floats
 
     def with_limit(self, limit: float | None, seconds: float) -> Distribution:
-        """With what a time limit tells: a user asks for 1 to :data:`MAX_LIMIT_SLACK` times what the
-        job takes, which is ``seconds`` for its own work.
+        """The distribution given a time limit: a user asks for 1 to :data:`MAX_LIMIT_SLACK` times
+        the job's run time, which is ``seconds`` for its actual work.
         """
         if limit not in TIME_LIMITS:
             return self
@@ -76,7 +77,7 @@ class Distribution:
         return Distribution(self.work, weight) if weight.any() else self
 
     def median(self, done: float) -> float:
-        """Of all that is above what is done; where nothing is, of a Pareto tail of index 2."""
+        """Median of the work above ``done``; if there is none, of a Pareto tail of index 2."""
         total = np.cumsum(np.where(self.work > done, self.weight, 0.0))
         if total[-1] <= 0.0:
             return done * 2.0**0.5
@@ -94,10 +95,10 @@ def _median_counts() -> Floats:
 
 
 def generated(job: WorkloadJob, hours: float) -> Distribution:
-    """What the generator drew the job's ``hours`` on one GPU from, given its model and counts."""
+    """The generator's distribution of the job's ``hours`` on one GPU, given model and counts."""
     category = next(model.category for model in MODELS if model.name == job.workload)
     points = np.geomspace(*GPU_HOURS[category], POINTS)
-    fewest = points / MAX_HOURS  # GPUs of the median count: jobs with less are drawn again
+    fewest = points / MAX_HOURS  # minimum median GPU count: jobs with fewer are drawn again
     medians = _median_counts()
     kept = 1.0 - np.searchsorted(medians, fewest, side="left") / len(medians)
     weight = np.where(fewest <= median_low(job.reqs), 1.0 / np.maximum(kept, 1e-9), 0.0)
@@ -107,8 +108,9 @@ def generated(job: WorkloadJob, hours: float) -> Distribution:
 def empirical(
     job: WorkloadJob, jobs: Sequence[WorkloadJob], seconds: Mapping[JobId, float]
 ) -> Distribution:
-    """Of a trace: the run times of the user's other jobs of the workload, else of all such jobs.
-    ``seconds``: of each job, without waiting.
+    """The distribution for a job of a trace: run times of the user's other jobs of the workload,
+    else of all jobs of the workload, else of all jobs. ``seconds`` has the run time of each job,
+    without waiting.
     """
     others = [other for other in jobs if other.id != job.id]
     alike = [other for other in others if other.workload == job.workload]
@@ -121,8 +123,8 @@ def empirical(
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """The share of its work that a job had done at each of ``times``; after the last it would go on
-    with ``speed`` (shares per second).
+    """Shares of its work that a job had done at ``times``; after the last of these it would
+    continue with ``speed`` (shares per second).
     """
 
     times: Floats
@@ -133,7 +135,7 @@ class Progress:
     def from_holds(
         holds: Sequence[GpuHold], facts: JobBaseline, restart_seconds: float
     ) -> Progress:
-        """Of an ended job. It restarts at every start but its first."""
+        """The progress of an ended job. All its starts but the first are restarts."""
         times, done = [holds[0].start], [0.0]
         speed = 0.0
         for number, hold in enumerate(holds):
@@ -147,7 +149,7 @@ class Progress:
         return float(np.interp(time, self.times, self.shares))
 
     def time_of(self, share: float) -> float:
-        """When so much was, or would have been, done."""
+        """The time when this share was, or would have been, done."""
         if share >= 1.0:
             return float(self.times[-1]) + (share - 1.0) / self.speed
         first = int(np.searchsorted(self.shares, share, side="left"))
@@ -157,11 +159,11 @@ class Progress:
 
 
 Row = tuple[float, float]
-"""Absolute errors in seconds: present speed's, the oracle's."""
+"""Absolute errors in seconds: of the present speed, and of the oracle."""
 
 
 def rows_of(case: Case) -> list[Row]:
-    """Of the ends that came."""
+    """Errors for the jobs that ended."""
     settings = SimulationSettings().cluster
     public = public_knowledge(
         case.cluster, case.workload, KnowledgeSettings(case.knows, seed=case.seed)
@@ -206,7 +208,7 @@ HEAD = (
 
 
 def line(name: str, rows: Sequence[Row]) -> str:
-    """Median absolute errors in seconds."""
+    """A line of the table: median absolute errors in seconds."""
     rival, oracle = np.median(np.array(rows), axis=0).tolist()
     return f"| {name} | {len(rows):,} | {rival:,.0f} | {oracle:,.0f} ({oracle / rival:.0%}) |"
 

@@ -1,6 +1,6 @@
-"""Records what a predictor sees during a trace; plays predictions over it, with what others would
-have predicted beside them. A recording holds for every predictor, since none changes the trace, and
-its playouts for every calibration.
+"""Records what a predictor sees during a trace, and replays predictions over the recording, with
+those of simpler predictors beside them. A recording serves every predictor, since predictors do not
+change the trace, and its playouts serve every calibration.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from hopsd.sim.study import result_of
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A trace under a policy with what it knows."""
+    """A trace under a policy, and what the policy knows."""
 
     name: str
     cluster: Cluster
@@ -50,7 +50,7 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """The start of ``job`` is to be predicted; None: all starts and ends."""
+    """A request to predict the start of ``job``, or, if None, all starts and ends."""
 
     situation: Situation
     job: JobId | None
@@ -58,7 +58,7 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class JobEvent:
-    """The start or the end of a job at ``time``; of no kind: its submission."""
+    """The start or the end of a job at ``time``; its submission if ``kind`` is None."""
 
     job: JobId
     kind: Kind | None
@@ -67,7 +67,7 @@ class JobEvent:
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """What a predictor sees during a case, in order, how its jobs fared, and where they ran."""
+    """What a predictor sees during a case, in order, with outcomes and allocations of the jobs."""
 
     events: Sequence[Question | JobEvent]
     outcomes: Sequence[JobOutcome]
@@ -76,10 +76,10 @@ class Recording:
 
 @dataclass(slots=True)
 class Playouts:
-    """Of each question in turn: seconds until each job's event, (playouts, jobs); of a single
-    start (playouts, 1). ``present_speed``: at which time a running job ends if nothing changes, by
-    (job, at). ``backfill``: the same of starts by time limits. ``load``: GPUs wanted, percent of
-    all, by time.
+    """Playouts of each question in turn: ``times`` are seconds until each job's event (playouts,
+    jobs), or (playouts, 1) for a single start. ``present_speed`` is the time at which a running job
+    ends if nothing changes, by (job, at); ``backfill`` the same for starts by time limits.
+    ``load`` is the demand for GPUs in percent of all, by time.
     """
 
     times: list[Floats] = field(default_factory=list)
@@ -88,7 +88,7 @@ class Playouts:
     load: dict[float, int] = field(default_factory=dict)
 
     def note(self, situation: Situation) -> None:
-        """What simpler predictions would be in a situation."""
+        """Note the load and the simpler predictions in a situation."""
         demand = (
             situation.rigid[situation.competes & (situation.gpus_held == 0.0)].sum()
             + situation.gpus_held.sum()
@@ -105,7 +105,7 @@ class Playouts:
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """What was predicted, restarts included, and what came true."""
+    """The predictions for a case, including restarts, and its outcomes."""
 
     case: Case
     predictions: Sequence[Prediction]
@@ -116,7 +116,7 @@ class Replay:
 
 @dataclass(slots=True)
 class _CachedPredictor(Predictor):
-    """Takes playouts from ``cache`` in turn, or makes and keeps them."""
+    """A predictor that takes playouts from ``cache`` in turn, or makes and keeps them."""
 
     cache: Playouts = field(default_factory=Playouts)
     turn: int = 0
@@ -137,7 +137,7 @@ class _CachedPredictor(Predictor):
 
 
 def backfill_starts(situation: Situation) -> dict[JobId, float]:
-    """Slurm's own estimates: its backfill with time limits (``squeue --start``), in seconds."""
+    """Slurm's estimates of starts (``squeue --start``): backfill with time limits, in seconds."""
     gains: dict[NodeName, list[Gain]] = {}
     for at, allocation in enumerate(situation.running):
         for node, gpus in allocation:
@@ -158,7 +158,7 @@ def backfill_starts(situation: Situation) -> dict[JobId, float]:
 
 
 class _Submissions(Arrivals):
-    """Records them."""
+    """Records submissions as events."""
 
     def __init__(self, events: list[Question | JobEvent]) -> None:
         Arrivals.__init__(self)
@@ -188,7 +188,7 @@ class _Recorder(Predictor):
 
 
 def record(case: Case) -> Recording:
-    """Play the trace once."""
+    """Simulate the trace once, and record it."""
     plan = PlanSettings(
         policy=case.policy, time_limit_seconds=MAX_PLAN_SECONDS, effort=0, seed=case.seed
     )
@@ -205,7 +205,7 @@ def record(case: Case) -> Recording:
 
 
 def load_or_record(case: Case, path: Path) -> Recording:
-    """As kept by an earlier run, else played and kept now."""
+    """Load the recording of an earlier run, or make and keep it now."""
     if not path.exists():
         _write(path, record(case))
     with gzip.open(path) as file:
@@ -214,7 +214,7 @@ def load_or_record(case: Case, path: Path) -> Recording:
 
 
 def playouts_of(case: Case, recording: Recording, path: Path) -> Playouts:
-    """As kept by an earlier run, else played and kept now."""
+    """Load the playouts of an earlier run, or make and keep them now."""
     if not path.exists():
         _write(path, replay(case, recording, Playouts()).playouts)
     with gzip.open(path) as file:
@@ -231,7 +231,9 @@ def _write(path: Path, content: object) -> None:
 
 
 def replay(case: Case, recording: Recording, playouts: Playouts) -> Replay:
-    """Predict over a recording. ``playouts``: of all its questions, or of none: made here."""
+    """Predict over a recording. ``playouts`` has those of all its questions, or is empty and
+    filled here.
+    """
     base_predictor = Predictor.of_policy(case.policy, PriorityName.LATENCY_RATIO, case.seed)
     predictor = _CachedPredictor(
         base_predictor.traits,
@@ -256,7 +258,7 @@ def replay(case: Case, recording: Recording, playouts: Playouts) -> Replay:
 
 
 def true_of(replay_result: Replay) -> dict[tuple[JobId, Kind], float]:
-    """What came true."""
+    """The actual times of first starts and ends, by job and kind."""
     return {
         (o.id, kind): when
         for o in replay_result.outcomes

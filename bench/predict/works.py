@@ -1,4 +1,4 @@
-"""What is played: generated works to learn from, and others to be measured on."""
+"""Provides the works: generated ones to learn from, and others to measure on."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from hopsd.sim.logs.importers import IMPORTERS, workload_of
 from hopsd.sim.presets import preset
 
 LEARN_SEED = 1000
-"""Seeds from here on are for the prior alone."""
+"""Seeds from this one on are used only for the prior."""
 
 LEARN = (
     ("slurm", Knows.MEASURED),
@@ -32,22 +32,23 @@ LEARN = (
     ("hops+", Knows.MEASURED),
     ("hops+", Knows.PERFECT),
 )
-"""Taken in turn by the works to learn from."""
+"""Policies and knowledge that the works to learn from use in turn."""
 
 ELASTIC = tuple(product(("hops", "hops+"), (Knows.PERFECT, Knows.MEASURED)))
-"""On generated works; on traces :data:`Knows.MEASURED` alone, as a daemon would have it."""
+"""Elastic policies and knowledge on generated workloads. On traces, only :data:`Knows.MEASURED` is
+used, which is what a daemon would have."""
 
 LOADS = 0.6, 2.0
 JOBS = 40, 160
 MAX_TAIL = 1.6
-"""Bounds of what is drawn for a work to learn from: load, jobs, and the standard deviation of what
-multiplies run times, as a logarithm.
+"""Bounds of the values drawn for a work to learn from: load, number of jobs, and the standard
+deviation of the logarithm of the factors that multiply run times.
 """
 
 BURST_JOBS = 12
 
 LARGE_JOBS = 150
-"""Of ``paper-512``'s jobs, for time."""
+"""Number of jobs of ``paper-512`` that are used, to save time."""
 
 PHILLY_GPUS = 48
 """The trace needs 54 on average: jobs wait, but not for days."""
@@ -55,7 +56,7 @@ PHILLY_GPUS = 48
 
 @dataclass(frozen=True, slots=True)
 class Folders:
-    """Where published traces are; None: these are left out."""
+    """Paths of published traces; those that are None are left out."""
 
     philly: Path | None = None
     sia: Path | None = None
@@ -64,7 +65,7 @@ class Folders:
 
 
 def works(folders: Folders) -> Iterator[Case]:
-    """What is measured: none of it has made the prior."""
+    """Yield the cases to measure, none of which was used for the prior."""
     paper_preset = preset("paper-64")
     rigid = [("slurm", knows) for knows in Knows]
     for rate in (10.0, 25.0):
@@ -100,7 +101,7 @@ def _philly(path: Path) -> Iterator[Case]:
 
 
 def to_learn(number: int) -> Case:
-    """A work for the prior: cluster, load, jobs, tail of run times and arrivals are drawn."""
+    """A work for the prior, with random cluster, load, jobs, tail of run times and arrivals."""
     seed = LEARN_SEED + number
     rng = random.Random(seed)  # a simulation, not a secret
     policy, knows = LEARN[number % len(LEARN)]
@@ -115,7 +116,7 @@ def to_learn(number: int) -> Case:
 def _with_tail(
     jobs: Sequence[WorkloadJob], sigma: float, rng: random.Random
 ) -> tuple[WorkloadJob, ...]:
-    """Run times with a heavier tail and the same sum."""
+    """Give run times a heavier tail, with the same sum."""
     factors = [rng.lognormvariate(0.0, sigma) for _ in jobs]
     mean = sum(job.samples * f for job, f in zip(jobs, factors, strict=True)) / sum(
         job.samples for job in jobs
@@ -126,7 +127,7 @@ def _with_tail(
 
 
 def _arrive(jobs: Sequence[WorkloadJob], rng: random.Random) -> tuple[WorkloadJob, ...]:
-    """As drawn, in waves of a day's course, or in bursts."""
+    """Let jobs arrive as drawn, in waves like those of days, or in bursts."""
     kind = rng.choice(("drawn", "waves", "bursts"))
     span = jobs[-1].submit
     if kind == "waves" and span > 0.0:

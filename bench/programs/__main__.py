@@ -1,7 +1,7 @@
-"""``python -m bench.programs FOLDER``: accuracy of the plugin on public programs.
+"""``python -m bench.programs FOLDER``: measures the accuracy of the plugin on public programs.
 
-FOLDER holds the repositories, each in a folder "owner+name" with its commit in a file
-``.version``; ``--python`` is an interpreter with their requirements.
+FOLDER holds the repositories, each in a folder "owner+name" with its commit in a file ``.version``.
+``--python`` is an interpreter in which their requirements are installed.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ LISTS = (
     *("catalogue", "unusual", "further", "fresh", "later"),
     *("newest", "freshest", "latest", "untried", "unfamiliar", "unmet", "firstlook"),
 )
-"""``unusual``: programs with rare kinds of loops, not known while the plugin was written."""
+"""``unusual`` has programs with rare kinds of loops, not known when the plugin was written."""
 
 
 @dataclass(frozen=True)
@@ -19,11 +19,13 @@ class Program:
     """A script of a public repository (``repo``, "owner+name"), or one of ``inside`` that drives
     the training loop of ``package``.
 
-    ``clocks``: pairs of a text and code; the code is inserted after each line that contains the
-    text (starts with it if indented), at the same depth. ``clocked``: the file to insert into, if
-    not the script. ``edits``: replacements in the script, so that it runs on a CPU and synthetic
-    data; ``first``: code to run before it. ``steps``: the most steps to clock. ``sample``: what a
-    reader of the program counts.
+    - ``clocks``: pairs of a text and code; the code is inserted after each line that contains the
+      text (or starts with it, if it is indented), at the same depth. ``clocked``: the file to
+      insert into, if it is not the script.
+    - ``edits``: replacements in the script, so that it runs on a CPU and with synthetic data.
+      ``first``: code to run before the script.
+    - ``steps``: maximum number of steps to clock. ``sample``: what a reader of the program would
+      count as a sample.
     """
 
     name: str

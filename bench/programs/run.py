@@ -1,4 +1,4 @@
-"""Runs a copy of a program with inserted clocks under the plugin, and compares both."""
+"""Runs a copy of a program with inserted clocks under the plugin, and compares their figures."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SITE = Path(__file__).parents[2] / "profiler" / "site"
 LIMIT_SECONDS = 300
 
 GOOD = 0.05
-"""Largest relative error of a figure that is right."""
+"""Maximum relative error of a figure that counts as right."""
 
 EQUAL_STEPS = 8
 """Iterations after which the parameters of two runs are compared."""
@@ -27,7 +27,7 @@ EQUAL_STEPS = 8
 
 @dataclass(frozen=True)
 class Result:
-    """Seconds per iteration and samples per second, by plugin and by hand; or a failure."""
+    """Seconds per iteration and samples per second, each by plugin and by hand, or a failure."""
 
     program: Program
     version: str = ""
@@ -37,7 +37,7 @@ class Result:
 
     @property
     def errors(self) -> tuple[float, float]:
-        """Relative, of the iteration and of the speed."""
+        """Relative errors of the iteration time and of the speed."""
         return tuple(  # type: ignore[return-value]
             plugin / hand - 1 if hand else float("inf")
             for plugin, hand in (self.iteration, self.speed)
@@ -45,7 +45,9 @@ class Result:
 
     @property
     def verdict(self) -> str:
-        """Empty if both figures are right; "unknown" if the plugin gives none where it is not."""
+        """Empty if both figures are right; "unknown" if the plugin only lacks those that are not,
+        else "off".
+        """
         figures = zip(self.errors, (self.iteration[0], self.speed[0]), strict=True)
         wrong = [figure for error, figure in figures if abs(error) > GOOD]
         if not wrong:
@@ -54,7 +56,9 @@ class Result:
 
 
 def run(program: Program, folder: Path, python: Path, scratch: Path) -> Result:
-    """``folder`` holds the public repositories; ``scratch`` is emptied first."""
+    """Run the program and compare the figures. ``folder`` holds the public repositories;
+    ``scratch`` is emptied first.
+    """
     failure = _execute(program, folder, python, scratch, plugin=True)
     if failure:
         return Result(program, failure=failure)
@@ -79,8 +83,8 @@ def run(program: Program, folder: Path, python: Path, scratch: Path) -> Result:
 
 
 def compare(program: Program, folder: Path, python: Path, scratch: Path) -> str:
-    """Whether the parameters after EQUAL_STEPS iterations are equal bit for bit with the plugin and
-    without it: "equal", "different", or why that cannot be judged.
+    """Compare the parameters after EQUAL_STEPS iterations with and without the plugin bit for bit:
+    "equal", "different", or why they cannot be compared.
     """
     seeded_program = dataclasses.replace(
         program,
@@ -102,7 +106,7 @@ def compare(program: Program, folder: Path, python: Path, scratch: Path) -> str:
 
 
 def _execute(program: Program, folder: Path, python: Path, scratch: Path, *, plugin: bool) -> str:
-    """Run a copy of the program. Why it did not run, or nothing."""
+    """Run a copy of the program; return why it did not run, or an empty string."""
     shutil.rmtree(scratch, ignore_errors=True)
     (scratch / "reports").mkdir(parents=True)
     (scratch / "clocks").mkdir()
@@ -146,7 +150,7 @@ def _by_hand(clock: dict[str, Any]) -> tuple[float, float]:
 
 
 def _mean(figures: list[tuple[float, float]]) -> tuple[float, float]:
-    """Mean iteration, and the speed of all ranks together."""
+    """Mean iteration time, and the speed of all ranks together."""
     return statistics.fmean(figure[0] for figure in figures), sum(figure[1] for figure in figures)
 
 
@@ -179,7 +183,7 @@ def _copy(program: Program, folder: Path, scratch: Path) -> Path:
     else:
         (scratch / "copy").mkdir()
         script = scratch / "copy" / program.script
-        shutil.copy(INSIDE / program.script, script)  # its helpers are on PYTHONPATH
+        shutil.copy(INSIDE / program.script, script)  # the modules it imports are on PYTHONPATH
     if script.suffix == ".ipynb":
         script = _export(script)
     clock_file = scratch / "copy" / program.clocked if program.clocked else script

@@ -1,1 +1,1 @@
-"""When jobs start and end: what is known of them now in, distributions out."""
+"""Predicts when jobs start and end, as distributions, from what is known of them now."""

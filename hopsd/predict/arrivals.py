@@ -1,5 +1,5 @@
-"""Jobs to come: their rate follows the submissions of the last hours and, once some days were
-watched, those of the hour of the day; their likeness is that of the jobs present.
+"""Draws future jobs. Their rate follows the submissions of the last hours and, after some days of
+watching, those of the same hour of the day; each resembles one of the present jobs.
 """
 
 from __future__ import annotations
@@ -15,35 +15,35 @@ import numpy as np
 from hopsd.model.arrays import Floats, Ints
 
 WINDOW_SECONDS = 2 * 3600.0
-"""Submissions of this window give the rate of arrivals."""
+"""Window of the submissions from which the rate of arrivals is computed."""
 
 MIN_WATCH_SECONDS = 1800.0
 """A cluster watched for less than this has no rate yet: no arrivals are drawn."""
 
 MAX_SUBMISSIONS = 4096
-"""Submissions kept."""
+"""Maximum number of submissions kept."""
 
 MAX_ARRIVALS = 512
-"""Jobs to come per playout."""
+"""Maximum number of future jobs per playout."""
 
 HOUR_SECONDS = 3600.0
 HOURS = 24
 
 HISTORY_SECONDS = 3 * 86400.0
-"""Hours of the day are told apart once the cluster was watched for so long."""
+"""Hours of the day are distinguished after the cluster was watched for this time."""
 
 FORGET_SECONDS = 28 * 86400.0
-"""What was watched before counts less and less, so that the last weeks count."""
+"""Older observations lose weight beyond this total, so that the last weeks dominate."""
 
 SHRINKAGE = 4.0
-"""What the mean counts in an hour's rate, and the usual in that of the last hours, in jobs."""
+"""Weight in jobs of the mean in an hour's rate, and of the usual rate in that of the last hours."""
 
 
 @dataclass(slots=True)
 class Arrivals:
-    """Times of the last submissions, in any clock. ``since``: when watching them began.
-    ``counts`` and ``seconds``: submissions in each hour of the day (UTC), and how long each was
-    watched, (24,).
+    """Learns the rate of submissions. Times are of any one clock; ``since`` is when watching began.
+    ``counts`` and ``seconds`` (24,) are the submissions in each hour of the day (UTC), and how long
+    each hour was watched.
     """
 
     since: float | None = None
@@ -53,13 +53,13 @@ class Arrivals:
     _watched_until: float = 0.0
 
     def note(self, time: float) -> None:
-        """A job was submitted."""
+        """Note that a job was submitted."""
         self.watch(time)
         self._times.append(time)
         self.counts[_hour(time)] += 1.0
 
     def watch(self, now: float) -> None:
-        """Start watching submissions, or go on with it until ``now``."""
+        """Start watching submissions, or extend the watch until ``now``."""
         if self.since is None:
             self.since = self._watched_until = now
         while self._watched_until < now:
@@ -72,7 +72,7 @@ class Arrivals:
 
     @property
     def by_hour(self) -> bool:
-        """Whether hours of the day are told apart."""
+        """Whether hours of the day are distinguished."""
         return float(self.seconds.sum()) >= HISTORY_SECONDS
 
     def per_second(self, now: float) -> float:
@@ -82,10 +82,10 @@ class Arrivals:
     def draw(
         self, now: float, horizon: float, jobs: int, samples: int, rng: np.random.Generator
     ) -> tuple[Floats, Ints]:
-        """Seconds from ``now`` of the jobs to come (samples, count), infinity: none; and which of
-        the present ``jobs`` each resembles.
+        """Draw the arrivals of future jobs in seconds from ``now`` (samples, count), infinity if
+        there is none; and the index of the present job, of ``jobs``, that each resembles.
         """
-        # Without a history arrivals continue for as long as they were watched: bursts end.
+        # Without a history, draw arrivals only for as long as they were watched: bursts end.
         if not self.by_hour:
             horizon = min(horizon, now - self.since) if self.since is not None else 0.0
         begins, rates = self._rates(now, horizon)
@@ -98,7 +98,7 @@ class Arrivals:
         return times, rng.integers(0, max(1, jobs), (samples, count))
 
     def _rates(self, now: float, horizon: float) -> tuple[Floats, Floats]:
-        """Seconds from ``now`` at which a rate begins, the first 0, and the rates per second."""
+        """Seconds from ``now`` at which each rate begins (the first is 0), and rates per second."""
         if self.since is None or now - self.since < MIN_WATCH_SECONDS:
             return np.zeros(1), np.zeros(1)
         span = min(WINDOW_SECONDS, now - self.since)
@@ -114,7 +114,7 @@ class Arrivals:
         return begins - now, level * usual[_hours(begins)]
 
     def _usual(self) -> Floats:
-        """Submissions per second in each hour of the day, drawn to the mean."""
+        """Submissions per second in each hour of the day, shrunk towards the mean."""
         mean = float(self.counts.sum() / self.seconds.sum())
         usual: Floats = (
             mean * (self.counts + SHRINKAGE) / np.maximum(self.seconds * mean + SHRINKAGE, 1e-12)

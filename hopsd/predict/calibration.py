@@ -1,20 +1,22 @@
 """Calibrates predictions by their outcomes: conformal intervals, learned online.
 
-A prediction's residual is the difference between what came true and what was predicted, both as
-``scale(seconds ahead)``. The interval is the prediction plus quantiles of the residuals of earlier
-predictions of its class. What has not come true yet counts as censored (Kaplan-Meier): without
-that, only early outcomes would be known, and every interval would be too short.
+The residual of a prediction is the outcome minus the prediction, both as ``scale(seconds ahead)``.
+The interval is the prediction plus quantiles of the residuals of earlier predictions of its class.
+Events that have not happened yet count as censored (Kaplan-Meier): otherwise only early outcomes
+would be known, and every interval would be too short.
 
-Predictions err together: a job's from one round to the next, those of a queue at one moment. Each
-has a weight, so that a class counts as often as it was observed independently; without that a
-single busy day would replace the shipped residuals, and intervals be too short on the next. Which
-quantiles are the ends of the intervals follows how often each end proved wrong (adaptive conformal
-inference, Gibbs and Candès, NeurIPS 2021). There all starts of one moment are one queue, whatever
-their classes, and outcomes move the ends by no more than they are independent: they are known hours
-later, and ends that each of thousands moves swing between far too narrow and far too wide. Whether
-an outcome is beyond an end is counted when that end has passed, also where it is known before:
-otherwise what comes early would count first, and intervals be too short until the late ones have
-come.
+Errors of predictions are correlated: those of a job from one round to the next, and those of a
+queue at one moment. Each prediction has a weight, so that a class counts by its number of
+independent observations. Otherwise a single busy day would replace the shipped residuals, and
+intervals would be too short on the next day.
+
+The quantiles at the ends of the intervals are adapted to how often each end proved wrong (adaptive
+conformal inference, Gibbs and Candès, NeurIPS 2021). For this, all starts predicted at one moment
+are one queue, whatever their classes, and outcomes move the ends only as far as they are
+independent. Outcomes are known hours later: if each of thousands moved the ends fully, these would
+swing between far too narrow and far too wide. An outcome beyond an end is counted when that end has
+passed, even if the outcome is known before. Otherwise early outcomes would count first, and
+intervals would be too short until the late ones are known.
 """
 
 from __future__ import annotations
@@ -40,50 +42,52 @@ TAIL = (1.0 - NOMINAL) / 2.0
 """Share of outcomes that should be beyond each end."""
 
 MAX_SHIFT = 2.5
-"""Bound of how far ends move from their quantiles, in standard deviations of a normal."""
+"""Maximum distance by which ends move from their quantiles, in standard deviations of a normal."""
 
 MIN_TAIL = 0.02
-"""Least share beyond an end at which the residuals themselves tell where it is; further out, the
-end is as much further from the middle as it would be under a normal distribution.
+"""Minimum share beyond an end for which its position is read from the residuals. Further out, the
+distance from the middle is extrapolated as under a normal distribution.
 """
 
 UNSURE = 0.15
-"""Of starts, and of ends by past runs, the median is corrected only if more than this share of the
-outcomes above one half is to one side: most starts are exactly at the end of a round, many runs as
-long as those before, and come to nothing by a correction that a few others ask for.
+"""For starts, and for ends by past runs, the median is corrected only if the share of outcomes on
+one side exceeds one half by more than this. Most starts are exactly at the end of a round, and many
+runs are as long as earlier ones: a correction for a few others would make all of these wrong.
 """
 
 GAIN = 0.1
-"""How much an outcome moves an end, in standard deviations per independent outcome beyond it: times
-the mean weight. All count alike there: intervals are to hold for what is published, in which a job
-that waits or runs for long is as often as there are rounds.
+"""How far an outcome moves an end, in standard deviations per independent outcome beyond it; it is
+multiplied by the mean weight. All outcomes count equally here: intervals are to hold for the
+published predictions, which have a job that waits or runs for a long time once per round.
 """
 
 MAX_JUDGED = 500
-"""Newest outcomes whose mean weight this is."""
+"""Number of newest outcomes over which the mean weight is taken."""
 
 WIDTHS = 0.02, 0.4, 1.0, 1.4, 2.0, 2.8
-"""How much playouts differ, of classes: on generated works, 80 % of the residuals are within about
-half of that to each side. In long queues run times average out, and playouts differ less.
+"""Bounds between classes by the spread of the playouts. On generated workloads, 80 % of the
+residuals are within about half of the spread to each side. In long queues, run times average out,
+and playouts differ less.
 """
 
 UNIT_SECONDS = 30.0
-"""Errors count in seconds below this distance and relatively above it."""
+"""Errors count absolutely (in seconds) below this distance, and relatively above it."""
 
 MAX_HISTORY = 2000
-"""Predictions kept per class."""
+"""Maximum number of predictions kept per class."""
 
 MAX_STORED = 500
-"""Newest outcomes per class that survive a restart."""
+"""Number of newest outcomes per class that survive a restart."""
 
 MAX_PER_ROUND = 20
-"""New predictions per class and round: neighbours are alike, and the history must span rounds."""
+"""Maximum number of predictions recorded per class and round: neighbours are alike, and the history
+must span rounds."""
 
 ENOUGH = 60.0
-"""Weight from which a class needs no residuals of its parents."""
+"""Total weight above which a class needs no residuals of its parents."""
 
 MIN_DISTANCE_SECONDS = 60.0
-"""Predictions of moments closer than this are never independent, in seconds."""
+"""Predictions less than this time apart are never independent, in seconds."""
 
 PRIOR_WEIGHT = 30.0
 """Weight of the shipped residuals of a class, in outcomes."""
@@ -95,11 +99,11 @@ class Kind(StrEnum):
 
 
 class PredictedEvent(StrEnum):
-    """What is learnt from apart: the start of a job that was just submitted, of one that has waited
-    for a while, and of one that has run before; the end.
+    """Events that are learnt separately: the start of a job that was just submitted, of one that
+    has waited for a while, and of one that has run before; and the end.
 
-    Of those that have waited, jobs that wait for long are predicted most often. Policies that stop
-    jobs stop many for a round or two.
+    Among jobs that have waited, those that wait for a long time are predicted most often. Policies
+    that preempt jobs stop many of them for only a round or two.
     """
 
     SUBMISSION = "submission"
@@ -109,7 +113,7 @@ class PredictedEvent(StrEnum):
 
 
 def start_event(*, has_run: bool, wait_seconds: float) -> PredictedEvent:
-    """Of a waiting job. ``wait_seconds``: so far."""
+    """The event that starts a waiting job, which has waited for ``wait_seconds`` so far."""
     if has_run:
         return PredictedEvent.RESTART
     return (
@@ -118,8 +122,8 @@ def start_event(*, has_run: bool, wait_seconds: float) -> PredictedEvent:
 
 
 class Group(StrEnum):
-    """Predictions whose ends move together: ``SURE`` ones are of classes of which nearly all came
-    when expected.
+    """Predictions whose ends move together. The classes of ``SURE`` groups have nearly all outcomes
+    at the expected time.
     """
 
     SUBMISSION = "submission"
@@ -137,18 +141,18 @@ def _group_of(key: Class, *, sure: bool) -> Group:
 
 
 Class = tuple[str, ...]
-""":class:`PredictedEvent`, time ahead, spread of the playouts, knowledge, of starts the sort of
-job: from the coarsest to the finest.
+""":class:`PredictedEvent`, time ahead, spread of the playouts, source of the run time, and, for
+starts, the sort of job: from the coarsest to the finest distinction.
 """
 
 
 def scale(seconds: float) -> float:
-    """Seconds ahead on the scale of residuals."""
+    """Convert seconds ahead to the scale of residuals."""
     return log1p(max(0.0, seconds) / UNIT_SECONDS)
 
 
 def unscale(value: float) -> float:
-    """The seconds ahead of :func:`scale`."""
+    """Convert back to seconds ahead; the inverse of :func:`scale`."""
     return UNIT_SECONDS * expm1(max(0.0, min(value, 25.0)))
 
 
@@ -161,8 +165,9 @@ def class_of(
     round_seconds: float,
     sort: str = "",
 ) -> Class:
-    """``seconds_ahead``: until the predicted moment; ``width``: from the 10 % to the 90 % quantile
-    of the playouts, scaled; ``sort``: of :func:`sort_of`, of starts.
+    """The class of a prediction. ``seconds_ahead`` is the time until the predicted moment,
+    ``width`` the scaled distance from the 10 % to the 90 % quantile of the playouts, ``sort`` that
+    of :func:`sort_of` for starts.
     """
     bounds = (1.0, round_left, round_left + 3 * round_seconds, round_left + 15 * round_seconds)
     horizon = sum(seconds_ahead > bound for bound in bounds)
@@ -172,19 +177,20 @@ def class_of(
 
 
 def sort_of(*, wide: bool, wait_seconds: float, seconds_ahead: float) -> str:
-    """A waiting job's sort. ``wide``: it needs several servers, ``wait_seconds``: seconds so far.
+    """The sort of a waiting job. A ``wide`` job needs several servers; ``wait_seconds`` is its wait
+    so far.
 
-    Playouts know no servers, and so let wide jobs start too soon. A job that has waited for longer
-    than it is still expected to wait is likely one whose earlier predictions were wrong.
+    Playouts ignore servers, and therefore let wide jobs start too early. If a job has waited longer
+    than it is still expected to wait, its earlier predictions were likely wrong.
     """
     return ("wide" if wide else "narrow") + (" overdue" if wait_seconds > seconds_ahead else "")
 
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """Residuals: the ends and the middle. ``tails``: shares of outcomes expected beyond the ends.
-    ``sure``: enough outcomes came when expected for an interval without width; it has one all the
-    same where that was wrong too often.
+    """Ends and middle of an interval, as residuals. ``tails`` are the shares of outcomes expected
+    beyond the ends. ``sure``: enough outcomes came at the expected time for an interval without
+    width. It nevertheless has a width if intervals without width were wrong too often.
     """
 
     low: float
@@ -195,7 +201,9 @@ class Interval:
 
 
 class Curve:
-    """A distribution of ``values``, some of them only lower bounds (``true`` 0): Kaplan-Meier."""
+    """Kaplan-Meier estimate of the distribution of ``values``; where ``true`` is 0, the value is
+    only a lower bound.
+    """
 
     def __init__(self, values: Floats, weights: Floats, true: Floats) -> None:
         order = np.lexsort((-true, values))
@@ -205,26 +213,27 @@ class Curve:
         self._survival = np.cumprod(1.0 - true * weights / np.maximum(at_risk, 1e-12))
 
     def quantile(self, share: float) -> float:
-        """A share that is beyond what came true is the largest value; 0 for no values."""
+        """Quantile for a share; the largest value beyond what came true, 0 without values."""
         if not len(self._values):
             return 0.0
         index = np.searchsorted(-self._survival, -(1.0 - share) - 1e-12)
         return float(self._values[min(int(index), len(self._values) - 1)])
 
     def below(self, value: float) -> float:
-        """Share of the values that are less."""
+        """Share of the values below ``value``."""
         index = int(np.searchsorted(self._values, value, side="left"))
         return 1.0 - float(self._survival[index - 1]) if index else 0.0
 
     def above(self, value: float) -> float:
-        """Share of the values that are more."""
+        """Share of the values above ``value``."""
         index = int(np.searchsorted(self._values, value, side="right"))
         return float(self._survival[index - 1]) if index else float(len(self._values) > 0)
 
 
 def split_tails(below: float, above: float) -> tuple[float, float]:
-    """How many outcomes to leave beyond either end, of so many that are not when expected: each
-    :data:`TAIL`, and what one end cannot use is the other's.
+    """Shares of outcomes to leave beyond the low and the high end, given the shares of outcomes
+    ``below`` and ``above`` the expected time. Each is :data:`TAIL`; what one end cannot use goes to
+    the other.
     """
     low = min(below, max(TAIL, 2.0 * TAIL - above))
     return low, min(above, max(TAIL, 2.0 * TAIL - below))
@@ -234,8 +243,8 @@ _NORMAL = NormalDist()
 
 
 def end_at(curve: Curve, middle: float, tail: float, shift: float, side: int) -> float:
-    """The end that leaves a share ``tail`` beyond it, moved outwards by ``shift``. ``side``: -1 the
-    low end, 1 the high one.
+    """The end with a share ``tail`` beyond it, moved outwards by ``shift``. ``side`` is -1 for the
+    low end and 1 for the high one.
     """
     tail = min(max(tail, 1e-4), 0.5)
     least = min(tail, MIN_TAIL)
@@ -246,16 +255,16 @@ def end_at(curve: Curve, middle: float, tail: float, shift: float, side: int) ->
 
 
 class ClassHistory:
-    """The newest :data:`MAX_SUBMISSIONS` predictions of a class, as arrays."""
+    """The newest :data:`MAX_HISTORY` predictions of a class, as arrays."""
 
     def __init__(self) -> None:
         self.time, self.centre, self.weight = np.zeros((3, MAX_HISTORY))
         self.residual = np.full(MAX_HISTORY, np.nan)
-        """NaN: no outcome yet."""
+        """NaN if there is no outcome yet."""
         self.count = 0
 
     def add(self, time: float, centre: float, residual: float, weight: float) -> int:
-        """Return its number."""
+        """Add a prediction, and return its number."""
         slot = self.count % MAX_HISTORY
         self.time[slot], self.centre[slot] = time, centre
         self.residual[slot], self.weight[slot] = residual, weight
@@ -263,12 +272,12 @@ class ClassHistory:
         return self.count - 1
 
     def slot(self, number: int) -> int | None:
-        """Its slot; None if newer predictions have replaced it."""
+        """The slot of a prediction; None if newer predictions have replaced it."""
         return number % MAX_HISTORY if self.count - number <= MAX_HISTORY else None
 
     def residuals(self, now: float) -> tuple[Floats, Floats, Floats]:
-        """Values, weights, and 1 for an outcome, 0 for a lower bound. Their weights tell how much
-        all count together; in the class each counts alike, as it was published.
+        """Return values, weights, and 1 for an outcome or 0 for a lower bound. The stored weights
+        determine only the total weight; within the class, all published predictions count equally.
         """
         rows = slice(0, min(self.count, MAX_HISTORY))
         residual = self.residual[rows]
@@ -288,7 +297,7 @@ class ClassHistory:
 
 @dataclass(slots=True)
 class QueueMoment:
-    """Start predictions of all classes at ``time``, ``seconds`` after the ones before."""
+    """Start predictions of all classes at ``time``, ``seconds`` after the previous ones."""
 
     time: float = -inf
     seconds: float = inf
@@ -297,10 +306,12 @@ class QueueMoment:
 
 @dataclass(slots=True, eq=False)
 class Forecast:
-    """A prediction awaiting its outcome. ``centre`` and ``low`` to ``high`` are scaled; ``low`` and
-    ``high`` as published. ``weight``: how much it counts in its class, ``weight_max``: at most.
-    ``outcome``: what came true, scaled; None: nothing yet. ``tails`` and ``sure``: of its
-    :class:`Interval`. ``queue``: that it is one of, if a start.
+    """A prediction awaiting its outcome.
+
+    ``centre``, ``low`` and ``high`` are scaled; ``low`` and ``high`` are those published.
+    ``weight`` is its weight in its class, ``weight_max`` the maximum. ``outcome`` is the actual
+    time, scaled, or None so far. ``tails`` and ``sure`` are those of its :class:`Interval`.
+    ``queue`` is the queue that a start belongs to.
     """
 
     kind: Kind
@@ -318,12 +329,12 @@ class Forecast:
 
     @property
     def distance(self) -> float:
-        """Seconds from which on another prediction of as far ahead is independent."""
+        """Seconds after which another prediction of the same time ahead is independent."""
         return max(MIN_DISTANCE_SECONDS, unscale(self.centre))
 
     @property
     def move(self) -> float:
-        """How much it counts among all of its kind, whose ends move together."""
+        """Its weight among all predictions of its kind, whose ends move together."""
         if self.queue is None:
             return self.weight
         weight = min(self.weight_max, self.queue.seconds / self.distance)
@@ -339,14 +350,14 @@ class Forecast:
                 history.weight[slot] = weight
 
     def drop(self) -> None:
-        """It counts no more."""
+        """Exclude it from the calibration."""
         self.weigh(0.0)
         if self.queue is not None:
             self.queue.count -= 1
             self.queue = None
 
     def resolve(self, time: float) -> None:
-        """The event happened at ``time``."""
+        """Note that the event happened at ``time``."""
         self.outcome = scale(time - self.time)
         for history, number in self._places:
             if (slot := history.slot(number)) is not None:
@@ -355,13 +366,13 @@ class Forecast:
 
 @dataclass(slots=True)
 class _Batch:
-    """Start predictions of one class in one round; ``weight``: of a single one."""
+    """Start predictions of one class in one round; ``weight`` is that of a single prediction."""
 
     weight: float
     forecasts: list[Forecast] = field(default_factory=list)
 
     def add(self, forecast: Forecast) -> None:
-        """Together n predictions count as sqrt(n)."""
+        """Add a prediction; together, n predictions count as sqrt(n)."""
         self.forecasts.append(forecast)
         for member in self.forecasts:
             member.weigh(self.weight / sqrt(len(self.forecasts)))
@@ -369,8 +380,9 @@ class _Batch:
 
 @dataclass(slots=True)
 class Calibration:
-    """``prior``: residuals of classes as measured elsewhere, ascending and equally weighted.
-    ``shifts``: how far the low and the high ends are moved outwards, see :data:`MAX_SHIFT`.
+    """Learns intervals from outcomes. ``prior`` has the residuals of classes as measured elsewhere,
+    ascending and equally weighted. ``shifts`` says how far the low and the high ends are moved
+    outwards, see :data:`MAX_SHIFT`.
     """
 
     prior: Mapping[Class, Sequence[float]] = field(default_factory=dict)
@@ -402,8 +414,8 @@ class Calibration:
     def interval(
         self, key: Class, now: float, playout_residuals: Floats, margin: float = 0.0
     ) -> Interval:
-        """Of a prediction. ``playout_residuals`` supplement a class that has too few residuals of
-        its own. ``margin``: outcomes so close to the middle came when expected.
+        """The interval of a prediction. ``playout_residuals`` supplement a class that has too few
+        residuals. Outcomes within ``margin`` of the middle count as at the expected time.
         """
         curve = self._curve(key, now, playout_residuals)
         is_end, by_runs = key[0] == PredictedEvent.END, RunTimeSource.PAST_RUNS in key
@@ -463,7 +475,7 @@ class Calibration:
         self, finest: Class, forecast: Forecast, kept_forecasts: Sequence[Forecast] = ()
     ) -> bool:
         """Keep a forecast to learn from, in its class and the coarser ones; False if the class has
-        enough of this round. ``kept_forecasts``: those of the same job and kind, oldest first.
+        enough of this round. ``kept_forecasts`` are those of the same job and kind, oldest first.
         """
         if self._round_counts.get(finest, 0) >= MAX_PER_ROUND:
             return False
@@ -473,7 +485,7 @@ class Calibration:
         distance = forecast.distance
         if (
             kept_forecasts
-        ):  # of one job they count as often as what is ahead, or behind it, has doubled
+        ):  # those of one job count each time that its remaining, or past, time has doubled
             long = max(distance, forecast.time - kept_forecasts[0].time)
             forecast.weight_max = min(1.0, (forecast.time - kept_forecasts[-1].time) / long)
         if forecast.kind is Kind.END:
@@ -497,15 +509,15 @@ class Calibration:
         return True
 
     def resolve(self, forecast: Forecast, time: float) -> None:
-        """It came true at ``time``."""
+        """Note that the predicted event happened at ``time``."""
         forecast.resolve(time)
 
     def forget(self, forecast: Forecast) -> None:
-        """The event will never happen."""
+        """Drop a forecast whose event will never happen."""
         forecast.drop()
 
     def _judge(self, is_high_end: bool, group: Group, forecast: Forecast) -> None:
-        """One end has passed, the high one if ``is_high_end``: move those of the group."""
+        """Move this end of the group's intervals, after it has passed for ``forecast``."""
         if (weight := forecast.move) <= 0.0:
             return
         true = forecast.outcome
@@ -546,7 +558,7 @@ class Calibration:
 
 
 def _are_within(pair: object, low: float, high: float) -> bool:
-    """Whether these are two numbers between the bounds."""
+    """Whether ``pair`` is a list of two numbers within the bounds."""
     return (
         isinstance(pair, list)
         and len(pair) == 2

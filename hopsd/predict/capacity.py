@@ -1,4 +1,4 @@
-"""GPUs that come and go beside hops' jobs: reservations, maintenance, plain Slurm jobs."""
+"""Changes in capacity that hops' jobs do not cause: reservations, maintenance, plain Slurm jobs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hopsd.predict.limit_share import LimitShares
 
 @dataclass(frozen=True, slots=True)
 class PlainJob:
-    """A running job that hops does not manage: its GPUs, how long it has run, and its time limit,
+    """A running job that hops does not manage: its GPUs, and how long it has run and its time limit
     in seconds.
     """
 
@@ -25,8 +25,8 @@ class PlainJob:
 
 @dataclass(frozen=True, slots=True)
 class Capacity:
-    """``changes``: seconds from now, and the GPUs that come (or go, if negative) then, for certain.
-    ``plain``: jobs that give their GPUs back when they end.
+    """Known changes in capacity. Each of ``changes`` has the seconds from now and the GPUs that
+    certainly come then (or go, if negative). The ``plain`` jobs return their GPUs when they end.
     """
 
     changes: tuple[tuple[float, int], ...] = ()
@@ -35,10 +35,10 @@ class Capacity:
     def draw(
         self, samples: int, rng: np.random.Generator, limits: LimitShares
     ) -> tuple[Floats, Floats]:
-        """Times in seconds from now (samples, changes), and GPUs (changes,).
+        """Draw times in seconds from now (samples, changes), and GPUs (changes,).
 
-        Plain jobs use as much of their time limits as jobs here do. Others that may come after them
-        are not known.
+        Plain jobs are assumed to use the same share of their time limits as hops' jobs. Plain jobs
+        that may follow are not known.
         """
         change_times = np.array([time for time, _ in self.changes], dtype=np.float64)
         times = np.broadcast_to(change_times, (samples, len(change_times)))
@@ -77,7 +77,9 @@ def capacity_of(reading: Reading) -> Capacity:
 def _changes(
     node: NodeReading, now: float, reservations: frozenset[str]
 ) -> Iterator[tuple[float, int]]:
-    """Of one node. ``reservations``: those that jobs of hops ask for: these have its GPUs."""
+    """Yield the changes of one node. ``reservations`` are those that hops' jobs ask for, so that
+    these jobs may use the node.
+    """
     until = node.reserved_until
     gpus = node.gpus - node.foreign_gpus
     if node.reservation and reservations.isdisjoint(node.reservation.split(",")):

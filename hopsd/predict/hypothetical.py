@@ -1,4 +1,4 @@
-"""A job that is not submitted yet, added to a snapshot."""
+"""Adds a job that is not submitted yet to a snapshot."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from hopsd.model.plan import Snapshot
 ID = JobId("when")
 
 SENSITIVITY = 1.5
-"""Slowdown by spreading assumed for an unknown training."""
+"""Slowdown assumed for an unknown training when it is spread over servers."""
 
 
 @dataclass(frozen=True, slots=True)
 class JobRequest:
-    """What the job's comment and time limit declare."""
+    """A hypothetical job, as its comment and time limit declare it."""
 
     user: UserName
     reqs: tuple[int, ...]
@@ -32,9 +32,9 @@ def with_job(
 ) -> Snapshot:
     """The snapshot with the job in its queue.
 
-    It is as fast as jobs of the same user and workload that are there; where there are none, every
-    GPU type is taken for as fast as any other, and ``samples`` say nothing about its run time. The
-    limits of the user's other jobs hold for it, too.
+    It is as fast as the present jobs of the same user and workload. If there are none, all GPU
+    types are assumed to be equally fast, and ``samples`` give no run time. The limits of the user's
+    other jobs also apply to it.
     """
     throughput = next(
         (

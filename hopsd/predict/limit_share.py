@@ -1,4 +1,4 @@
-"""Which share of its time limit a job uses, as those that ended did."""
+"""Learns from ended jobs which share of its time limit a job uses."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from hopsd.model.arrays import Floats
 from hopsd.predict.strata import normals, shares
 
 USUAL_SHARE, USUAL_SPREAD = 0.4, 0.7
-"""Median and standard deviation of ln(share) before any job has ended: users ask for two to three
-times what they need.
+"""Median share and standard deviation of ln(share) before any job has ended: users ask for two to
+three times what they need.
 """
 
 PRIOR_JOBS = 5.0
-"""What these count, in jobs."""
+"""Weight of the usual share, in jobs."""
 
 MAX_JOBS = 500.0
-"""Older jobs count less, so that what users do today counts."""
+"""Maximum total weight, in jobs: older jobs count less, so that the current use dominates."""
 
 MIN_SHARE = 1e-4
 
@@ -30,14 +30,14 @@ _CDF = np.array([NormalDist().cdf(z) for z in _Z.tolist()])
 
 @dataclass(slots=True)
 class LimitShares:
-    """Moments of ln(share of the limit) of ended jobs."""
+    """Moments of ln(share of the limit) over ended jobs."""
 
     jobs: float = PRIOR_JOBS
     total: float = PRIOR_JOBS * log(USUAL_SHARE)
     squares: float = PRIOR_JOBS * (log(USUAL_SHARE) ** 2 + USUAL_SPREAD**2)
 
     def note(self, share: float) -> None:
-        """A job has ended after this share of its limit."""
+        """Note that a job ended after this share of its limit."""
         if not isfinite(share) or share <= 0.0:
             return
         value = log(min(max(share, MIN_SHARE), 1.0))
@@ -57,16 +57,17 @@ class LimitShares:
         return sqrt(max(self.squares / self.jobs - mean * mean, 1e-4))
 
     def log_likelihood(self, share: Floats) -> Floats:
-        """How likely a job that uses this share of a limit was to be given the limit, but for a
-        constant; minus infinity above 1.
+        """Log-likelihood that a job was given a limit of which it uses this share, up to a
+        constant; minus infinity for shares above 1.
         """
         deviation = (np.log(np.maximum(share, MIN_SHARE)) - self.total / self.jobs) / self.spread
         likelihood: Floats = np.where(share <= 1.0, -0.5 * deviation * deviation, -np.inf)
         return likelihood
 
     def draw(self, ran: Floats, samples: int, rng: np.random.Generator) -> Floats:
-        """Shares of jobs that have run for the share ``ran`` (jobs,) of their limits, (samples,
-        jobs): at least that, at most 1. The mean is uncertain, too, for all jobs together.
+        """Draw final shares (samples, jobs) of jobs that have already run for the share ``ran``
+        (jobs,) of their limits: at least that, at most 1. The uncertainty of the mean is drawn,
+        too, once per sample for all jobs.
         """
         spread = self.spread
         mean = self.total / self.jobs + spread / sqrt(self.jobs) * normals(samples, 1, rng)

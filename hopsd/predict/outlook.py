@@ -1,7 +1,7 @@
-"""Predictions for a live cluster, made in a thread of their own from each round's report.
+"""Makes predictions for a live cluster in a separate thread, from each round's report.
 
 A tick only hands over its result. Sets of predictions are made one after the other, always from the
-newest result, and what is shown says how old it is.
+newest result, and each displayed prediction shows its age.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ log = structlog.get_logger()
 Document = dict[str, Any]
 
 ERROR_SECONDS = (60.0, 300.0, 600.0, 1800.0, 3600.0, 14400.0, 43200.0)
-"""Upper bounds of the histogram of errors."""
+"""Upper bounds of the histogram of errors, in seconds."""
 
 REPORT_SECONDS = 5.0
-"""A training says so often how far it is (hops_profiler's default)."""
+"""Interval at which a training reports its progress (hops_profiler's default)."""
 
 
 @dataclass(frozen=True, slots=True)
 class RoundReport:
-    """A round's snapshot, its changes, expected run times, the records of all jobs it saw, when it
-    ends, how long rounds are, GPUs that come and go beside hops' jobs, and how often hopsd looks.
+    """A round's snapshot and outcomes, expected run times, the records of all jobs it saw, its end,
+    the length of rounds, changes in capacity, and the interval at which hopsd reads the cluster.
     """
 
     snapshot: Snapshot
@@ -57,11 +57,11 @@ class RoundReport:
 
     @property
     def margin_seconds(self) -> float:
-        """How old what hopsd knows of a training may be: no time is told more exactly."""
+        """Maximum age of hopsd's data on a training; no time is predicted more precisely."""
         return self.refresh_seconds + REPORT_SECONDS
 
     def situation_in(self, snapshot: Snapshot) -> Situation:
-        """Of this or a like ``snapshot``."""
+        """The situation in ``snapshot``, which is that of this report or derived from it."""
         return situation_of(
             snapshot, self.expected, self.round_end, self.round_seconds, self.capacity
         )
@@ -69,7 +69,7 @@ class RoundReport:
 
 @dataclass(slots=True)
 class Errors:
-    """How far predictions were off, by kind: counts by :data:`ERROR_SECONDS`, and sums."""
+    """Errors of predictions by kind: counts by :data:`ERROR_SECONDS`, and sums of seconds."""
 
     counts: dict[Kind, list[int]] = field(
         default_factory=lambda: {kind: [0] * (len(ERROR_SECONDS) + 1) for kind in Kind}
@@ -158,8 +158,8 @@ class Outlook:
 
     @property
     def document(self) -> Document | None:
-        """When the newest set was made, how long that took, and the errors of earlier ones; None:
-        there is none yet.
+        """When the newest set was made, how long this took, and the errors of earlier sets; None
+        before the first set.
         """
         if self._situation is None:
             return None
@@ -178,7 +178,7 @@ class Outlook:
         return None if prediction is None else _row(prediction)
 
     def state(self) -> Document:
-        """The state that survives a restart, as of the newest set; never blocks."""
+        """The state that survives a restart, as of the newest set. Never blocks."""
         return self._state
 
     def restore(self, state: Document | None) -> None:
@@ -190,7 +190,7 @@ class Outlook:
             self._is_restored = True
 
     def predict_start(self, request: JobRequest) -> Document | None:
-        """When such a job would start if it were submitted now; None: unknown."""
+        """Predict when such a job would start if it were submitted now; None if unknown."""
         if self._snapshot is None:
             return None
         result, snapshot = self._snapshot
@@ -216,7 +216,7 @@ class Outlook:
                 log.exception("defect", where="predictions")
 
     def predict(self, result: RoundReport) -> None:
-        """Learn from outcomes and make a new set."""
+        """Learn from the outcomes, and make a new set of predictions."""
         began = time.perf_counter()
         snapshot = apply_outcomes(result.snapshot, result.outcomes)
         situation = result.situation_in(snapshot)
@@ -232,7 +232,7 @@ class Outlook:
         self._seconds = time.perf_counter() - began
 
     def _learn(self, result: RoundReport, snapshot: Snapshot) -> None:
-        """Resolve what happened since the last set; a job without a record was cancelled."""
+        """Resolve the events since the last set; a job without a record was cancelled."""
         present = {job.id: job for job in snapshot.jobs}
         for job, old in self._present.items():
             record = result.records.get(job)
@@ -241,7 +241,7 @@ class Outlook:
                     start = record.allocation_since if record is not None else None
                     self._resolve(job, Kind.START, start or snapshot.now)
             elif record is not None and record.end is not None and _is_completed(record):
-                if not old.running:  # it started, too
+                if not old.running:  # it has also started since
                     start = record.end - (record.run_seconds - old.run_seconds)
                     self._resolve(job, Kind.START, start)
                 self._resolve(job, Kind.END, record.end)
@@ -249,7 +249,7 @@ class Outlook:
                 self._predictor.forget(job)
                 self._first.pop((job, Kind.START), None)
                 self._first.pop((job, Kind.END), None)
-        if self._situation is None:  # what is there at first did not come now
+        if self._situation is None:  # jobs of the first set did not arrive just now
             self._predictor.arrivals.watch(snapshot.now)
         else:
             for _ in present.keys() - self._present.keys():
@@ -269,7 +269,7 @@ def _is_completed(record: JobRecord) -> bool:
 
 
 def _row(prediction: Prediction) -> Document:
-    """Times since the epoch."""
+    """The prediction as a document; times are seconds since the epoch."""
     return {
         "kind": prediction.kind.value,
         "at": prediction.at,

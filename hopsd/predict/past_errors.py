@@ -1,9 +1,9 @@
-"""How far off past runs were about jobs' work, relative to the spread that they told.
+"""Learns how wrong past runs were about jobs' work, relative to the spread that they predicted.
 
-Where a workload's runs are all alike, few of them tell less than they could; where users change
-what they train, more. The ratio is learnt from each job once: of the work left when past runs first
-told it of the running job. It is robust, by the median (Hampel, JASA 1974): a run that was broken
-off says nothing of the others.
+If all runs of a workload are alike, the spread estimated from a few of them is too large; if users
+change what they train, it is too small. The ratio is learnt once per job, from the work remaining
+when past runs first predicted it for the running job. The median makes it robust (Hampel, JASA
+1974): an aborted run has no influence on the others.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ COMMON_ERROR = 0.2
 """Standard deviation of the error of ln(work) common to all jobs."""
 
 PRIOR_JOBS = 5
-"""What the spread as told counts before any job has ended, in jobs."""
+"""Weight of the predicted spread before any job has ended, in jobs."""
 
 MAX_JOBS = 500
-"""Newest jobs that count."""
+"""Number of newest jobs that count."""
 
 _NORMAL = NormalDist()
 _USUAL = tuple(_NORMAL.inv_cdf(0.5 + 0.5 * (k + 0.5) / PRIOR_JOBS) for k in range(PRIOR_JOBS))
-"""Evenly spread over what a standard normal distribution is off by, without the sign."""
+"""Absolute deviations at evenly spaced quantiles of a standard normal distribution."""
 
 
 @dataclass(slots=True)
 class _Run:
-    """Of a running job: ``expected`` work and the ``spread`` of its logarithm as first told, work
-    ``done`` since, until ``at``, and work per second from then on.
+    """A running job: ``expected`` work and the ``spread`` of its logarithm when first predicted,
+    work ``done`` from then until ``at``, and the ``rate`` of work per second since ``at``.
     """
 
     expected: float
@@ -49,18 +49,18 @@ class _Run:
 
 @dataclass(slots=True)
 class PastRunErrors:
-    """Errors of ended jobs in standard deviations as told."""
+    """Errors of ended jobs, in predicted standard deviations."""
 
     _errors: deque[float] = field(default_factory=lambda: deque(maxlen=MAX_JOBS))
     _runs: dict[JobId, _Run] = field(default_factory=dict)
 
     @property
     def scale(self) -> float:
-        """By how much the spread that past runs tell is to be multiplied."""
+        """Factor by which the spread predicted from past runs has to be multiplied."""
         return median((*_USUAL, *self._errors)) / _NORMAL.inv_cdf(0.75)
 
     def watch(self, situation: Situation) -> None:
-        """Note what running jobs are expected to need, and go on with them."""
+        """Note the expected work of newly running jobs, and update the others."""
         for index, job in enumerate(situation.ids):
             run, runs = self._runs.get(job), situation.gpus_held[index] > 0.0
             if run is None:
@@ -78,12 +78,12 @@ class PastRunErrors:
             run.rate = float(situation.rate[index]) if runs else 0.0
 
     def end(self, job: JobId, time: float) -> None:
-        """The job has done all of its work."""
+        """Note that the job has done all of its work."""
         if (run := self._runs.pop(job, None)) is not None:
             run.go_on(time)
             if run.done > 0.0:
                 self._errors.append(abs(log(run.done / run.expected)) / run.spread)
 
     def forget(self, job: JobId) -> None:
-        """The job was cancelled."""
+        """Drop a cancelled job."""
         self._runs.pop(job, None)

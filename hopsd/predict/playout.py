@@ -1,15 +1,14 @@
-"""Plays jobs on from the present, many times at once, with a coarse model of planning.
+"""Simulates the jobs from the present on, in many playouts at once, with a coarse planning model.
 
-Each playout draws the work that every job has left, and jobs to come. GPUs are one amount: servers,
-types and racks are left out, but for a job's mean speed and for what is idle at first: what no
-waiting job can use then stays idle until running jobs move. A plan gives them in the order of what
-the policy maximises per GPU (the relaxation of its program), or to rigid jobs in its queue's order.
-What that gets wrong on average, calibration corrects (``calibration.py``).
+Each playout draws the remaining work of every job, and future jobs. GPUs are one pool: servers,
+types and racks are ignored, except for a job's mean speed and for the GPUs that are idle at first.
+Those that no waiting job can use stay idle until running jobs move. A plan assigns GPUs in the
+order of the policy's objective per GPU (the relaxation of its program), or to rigid jobs in the
+order of its queue. Calibration corrects the mean error of this model (``calibration.py``).
 
-Arrays are (playouts, jobs); every playout has its own clock. A step goes to its next event, and the
-further ahead, the more events it takes together, so the number of steps hardly depends on the
-number of jobs. Where that is less than a round, it ends no later than the round: most jobs start
-just then.
+Arrays are (playouts, jobs); every playout has its own clock. A step advances to the next event, and
+combines more events the further ahead they are, so the number of steps hardly depends on the number
+of jobs. A step of less than a round ends no later than the round, since most jobs start then.
 """
 
 from __future__ import annotations
@@ -30,21 +29,22 @@ HORIZON_SECONDS = 14 * 86400.0
 """Later events are not predicted."""
 
 COARSENESS = 0.025
-"""A step takes the events of this share of the time ahead together."""
+"""A step combines the events within this share of the time ahead."""
 
 MIN_ROUND = 60.0, 1 / 6
-"""Minimum length of a round that may end early: seconds, and share of its length."""
+"""Minimum length of a round that may end early: seconds, and share of its full length."""
 
 MAX_STEPS = 4000
 
 POINTS = 32
-"""Of what past runs tell of a job's work, where its time limit weighs them."""
+"""Number of points of a job's distribution by past runs, if they are weighted by its time limit."""
 
 
 @dataclass(frozen=True, slots=True)
 class Draw:
-    """Remaining work (playouts, jobs), and jobs to come: times, and likeness to present jobs.
-    ``change_times`` (playouts, changes) and ``change_gpus`` (changes,): GPUs that come and go.
+    """Remaining work (playouts, jobs), and the arrival times of future jobs with the present jobs
+    that they resemble. ``change_times`` (playouts, changes) and ``change_gpus`` (changes,) are the
+    changes in capacity.
     """
 
     work: Floats
@@ -56,8 +56,8 @@ class Draw:
 
 @dataclass(frozen=True, slots=True)
 class Timeline:
-    """Seconds from now of each job's start and end, (playouts, jobs); infinity: beyond the horizon.
-    The start of a running job is 0.
+    """Seconds from now of each job's start and end (playouts, jobs); infinity if beyond the
+    horizon. The start of a running job is 0.
     """
 
     starts: Floats
@@ -73,12 +73,12 @@ def draw_sample(
     limits: LimitShares,
     past_scale: float = 1.0,
 ) -> Draw:
-    """Work left by each job's distribution, never more than what it may take. ``past_scale``: of
-    the spread that past runs tell.
+    """Draw the remaining work from each job's distribution, never more than its time limit allows.
+    ``past_scale`` multiplies the spread predicted from past runs.
 
-    Each playout has a factor of its own for all jobs whose run time past runs tell: these may be
-    wrong for all together. Jobs of which only a time limit is known use the share of it that
-    ``limits`` has seen; those that have past runs and a limit are drawn by both.
+    Each playout has a common factor for all jobs whose run time is known from past runs, as these
+    may be wrong for all jobs together. Jobs with only a time limit use a share of it as learnt by
+    ``limits``. Jobs with past runs and a time limit are drawn by both.
     """
     z = normals(samples, len(situation.ids), rng)
     sources = np.array(situation.sources, dtype=object)
@@ -102,9 +102,10 @@ def draw_sample(
 def _by_runs_and_limits(
     situation: Situation, jobs: Bools, points: Floats, rng: np.random.Generator, limits: LimitShares
 ) -> Floats:
-    """Work left of ``jobs`` (jobs,) by Bayes' rule, (playouts, those jobs): past runs tell the
-    prior, and of its points those are likelier that use the limit as jobs here use theirs.
-    ``points`` (playouts, those jobs, :data:`POINTS`): ln of their work relative to the median.
+    """Draw the remaining work of ``jobs`` (a mask, (jobs,)) by Bayes' rule, (playouts, those jobs).
+    Past runs give the prior; its points are weighted by how likely their share of the time limit
+    is, judged by other jobs. ``points`` (playouts, those jobs, :data:`POINTS`) are the logarithms
+    of the work relative to the median.
     """
     rate, ran = situation.rate[jobs, None], situation.ran[jobs, None]
     work = situation.remaining_work[jobs, None] * np.exp(points)
@@ -120,7 +121,7 @@ def _by_runs_and_limits(
 
 
 class Playout:
-    """Playouts of one situation. ``run`` may be called once."""
+    """Playouts of one situation; ``run`` may be called only once."""
 
     def __init__(self, situation: Situation, traits: Traits, draw: Draw) -> None:
         samples, arrival_count = draw.arrivals.shape
@@ -137,7 +138,7 @@ class Playout:
         self._arrives[:, self._jobs :] = draw.arrivals
         total = (
             situation.remaining_work + situation.ran
-        )  # of a job to come: what one like it needed in all
+        )  # work of a future job: the total work of the one that it resembles
         self._work = np.concatenate([draw.work, total[draw.likeness]], axis=1)
         self._restart = situation.restart[source]
         self._gpus = np.where(new, 0.0, situation.gpus_held[source])
@@ -168,7 +169,7 @@ class Playout:
         self._end = np.full(source.shape, np.inf)
 
     def _options(self) -> None:
-        """Increments of GPUs in order of what each GPU adds, by job of the situation."""
+        """Compute each job's increments of GPUs, in descending order of the gain per GPU."""
         situation, traits = self._situation, self._traits
         if not traits.elastic:
             self._sizes, self._speeds = situation.rigid[:, None], situation.rigid_rate[:, None]
@@ -181,13 +182,13 @@ class Playout:
         self._sizes, self._speeds = sizes, speeds
         increment = np.diff(sizes, axis=1, prepend=0.0)
         gain = np.diff(value, axis=1, prepend=0.0)
-        for bound in situation.bounds:  # no job has more than the whole limit
+        for bound in situation.bounds:  # no job gets more than the whole limit
             exceeds_bound = bound.members & ~bound.exempt
             exceeds_bound = exceeds_bound[:, None] & (sizes * bound.per_gpu[:, None] > bound.gpus)
             increment = np.where(exceeds_bound, 0.0, increment)
         density = np.where(increment > 0.0, gain / np.maximum(increment, 1e-12), -1.0)
         last = density[:, 0]
-        for m in range(1, MAX_COUNTS):  # never more than the increment before: taken in order
+        for m in range(1, MAX_COUNTS):  # never above the previous one: increments go in order
             density[:, m] = np.where(
                 increment[:, m] > 0.0, np.minimum(density[:, m], last * 0.999999), -1.0
             )
@@ -197,8 +198,8 @@ class Playout:
         self._density = density[self._source, :count]
 
     def run(self, wanted_jobs: Sequence[int] | None = None) -> Timeline:
-        """``wanted_jobs``: stop once these have started or, where they run now, ended; None: once
-        all jobs have ended. What has not happened by then is infinity.
+        """Run the playouts until all ``wanted_jobs`` have started (or ended, for those that run
+        now); if None, until all jobs have ended. Events that have not happened are at infinity.
         """
         runs = self._situation.gpus_held > 0.0
         columns = list(range(self._jobs)) if wanted_jobs is None else wanted_jobs
@@ -213,7 +214,7 @@ class Playout:
         return Timeline(self._start[:, jobs], self._end[:, jobs])
 
     def _step(self) -> bool:
-        """Advance each playout to its next event; False: none is left."""
+        """Advance each playout to its next event; False if no playout has any."""
         running = self._gpus > 0.0
         with np.errstate(divide="ignore", invalid="ignore"):
             ends = np.where(
@@ -224,7 +225,7 @@ class Playout:
         )
         waiting = self._present() & ~running
         waits: Bools = np.asarray((waiting | running).any(axis=1))
-        # While nobody waits and all have their largest counts, a first plan changes nothing.
+        # While no job waits and all have their largest counts, a new round's plan changes nothing.
         calm = ~(waiting | (running & (self._gpus < self._largest))).any(axis=1)
         replans = waits & ~calm & self._traits.preempts
         boundary = np.where(replans, np.maximum(self._boundary - self._clock, 1e-6), np.inf)
@@ -280,7 +281,7 @@ class Playout:
         self._clock = self._clock + step
 
     def _plan(self, first: Bools) -> None:
-        """Assign GPUs; running jobs compete too in playouts whose round begins (``first``)."""
+        """Assign GPUs; running jobs compete, too, in playouts whose round begins (``first``)."""
         present = self._present()
         running = self._gpus > 0.0
         competing = present & (~running | (first[:, None] & ~self._is_pinned))
@@ -288,10 +289,10 @@ class Playout:
             return
         total = self._total(self._clock)
         free = np.maximum(0.0, total - np.where(running & ~competing, self._gpus, 0.0).sum(axis=1))
-        if not self._planned_once:  # what is idle now is known, server by server
+        if not self._planned_once:  # the GPUs idle now are known, server by server
             competing &= self._fits_now
         elif self._stranded_gpus:
-            should_replan = first & self._traits.elastic  # who may move makes room
+            should_replan = first & self._traits.elastic  # jobs that may move make room
             free = np.where(should_replan, free, np.maximum(0.0, free - self._stranded_gpus))
         self._planned_once = True
         if (self._change_gpus < 0.0).any():
@@ -311,13 +312,13 @@ class Playout:
         self._give(competing, options)
 
     def _total(self, time: Floats) -> Floats:
-        """GPUs at a ``time`` of each playout (playouts,): none of nodes that are reserved then."""
+        """GPUs at a ``time`` of each playout (playouts,), without nodes that are reserved then."""
         has_happened = (self._change_times <= time[:, None] + 1e-6) * self._change_gpus
         total: Floats = self._situation.gpus + has_happened.sum(axis=1)
         return total
 
     def _gpus_reserved_soon(self, total: Floats) -> Floats:
-        """How many of the present GPUs are reserved before each job's time limit ends."""
+        """Number of present GPUs that become reserved before each job reaches its time limit."""
         smallest_total = np.broadcast_to(total[:, None], self._limit.shape)
         last = self._clock[:, None] + self._limit
         for change in np.flatnonzero(self._change_gpus < 0.0).tolist():
@@ -329,8 +330,8 @@ class Playout:
         return total[:, None] - smallest_total
 
     def _keep_limits(self, competing: Bools, running: Bools) -> None:
-        """Take the jobs that a limit holds back out of ``competing``: those that run have it first,
-        then in the order of submission.
+        """Remove the jobs that a limit holds back from ``competing``. Running jobs get their part
+        of the limit first, the others in the order of submission.
         """
         for bound in self._situation.bounds:
             members = bound.members[self._source]
@@ -371,7 +372,7 @@ class Playout:
         return weight
 
     def _by_work(self, ratio: Floats, present: Bools) -> Floats:
-        """The weight of ``hops+``, nearly: the share of jobs with at least as much work left."""
+        """Approximate weight of ``hops+``: the share of jobs with at least as much work left."""
         work = np.where(present, self._work, np.inf)
         rank = np.argsort(np.argsort(work, axis=1), axis=1)
         count = np.maximum(present.sum(axis=1, keepdims=True), 1)
@@ -380,13 +381,13 @@ class Playout:
         return weight
 
     def _elastic(self, competing: Bools, free: Floats, present: Bools) -> Ints:
-        """The option of each job, -1: none: by value per GPU, as long as there are GPUs."""
+        """Index of each job's option (-1 for none), by value per GPU as long as GPUs remain."""
         weight = self._weight(present)
         if self._traits.order is not Ranking.WORK:  # hops has a service window
             inside = self._service_window(competing, weight)
         else:
             inside = competing
-        # A job that stays in place does not restart; credit it for that.
+        # Credit a job that stays in place, as it does not restart.
         stays = (self._gpus > 0.0) & competing
         bonus = 1.0 + stays * np.minimum(
             1.0, self._restart / max(self._situation.round_seconds, 1.0)
@@ -416,7 +417,7 @@ class Playout:
         return selection
 
     def _service_window(self, competing: Bools, weight: Floats) -> Bools:
-        """The service window: from the head, until the smallest counts are all GPUs."""
+        """The service window: jobs from the head until their smallest counts fill all GPUs."""
         order = np.argsort(np.where(competing, -weight, np.inf), axis=1, kind="stable")
         need = np.take_along_axis(np.where(competing, self._min_count, 0.0), order, axis=1)
         need_ahead = np.cumsum(need, axis=1) - need
@@ -445,7 +446,9 @@ class Playout:
         return np.where(selection, 0, -1).astype(np.int64)
 
     def _backfill(self, order: Ints, price: Floats, real: Bools, free: Floats) -> Bools:
-        """The head of the queue while it fits; others that do not delay the first that does not."""
+        """Grant the head of the queue while it fits, then jobs that do not delay the first that
+        does not fit.
+        """
         head = (np.cumsum(price, axis=1) <= free[:, None]) & real
         stuck = real & ~head
         if not stuck.any():
@@ -496,8 +499,8 @@ class Playout:
 
 
 def _fit(price: Floats, free: Floats) -> Bools:
-    """Grant prices in turn, skipping what does not fit. ``price`` (playouts, turns), ``free``
-    (playouts,).
+    """Grant prices in turn, skipping those that do not fit; ``price`` is (playouts, turns),
+    ``free`` is (playouts,).
     """
     grants: Bools = np.cumsum(price, axis=1) <= free[:, None]
     for _ in range(3):

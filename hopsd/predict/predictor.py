@@ -1,4 +1,4 @@
-"""Predictions of starts and ends, with intervals calibrated by past outcomes."""
+"""Predicts starts and ends, with intervals calibrated by past outcomes."""
 
 from __future__ import annotations
 
@@ -37,30 +37,30 @@ from hopsd.predict.traits import Traits, traits_of
 PLAYOUTS = 16
 
 AHEAD_SECONDS = 2 * 3600.0
-"""Jobs to come are drawn for this long."""
+"""Time ahead for which future jobs are drawn."""
 
 MAX_BEYOND_HORIZON = 0.2
 """No prediction if more than this share of the playouts end after the horizon."""
 
 MAX_TIMETABLE = 400_000
-"""Largest product of jobs and servers for a timetable; above, playouts ignore servers."""
+"""Maximum product of jobs and servers for a timetable; above it, playouts ignore servers."""
 
 MIN_MARGIN_SHARE = 0.01
-"""Nor is a start told more exactly than this, relative to how far ahead it is: servers of a type
-differ by some percent in speed, and whose turn comes on which is not known. Of known run times
-under backfill, 80 % of the errors are below 1.3 % on a workload of the prior.
+"""Minimum margin of a start, relative to the time ahead: servers of a type differ by some percent
+in speed, and it is not known which job gets which server. With known run times under backfill, 80 %
+of the errors are below 1.3 % on a workload of the prior.
 """
 
 MIN_MARGIN_SECONDS = 1.0
-"""An interval reaches at least this far to each side of what is expected, where all is known."""
+"""Minimum margin of an interval on each side of the expected time, even if everything is known."""
 
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """Made at ``at``: the job starts or ends at ``expected``, between ``low`` and ``high`` with
-    80 %; all in seconds of one clock. ``progress``: share of the work, 0 to 1, None: unknown.
-    ``forecast`` and ``of_class``: what calibration keeps of it. ``certain``: the interval has no
-    width but the margin.
+    """A prediction made at ``at``: the job starts or ends at ``expected``, and between ``low`` and
+    ``high`` with a probability of 80 %, all in seconds of one clock. ``progress`` is the share of
+    the work done, 0 to 1, or None if unknown. Calibration keeps ``forecast`` and ``of_class``.
+    ``certain`` says that the interval has no width besides the margin.
     """
 
     at: float
@@ -78,10 +78,10 @@ class Prediction:
 
 @dataclass(slots=True)
 class Predictor:
-    """Predicts, and learns from what comes true. The same calls with the same seed give the same.
-    ``margin_seconds``: how far an interval reaches at least to each side of what is expected.
+    """Predicts, and learns from outcomes. The same calls with the same seed give the same results.
+    ``margin_seconds`` is the minimum margin of an interval on each side of the expected time.
 
-    Not for several threads at once.
+    Not thread-safe.
     """
 
     traits: Traits
@@ -100,12 +100,12 @@ class Predictor:
 
     @staticmethod
     def of_policy(policy: str, priority: PriorityName, seed: int = 0) -> Predictor:
-        """One with the shipped residuals of the policy's family."""
+        """Create a predictor with the shipped residuals of the policy's family."""
         traits = traits_of(policy, priority)
         return Predictor(traits, seed, calibration=Calibration(prior_of(traits)))
 
     def start_of(self, situation: Situation, job: JobId, *, keep: bool = True) -> Prediction | None:
-        """When a waiting job will start; None: unknown. ``keep``: learn from the outcome."""
+        """Predict when a waiting job starts; None if unknown. ``keep``: learn from the outcome."""
         self.calibration.begin(situation.now)
         index = situation.ids.index(job)
         if not situation.competes[index]:
@@ -114,14 +114,14 @@ class Predictor:
         return self._prediction(situation, index, Kind.START, times[0][:, index], keep=keep)
 
     def all_of(self, situation: Situation) -> list[Prediction]:
-        """Starts of the waiting jobs, ends of the running ones, where something is known."""
+        """Predict the starts of waiting and the ends of running jobs, where anything is known."""
         self.calibration.begin(situation.now)
         if not situation.ids:
             return []
         starts, ends = self._play(situation, None)
         predictions: dict[int, Prediction | None] = {}
         order = np.random.default_rng((self.seed, self._calls, 1)).permutation(len(situation.ids))
-        for index in order.tolist():  # calibration keeps the first of each class: any of them
+        for index in order.tolist():  # calibration keeps the first of each class: randomise them
             if situation.gpus_held[index] > 0.0:
                 if situation.sources[index] is not RunTimeSource.NOTHING:
                     predictions[index] = self._prediction(
@@ -136,7 +136,7 @@ class Predictor:
         ]
 
     def resolve(self, job: JobId, kind: Kind, time: float) -> None:
-        """The predicted event happened at ``time``."""
+        """Note that the predicted event happened at ``time``."""
         if kind is Kind.END and (limit_use := self._limits_in_use.pop(job, None)) is not None:
             limit, ran, predicted_at = limit_use
             self.limits.note((ran + time - predicted_at) / limit)
@@ -146,7 +146,7 @@ class Predictor:
             self.calibration.resolve(forecast, time)
 
     def forget(self, job: JobId) -> None:
-        """The predicted event will not happen: the job was cancelled."""
+        """Drop the predictions of a cancelled job, whose events will not happen."""
         self._limits_in_use.pop(job, None)
         self.past_errors.forget(job)
         for kind in Kind:
@@ -194,7 +194,9 @@ class Predictor:
         return timeline.starts, timeline.ends
 
     def _timetable(self, situation: Situation, draw: Draw) -> Timeline | None:
-        """By a timetable of servers, where the policy keeps to one and it is not too large."""
+        """Predict by a timetable of servers; None if the policy does not follow one, or it would be
+        too large.
+        """
         traits = self.traits
         if (
             traits.preempts
@@ -238,7 +240,7 @@ class Predictor:
         first = max(0.0, min(unscale(centre + interval.low), median - seconds))
         latest, cap = HORIZON_SECONDS, float(situation.work_cap[index])
         if kind is Kind.END and cap > 0.0 and not self.traits.preempts:
-            latest = min(latest, cap)  # it runs on to its time limit at most
+            latest = min(latest, cap)  # it runs at most until its time limit
         last = max(min(unscale(centre + interval.high), latest), median + seconds)
         forecast = Forecast(
             kind,

@@ -1,4 +1,4 @@
-"""Residuals of predictions on generated traces, for a site without residuals of its own.
+"""Provides residuals of predictions on generated traces, for a site that has none yet.
 
 ``python -m bench.predict --learn`` writes ``prior.json`` from generated workloads whose seeds are
 used for nothing else.
@@ -20,21 +20,21 @@ from hopsd.predict.traits import Traits
 
 FILE = "prior.json"
 POINTS = 25
-"""Quantiles that stand for the residuals of a class."""
+"""Number of quantiles that represent the residuals of a class."""
 
 MIN_RESIDUALS = 20
 """Classes with fewer residuals are left out."""
 
 
 def family_of(traits: Traits) -> str:
-    """Which policies have residuals in common."""
+    """The family of policies that share residuals."""
     if traits.elastic:
         return "elastic"
     return "preemptive" if traits.preempts else "steady"
 
 
 def prior_of(traits: Traits) -> Mapping[Class, Sequence[float]]:
-    """The shipped residuals of the policy's family; of events without any, those of starts."""
+    """The shipped residuals of the policy's family; events without any use those of starts."""
     return _read_file().get(family_of(traits), {})
 
 
@@ -54,7 +54,7 @@ def _read_file() -> Mapping[str, Mapping[Class, Sequence[float]]]:
 
 
 def _with_all_events(classes: Mapping[Class, Sequence[float]]) -> Mapping[Class, Sequence[float]]:
-    """The residuals of starts stand for those of submissions and restarts that are missing."""
+    """Use the residuals of starts for submissions and restarts if these are missing."""
     known = {key[0] for key in classes}
     return dict(classes) | {
         (event.value, *key[1:]): of
@@ -67,7 +67,7 @@ def _with_all_events(classes: Mapping[Class, Sequence[float]]) -> Mapping[Class,
 
 @dataclass(frozen=True, slots=True)
 class Residual:
-    """Residual of one prediction; ``weight``: how much it counts."""
+    """Residual of one prediction, which counts with ``weight``."""
 
     traits: Traits
     of_class: Class
@@ -78,8 +78,8 @@ class Residual:
 def learn_prior(residuals: Iterable[Residual]) -> dict[str, dict[str, list[float]]]:
     """The contents of ``prior.json``, for the families that occur.
 
-    What was said at submission counts among starts, too: most works have few jobs that wait for
-    long.
+    Predictions made at submission also count among starts, as most workloads have few jobs that
+    wait for a long time.
     """
     by_class: dict[str, dict[Class, list[tuple[float, float]]]] = {}
     for residual in residuals:

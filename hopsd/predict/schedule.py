@@ -1,8 +1,8 @@
-"""Starts and ends under policies of rigid jobs that are never preempted: a timetable of servers.
+"""Predicts starts and ends for rigid jobs without preemption, with a timetable of servers.
 
-In the queue's order, each job gets its earliest place, with run times as drawn: what backfill
-arrives at by planning with time limits and again at every early end. Jobs to come are behind all
-others, or too few to matter.
+In the queue's order, each job gets its earliest place given the drawn run times. Backfill arrives
+at the same schedule: it plans with time limits, and again at every early end. Future jobs are
+ignored, as they queue behind all others or are too few to matter.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from hopsd.predict.traits import Ranking, Traits
 
 
 def schedule_playouts(situation: Situation, traits: Traits, draw: Draw) -> Timeline:
-    """One timetable for each playout; playouts with the same run times share one."""
+    """Make one timetable per playout; playouts with the same run times share one."""
     starts, ends = np.full(draw.work.shape, inf), np.full(draw.work.shape, inf)
     deterministic = not situation.spread.any()
     for row in range(1 if deterministic else len(draw.work)):

@@ -1,4 +1,4 @@
-"""The current state of all jobs, as the arrays that a playout starts from."""
+"""Represents the current state of all jobs as the arrays from which a playout starts."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from hopsd.predict.capacity import NO_CHANGE, Capacity
 from hopsd.predict.limit_share import USUAL_SHARE, USUAL_SPREAD
 
 MAX_COUNTS = 8
-"""GPU counts of a job that are told apart; of more, as many at equal distance."""
+"""Maximum number of GPU counts per job; if it has more, evenly spaced ones are used."""
 
 Z80 = 1.2815515655446004
-"""Of a standard normal: 80 % are between minus this and this."""
+"""80 % of a standard normal distribution lie between minus this and plus this."""
 
 
 class RunTimeSource(StrEnum):
-    """Where a job's run time comes from."""
+    """The source of a job's run time."""
 
     SAMPLES = "samples"
     PAST_RUNS = "past runs"
@@ -40,18 +40,21 @@ class RunTimeSource(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Situation:
-    """The jobs that are present, (jobs,) each unless said otherwise. Seconds are from ``now`` on.
+    """The present jobs. Arrays are (jobs,) unless stated otherwise; seconds are relative to
+    ``now``. The unit of work is a second with the mean GPU count.
 
-    ``counts`` (jobs, :data:`MAX_COUNTS`): GPU counts, ascending, the last one repeated;
-    ``rates``, same shape: work per second with so many. Work is in seconds with the mean count.
-    ``remaining_work``: median, ``spread``: standard deviation of its logarithm; ``work_cap``: work
-    at which the time limit ends the job, infinity: never. ``allotment``: seconds requested.
-    ``gpus_held``: GPUs the job runs on, ``rate``: its work per second on them. ``competes``:
-    whether it may start or move.
-    ``rigid_by_type``: work per second with the rigid count, by GPU type. ``round_left``: until the
-    round ends. ``running``: where each job runs. ``fits_now``: whether what is idle could hold it
-    with its smallest count, server by server. ``bounds``: limits that hold jobs back now or later.
-    ``capacity``: what is known of GPUs that come and go beside hops' jobs.
+    - ``counts`` (jobs, :data:`MAX_COUNTS`): GPU counts, ascending, with the last one repeated.
+      ``rates``, same shape: work per second with each count. ``rigid_by_type``: work per second
+      with the rigid count, by GPU type.
+    - ``remaining_work``: its median. ``spread``: standard deviation of its logarithm. ``work_cap``:
+      work at which the time limit ends the job, infinity without a limit. ``allotment``: seconds
+      requested.
+    - ``running``: where each job runs. ``gpus_held``: GPUs it runs on. ``rate``: its work per
+      second on them.
+    - ``competes``: whether the job may start or move. ``fits_now``: whether idle GPUs could hold it
+      with its smallest count, server by server.
+    - ``round_left``: seconds until the round ends. ``bounds``: limits that hold jobs back now or
+      later. ``capacity``: known changes in capacity that hops' jobs do not cause.
     """
 
     now: float
@@ -90,8 +93,9 @@ class Situation:
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """A limit: its ``members`` hold at most ``gpus`` together, each GPU counting ``per_gpu``, and
-    at most ``count`` of them run; infinity: no bound. ``exempt`` ones start all the same. (jobs,)
+    """A limit: its ``members`` together hold at most ``gpus``, where each GPU counts ``per_gpu``,
+    and at most ``count`` of them run; infinity means no bound. ``exempt`` jobs start nevertheless.
+    Arrays are (jobs,).
     """
 
     members: Bools
@@ -108,7 +112,7 @@ def situation_of(
     round_seconds: float,
     capacity: Capacity = NO_CHANGE,
 ) -> Situation:
-    """From a snapshot. ``expected``: run times that users did not declare."""
+    """The situation in a snapshot; ``expected`` are run times that users did not declare."""
     jobs = snapshot.jobs
     pools = pools_of(snapshot.nodes)
     types = {node.name: node.gpu_type for node in snapshot.nodes}
@@ -175,7 +179,7 @@ def situation_of(
 
 
 def _bounds(snapshot: Snapshot) -> Iterator[Bound]:
-    """The limits that not all jobs fit into together, with their smallest counts."""
+    """Yield the limits that all jobs together exceed, even with their smallest counts."""
     jobs = snapshot.jobs
     for limit in snapshot.limits:
         members = np.array([job.id in limit.jobs for job in jobs], dtype=bool)
@@ -197,7 +201,7 @@ def _bounds(snapshot: Snapshot) -> Iterator[Bound]:
 
 
 class _Idle:
-    """What is idle of each GPU type: the most on one server, and in all."""
+    """Idle GPUs of each type: the maximum on one server, and the total."""
 
     def __init__(self, nodes: Sequence[Node]) -> None:
         self._nodes = nodes
@@ -228,7 +232,9 @@ class _Idle:
 
 @dataclass(frozen=True, slots=True)
 class _Row:
-    """``numbers``: rigid count, its rate, remaining work, spread, work cap, allotment, rate."""
+    """Values of one job. ``numbers``: rigid count, its rate, remaining work, spread, work cap,
+    allotment, rate.
+    """
 
     numbers: tuple[float, ...]
     counts: Sequence[float]
@@ -240,8 +246,8 @@ class _Row:
 
 @dataclass(frozen=True, slots=True)
 class _Speeds:
-    """Counts and samples per second with each on the mean type; the rigid count, with that by
-    type.
+    """GPU counts and, for each, samples per second on the mean type; the rigid count and its
+    samples per second, also by type.
     """
 
     counts: Sequence[float]
@@ -281,7 +287,7 @@ def _speeds(job: Job, pools: Pools) -> _Speeds:
 
 
 def _speed_on(job: Job, pool: Pool, count: int) -> float:
-    """Samples per second with ``count`` GPUs of a type; 0: it cannot."""
+    """Samples per second with ``count`` GPUs of a type; 0 if the job cannot run there."""
     table = job.throughput.get(pool.gpu_type)
     if table is None or not job.rules.enough(pool.gpu_type, count) or count > pool.gpus:
         return 0.0
@@ -292,7 +298,7 @@ def _speed_on(job: Job, pool: Pool, count: int) -> float:
 
 
 def _speed_is_known(job: Job) -> bool:
-    """Whether a speed was measured or declared; without one, samples give no run time."""
+    """Whether a speed was measured or declared; otherwise, samples give no run time."""
     return any(
         table.source_of(min(job.reqs, default=1), 1) != ASSUMED for table in job.throughput.values()
     )
@@ -305,7 +311,7 @@ def _row(
     expected: Expectation | None,
     types: Mapping[NodeName, GpuType],
 ) -> _Row:
-    """The job's work in seconds with its mean count."""
+    """The values of a job, with work in seconds at its mean count."""
     mean = mean_count(job.reqs)
     unit = float(np.interp(mean, speeds.counts, speeds.speeds)) if speeds.rigid else 0.0
     present = configuration_throughput(job, job.running, types) if job.running else 0.0

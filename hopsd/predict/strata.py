@@ -1,8 +1,8 @@
-"""Draws for few playouts: each job's are spread evenly over its distribution, in random order.
+"""Stratified draws for few playouts, spread evenly over each job's distribution in random order.
 
-The median of 16 independent draws is off by a third of their standard deviation. Of even ones it is
-the distribution's (Latin hypercube sampling, McKay, Beckman and Conover 1979); that jobs are drawn
-independently of each other stays true.
+The median of 16 independent draws is off by a third of their standard deviation. The median of
+evenly spread draws is that of the distribution (Latin hypercube sampling, McKay, Beckman and
+Conover 1979), and jobs are still drawn independently of each other.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from hopsd.model.arrays import Floats
 
 
 def shares(samples: int, jobs: int, rng: np.random.Generator) -> Floats:
-    """Between 0 and 1, (samples, jobs): the middles of equal parts, each once for every job."""
+    """Draw shares from 0 to 1 (samples, jobs): the middles of equal parts, each once per job."""
     return _in_random_order((np.arange(samples) + 0.5) / samples, jobs, rng)
 
 
 def normals(samples: int, jobs: int, rng: np.random.Generator) -> Floats:
-    """The same of a standard normal distribution."""
+    """Draw standard normal values (samples, jobs) in the same way."""
     return _in_random_order(normal_points(samples), jobs, rng)
 
 

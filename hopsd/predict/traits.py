@@ -1,4 +1,4 @@
-"""What a prediction needs to know of a policy: its order, and what it may do to running jobs."""
+"""Describes policies for predictions: their order, and what they may do to running jobs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from hopsd.model.plan import PriorityName
 
 
 class Ranking(StrEnum):
-    """What the policy ranks jobs by."""
+    """The quantity by which a policy ranks jobs."""
 
     LATENCY_RATIO = "latency_ratio"
     SUBMISSION = "submission"
@@ -21,11 +21,11 @@ class Ranking(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Traits:
-    """``elastic``: whether jobs get any of their GPU counts, else the median of those that fit.
-    ``preempts``: whether running jobs compete again when a round begins, ``ends_early``: or sooner.
-    ``overtakes``: whether a job may start before one ahead of it that does not fit; ``reserves``:
-    only if it does not delay that one (backfill). ``power``: of a job's speed, in what the policy
-    maximises. ``settles``: one plan at a time.
+    """Traits of a policy. ``elastic``: jobs get any of their GPU counts, else the median of those
+    that fit. ``preempts``: running jobs compete again when a round begins, or also earlier if
+    ``ends_early``. ``overtakes``: a job may start before one ahead of it that does not fit; with
+    ``reserves`` only if it does not delay that job (backfill). ``power`` is the exponent of a job's
+    speed in the objective that the policy maximises.
     """
 
     order: Ranking
@@ -66,8 +66,8 @@ _BY_PRIORITY = {
 
 
 def traits_of(policy: str, priority: PriorityName = PriorityName.LATENCY_RATIO) -> Traits:
-    """The policy's; one that is not described here is taken for ``hops``, whose order
-    ``priority`` sets. Calibration corrects what that gets wrong on average.
+    """Traits of ``policy``. One that is not listed here is treated as ``hops``, whose order is set
+    by ``priority``; calibration corrects the resulting mean error.
     """
     if policy in ("hops", "") or policy not in _BY_POLICY:
         return replace(_HOPS, order=_BY_PRIORITY.get(priority, Ranking.LATENCY_RATIO))

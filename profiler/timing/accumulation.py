@@ -1,30 +1,30 @@
-"""Passes that accumulate a gradient, where no hook sees the step that they lead to."""
+"""Counts the passes that accumulate a gradient if no hook sees the step that they lead to."""
 
 from __future__ import annotations
 
 
 class Accumulation:
-    """Learns from gradients that are kept or cleared how many passes lead to a step.
+    """Learns from kept or cleared gradients how many passes lead to a step.
 
-    ``passes``: of a step, as many as the last two had, if these agree; else 1.
+    ``passes`` is the number of passes of the last two steps if they agree, else 1.
     """
 
     def __init__(self) -> None:
         self.passes = 1
-        self._begun = self._last = 0  # passes since gradients were cleared, and of the step before
+        self._begun = self._last = 0  # passes since gradients were cleared; of the previous step
 
     @property
     def is_full(self) -> bool:
-        """True if the pass that began last is the last one of its step."""
+        """True if the pass that began most recently is the last one of its step."""
         return self._begun >= self.passes
 
     @property
     def is_half_seen(self) -> bool:
-        """True if gradients were cleared once: the next time shows whether steps are alike."""
+        """True if gradients were cleared once; the next time shows whether the steps are alike."""
         return self._last > 0 and self._begun < self._last
 
     def begin_pass(self, *, keeps: bool) -> None:
-        """A pass begins that ``keeps`` the gradients of the one before, and adds to them."""
+        """Begin a pass; ``keeps`` says whether it adds to the gradients of the previous one."""
         if keeps:
             self._begun += 1
             return

@@ -1,4 +1,4 @@
-"""Which signals reach a handler of this process, so that its training can save before its end."""
+"""Finds the signals that this process handles, with which training can save before its end."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from pathlib import Path
 from hops_profiler import environment
 
 NAMES = ("USR1", "USR2", "TERM", "INT", "HUP")
-"""Those of sbatch's ``--signal`` that hops sends."""
+"""The signals of sbatch's ``--signal`` that hops sends."""
 
 _MAX_PARENTS = 16
 
 
 def handled_signals() -> list[str]:
-    """Those for which this process has a handler, and which end no process between it and Slurm's.
+    """Names of the signals that this process handles and that no process above it dies of.
 
-    srun's signal reaches all processes of a task: torchrun, or a shell without a trap, would end of
-    it, and its ranks with it. None outside a step, to which Slurm sends no such signal.
+    srun's signal reaches all processes of a task: it would kill torchrun, or a shell without a
+    trap, and the ranks with it. Empty outside a step, as Slurm sends these signals only to steps.
     """
     if not environment.step():
         return []
@@ -34,10 +34,10 @@ def _has_handler(number: signal.Signals) -> bool:
 
 
 def _survived_by_parents() -> int:
-    """Bit n - 1: signal n ends no process above this one, up to Slurm's own (proc(5))."""
+    """Mask whose bit n - 1 is set if no process up to Slurm's dies of signal n (proc(5))."""
     handled_mask, pid = ~0, os.getppid()
     for _ in range(_MAX_PARENTS):
-        if pid <= 1:  # of a container
+        if pid <= 1:  # the first process of a container
             break
         try:
             lines = Path(f"/proc/{pid}/status").read_text().splitlines()

@@ -1,4 +1,4 @@
-"""Which axis of a model's input is time, from the products by which it attends."""
+"""Finds the axes of a model's input that are time, from the products by which it attends."""
 
 from __future__ import annotations
 
@@ -10,17 +10,18 @@ import torch
 from hops_profiler.timing.passes import is_of_parameters
 
 MAX_NODES = 256
-"""Nodes before what a model returned among which products are looked for: its last layers."""
+"""Maximum number of nodes searched for products: the last layers of a model."""
 
 PRODUCTS = ("Bmm", "Baddbmm", "ScaledDotProduct")
-"""Beginnings of the names of nodes that multiply matrices for each sample, or attend."""
+"""Prefixes of the names of nodes that multiply matrices for each sample, or attend."""
 
 
 def attended_axes(tensors: Iterable[torch.Tensor], first: int, second: int) -> set[int]:
-    """Those of the first two axes of a model's input, 0 and 1, whose entries attend to each other,
-    for each entry of the other axis: axes of time, of which other samples are not a part.
+    """Those of the first two axes (0 and 1) of a model's input whose entries attend to each other,
+    for each entry of the other axis. These are axes of time, as samples do not attend to others.
 
-    ``tensors`` are what the model returned, with a graph; ``first`` and ``second`` the lengths.
+    ``tensors`` is what the model returned, with a graph; ``first`` and ``second`` are the lengths
+    of the two axes.
     """
     axes = set()
     for *batch, rows in _products(tensors):
@@ -30,12 +31,12 @@ def attended_axes(tensors: Iterable[torch.Tensor], first: int, second: int) -> s
 
 
 def _products(tensors: Iterable[torch.Tensor]) -> Iterable[tuple[int, ...]]:
-    """Lengths of a product's axes but for the last one, where none of its parts is of parameters
-    alone: rows of what is attended to, and of what is seen there.
+    """Lengths of all but the last axis of each product whose factors all depend on data, that is,
+    none is made of parameters alone.
     """
     nodes: list[Any] = [tensor.grad_fn for tensor in tensors if tensor.grad_fn is not None]
     visits = set(nodes)
-    for node in nodes:  # which grows meanwhile
+    for node in nodes:  # the list grows in the loop
         name = type(node).__name__
         if name.startswith(PRODUCTS):
             shape = tuple(node._input_metadata[0].shape)

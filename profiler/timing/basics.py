@@ -9,10 +9,10 @@ NO_WAIT_SHARE = 0.05
 
 
 def pattern(wall: float, data: float, forward: float, backward_update: float) -> int:
-    """1: data loading overlaps with backward pass and update; 2: nothing does.
+    """Return 1 if data loading overlaps with backward pass and update, 2 if nothing overlaps.
 
-    The form of equation 1 whose result for the measured parts is nearer to the measured wall time;
-    1 if both are equally near.
+    Chooses the form of equation 1 whose result for the measured parts is closer to the measured
+    wall time, and 1 if both are equally close.
     """
     overlap = max(data, backward_update) + forward
     sequential = data + backward_update + forward
@@ -25,15 +25,14 @@ def basics(
     """Mean seconds of each part, by the GPU's clock where there is one.
 
     ``t_w`` is ``wait`` if the ranks exchanged their times, else the mean backward pass minus its 5
-    % quantile; 0 with a single process. ``t_c`` is ``communication`` minus that wait, None if
-    unknown; it is part of ``t_b``. ``t_d`` is how long the loop waited for data, by the CPU's
-    clock.
+    % quantile; it is 0 for a single process. ``t_c``, a part of ``t_b``, is ``communication`` minus
+    ``t_w``, or None if unknown. ``t_d`` is how long the loop waited for data, by the CPU's clock.
     """
     device = counts.on_device["forward"].count > 0
     parts = counts.on_device if device else counts.phases
     forward, backward, update = (parts[p].mean for p in ("forward", "backward", "update"))
     data = counts.phases["data"].mean
-    # On a CPU all parts are sequential; on a GPU the rest is CPU time and may overlap.
+    # On a CPU all parts are sequential; with a GPU the rest is CPU time and may overlap.
     wall = counts.iteration.mean - (0.0 if device else counts.phases["rest"].mean)
     if world == 1:
         wait = 0.0

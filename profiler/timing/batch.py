@@ -1,4 +1,4 @@
-"""How many samples a batch holds."""
+"""Counts the samples in a batch."""
 
 from __future__ import annotations
 
@@ -12,21 +12,22 @@ from torch.nn.utils.rnn import PackedSequence
 DEPTH = 4
 
 MIN_SEQUENCES = 3
-"""Parts of a list that are samples if only their lengths differ; two may be of two loaders."""
+"""Minimum number of parts of a list that are samples if only their lengths differ. Two may come
+from two loaders."""
 
 CHANNELS = (1, 3, 4)
-"""First axis of an image: grey, colour, and colour with transparency."""
+"""Length of the first axis of an image: grey, colour, and colour with transparency."""
 
 
 def samples_of(batch: Any, depth: int = DEPTH) -> int:
-    """Samples in ``batch``, by its structure; 0 if that does not show them.
+    """Samples in ``batch``, judged by its structure; 0 if that does not show them.
 
     Objects that know their batch size (graph batches, packed sequences) are asked for it. A tuple,
-    a dict or a dataclass has the length of most of its parts, or of the first if none agree. A list
-    of images, or of sequences that differ in length, has as many samples as these.
+    a dict or a dataclass has the length of most of its parts, or of the first part if none agree.
+    A list of images, or of sequences of different lengths, has one sample for each.
     """
     if isinstance(batch, torch.Tensor):
-        # A vector of numbers is one sample without a batch axis; one of labels is not.
+        # A vector of floats is one sample without a batch axis; a vector of labels is a batch.
         vector = batch.dim() == 1 and batch.is_floating_point()
         return int(batch.shape[0]) if batch.dim() and not vector else 1
     if depth == 0 or batch is None or isinstance(batch, (str, bytes)):
@@ -60,8 +61,8 @@ def field_values(thing: Any) -> list[Any]:
 
 
 def samples_given(values: list[Any]) -> int:
-    """Samples in the arguments of a module: several are parts of its input, not a list of samples,
-    and so are dictionaries.
+    """Samples in the arguments of a module. Several arguments, or the values of a dictionary, are
+    parts of its input, not a list of samples.
     """
     parts = len(values) > 1 or (values and isinstance(values[0], dict))
     return samples_of(dict(enumerate(values)) if parts else values, DEPTH + 1)
@@ -80,7 +81,7 @@ def _size_attribute(batch: Any) -> int | None:
 
 
 def _lists_samples(batch: Any) -> bool:
-    """True for a list of images, or of one dictionary for each sample (detection)."""
+    """True for a list of images or of sequences, or with a dictionary per sample (detection)."""
     if not batch:
         return False
     if all(isinstance(part, dict) for part in batch):

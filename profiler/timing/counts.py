@@ -5,7 +5,7 @@ from __future__ import annotations
 from hops_profiler.timing.series import Series
 
 WARMUP = 3
-"""First iterations, counted but not timed: allocators, autotuning and compilers settle."""
+"""First iterations, counted but not timed while allocators, autotuning and compilers settle."""
 
 PHASES = ("data", "forward", "backward", "update", "rest")
 
@@ -15,10 +15,10 @@ class Counts:
 
     ``iterations``, ``passes``, ``samples`` and ``batches`` count everything; ``loader_batches`` of
     the batches came from a loader. ``iteration``, ``phases`` and ``on_device`` (the GPU's clock),
-    ``timed_batches`` and ``timed_samples`` leave out the warm-up and the ``interruptions``,
-    iterations that contain an evaluation. ``took``: seconds of the last iteration.
-    ``backward_by_data``: seconds of backward passes by the bin of the iteration's data time, which
-    shows how long they waited for slower ranks.
+    ``timed_batches`` and ``timed_samples`` exclude the warm-up and the ``interruptions``, which are
+    iterations with an evaluation. ``took`` is the duration of the last iteration.
+    ``backward_by_data`` has the total seconds of backward passes by the bin of the iteration's data
+    time, which shows how long they waited for slower ranks.
     """
 
     def __init__(self) -> None:
@@ -40,14 +40,14 @@ class Counts:
         self.backward_by_data: dict[int, float] = {}
 
     def count(self, samples: float, batches: float, *, read: bool) -> None:
-        """Count ``samples`` in ``batches`` as trained on."""
+        """Count ``samples`` in ``batches`` as trained on; ``read`` if a loader yielded them."""
         self.samples += samples
         self.batches += batches
         if read:
             self.loader_batches += batches
 
     def end(self, now: float, iterations: int, passes: int = 0) -> None:
-        """Note the end of an iteration of this many passes, or of several counted as one."""
+        """Note the end of one iteration of ``passes``, or of several that are counted as one."""
         if not self.iterations:
             self.first_step = now
         self.iterations += iterations
@@ -56,7 +56,7 @@ class Counts:
         self.last_step = now
 
     def time(self, took: float, seconds: dict[str, float], samples: float, batches: float) -> None:
-        """Add the time of a regular iteration, which ``took`` so many seconds."""
+        """Add the times of a regular iteration: ``took`` in all, and ``seconds`` by phase."""
         self.timed_samples += samples
         self.timed_batches += batches
         self.iteration.add(took)
@@ -72,8 +72,8 @@ class Counts:
     ) -> None:
         """Count and time regular iterations of one batch and one pass each.
 
-        ``seconds``: of each phase, by iteration; ``samples``: of all iterations together;
-        ``read``: from a loader.
+        ``seconds`` has each phase's times by iteration, ``samples`` is the total of all iterations,
+        and ``read`` says whether the batches came from a loader.
         """
         count = len(ends)
         self.count(samples, count, read=read)

@@ -1,4 +1,4 @@
-"""The GPU's own clock: events recorded now, and read once the GPU has passed them."""
+"""Times phases by the GPU's clock: records events and reads them once the GPU has passed them."""
 
 from __future__ import annotations
 
@@ -11,26 +11,27 @@ import torch
 from hops_profiler.timing.counts import PHASES
 
 MAX_PENDING = 64
-"""Iterations that the GPU has not finished; further ones are not timed."""
+"""Maximum number of timed iterations that the GPU has not finished; others are not timed."""
 
 MAX_MARKS = 4096
-"""Marks in one iteration: a loop that never steps must not fill the memory."""
+"""Maximum number of marks in an iteration, so that a loop that never steps cannot fill memory."""
 
 
 def usable() -> bool:
-    """True while the process works on a CUDA GPU that can record events."""
+    """True while the process uses a CUDA GPU that can record events."""
     if not torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         return False
     return not torch.cuda.is_current_stream_capturing()
 
 
 class CudaClock:
-    """Times phases on the stream that the loop works on, in about one of ``interval`` iterations;
-    with an interval of 1 (``exact``) also the iterations themselves.
+    """Times phases on the loop's current stream in about one of ``interval`` iterations; with an
+    interval of 1 (``exact``), also the iterations themselves.
 
     Never waits for the GPU: an event is read once ``query`` says that it has passed. Records
-    nothing before CUDA is in use, and while a graph is captured, which forbids it. ``marks``:
-    phases of the current iteration and the events at their ends; empty if it is not timed.
+    nothing before CUDA is in use or while a graph is captured, which forbids it. ``marks`` has the
+    phases of the current iteration and the events at their ends; it is empty if the iteration is
+    not timed.
     """
 
     def __init__(
@@ -43,12 +44,12 @@ class CudaClock:
         self.exact = interval == 1
         self._new_event = new_event or functools.partial(torch.cuda.Event, enable_timing=True)
         self._usable = usable
-        self._iterations_to_skip = 0  # iterations until one is timed
+        self._iterations_to_skip = 0  # until one is timed
         self._free: list[Any] = []
         self.marks: list[tuple[str, Any]] = []
         self._pending: deque[tuple[bool, list[tuple[str, Any]]]] = deque()
         self._follows = False  # the next iteration begins at the end of the last pending one
-        self._last_begin: Any = None  # event at the beginning of the iteration that was read last
+        self._last_begin: Any = None  # event at the beginning of the iteration read last
 
     def mark(self, phase: str) -> None:
         """Mark the end of ``phase`` in the stream."""
@@ -56,8 +57,8 @@ class CudaClock:
             self._record(phase)
 
     def end_iteration(self, *, keep: bool, iterations: int = 1) -> bool:
-        """End an iteration at the last mark, or several without marks. True if :meth:`read` will
-        return it.
+        """End an iteration at the last mark, or several iterations without marks. True if
+        :meth:`read` will return the iteration.
         """
         marks, self.marks = self.marks, []
         keep = keep and len(marks) > 1 and len(self._pending) < MAX_PENDING
@@ -71,13 +72,14 @@ class CudaClock:
         return keep
 
     def begin(self) -> None:
-        """An iteration begins now: mark it if it is due."""
+        """Begin an iteration, and mark it if one is due."""
         if not self._iterations_to_skip:
             self._record("")
 
     def read(self) -> list[tuple[float | None, dict[str, float]]]:
-        """The iterations that the GPU has finished since the last call: for each, seconds from the
-        beginning of the previous one to its own (None if that was not timed), and seconds by phase.
+        """Return the iterations that the GPU has finished since the last call: for each, the
+        seconds from the beginning of the previous one to its own (None if that was not timed), and
+        the seconds by phase.
         """
         times = []
         while self._pending and self._pending[0][1][-1][1].query():

@@ -1,4 +1,4 @@
-"""Times of iterations by a second clock, the GPU's, which are known only later."""
+"""Times iterations with a second clock, the GPU's, whose results arrive later."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from hops_profiler.timing.counts import Counts
 
     class Device(Protocol):
-        """The GPU's clock: gets the end of each phase now, has the times later.
+        """The GPU's clock: takes a mark at the end of each phase and returns the times later.
 
         See :class:`hops_profiler.timing.device.CudaClock`.
         """
@@ -29,11 +29,11 @@ if TYPE_CHECKING:
 
 
 class DeviceTimes:
-    """Has ``device``, if any, time iterations, and adds its times to the counts.
+    """Times iterations with ``device``, if there is one, and adds its times to the counts.
 
-    A loop may be far ahead of its GPU, at first as fast as it can queue work. Where the device
-    times each iteration (``exact``), an iteration counts as timed once the GPU has done it, with
-    the GPU's time.
+    A loop may run far ahead of its GPU: at first, its speed is that of queueing work. If the device
+    times every iteration (``exact``), an iteration is counted as timed once the GPU has finished
+    it, and with the GPU's time.
     """
 
     def __init__(self, device: Device | None) -> None:
@@ -47,13 +47,13 @@ class DeviceTimes:
         return self._device is not None and bool(self._device.marks)
 
     def begin(self, counts: Counts) -> None:
-        """An iteration begins now: time it if it is due."""
+        """Begin an iteration; the device times it if one is due."""
         if self._device is not None:
             self._device.begin()
             self.read(counts)
 
     def read(self, counts: Counts) -> None:
-        """Add to ``counts`` what the device has done since the last call."""
+        """Add the iterations that the device has finished since the last call to ``counts``."""
         if self._device is None:
             return
         for took, seconds in self._device.read():
@@ -64,15 +64,15 @@ class DeviceTimes:
                 self._previous = self._queue.popleft()
 
     def skip(self, iterations: int) -> None:
-        """So many iterations have ended that the device did not time."""
+        """Note that ``iterations`` iterations ended which the device did not time."""
         if self._device is not None:
             self._device.end_iteration(keep=True, iterations=iterations)
 
     def end(self, iteration: Iteration, *, regular: bool) -> bool:
-        """An iteration has ended, which counts only if it was a ``regular`` one.
+        """End an iteration, whose time counts only if it is ``regular``.
 
-        True if the device's time is the one that counts. Nothing is known of iterations for which
-        the device has no room.
+        Returns True if the device's time is the one to use. Iterations for which the device has no
+        room are not timed at all.
         """
         exact = self._device is not None and self._device.exact and self.marking
         if self._device is not None and self._device.end_iteration(keep=regular) and exact:
@@ -80,5 +80,5 @@ class DeviceTimes:
         return exact
 
     def ignore_pending(self) -> None:
-        """Count no iteration that has ended so far."""
+        """Discard the device's times of all iterations that have ended so far."""
         self._queue, self._previous = deque([None] * len(self._queue)), None

@@ -1,4 +1,4 @@
-"""How a process ends: a profiling run once it has measured enough, any run if out of memory."""
+"""Ends a profiling run that has measured enough, and detects runs that end out of memory."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ MIN_ITERATIONS, MAX_ITERATIONS = 10, 50
 PRECISION = 0.02
 PATIENCE_SECONDS = 60.0
 MAX_CAUSES = 20
-"""Exceptions of a chain that are read: each may be the cause of the one before."""
+"""Maximum number of exceptions read in a chain of causes."""
 
 
 def enough(counts: Counts, limit: int) -> bool:
-    """Whether a profiling run has timed enough: 10 to ``limit`` iterations, at most 50 (section
-    3.2), until their mean is known to 2 %.
+    """Whether a profiling run has timed enough iterations: from 10 to ``limit``, but at most 50
+    (section 3.2), and fewer than the limit once their mean is known to 2 %.
     """
     times = counts.iteration
     if times.count < MIN_ITERATIONS:
@@ -30,10 +30,10 @@ def enough(counts: Counts, limit: int) -> bool:
 
 
 def out_of_memory() -> bool:
-    """Whether the process ends because a GPU's memory was too small, for an `atexit` handler.
+    """Whether the process ends because a GPU ran out of memory. Called by an `atexit` handler.
 
-    Reads the exception that nobody caught. Where a process of `torch.multiprocessing.spawn` failed,
-    its parent has the traceback as a text.
+    Reads the uncaught exception. If a process of `torch.multiprocessing.spawn` failed, its parent
+    has the traceback as text.
     """
     error: BaseException | None = getattr(sys, "last_value", None)
     for _ in range(MAX_CAUSES):
@@ -48,12 +48,12 @@ def out_of_memory() -> bool:
 def end_run(job: str, *, first: bool) -> None:
     """Give the GPU back; returns only if Slurm did not end the job.
 
-    The ``first`` rank asks Slurm, as the job's own user, to requeue and hold the job: that ends
-    the whole job however its script is nested, triggers no dependency, and starts no later step of
-    the script. No process exits by itself: the script could conclude that the training has finished
-    or failed, and the job would be lost; and a ``finally`` block or exit handler could save a model
-    that has seen 50 batches. If Slurm is out of reach (a container without its commands), training
-    continues until hopsd requeues the job.
+    The ``first`` rank asks Slurm, as the job's user, to requeue and hold the job. This ends the
+    whole job however its script is nested, triggers no dependency, and starts no later step of the
+    script. No process exits by itself: the script could conclude that the training has finished or
+    failed, and the job would be lost; or a ``finally`` block or exit handler could save a model
+    that has seen 50 batches. If Slurm cannot be reached (a container without its commands),
+    training continues until hopsd requeues the job.
     """
     flush()
     for handler in logging.getLogger().handlers:
@@ -63,14 +63,14 @@ def end_run(job: str, *, first: bool) -> None:
 
 
 def flush() -> None:
-    """Write what was printed, before an end that is not Python's own."""
+    """Flush standard output and error before an exit that bypasses Python's."""
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(AttributeError, OSError, ValueError):  # closed (``>&-``), or full
             stream.flush()
 
 
 def _requeue(job: str) -> bool:
-    """True if Slurm accepted the request: its signal is on the way."""
+    """Requeue and hold ``job``; True if Slurm accepted the request and its signal will follow."""
     command = ["scontrol", "requeuehold", job]
     try:
         return subprocess.run(command, check=False, capture_output=True, timeout=30).returncode == 0

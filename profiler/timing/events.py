@@ -1,4 +1,4 @@
-"""Events that hooks have seen, until the recorder processes several of them together."""
+"""Queues the events that hooks see until the recorder processes several of them together."""
 
 from __future__ import annotations
 
@@ -10,17 +10,18 @@ from hops_profiler.timing.handlers import is_below
 from hops_profiler.timing.recorder import REGULAR_BEGINS, Recorder
 
 MAX_EVENTS = 2000
-"""Methods and arguments; more are flushed wherever the loop is: an evaluation has no steps."""
+"""Maximum number of entries (methods and arguments). More are flushed at any point of the loop, as
+an evaluation has no steps."""
 
 
 class EventQueue:
-    """Events for ``recorder``, in ``events``: its methods and their arguments in turn. Tuples of
-    the two would keep the garbage collector busy.
+    """Queue of events for ``recorder``. ``events`` alternates between the recorder's methods and
+    their arguments; tuples of the two would keep the garbage collector busy.
 
-    A hook only appends, which is cheap; the recorder's code, no longer in the processor's caches,
-    would be three times as slow in each iteration. ``immediate``: hooks are to flush each event.
-    Otherwise the queue is to be flushed after ``steps_left`` steps or at the time ``due``.
-    ``iterations``: how many optimizers' steps have ended since the gate was called. ``fail`` gets
+    A hook only appends, which is cheap: the recorder's code, evicted from the CPU's caches, would
+    be three times as slow if it ran in each iteration. If ``immediate``, hooks flush every event.
+    Otherwise they flush the queue after ``steps_left`` steps or at the time ``due``. ``iterations``
+    counts those that optimizer steps ended since the gate was called. ``fail`` is called with
     errors of the recorder.
     """
 
@@ -38,8 +39,8 @@ class EventQueue:
         """Have the recorder process all events. True if the last one ended an iteration."""
         events, recorder, ends_iteration, position = self.events, self.recorder, False, 0
         lock = self._lock
-        # A save in another thread, or in a signal's handler, may ask for the counts in the middle.
-        # A handler may also raise anywhere: before Python 3.10 even `with` may keep the lock then.
+        # A save in another thread or a signal handler may ask for the counts during a flush. A
+        # handler may also raise anywhere; before Python 3.10, even `with` may then keep the lock.
         if lock._is_owned():
             if is_below(EventQueue.flush, EventQueue.restart):
                 return False
@@ -68,7 +69,7 @@ class EventQueue:
         return ends_iteration
 
     def restart(self, recorder: Recorder, *, in_child: bool) -> None:
-        """Drop all events; further ones are for ``recorder``. ``in_child``: of a forked process."""
+        """Drop all events and send further ones to ``recorder``; ``in_child`` after a fork."""
         if in_child:
             self._lock = RLock()  # another thread may have held it
         else:

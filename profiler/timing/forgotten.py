@@ -1,4 +1,4 @@
-"""Graphs that a loop builds and that lead to no backward pass: it acts, or evaluates the model."""
+"""Detects graphs without a backward pass: the loop acts, or evaluates the model."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from hops_profiler.timing.counts import WARMUP
 from hops_profiler.timing.regular import MIN_EVALUATION_INTERVAL
 
 MANY = 4
-"""So many times the nodes of other iterations are more than those of a larger batch of steps."""
+"""A larger batch of steps has at most this multiple of the usual number of nodes."""
 
 
 class ForgottenGraphs:
-    """Nodes of graphs by iteration. ``doubtful_seconds``: of iterations that built far larger ones
-    than others without a longer backward pass, if the training began without any such graph, and
-    they are rare: they may hold an evaluation, or rollouts that came late.
+    """Counts the nodes of graphs by iteration. ``doubtful_seconds`` is the excess duration of
+    iterations that may contain an evaluation or late rollouts: rare ones that built far larger
+    graphs than others without a longer backward pass, if training began without such graphs.
     """
 
     def __init__(self) -> None:
@@ -21,7 +21,7 @@ class ForgottenGraphs:
         self._early_nodes = 0
         self._iterations = 0
         self._nodes = self._seconds = self._backward = 0.0  # sums over usual iterations
-        self._number: int | None = None  # of the last node that a backward pass began from
+        self._number: int | None = None  # of the last node from which a backward pass began
         self._last_large = -MIN_EVALUATION_INTERVAL
 
     @property
@@ -30,27 +30,27 @@ class ForgottenGraphs:
         return self._number is not None
 
     def add(self, number: int) -> None:
-        """A backward pass begins from a node of this number: so many were made before it."""
+        """Note that a backward pass begins from node ``number``: so many nodes came before it."""
         self._number = max(self._number or 0, number)
 
     def skip(self) -> None:
-        """Iterations have ended whose nodes nobody counted."""
+        """Note that iterations ended whose nodes were not counted."""
         self._last_number = self._number = None
 
     def end_iteration(self, iterations: int, took: float, backward: float) -> None:
-        """The iteration after ``iterations`` others ``took`` so many seconds, of which the backward
-        passes took ``backward``.
+        """End the iteration after ``iterations`` others. It ``took`` this many seconds, of which
+        the backward passes took ``backward``.
         """
         last, self._last_number, self._number = self._last_number, self._number, None
         if last is None or self._last_number is None:
-            return  # nobody counted
+            return  # nodes were not counted
         nodes = self._last_number - last
         if iterations == 0:
             self._early_nodes = nodes
             return
         usual = max(1, self._iterations)
         growth = nodes * usual / max(1.0, self._nodes)
-        # The first pass after a long pause takes longer, as the caches are cold, but not so much.
+        # The first pass after a long pause takes somewhat longer, as the caches are cold.
         is_large = (
             iterations > WARMUP
             and growth > MANY

@@ -8,9 +8,9 @@ from hops_profiler.timing.events import EventQueue
 
 
 class StepGate:
-    """Calls ``gate`` with how many iterations optimizers' steps have ended since the last call. It
-    returns after how many it is to be called again: at that iteration's end and not later, maybe
-    before. Steps within a backward pass, or another's closure, end later.
+    """Calls ``gate`` with the number of iterations that optimizer steps ended since the last call.
+    The gate returns the number of iterations after which it must be called again at the latest; it
+    may be called earlier. Steps within a backward pass or another step's closure end later.
     """
 
     def __init__(self, events: EventQueue) -> None:
@@ -24,16 +24,17 @@ class StepGate:
         self._events.iterations, self._allowance = 0, 1
 
     def visit(self, gate: Callable[[int], int]) -> None:
-        """Call the gate if an iteration has ended. The queue holds at most as many further steps as
-        the gate lets pass, as each may end an iteration.
+        """Call the gate if an iteration has ended. The queue then holds at most as many steps as
+        the gate allows, since each step may end an iteration.
 
-        Another thread may have flushed the step that ended it: ranks meet at the gate.
+        The step that ended the iteration may have been flushed by another thread. It still counts
+        here, because all ranks meet at the gate.
         """
         events = self._events
         steps, events.steps_left = (
             events.steps_left,
             0,
-        )  # remains if the gate raises
+        )  # stays 0 if the gate raises
         if events.iterations and not events.recorder.in_phase:
             iterations, events.iterations, self._allowance = events.iterations, 0, 1
             self._allowance = gate(iterations)

@@ -1,4 +1,4 @@
-"""Whether a backward pass adds to the gradients of the one before, where no hook sees steps."""
+"""Detects backward passes that add to the gradients of the previous one, if no hook sees steps."""
 
 from __future__ import annotations
 
@@ -10,21 +10,22 @@ import torch
 from hops_profiler.timing.passes import tensors_in
 
 MAX_NODES = 256
-"""Nodes of a graph among which a parameter is looked for."""
+"""Maximum number of nodes of a graph searched for a parameter."""
 
 
 class KeptGradient:
-    """Watches the gradient of one parameter. Reads no number of it: a GPU may have to make it yet.
+    """Watches the gradient of one parameter without reading its values, which a GPU may not have
+    computed yet.
 
-    A pass adds to it in place, which PyTorch counts, as it counts `zero_` and what clipping does.
+    A pass adds to the gradient in place, which PyTorch counts, like `zero_` and clipping.
     """
 
     def __init__(self) -> None:
         self._parameter: Callable[[], Any] = _none
-        self._state: tuple[int, int] | None = None  # after the last pass
+        self._state: tuple[int, int] | None = None  # identity and version after the last pass
 
     def is_kept(self, roots: Any) -> bool:
-        """Whether the pass that begins from ``roots`` finds the gradient that the last one left."""
+        """Whether the pass that begins from ``roots`` finds the gradient of the last pass."""
         parameter = self._parameter()
         if parameter is None:
             parameter = _parameter_of(roots)
@@ -33,7 +34,7 @@ class KeptGradient:
         return self._state is not None and self._state == _state(parameter)
 
     def note(self) -> None:
-        """A pass has ended."""
+        """Note the end of a pass."""
         parameter = self._parameter()
         self._state = None if parameter is None else _state(parameter)
 
@@ -48,10 +49,10 @@ def _state(parameter: torch.Tensor) -> tuple[int, int] | None:
 
 
 def _parameter_of(roots: Any) -> Any:
-    """The first parameter in the graph of ``roots``, or the first tensor like one."""
+    """The first parameter in the graph of ``roots``, or else the first tensor with a gradient."""
     nodes = [tensor.grad_fn for tensor in tensors_in(roots, 1) if tensor.grad_fn is not None]
     visits, first = set(nodes), None
-    for node in nodes:  # which grows meanwhile
+    for node in nodes:  # the list grows in the loop
         variable = getattr(node, "variable", None)  # of a node that accumulates a gradient
         if isinstance(variable, torch.nn.Parameter):
             return variable

@@ -1,6 +1,6 @@
 """Distinguishes evaluations from rollouts: both run a model in blocks that build no graph.
 
-A training cannot begin before its first rollout, but it can before its first evaluation.
+Training cannot begin before the first rollout, but it can begin before the first evaluation.
 """
 
 from __future__ import annotations
@@ -17,24 +17,24 @@ from hops_profiler.timing.counts import Counts
 from hops_profiler.timing.inputs import is_compiling
 
 EARLY_ITERATIONS = 8
-"""First iterations, whose blocks belong to the training: it was not seen to do without them."""
+"""Blocks in these first iterations belong to training, which was not seen to work without them."""
 
 MIN_SHARE = 1 / 64
-"""Blocks below this share of an iteration are ignored, such as the update of a moving average."""
+"""Blocks shorter than this share of an iteration are ignored (updates of a moving average)."""
 
 MAX_BLOCKS = 256
 
 _MANY_TIMES = -1
-"""Stands for the iteration of blocks that were in two of the first ones: they come too often to be
-evaluations, however long one takes while other processes have the processor."""
+"""Replaces the iteration of blocks that ran in two of the first iterations. They are too frequent
+to be evaluations, even if one takes long while other processes have the CPU."""
 
 DECORATOR = "_contextlib.py"
-"""File of PyTorch's that enters the block around functions decorated with `torch.no_grad()`."""
+"""PyTorch file that enters the block around functions decorated with `torch.no_grad()`."""
 
 
 def attach(begin: Callable[[FrameType], None], add: Callable[[float, FrameType], None]) -> None:
-    """Have ``add`` called after each block under `no_grad` or `inference_mode`, with its seconds
-    and the frame that it ends in, and ``begin`` before it.
+    """Call ``begin`` before each block under `no_grad` or `inference_mode`, and ``add`` after it
+    with its duration in seconds and the frame in which it ends.
     """
     for kind in (torch.no_grad, torch.inference_mode):
         _attach(kind, begin, add)
@@ -63,14 +63,14 @@ def _attach(
 
 
 class GraphlessBlocks:
-    """Blocks under `no_grad` and `inference_mode` in a training, by the code that they are in."""
+    """Tracks a training's blocks under `no_grad` and `inference_mode`, by place in the code."""
 
     def __init__(self) -> None:
         self.forget()
 
     def forget(self) -> None:
-        """Begin with another training."""
-        self._early_places: dict[Any, int] = {}  # by place: the iteration, or _OFTEN
+        """Forget all blocks, for another training."""
+        self._early_places: dict[Any, int] = {}  # by place: the iteration, or _MANY_TIMES
         self._late_places: set[Any] = set()
         self._iteration: Any = None
         self._early_seconds = self._later_seconds = 0.0
@@ -78,12 +78,12 @@ class GraphlessBlocks:
     def add(
         self, counts: Counts, steps_left: int, took: float, frame: FrameType
     ) -> tuple[Any] | None:
-        """Note a block that ``took`` so many seconds and ends in ``frame``. ``counts`` are behind;
-        ``steps_left`` until they are renewed.
+        """Note a block of ``took`` seconds that ends in ``frame``. ``counts`` are updated only
+        every few steps; ``steps_left`` remain until the next update.
 
-        Returns None until the blocks of this iteration have together taken longer than a regular
-        iteration; then the place of this one if those alone did so that the first iterations did
-        not have, or None as the place.
+        Returns None until this iteration's blocks have taken longer than a regular iteration. Then
+        returns a tuple of one item: this block's place if the blocks that the first iterations did
+        not have took that long alone, else None.
         """
         if counts.iterations < EARLY_ITERATIONS and len(self._early_places) < MAX_BLOCKS:
             self._add_early(_place(frame), counts.iterations)
@@ -111,8 +111,8 @@ class GraphlessBlocks:
         return (place,)
 
     def is_late(self, frame: FrameType) -> bool:
-        """Whether a block of the code in ``frame`` has taken long, which the first iterations did
-        not have.
+        """Whether the code in ``frame`` has had a long block that the first iterations did not
+        have.
         """
         return bool(self._late_places) and _code(_place(frame)) in self._late_places
 
@@ -122,7 +122,7 @@ class GraphlessBlocks:
 
 
 def _place(frame: FrameType) -> Any:
-    """The code of a decorated function, or of the block: its function and the place in it."""
+    """The code of a decorated function; for any other block its code and the offset in it."""
     code = frame.f_code
     if code.co_filename.endswith(DECORATOR):
         function = frame.f_locals.get("func")

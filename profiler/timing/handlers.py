@@ -1,4 +1,4 @@
-"""The program's signal handlers: they run, and may raise, in the middle of any code of ours."""
+"""Handles the program's signal handlers, which may run, and raise, anywhere in our code."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 
 def raised_by_one(error: BaseException) -> bool:
-    """Whether a handler raised ``error``: Python calls it with the frame that it interrupts."""
+    """Whether a signal handler raised ``error``. Python calls it with the interrupted frame."""
     caller: FrameType | None = None
     trace = error.__traceback__
     while trace is not None:
@@ -36,7 +36,7 @@ class SuppressErrors:
 
 
 def _has_argument(frame: FrameType, value: FrameType) -> bool:
-    """Whether the function of ``frame`` was called with ``value``."""
+    """Whether the function of ``frame`` was called with ``value`` as an argument."""
     names, star, _, variables = inspect.getargvalues(frame)
     arguments = [variables.get(name) for name in names]
     arguments += variables.get(star, ()) if star else ()
@@ -44,8 +44,8 @@ def _has_argument(frame: FrameType, value: FrameType) -> bool:
 
 
 def is_below(*functions: Any) -> bool:
-    """Whether one of ``functions``, which may include the caller, is below the caller on the stack:
-    a handler has interrupted it.
+    """Whether one of ``functions``, which may include the caller, is below the caller on the stack,
+    that is, a signal handler has interrupted it.
     """
     codes = [function.__code__ for function in functions]
     frame = sys._getframe(1).f_back
@@ -55,7 +55,7 @@ def is_below(*functions: Any) -> bool:
 
 
 def calls(code: CodeType) -> int:
-    """How many calls of ``code`` this thread is in, not counting the caller itself."""
+    """Number of calls of ``code`` on this thread's stack, not counting the caller itself."""
     frame, count = sys._getframe(1).f_back, 0
     while frame is not None:
         count += frame.f_code is code

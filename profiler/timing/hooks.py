@@ -1,11 +1,10 @@
 """Hooks into PyTorch: batches, backward passes, optimizer steps.
 
-Every hook calls PyTorch with the same arguments, and reads a clock before and after. An error
-in one of our hooks switches the profiler off and never affects training. Exceptions raised by the
-program's own signal handlers propagate.
+Every hook calls PyTorch with the same arguments, and reads a clock before and after. An error in
+one of our hooks turns the profiler off and never affects training. Exceptions raised by the
+program's signal handlers propagate.
 
-A hook only appends what happened to a queue (`events.py`): a method of the recorder and its
-argument.
+A hook only appends an event to a queue (`events.py`): a method of the recorder and its argument.
 """
 
 from __future__ import annotations
@@ -45,30 +44,31 @@ read_loss, number, switched = Recorder.read_loss, Recorder.number, (Recorder.swi
 clear_gradients, keep_gradients = Recorder.clear_gradients, Recorder.keep_gradients
 
 MAX_PAUSES = 32
-"""Possible evaluations that are inspected."""
+"""Maximum number of possible evaluations that are inspected."""
 
 UNBATCHED_ITERATIONS = 14
-"""First iterations, whose events are flushed at once."""
+"""Number of first iterations whose events are flushed immediately."""
 
 BATCH_STEPS = 64
-"""Steps whose events are flushed together."""
+"""Number of steps whose events are flushed together."""
 
 TENSOR = "_tensor.py"
-"""File of PyTorch's that defines a tensor's methods."""
+"""PyTorch file that defines the methods of tensors."""
 
 BATCH_SECONDS = 0.1
-"""The first step after so long flushes, too."""
+"""The first step after this time flushes, too."""
 
 
 class Hooks:
     """Feeds ``recorder``; calls ``report`` after each iteration, or after several short ones.
 
-    ``failure`` says why it stopped. ``params`` counts the parameters that the optimizers train,
-    ``optimizers`` those that were created. Only the training thread is timed; a batch that another
-    thread fetches for it counts. ``batch_steps``: how many steps are flushed together. ``stages``:
-    of the pipeline. ``rows``: what ranks read. ``layer_ranks``: ranks that share layers, in
-    ``row_groups`` groups with a batch each. ``has_shards``: PyTorch shards
-    parameters, and knows what ranks share.
+    Only the training thread is timed; batches that another thread fetches for it count.
+
+    ``failure`` says why the hooks stopped. ``params`` is the number of parameters that the
+    optimizers train, ``optimizers`` the number of optimizers created. ``batch_steps`` is the number
+    of steps flushed together, ``stages`` that of pipeline stages. ``rows`` compares what the ranks
+    read. ``layer_ranks`` ranks share layers, in ``row_groups`` groups with a batch each.
+    ``has_shards`` says that PyTorch shards parameters and knows what the ranks share.
     """
 
     def __init__(self, recorder: Recorder, report: Callable[[], None]) -> None:
@@ -87,13 +87,13 @@ class Hooks:
         self._graphless = graphless.GraphlessBlocks()
         self._thread: int | None = None
         self._optimizer_id: int | None = None
-        self._step_code: Any = None  # the code around every optimizer's step, PyTorch's
-        self._learners: dict[int, bool] = {}  # other threads, since a backward pass of theirs
+        self._step_code: Any = None  # PyTorch's code around every optimizer's step
+        self._learners: dict[int, bool] = {}  # other threads between a backward pass and its step
         self._params: dict[int, int] = {}  # by key of the optimizer
         self.rows = SameRows()
         self._keys = OptimizerKeys()
         self._pauses_left = MAX_PAUSES
-        self._numbers = True  # backward passes say how many nodes there were before
+        self._numbers = True  # note the first node's number of each backward pass
         self._reads_losses = False
 
     @property
@@ -109,7 +109,7 @@ class Hooks:
 
     @property
     def steps(self) -> int:
-        """Iterations that the recorder has processed. Needs no lock, as the next two."""
+        """Iterations that the recorder has processed. Needs no lock, like the next two."""
         return self._queue.recorder.counts.iterations
 
     @property
@@ -124,7 +124,7 @@ class Hooks:
 
     @property
     def sharing(self) -> int:
-        """The ranks that train on the same batch."""
+        """Number of ranks that train on the same batch."""
         return max(self.stages, self.layer_ranks // self.row_groups, self.rows.sharing)
 
     @property
@@ -152,17 +152,17 @@ class Hooks:
         optim.register_optimizer_step_post_hook(self._end_step)
 
     def stop_at(self, gate: Callable[[int], int]) -> None:
-        """Have ``gate`` called between iterations; see :class:`StepGate`."""
+        """Call ``gate`` between iterations; see :class:`StepGate`."""
         self._gate.open(gate)
 
     def pause(self) -> None:
-        """Measure no more, unless a gate is to be called."""
+        """Stop measuring, unless a gate has to be called."""
         self.is_off = self.is_off or self._gate.gate is None
         if self.is_off:
             self._inputs.rest()
 
     def restart(self, recorder: Recorder, *, in_child: bool = False) -> None:
-        """Forget everything so far: a measured block begins, or a forked process (``in_child``)."""
+        """Forget everything, for a new measured block or in a forked process (``in_child``)."""
         self._queue.restart(recorder, in_child=in_child)
         self._inputs.rest()
         self._graphless.forget()
@@ -182,7 +182,7 @@ class Hooks:
         self.is_off, self.failure = True, self.failure or repr(error)[:500]
 
     def _is_other_thread(self) -> bool:
-        """True in another thread than the one that trains."""
+        """True if called in another thread than the one that trains."""
         return self._thread is not None and self._thread != get_ident()
 
     def _attach_loader(self) -> None:
@@ -279,7 +279,7 @@ class Hooks:
             return False
 
     def _note_loss(self, roots: Any) -> None:
-        """Note what the ``roots`` of a backward pass show at once, where no loader is read."""
+        """Note what the ``roots`` of a backward pass show directly, if no loader is read."""
         try:
             first = number_of_loss(roots)
             if self._reads_losses and not self._inputs.looking:
@@ -319,7 +319,7 @@ class Hooks:
             self._look_at_pause()
 
     def _look_at_pause(self) -> None:
-        """The training may pause, for an evaluation or to act: inspect what the model is given."""
+        """Inspect the model's inputs, as training may pause for an evaluation or a rollout."""
         queue, recorder = self._queue, self._queue.recorder
         if (
             self._pauses_left
@@ -348,19 +348,19 @@ class Hooks:
             return
         queue = self._queue
         self._step_code = sys._getframe(1).f_code
-        if self._optimizer_id is not None and calls(self._step_code) < 2:  # this one, and that
+        if self._optimizer_id is not None and calls(self._step_code) < 2:  # not a nested step
             self._abandon_step()
         self._optimizer_id = id(optimizer)
         queue.extend((begin_update, perf_counter()))
         if queue.immediate:
             try:
                 queue.flush()
-            except BaseException:  # a handler's: the step does not begin
+            except BaseException:  # a signal handler raised it: the step does not begin
                 queue.extend((leave, perf_counter()))
                 raise
 
     def _abandon_step(self) -> None:
-        """The last step that began is over, but has not ended: the script caught what it raised."""
+        """Close the last step that began but never ended: the script caught its exception."""
         self._optimizer_id = None
         self._queue.extend((abandon, None))
 
@@ -380,17 +380,17 @@ class Hooks:
                 self._register_optimizer(optimizer, key)
             queue.extend((leave, now, step, key))
             queue.steps_left -= 1
-        else:  # its base class's step, which it calls, has already counted it
+        else:  # the step of its base class, which it calls, has already counted it
             queue.extend((leave, now))
         if queue.steps_left <= 0 or queue.immediate or now >= queue.due:
-            queue.steps_left = 0  # if no iteration ends with it, the next step flushes, too
+            queue.steps_left = 0  # if this step ends no iteration, the next one flushes, too
             if queue.flush():
                 self._end_iteration()
             if self._gate.gate is not None:
                 self._gate.visit(self._gate.gate)
 
     def _register_optimizer(self, optimizer: Any, key: int) -> None:
-        """Note an optimizer that steps for the first time."""
+        """Register an optimizer at its first step."""
         try:
             while self._keys.gone:
                 self._queue.extend((retire, self._keys.gone.pop()))
@@ -403,7 +403,7 @@ class Hooks:
             self._fail(error)
 
     def _end_iteration(self) -> None:
-        """The last event of a flush has ended an iteration."""
+        """Report, and plan the next flush, after an iteration ended with the last flushed event."""
         try:
             recorder, queue, plan = self._queue.recorder, self._queue, self._inspections
             self._thread = self._thread or get_ident()
@@ -435,7 +435,7 @@ class Hooks:
 
 
 def _place(frame: FrameType) -> Any:
-    """The code that calls `backward` in ``frame``, or calls a tensor's, which does."""
+    """Code and offset of the call of `backward` in ``frame``, or of that of `Tensor.backward`."""
     while frame.f_back is not None and frame.f_code.co_filename.endswith(TENSOR):
         frame = frame.f_back
     return frame.f_code, frame.f_lasti

@@ -1,4 +1,4 @@
-"""Inspects the inputs of forward passes, in a few iterations: it would slow all of them down."""
+"""Inspects the inputs of forward passes, in only a few iterations as it slows them down."""
 
 from __future__ import annotations
 
@@ -33,26 +33,27 @@ StorageWeakRef: Any = reductions.StorageWeakRef
 
 CONVOLUTIONS = (torch.nn.Conv1d, torch.nn.Conv2d, torch.nn.Conv3d)
 
-# True while torch.compile traces our hooks into the user's graph: they must vanish there, since a
-# clock cannot be compiled and fullgraph=True would refuse the user's code. Absent before 2.3.
+# True while torch.compile traces our hooks into the user's graph. They must vanish there: a clock
+# cannot be compiled, and fullgraph=True would reject the user's code. Absent before PyTorch 2.3.
 is_compiling: Callable[[], bool] = getattr(torch.compiler, "is_compiling", lambda: False)
 
 
 class Inputs:
-    """Inspects calls of modules while ``looking``. ``seconds``: what this inspection has taken.
+    """Inspects calls of modules while ``looking``; ``seconds`` is the cost of this inspection.
 
-    Counts the outermost module calls whose outputs are in the graph of a backward pass: those of
-    evaluations, rollouts and teachers are not. Modules without parameters, such as a loss over all
-    words of all texts, count only if there are no others; the modules that they call are outermost.
+    Counts the outermost module calls whose outputs are in the graph of a backward pass, which
+    excludes evaluations, rollouts and teachers. Modules without parameters, such as a loss over all
+    words of all texts, count only if there are no others; the modules they call are outermost.
 
-    A custom autograd function's forward pass runs without a graph of its own, but leads to a
-    backward pass: modules called in it count; if there are none, the function's arguments do.
+    The forward pass of a custom autograd function builds no graph of its own, but leads to a
+    backward pass: modules called in it count, or the function's arguments if there are none.
 
     If something is compiled, only calls of compiled objects are inspected at first: torch.compile
-    may be tracing a module's own call, and would compile our hook into it. If no compiled object
-    begins a graph, they are helpers of an eager model, and the next inspection is of modules.
+    may be tracing the call of a module, and would compile our hook into it. If no compiled object
+    begins a graph, these objects are helpers of an eager model, and the next inspection covers
+    modules.
 
-    Where no module was ever called, the layers in the graph show the batch.
+    If no module was ever called, the layers in the graph show the batch.
     """
 
     def __init__(self, clear: Callable[[set[int]], None]) -> None:
@@ -62,31 +63,31 @@ class Inputs:
         self._compiles = False
         self._compiled_model = False
         self._has_batch = False  # a backward pass was inspected since something was compiled
-        self._has_call = False  # ever
+        self._has_call = False  # True once any call was seen
         self._owners: list[Any] = []
         self._hooks: dict[Any, tuple[Any, Any]] = {}  # by class and method: ours and the original
         self._thread = 0
         self._depth = 0
         self._calls = Calls()
-        self._call: Call | None = None  # the outermost one that is under way
+        self._call: Call | None = None  # the current outermost call
         self._graphless: list[int] = []  # rows of the outermost calls without a graph
-        # Memory that calls were given and have returned, by its identity: no other gets it as long
-        # as it is here.
+        # Storage that calls took and returned, by identity. An identity is not reused as long as
+        # its reference is kept here.
         self._given: dict[int, Any] = {}
         self._given_before: dict[int, Any] = {}
         self._returned: dict[int, Any] = {}
-        self._read_axes: set[int] = set()  # of tensors that loaders yielded: the first two
+        self._read_axes: set[int] = set()  # lengths of the first two axes of loaded tensors
         self._in_graphless = False
-        self._other_rows = 0  # given to modules without parameters, and to functions
-        self._inside_other = False  # a module without parameters is under way
+        self._other_rows = 0  # rows passed to modules without parameters, and to functions
+        self._inside_other = False  # within a call of a module without parameters
         self._in_function = False
         self._function: Any = None
-        # The outermost call's input, until it is known which of its axes is the batch's.
+        # The outermost call's input, until its batch axis is known.
         self._sequence: torch.Tensor | None = None
         self._in_layer = False  # the outermost call has called a layer
         self._slices: dict[
             int, int
-        ] = {}  # by layer: how often it was given rows of the second axis
+        ] = {}  # by layer: number of calls with the rows of the second axis
 
     def attach(self) -> None:
         """Hook into compiled functions, which call no module that could be hooked."""
@@ -114,7 +115,7 @@ class Inputs:
         torch.compile = compile_and_hook
 
     def look(self, *, search: bool = True) -> None:
-        """Begin an inspection of this thread. ``search``: for new classes of modules."""
+        """Begin an inspection of this thread; ``search`` looks for new classes of modules."""
         if self.looking and not self._sees_helpers:
             self._forget()
             return
@@ -137,13 +138,13 @@ class Inputs:
         self.looking = True
 
     def _note_compiled(self) -> None:
-        """What was compiled may be the model, whatever was trained until now."""
+        """Note that something was compiled, which may be the model from now on."""
         self._compiles = True
         self._has_batch = False
 
     @property
     def _sees_helpers(self) -> bool:
-        """True if this inspection is of compiled objects, and none of them began a graph."""
+        """True if this inspection covers compiled objects and none of them began a graph."""
         modules = torch.nn.Module in self._owners
         return self._compiles and self._has_batch and not (self._compiled_model or modules)
 
@@ -153,7 +154,7 @@ class Inputs:
 
         @functools.wraps(torch.autograd.Function.apply)
         def apply(kind: Any, *args: Any, **kwargs: Any) -> Any:
-            call = original.__get__(None, kind)  # a class method; since PyTorch 2.14 one of C
+            call = original.__get__(None, kind)  # a class method; in C since PyTorch 2.14
             if not self.looking or is_compiling() or get_ident() != self._thread:
                 return call(*args, **kwargs)
             outermost = torch.is_grad_enabled() and self._depth == 0 and not self._in_function
@@ -271,8 +272,8 @@ class Inputs:
         return result
 
     def _look_inside(self, function: Any, args: Any, kwargs: Any) -> Any:
-        """Make a call that does not count itself: the modules that it calls may get parts of a
-        solver's state, or the model is one of them.
+        """Make a call that does not count, as it is a solver's or of a module without parameters.
+        The modules that it calls may: one may be the model, or take parts of a solver's state.
         """
         around, self._inside_other = self._inside_other, self._inside_other or self._call is None
         self._call = None
@@ -282,7 +283,7 @@ class Inputs:
             self._inside_other = around
 
     def _is_state(self, call: Call) -> bool:
-        """True for a call by a solver with one row: its state may be all samples in one vector."""
+        """True if a solver calls with one row: its state may hold all samples in one vector."""
         return self._in_function and call.rows == 1
 
     def _note_result(self, call: Call, result: Any) -> None:
@@ -290,7 +291,7 @@ class Inputs:
             call.add_result(result)
             self._note_products(call, result)
             if self._in_function:
-                call.nodes = None  # no graph is built there, but the function has one
+                call.nodes = None  # no graph is built here, but the function has a node in one
             self._calls.add(call)
         except Exception as error:  # then the batch size is unknown
             if raised_by_one(error):
@@ -298,8 +299,8 @@ class Inputs:
         self._note_returned(result)
 
     def _note_products(self, call: Call, result: Any) -> None:
-        """Find whether the first axis of the model's input is time, as its entries attend to each
-        other: that of a vector of numbers is a text's.
+        """Detect whether the first axis of the model's input is time because its entries attend to
+        each other, as in a text given as a vector of numbers.
         """
         outer, second = self._sequence, 1
         if call.rows < 2 or not (call.is_text or outer is not None):
@@ -313,13 +314,13 @@ class Inputs:
         call.rows = second if axes == {0} else call.rows
 
     def _note_returned(self, result: Any) -> None:
-        """Note the memory of what a call has returned; kept alive is only its identity."""
+        """Note the storage of what a call returned; only its identity is kept alive."""
         try:
             if len(self._returned) < MAX_CALLS:
                 for tensor in tensors_returned(result):
                     reference = StorageWeakRef(tensor.untyped_storage())
                     self._returned[reference.cdata] = reference
-        except Exception as error:  # it has no memory of its own, as under `vmap`
+        except Exception as error:  # it has no storage, as under `vmap`
             if raised_by_one(error):
                 raise
 
@@ -336,8 +337,8 @@ class Inputs:
                 raise
 
     def take(self, roots: Any, gradients: Any = None, place: Any = None) -> Batch:
-        """The batch of the backward pass from the tensors ``roots``, and the ``gradients`` of
-        these, if others gave them; ``place``: the code that begins it.
+        """Return the batch of the backward pass from the tensors ``roots``. ``gradients`` are their
+        gradients if the caller gives them; ``place`` is the code that begins the pass.
         """
         begin, batch = perf_counter(), Batch()
         try:
@@ -357,7 +358,7 @@ class Inputs:
         return batch
 
     def note_read(self, batch: Any) -> None:
-        """Note what a loader yielded."""
+        """Note the axes of a batch that a loader yielded."""
         for tensor in tensors_in(batch, DEPTH):
             self._read_axes.update(tensor.shape[:2])
 
@@ -415,8 +416,8 @@ class Inputs:
             self._sequence = None
 
     def _note_memory(self, call: Call, tensors: list[torch.Tensor]) -> None:
-        """Note the memory of a call's first input, and who made it."""
-        with suppress(RuntimeError, NotImplementedError):  # none of its own, as under `vmap`
+        """Note the storage of a call's first input, and whether another call made it."""
+        with suppress(RuntimeError, NotImplementedError):  # no storage, as under `vmap`
             reference = StorageWeakRef(tensors[0].untyped_storage()) if tensors else None
             if reference is not None:
                 call.storage = reference.cdata
@@ -425,9 +426,10 @@ class Inputs:
                 self._given[call.storage] = reference
 
     def _note_layer(self, call: Call, outer: torch.Tensor | None, module: Any, inner: Any) -> None:
-        """Find which of the first two axes of the model's input is the batch's, from what the model
-        gives to a layer: usually the first, but time may come before it, or there is no batch. A
-        model that gets at most a vector, and gives rows to its first layer, makes its own batch.
+        """Find which of the first two axes of the model's input is the batch axis, from what the
+        model passes to a layer. It is usually the first, but time may come before it, or there is
+        no batch axis. A model that takes at most a vector and passes rows to its first layer makes
+        its own batch.
         """
         if not isinstance(inner, torch.Tensor) or not inner.dim():
             return
@@ -440,7 +442,7 @@ class Inputs:
                 rows, steps = stated
                 call.rows = rows if call.rows == steps else call.rows
             elif inner.is_floating_point() and (inner.dim() == 1 or _is_row(inner)):
-                call.rows = 1  # numbers that were one vector
+                call.rows = 1  # the numbers were one vector
             self._in_layer = inner.is_floating_point()
             call.unclear |= call.rows == 1 < inner.shape[0] and inner.dim() > 1 and stated is None
             return
@@ -452,7 +454,7 @@ class Inputs:
             is_one = rows == 1 and steps == first
             is_transposed = inner.dim() > 2 and tuple(inner.shape[:2]) == (second, first)
             if is_whole or is_step or is_one or is_transposed:
-                # A batch of rows that is given to a recurrent layer as one sequence is either.
+                # Rows that a recurrent layer takes as one sequence may be a batch or one sample.
                 if call.rows == first:
                     call.unclear = is_one and not isinstance(module, CONVOLUTIONS)
                     call.rows = rows
@@ -462,18 +464,18 @@ class Inputs:
             call.rows = second if call.rows == first else call.rows
             self._sequence, self._in_layer = None, True
             return
-        # A layer with a weight for each entry of the first axis, which is never the batch's.
+        # A layer with a weight for each entry of the first axis: it cannot be the batch axis.
         is_moved = inner.shape[-1] == first not in (inner.shape[0], outer.shape[-1])
         call.unclear |= is_leaf and is_moved and inner.numel() == outer.numel()
         is_slice = inner.dim() == max(2, outer.dim() - 1) and inner.shape[0] == second != first
         if is_leaf and is_slice and (outer.dim() > 2 or call.is_index):
-            # A loop over the first axis, which is time: as many calls, or one less.
+            # A loop over the first axis, which is time: as many calls as entries, or one less.
             self._slices[id(module)] = calls = self._slices.get(id(module), 0) + 1
             if call.rows == first <= calls + 1 and calls > 1:
                 call.rows, call.unclear = int(second), False
                 return
         if is_leaf and not self._in_layer and inner.dim() > 1:
-            # Both axes in one, at once: frames of several episodes, either axis first.
+            # Both axes are merged into one: frames of several episodes, with either axis first.
             self._in_layer = True
             merges = inner.shape[0] == first * second > max(first, second)
             call.unclear |= merges and call.rows == first and outer.dim() > 2
@@ -484,16 +486,16 @@ def _is_row(inner: torch.Tensor) -> bool:
 
 
 def _is_ensemble(parameters: list[torch.nn.Parameter], rows: int) -> bool:
-    """Whether a module's parameters are those of several models, with as many as it was given rows:
-    each of these is a batch of its own.
+    """Whether a module holds the parameters of several models, as many as its input has ``rows``:
+    then each row is a batch of its own.
     """
     several = any(parameter.dim() > 2 for parameter in parameters)
     return several and all(parameter.shape[:1] == (rows,) for parameter in parameters)
 
 
 def _stated_rows(module: Any, inner: torch.Tensor) -> tuple[int, int] | None:
-    """Samples in what a layer is given that says which axis is theirs, and the length of the other
-    of the first two; None for other layers. Without a batch's axis it is one sample.
+    """Samples in the input of a layer that declares its batch axis, and the length of the other of
+    the first two axes; None for other layers. An input without a batch axis is one sample.
     """
     if not inner.is_floating_point():
         return None
@@ -507,8 +509,8 @@ def _stated_rows(module: Any, inner: torch.Tensor) -> tuple[int, int] | None:
 
 
 def _is_batch_of_convolution(module: Any, inner: torch.Tensor, first: int, second: int) -> bool:
-    """Whether a convolution's samples are along the second axis of what the model was given, and
-    the first one is among the others.
+    """Whether a convolution's samples lie along the second axis of the model's input, and its first
+    axis is among the others.
     """
     if not isinstance(module, CONVOLUTIONS) or inner.dim() != len(module.kernel_size) + 2:
         return False
@@ -516,7 +518,7 @@ def _is_batch_of_convolution(module: Any, inner: torch.Tensor, first: int, secon
 
 
 def _is_letter_with_state(tensors: list[torch.Tensor]) -> bool:
-    """True for a number without axes, such as a letter's, beside the state of several layers."""
+    """True for a number without axes (such as a letter's) with the state of several layers."""
     if not tensors or tensors[0].dim() or tensors[0].is_floating_point():
         return False
     return all(tensor.dim() < 2 or 1 in tensor.shape[:2] for tensor in tensors)
@@ -531,7 +533,7 @@ def _is_parameter(value: torch.Tensor) -> bool:
 
 
 def _address(value: torch.Tensor) -> int:
-    """Where ``value`` begins in memory; its identity if it has none of its own, as under `vmap`."""
+    """Address of ``value`` in memory; its identity if it has no storage, as under `vmap`."""
     try:
         return value.data_ptr()
     except RuntimeError:
@@ -539,12 +541,12 @@ def _address(value: torch.Tensor) -> int:
 
 
 def _within_graph(args: Any) -> bool:
-    """True if a tensor comes out of a graph: a larger, eager model calls."""
+    """True if an argument is the result of a graph, as when a larger, eager model is calling."""
     return any(isinstance(value, torch.Tensor) and value.grad_fn is not None for value in args)
 
 
 def _second_axes(values: Any) -> set[int]:
-    """Lengths of second axes that may be the batch's; not features of a table."""
+    """Lengths of second axes that may be batch axes, which excludes features of a table."""
     return {
         int(value.shape[1])
         for value in values
@@ -554,7 +556,7 @@ def _second_axes(values: Any) -> set[int]:
 
 
 def _with_call_methods(owner: Any) -> set[Any]:
-    """Its subclasses, at any depth, that define ``__call__``, as GPyTorch's models do."""
+    """Subclasses of ``owner``, at any depth, that define ``__call__``, as GPyTorch's models do."""
     kinds = set()
     for kind in type.__subclasses__(owner):
         if "__call__" in vars(kind):
@@ -570,6 +572,6 @@ def _has_compiled() -> bool:
 
 def _compiled_module() -> Any:
     """The class of compiled modules."""
-    from torch._dynamo.eval_frame import OptimizedModule  # noqa: PLC0415 - heavy; there already
+    from torch._dynamo.eval_frame import OptimizedModule  # noqa: PLC0415 - heavy; already loaded
 
     return OptimizedModule

@@ -1,41 +1,42 @@
-"""In which iterations the inputs of forward passes are inspected."""
+"""Decides in which iterations the inputs of forward passes are inspected."""
 
 from __future__ import annotations
 
 from hops_profiler.timing.recorder import Recorder
 
 INSPECT_AT = (1, 2)
-"""Iterations after which the forward passes' inputs are inspected; those are not timed."""
+"""Iterations after which the next forward passes' inputs are inspected; warm-up, so untimed."""
 
 INSPECT_AT_WITHOUT_LOADER = (5, 8, 11, 13)
-"""Further ones if no loader shows the batch: it may vary."""
+"""Further such iterations if no loader shows the batch, as its size may vary."""
 
 INTERVAL = 23
-"""Least number of iterations between inspections if no loader shows the batch and it does not vary:
-a prime number, as rollouts and the like come after round ones."""
+"""Minimum number of iterations between inspections if no loader shows the batch and its size does
+not vary. It is prime because rollouts and the like come at round intervals."""
 
 PRIMES = (1, 3, 5, 7, 11, 13, 17, 19, INTERVAL, 47, 97, 199, 397, 797)
-"""Without two, which would see the same half of a rollout's four or eight minibatches."""
+"""Possible intervals. 2 is left out: it would see the same half of a rollout's four or eight
+minibatches every time."""
 
 INSPECTION_SECONDS = 100e-6
-"""What an inspection costs besides the calls."""
+"""Cost of an inspection besides that of the inspected calls."""
 
 MAX_SHARE = 0.005
-"""Largest share of the time for inspections."""
+"""Maximum share of the time spent on inspections."""
 
 LOSS_SECONDS = 15e-6
-"""What it costs to read the loss of a backward pass: up to 64 nodes, mostly five."""
+"""Cost of reading the loss of a backward pass: up to 64 nodes, usually five."""
 
 
 class InspectionPlan:
-    """``seconds``: what the last inspection took."""
+    """Schedules inspections by their cost; ``seconds`` is the cost of the last one."""
 
     def __init__(self) -> None:
         self.seconds = INSPECTION_SECONDS
 
     def interval(self, recorder: Recorder) -> int:
-        """Iterations between inspections: as few as cost no more than MAX_SHARE of the time, but
-        INTERVAL or more unless the input varies.
+        """Iterations between inspections: the fewest that keep the cost within MAX_SHARE of the
+        time, but at least INTERVAL unless the input varies.
         """
         iteration = recorder.counts.iteration.mean
         if not iteration:
@@ -45,7 +46,7 @@ class InspectionPlan:
         return next((prime for prime in PRIMES if prime >= shortest), PRIMES[-1])
 
     def reads_losses(self, recorder: Recorder) -> bool:
-        """True if the losses of all iterations are to be read, as inputs vary, and costs little."""
+        """True if the loss of every iteration is to be read: inputs vary, and reading is cheap."""
         iteration = recorder.counts.iteration.mean
         return recorder.sample_counter.shown_by_loss and MAX_SHARE * iteration > LOSS_SECONDS
 
@@ -54,7 +55,7 @@ class InspectionPlan:
         iterations = recorder.counts.iterations
         if iterations in INSPECT_AT:
             return True
-        # Loaders show their batches: after the first iterations there is nothing to inspect.
+        # Loaders show their batches, so nothing needs inspection after the first iterations.
         reads = recorder.sample_counter.reads
         is_early = iterations in INSPECT_AT_WITHOUT_LOADER or recorder.begins_late
         is_early |= recorder.sample_counter.needs_next

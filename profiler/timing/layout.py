@@ -1,6 +1,6 @@
-"""Finds ranks that share a batch: parallel over a model's tensors or layers, not over the data.
+"""Finds ranks that share a batch: those parallel over a model's tensors or layers, not its data.
 
-Each reports its share of the batch, so that the sum over the ranks is right.
+Each of these ranks reports its share of the batch, so that the sum over all ranks is right.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ SAME_BATCH = ("tp", "tensor", "pp", "pipe", "pipeline", "cp", "context", "sp", "
 
 
 def ranks_of_batch(optimizer: Any) -> int:
-    """How many ranks share a batch, from ``optimizer``'s parameters and from Megatron, if used."""
+    """Number of ranks that share a batch, by ``optimizer``'s parameters and by Megatron if used."""
     ranks = 1
     with SuppressErrors():
         parameters = [p for group in optimizer.param_groups for p in group["params"]]
@@ -37,13 +37,13 @@ def ranks_of_batch(optimizer: Any) -> int:
 
 
 def shards(optimizer: Any) -> bool:
-    """Whether parameters of ``optimizer`` are PyTorch's shards of larger ones (FSDP, tensors)."""
+    """Whether PyTorch shards the parameters of ``optimizer`` (FSDP, tensor parallelism)."""
     parameters = [p for group in optimizer.param_groups for p in group["params"]]
     return any(hasattr(p, "device_mesh") or type(p).__name__ == "FlatParameter" for p in parameters)
 
 
 def watch_pipeline(report: Callable[[int], None]) -> None:
-    """Call ``report`` with the number of stages once a stage of this process runs."""
+    """Call ``report`` with the number of stages when a stage of this process first runs."""
     module: Any = sys.modules.get("torch.distributed.pipelining.stage")
     stage = getattr(module, "_PipelineStageBase", None)
     original = getattr(stage, "forward_one_chunk", None)
@@ -61,9 +61,9 @@ def watch_pipeline(report: Callable[[int], None]) -> None:
 
 
 def watch_rows(report: Callable[[int], None]) -> None:
-    """Call ``report`` once, when the first layer that ranks share takes its input: with 1 if all of
-    them give it the same rows (tensor parallelism), and with the number of ranks if the rows of
-    each are a part of the batch (sequence parallelism along the first axis).
+    """Call ``report`` once, when the first layer that ranks share takes its input: with 1 if all
+    ranks pass it the same rows (tensor parallelism), or with the number of ranks if each passes a
+    part of the batch (sequence parallelism along the first axis).
     """
     module: Any = sys.modules.get("torch.distributed.tensor")
     tensors = getattr(module, "DTensor", None)
@@ -84,7 +84,7 @@ def watch_rows(report: Callable[[int], None]) -> None:
 
 
 def _row_groups(mesh: Any, placements: Any) -> int:
-    """Parts into which ``placements`` divide a batch, whose first axis is the samples'."""
+    """Parts into which ``placements`` divide a batch, whose first axis is that of its samples."""
     groups = 1
     for axis, placement in enumerate(placements):
         if getattr(placement, "dim", None) == 0:
@@ -93,8 +93,9 @@ def _row_groups(mesh: Any, placements: Any) -> int:
 
 
 def _mesh_ranks(parameter: Any) -> int:
-    """Ranks along the axes whose names say that they share a batch. A mesh without names is of one
-    kind or the other: data parallelism shards a parameter along its first axis alone.
+    """Number of ranks along the mesh axes whose names say that they share a batch. The axes of a
+    mesh without names are all of one kind: data parallelism if it shards a parameter along its
+    first axis only.
     """
     mesh = parameter.device_mesh
     names = mesh.mesh_dim_names

@@ -1,4 +1,4 @@
-"""Expects how many iterations a training will have done at its end, if the program shows it."""
+"""Predicts how many iterations a training will have done at its end, if the program shows it."""
 
 from __future__ import annotations
 
@@ -12,22 +12,23 @@ if TYPE_CHECKING:
     from typing import Any
 
 MIN_OBSERVATIONS = 3
-"""Observations over which a number has to have grown in step with the iterations before it is
-expected to end the training: a counter of bad epochs ends it, too, but does not grow steadily."""
+"""Number of observations over which a number must have grown in step with the iterations before it
+is expected to end the training. A counter of bad epochs ends training, too, but grows unsteadily.
+"""
 
 TOLERANCE = 0.1
 
 MAX_LIMITS = 16
 
 MAX_ITERATIONS = 1e15
-"""hopsd refuses a report with more. Loops that go on until they are stopped count to more."""
+"""hopsd rejects a report with more. Loops that run until they are stopped count to more."""
 
 _LIGHTNING = ("lightning", "pytorch_lightning")
 
 
 class LoaderPass:
-    """The current pass over a loader: ``position``, batches done, of ``batches`` in all, of which
-    an iteration takes ``per_iteration``.
+    """The current pass over a loader: ``position`` of its ``batches`` batches are done, and an
+    iteration takes ``per_iteration`` of them.
     """
 
     def __init__(self, position: int, batches: int, per_iteration: float) -> None:
@@ -37,18 +38,19 @@ class LoaderPass:
 
 
 class Length:
-    """Reads the frames that led to a step. ``begin``: the program's start, s since the epoch."""
+    """Reads the frames that led to a step; ``begin`` is the program's start, s since the epoch."""
 
     def __init__(self, begin: float) -> None:
         self._loops = Loops(begin)
         self._observations: dict[Any, list[tuple[int, float]]] = {}
 
     def iterations(self, count: int, loader: LoaderPass | None) -> float | None:
-        """Iterations of this process in all, after ``count`` of them; None if unknown.
+        """Total iterations of this process, of which ``count`` are done; None if unknown.
 
-        `ElasticLoader`, transformers' Trainer and Lightning's know it; loops around a trainer
-        multiply it. For other programs, computed from the loops over ranges and over the ``loader``
-        that is read, or from a number that steadily grows to where the outermost loop ends.
+        `ElasticLoader` and the Trainers of transformers and Lightning know their number; loops
+        around a trainer multiply it. For other programs, it is computed from the loops over ranges
+        and over the ``loader`` that is read, or from a number that steadily grows to the value at
+        which the outermost loop ends.
         """
         remaining = _elastic_remaining()
         remaining = self._remaining(count, loader) if remaining is None else remaining
@@ -63,7 +65,7 @@ class Length:
         for frame in frames():
             with variables(frame) as local:
                 frame_trainer = _trainer(local.get("self"))
-                if frame_trainer is not None:  # the loops below it are the trainer's own
+                if frame_trainer is not None:  # the loops inside are those of the trainer
                     trainer, loops, readable = frame_trainer, [], True
                     continue
                 frame_loops = self._loops.around(frame, local)
@@ -76,8 +78,8 @@ class Length:
             return None
         remaining = _loops_remaining(loops, loader)
         if remaining is not None and all(loop.passes is not None for loop in loops):
-            # No loop over what is read, if anything is. Unless each pass so far was one iteration
-            # (some only fill a replay buffer), their ratio is observed.
+            # No loop reads a loader. Unless each pass so far was one iteration, observe the ratio
+            # of passes to iterations: some passes only fill a replay buffer.
             passes = prod(loop.passes or 1 for loop in loops) - remaining
             if loader or count == 1 or passes != count:
                 remaining = self._until(LoopEnd("loops", -remaining, 0.0), count)
@@ -85,7 +87,7 @@ class Length:
         return min((end for end in ends if end is not None), default=None)
 
     def _until(self, limit: LoopEnd, count: int) -> float | None:
-        """Iterations until ``limit``, if it grew steadily between the observations."""
+        """Iterations until ``limit`` is reached, if its value grew steadily; else None."""
         if limit.key not in self._observations and len(self._observations) >= MAX_LIMITS:
             return None
         points = self._observations.setdefault(limit.key, [])
@@ -103,8 +105,8 @@ class Length:
 
 
 def _loops_remaining(loops: list[Loop], loader: LoaderPass | None) -> float | None:
-    """Iterations that remain of ``loops``, the innermost first."""
-    inner = 0  # loops within the loader's go over one batch several times
+    """Remaining iterations of ``loops``, the innermost first."""
+    inner = 0  # loops inside the one over the loader use a batch several times
     while inner < len(loops) and loops[inner].passes is not None:
         inner += 1
     remaining, passes = 0.0, 1.0
@@ -118,7 +120,7 @@ def _loops_remaining(loops: list[Loop], loader: LoaderPass | None) -> float | No
 
 
 def _multiply(loops: list[Loop], remaining: float, passes: float) -> float | None:
-    """Iterations that remain of ``loops`` around one of ``passes``, of which some remain."""
+    """Remaining iterations of ``loops`` around one of ``passes``, of which some ``remaining``."""
     for loop in loops:
         if loop.passes is None:
             return None
@@ -128,16 +130,16 @@ def _multiply(loops: list[Loop], remaining: float, passes: float) -> float | Non
 
 
 def _elastic_remaining() -> float | None:
-    """Steps that remain of an `ElasticLoader`, on any number of ranks; None without one."""
+    """Remaining steps of the `ElasticLoader` in use, on any number of ranks; None without one."""
     module = sys.modules.get("hops_profiler.data.elastic")
     loader = module.loader_in_use() if module else None
     return None if loader is None else loader.steps_left
 
 
 def _trainer(owner: Any) -> tuple[float, float] | None:
-    """Iterations that remain and in all, if ``owner`` is a trainer that knows them.
+    """Remaining and total iterations, if ``owner`` is a trainer that knows them; else None.
 
-    A trainer counts a step once it is over, which the current one is not.
+    A trainer counts a step only after its end, so the current step is not counted yet.
     """
     kinds = {(kind.__module__.split(".")[0], kind.__name__) for kind in type(owner).__mro__}
     if ("transformers", "Trainer") in kinds:
@@ -149,7 +151,7 @@ def _trainer(owner: Any) -> tuple[float, float] | None:
 
 
 def _lightning(trainer: Any) -> tuple[float, float]:
-    """Like :func:`_trainer`; infinite without an end. Lightning counts each optimizer's steps."""
+    """Like :func:`_trainer`; infinite if no end is set. Lightning counts all optimizers' steps."""
     optimizers = max(1, len(trainer.optimizers))
     ends = []
     if trainer.max_epochs is not None and trainer.max_epochs >= 0:

@@ -1,4 +1,4 @@
-"""How many samples a `DataLoader` put into each batch, and how far its pass is."""
+"""Counts the samples a `DataLoader` puts into each batch, and tracks its progress."""
 
 from __future__ import annotations
 
@@ -13,12 +13,13 @@ from hops_profiler.timing.handlers import raised_by_one
 from torch.utils.data import dataloader
 
 MAX_REQUESTS = 4096
-"""Batches that a loader's workers are asked for ahead of the loop."""
+"""Maximum number of remembered batch sizes: those requested from workers ahead of the loop."""
 
 
 class LoaderSizes:
-    """Notes what samplers request, by loader. ``fail`` gets errors of our hooks. ``switches``: the
-    last batch came from another loader than the one before, or from a new pass over it.
+    """Notes the batch sizes that samplers request, by loader. ``fail`` is called with errors of our
+    hooks. ``switches`` is True if the last batch came from a different loader than the one before,
+    or from a new pass over the same loader.
     """
 
     def __init__(self, fail: Callable[[Exception], None]) -> None:
@@ -66,14 +67,14 @@ class LoaderSizes:
 
     @property
     def progress(self) -> tuple[int, int] | None:
-        """Batches yielded and in all, in the current pass of the loader that was read last; those
-        that a resumed pass leaves out (`skipped_batches` of its sampler) count as yielded.
+        """Batches yielded so far and in total, in the current pass of the loader read last. Batches
+        that a resumed pass skips (`skipped_batches` of its sampler) count as yielded.
         """
         loader = self._reading()
         try:
             skip_count = getattr(loader._index_sampler, "skipped_batches", 0)
             return skip_count + loader._num_yielded, len(loader)
-        except Exception as error:  # gone, or of unknown length, or the program's sampler raises
+        except Exception as error:  # loader gone, length unknown, or the program's sampler raised
             if raised_by_one(error):
                 raise
             return None

@@ -1,4 +1,4 @@
-"""Tells the user of a restarted job from which step its training goes on."""
+"""Tells the user of a restarted job from which step its training continues."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from typing import Any
 import torch
 
 _STEPS = ("global_step", "step", "steps", "iteration", "iter_num", "iters", "iter", "epoch")
-"""Names by which scripts store the step in a checkpoint; the first that is there counts."""
+"""Names under which scripts store the step in a checkpoint; the first one present counts."""
 
 _has_written = False
 
 
 def listen() -> None:
-    """Have the first `torch.load` of a checkpoint with a step write a line to standard error. Its
-    behaviour does not change.
+    """Hook `torch.load`: the first load of a checkpoint with a step writes a line to standard
+    error. The behaviour of `torch.load` does not change.
     """
     original = torch.load
 
@@ -34,7 +34,7 @@ def listen() -> None:
 
 
 def step_of(state: Any) -> tuple[str, int] | None:
-    """How far a checkpoint says that it is, such as ("step", 1200); None if it does not."""
+    """Progress that a checkpoint states, such as ("step", 1200); None if it states none."""
     if not isinstance(state, Mapping):
         return None
     for name in _STEPS:
@@ -45,7 +45,7 @@ def step_of(state: Any) -> tuple[str, int] | None:
 
 
 def tell(unit: str, step: int, source: Any) -> None:
-    """Write the line, once in a process. ``source``: path or open file of the checkpoint."""
+    """Write the line, once per process; ``source`` is the checkpoint's path or open file."""
     global _has_written  # noqa: PLW0603 - one line a process
     path = getattr(source, "name", source)
     name = f" ({Path(path).name})" if isinstance(path, (str, Path)) else ""

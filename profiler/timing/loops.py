@@ -1,7 +1,7 @@
 """Finds the loops around the training step, from their source and their variables.
 
-Calls nothing of the program but the `len` of what it loops over: names and attributes are read
-where they are stored, without running a property. Does not guess what cannot be read so.
+Runs no code of the program except `len` of what it loops over: names and attributes are read where
+they are stored, without running properties. What cannot be read this way is not guessed.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ if TYPE_CHECKING:
 
 MAX_FRAMES = 100
 MAX_LINES = 3000
-"""Longest function, or script without one, that is parsed."""
+"""Maximum number of lines of a function, or of a script's top level, that is parsed."""
 
 MAX_BYTES = 2**24
-"""Largest source file that is read."""
+"""Maximum size of a source file that is read."""
 
 _WRAPPERS = frozenset(("tqdm", "track", "iter"))
-"""Functions that yield what they are given."""
+"""Functions that yield the items of their argument."""
 
 _FOREIGN_FOLDERS = (
     os.path.dirname(os.path.dirname(__file__)) + os.sep,  # noqa: PTH120 - imported by each job
@@ -42,7 +42,7 @@ _FOREIGN_FOLDERS = (
 )
 
 _PROCESS = BaseProcess._bootstrap.__code__  # type: ignore[attr-defined]
-"""The function of `multiprocessing` that calls the program's in its process."""
+"""The function of `multiprocessing` that calls the program's function in a new process."""
 
 _HEADER_LINES = 1
 """Lines before a function's source when it is parsed."""
@@ -50,16 +50,16 @@ _HEADER_LINES = 1
 _SNAPSHOT = frozenset(
     ("locals", "vars", "dir", "eval", "exec", "currentframe", "_getframe", "f_locals")
 )
-"""Names in a function that may keep the dictionary of its variables."""
+"""Names that show that a function may keep the dictionary of its variables."""
 
 
 _REFERENCES = 4
-"""To a frame's dictionary in :func:`variables`: the frame's, its own, its caller's and that of the
-call that counts them."""
+"""Expected references to a frame's dictionary in :func:`variables`: by the frame, the function
+itself, its caller, and the call that counts them."""
 
 
 class LoopEnd:
-    """A number, ``value``, that ends a loop once it reaches ``end``. ``key``: identifies it."""
+    """A number that ends a loop once its ``value`` reaches ``end``; ``key`` identifies it."""
 
     def __init__(self, key: Any, value: float, end: float) -> None:
         self.key = key
@@ -70,8 +70,9 @@ class LoopEnd:
 class Loop:
     """A loop that the program is in.
 
-    ``passes``: of a loop over a range, None for any other; ``remaining`` of them come after the
-    current one. ``endless``: a `while`. ``limits``: what else ends it.
+    ``passes`` is the number of passes of a loop over a range, None for any other loop;
+    ``remaining`` of them come after the current one. ``endless`` marks a `while` loop. ``limits``
+    are numbers that may end the loop.
     """
 
     def __init__(
@@ -84,7 +85,7 @@ class Loop:
 
 
 def frames() -> Iterator[FrameType]:
-    """The program's frames, from the step outwards to its script, without PyTorch's.
+    """Yield the program's frames, from the step outwards to its script, without PyTorch's.
 
     Stops at the function of a forked process, which never returns to its parent's frames.
     """
@@ -101,11 +102,12 @@ def frames() -> Iterator[FrameType]:
 
 @contextmanager
 def variables(frame: FrameType) -> Iterator[Mapping[str, Any]]:
-    """A frame's variables, to be read at once. Empty if reading them could affect the program.
+    """Yield a frame's variables, to be read within the block; empty if reading could affect the
+    program.
 
-    Before Python 3.13 a function's variables are copied into a dictionary that the frame keeps. It
-    is emptied again, as it would hold the step's tensors; but not if other code has a reference to
-    it, and it is not read if the function itself may use it.
+    Before Python 3.13, a function's variables are copied into a dictionary that the frame keeps.
+    It is cleared afterwards, as it would keep the step's tensors alive, unless other code refers to
+    it. It is not read at all if the function itself may use it.
     """
     code = frame.f_code
     if code.co_name == "<module>":
@@ -126,8 +128,8 @@ def variables(frame: FrameType) -> Iterator[Mapping[str, Any]]:
 
 
 class _LoopSource:
-    """A loop's source: first and last line of the body, iterable and target of a `for`, and the
-    comparisons that end it.
+    """Source of a loop: first and last line of its body, iterable and target of a `for`, and the
+    comparisons that end the loop.
     """
 
     def __init__(self, loop: ast.For | ast.While) -> None:
@@ -147,7 +149,7 @@ class _LoopSource:
 class Loops:
     """Finds the loops that a frame is in. Parses each function once, and keeps only its loops.
 
-    ``begin``: the program's start, in seconds since the epoch.
+    ``begin`` is the program's start, in seconds since the epoch.
     """
 
     def __init__(self, begin: float) -> None:
@@ -155,7 +157,7 @@ class Loops:
         self._sources: dict[CodeType, list[_LoopSource] | None] = {}
 
     def around(self, frame: FrameType, local: Mapping[str, Any]) -> list[Loop] | None:
-        """The loops, from the innermost outwards. ``local``: the frame's :func:`variables`.
+        """The loops, from the innermost outwards; ``local`` are the frame's :func:`variables`.
 
         None if the frame may be in a loop, but its source cannot be read.
         """
@@ -181,10 +183,10 @@ class Loops:
         return loops
 
     def _parse(self, code: CodeType) -> list[_LoopSource] | None:
-        """The loops, inner ones first. None without a source, or if it has changed since the
+        """The loops, inner ones first. None if there is no source, or it has changed since the
         program began.
         """
-        with SuppressErrors():  # tokenize and ast raise many
+        with SuppressErrors():  # tokenize and ast raise many kinds
             file = os.stat(code.co_filename)  # noqa: PTH116
             if file.st_mtime > self._begin:
                 return None
@@ -196,7 +198,7 @@ class Loops:
             if not 0 < len(lines) < MAX_LINES:
                 return None
             if code.co_name != "<module>":
-                # Comments and texts may begin left of the function's first line.
+                # Comments and strings may be indented less than the function's first line.
                 header = "if True:\n" if lines[0][:1].isspace() else "\n"
                 lines = [header, *lines]
             tree = ast.parse("".join(lines))
@@ -219,11 +221,11 @@ def _has_loop(code: CodeType) -> bool:
 
 
 class _Names:
-    """Evaluates simple expressions by a frame's variables.
+    """Evaluates simple expressions with a frame's variables.
 
     Raises:
-        LookupError: the expression is not a simple one.
-        Exception: whatever the program's own objects raise.
+        LookupError: the expression is not simple.
+        Exception: any error that the program's objects raise.
     """
 
     def __init__(self, local: Mapping[str, Any], global_: Mapping[str, Any]) -> None:
@@ -265,7 +267,7 @@ class _Names:
         return value
 
     def range(self, node: ast.AST) -> range:
-        """The range that a loop's iterable counts through."""
+        """The range that the iterable of a loop counts through."""
         if isinstance(node, ast.Call) and node.args:
             function = _name(node.func)
             if function in ("range", "trange"):
@@ -282,11 +284,11 @@ class _Names:
 
 
 def _read_attribute(owner: Any, name: str) -> Any:
-    """An attribute stored in the object, one of its slots or its class, or as an item of a
-    dictionary or configuration that offers items as attributes.
+    """Read an attribute stored in the object, in one of its slots or in its class, or an item of a
+    dictionary or configuration that offers its items as attributes.
 
     Raises:
-        LookupError: a property, or whatever else would have to be computed.
+        LookupError: the attribute would have to be computed, like a property.
     """
     try:
         value = inspect.getattr_static(owner, name)
@@ -300,10 +302,10 @@ def _read_attribute(owner: Any, name: str) -> Any:
 
 
 def _item(owner: Any, key: Any) -> Any:
-    """An item of a list, a tuple or a dictionary, OmegaConf's and `ml_collections`' among them.
+    """Read an item of a list, a tuple or a dictionary, including OmegaConf and `ml_collections`.
 
     Raises:
-        LookupError: there is none, or the owner's class computes it.
+        LookupError: there is no such item, or the owner's class computes it.
     """
     kind = type(owner)
     for plain in (list, tuple, dict):
@@ -339,7 +341,7 @@ def _name(node: ast.AST) -> str:
 
 
 def _count_passes(iterable: ast.expr, target: ast.expr, names: _Names) -> tuple[int, int] | None:
-    """Passes in all, and after the current one. None if the loop is not over a range, or the
+    """Passes in total, and after the current one. None if the loop is not over a range, or the
     program has changed its variable.
     """
     if isinstance(iterable, ast.Call) and _name(iterable.func) == "enumerate" and iterable.args:
@@ -353,7 +355,7 @@ def _count_passes(iterable: ast.expr, target: ast.expr, names: _Names) -> tuple[
 
 
 def _limits(source: _LoopSource, names: _Names, code: CodeType) -> Iterator[LoopEnd]:
-    """Numbers compared by the loop's test, or by branches that leave the loop."""
+    """Yield the numbers compared in the loop's test, or in branches that leave the loop."""
     for pair in source.limits:
         with SuppressErrors():
             value, end = (float(names.number(side)) for side in pair)
@@ -361,8 +363,8 @@ def _limits(source: _LoopSource, names: _Names, code: CodeType) -> Iterator[Loop
 
 
 def _ordered_sides(test: ast.AST, *, lasts: bool) -> tuple[ast.expr, ast.expr] | None:
-    """The number that grows and its end, in a comparison that is true while the loop ``lasts``, or
-    otherwise once it ends.
+    """The growing number and its end in a comparison that is true while the loop ``lasts``, or,
+    with ``lasts`` False, once it ends.
     """
     if not isinstance(test, ast.Compare) or len(test.ops) != 1:
         return None

@@ -1,4 +1,4 @@
-"""Keys of optimizers: one that takes the place of another has its key."""
+"""Assigns keys to optimizers: an optimizer that replaces another inherits its key."""
 
 from __future__ import annotations
 
@@ -12,29 +12,29 @@ MAX_OPTIMIZERS = 1024
 class OptimizerKeys:
     """A key for each optimizer, from 1 on; no number is used twice.
 
-    An optimizer that is made after another has stepped, and trains just what that one trained, goes
-    on with its training: a script may make one in each of its rounds. ``created``: how many were.
-    ``gone``: keys of those that no longer exist.
+    An optimizer that is created after another one stepped, and trains exactly the same parameters,
+    continues its training: a script may create one in each of its rounds. ``created`` counts the
+    optimizers created so far; ``gone`` has the keys of those that no longer exist.
     """
 
     def __init__(self) -> None:
         self.created = 0
         self.gone: set[int] = set()
-        self._births: dict[int, int] = {}  # by id: how many had been created then
+        self._births: dict[int, int] = {}  # by id: number of optimizers created until then
         self._keys: dict[int, tuple[Callable[[], Any], int]] = {}  # by id: the optimizer, its key
-        # By parameters: the first of them, its optimizer's key, and how many had been created.
+        # By parameters: the first of them, its optimizer's key, and the number created until then.
         self._trained: dict[Any, tuple[Callable[[], Any], int, int]] = {}
         self._last = 0
 
     def note(self, optimizer: Any) -> None:
-        """``optimizer`` was created."""
+        """Note that ``optimizer`` was created."""
         if len(self._births) >= MAX_OPTIMIZERS:
             self._births.clear()
         self.created += 1
         self._births[id(optimizer)] = self.created
 
     def key(self, optimizer: Any) -> int:
-        """The key of ``optimizer``, which steps."""
+        """The key of ``optimizer``, which is stepping."""
         known = self._keys.get(id(optimizer))
         if known is not None and known[0]() is optimizer:
             return known[1]

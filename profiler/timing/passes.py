@@ -1,4 +1,4 @@
-"""The batch of a backward pass: the calls of modules whose outputs are in its graph."""
+"""Finds the batch of a backward pass from the module calls whose outputs are in its graph."""
 
 from __future__ import annotations
 
@@ -13,62 +13,67 @@ import torch
 from hops_profiler.timing.batch import field_values
 
 MAX_CALLS = 4096
-"""Outputs remembered until a backward pass, which the last ones lead to."""
+"""Maximum number of outputs remembered until a backward pass; the latest ones lead to it."""
 
 MAX_NODES = 4096
-"""Nodes of a graph that are visited; a larger graph is assumed to contain all calls."""
+"""Maximum number of visited nodes; a larger graph is assumed to contain all calls."""
 
 DEPTH = 4
-"""Nesting depth at which tensors are looked for in what a module is given."""
+"""Maximum nesting depth at which a module's arguments are searched for tensors."""
 
 MAX_NUMBERS = 256
-"""First numbers of a tensor that are compared with those of others."""
+"""Number of first values of a tensor that are compared with those of others."""
 
 MAX_PARTS = 1024
-"""Parts of what a module returns in which tensors are looked for."""
+"""Maximum number of parts of a module's result searched for tensors."""
 
 MAX_TERMS = 64
-"""Terms of a loss whose shapes are read."""
+"""Maximum number of nodes of a loss that are visited to read the shapes of its terms."""
 
 SELECTIONS = ("Index", "MaskedSelect")
-"""Beginnings of the names of nodes that select rows."""
+"""Prefixes of the names of nodes that select rows."""
 
 MAX_SELECTING_NODES = 256
-"""Nodes between a loss and what models returned among which these are looked for."""
+"""Maximum number of nodes, between a loss and the models' outputs, searched for selections."""
 
 MAX_PARTED_TERMS = 8
-"""Terms of a loss whose calls are told apart."""
+"""Maximum number of terms of a loss whose calls are distinguished."""
 
 MAX_ENTRIES = 4
-"""Entries of the loss for each sample where several rows make one: colours, or coordinates. With
-more, an axis may be one of features over which rows were averaged."""
+"""Maximum number of loss entries per sample if several rows make one sample: colours or
+coordinates. With more, the axis may be one of features over which rows were averaged."""
 
 MIN_STEPS = 3
-"""Calls that are steps of several games; two may be views of the same samples."""
+"""Minimum number of calls that are steps of several games; two may be views of the same samples."""
 
 MIN_TERMS = 4
-"""Terms of a loss that show that its steps have one each; of hundreds of them not all are read."""
+"""Number of loss terms that show that each step has one; of hundreds, not all are read."""
 
 LOOKUPS = ("Embedding", "Index")
-"""Beginnings of the names of nodes that look up rows of a parameter."""
+"""Prefixes of the names of nodes that look up rows of a parameter."""
 
 LAYERS = (*LOOKUPS, "Addmm", "Baddbmm", "Bmm", "Convolution", "Mm", "Mv")
-"""Beginnings of the names of nodes by which parameters meet data."""
+"""Prefixes of the names of nodes that combine parameters with data."""
 
 
 class Call:
-    """An outermost call of a module. ``rows``: samples in its arguments. ``outputs``: rows of the
-    tensor that it returned, 0 if it returned something else. ``axes``: lengths of its inputs'
-    second axes, if these may be the batch's. ``nodes``: numbers of its outputs in the graph; None
-    if unknown. ``unclear``: either of its input's first two axes may be the batch's.
-    ``passes_back``: an input is no parameter and is to have a gradient. ``depends``: an input comes
-    out of a graph; ``is_made``: the first one is what another call returned; ``is_index``: it is of
-    whole numbers, ``is_text``: it is a vector of these, or one. ``source``: where its first input
-    begins in memory, ``storage``: the memory's identity, ``content``: a checksum of its first
-    numbers; None if unknown. ``features``: lengths of the axes after the first of what it returned;
-    ``lengths``: of all axes of that and of its inputs. ``parameter``: the identity of the first
-    parameter that it trains, ``width``: its shape. ``since``: number of the last node before it,
-    None if unknown.
+    """An outermost call of a module.
+
+    - ``rows``: samples in its arguments. ``outputs``: rows of the tensor that it returned, 0 if it
+      returned something else.
+    - ``axes``: lengths of its inputs' second axes that may be batch axes. ``unclear``: either of
+      the first two axes of its input may be the batch axis.
+    - ``features``: lengths of the axes after the first of what it returned. ``lengths``: lengths of
+      all axes of its inputs and of what it returned.
+    - ``nodes``: numbers of its outputs in the graph. ``since``: number of the last node before the
+      call. Both are None if unknown.
+    - ``passes_back``: an input that is no parameter requires a gradient. ``depends``: an input is
+      the result of a graph.
+    - Of the first input, ``is_made``: another call returned it; ``is_index``: it has integers;
+      ``is_text``: it is a vector of integers or a single one; ``source``: its address in memory;
+      ``storage``: the identity of its storage; ``content``: a checksum of its first values. The
+      last two are None if unknown.
+    - ``parameter``: identity of the first parameter that the call trains; ``width``: its shape.
     """
 
     __slots__ = (
@@ -105,7 +110,7 @@ class Call:
         self.nodes: set[int] | None = None
 
     def add_result(self, result: Any) -> None:
-        """Note what the call returned, while a graph is built."""
+        """Note what the call returned while a graph was built."""
         tensors = tensors_returned(result)
         if isinstance(result, torch.Tensor) and result.dim():
             self.outputs = int(result.shape[0])
@@ -117,24 +122,33 @@ class Call:
 
 
 class Batch:
-    """The batch of a backward pass. ``samples``: 0 if unknown. ``rows``: of all calls together.
-    ``outputs``: most rows that a call returned. ``axes``: see :class:`Call`.
+    """The batch of a backward pass: ``samples``, 0 if unknown.
 
-    ``unclear``: a call is unclear, or the calls of a module differ in their rows, which may have to
-    be added, as those may that lead to terms of their own (``adds_terms``), unless it is known that
-    they do (``parts``: the samples of all); or the loss, whose ``terms`` have these shapes, does
-    not show so many samples and does not select some of them (``selects``); or there are twice the
-    rows of one of the ``others``, calls that lead elsewhere (real rows and made ones).
+    ``unclear`` is True in these cases:
 
-    ``adds_calls``: its samples are calls of one row; ``repeats_rows``: a module was called several
-    times with more rows. ``is_stage``: its gradients come from elsewhere, or go there.
-    ``graphless``: rows of the calls without a graph before it. ``loss_rows``: see
-    :func:`rows_of_loss`. ``sources``: memory that its calls were given first, ``contents``:
-    checksums of it, None if a GPU has it. ``is_made``: all that
-    they were given comes from other calls. ``wants_gradient``: a call's input is to have one.
-    ``parameters``: of each called module the first that it trains, ``widths``: their shapes.
-    ``place``: the code that began the backward pass. ``read_axes``: lengths of the first axes of
-    what loaders yielded before it.
+    - A call is unclear.
+    - The calls of a module differ in their rows, which may have to be added.
+    - Calls lead to separate terms of the loss (``adds_terms``), so their rows may have to be added.
+      If it is known that they have to, ``parts`` is their sum.
+    - The loss, whose ``terms`` have these shapes, neither shows this number of samples nor selects
+      some of them (``selects``).
+    - There are twice the rows of one of the ``others``, calls that lead elsewhere (a batch of real
+      rows and of generated ones).
+
+    Further attributes:
+
+    - ``rows``: total of all calls. ``outputs``: maximum number of rows that a call returned.
+      ``axes``: see :class:`Call`. ``loss_rows``: see :func:`rows_of_loss`.
+    - ``adds_calls``: the samples are calls of one row each. ``repeats_rows``: a module was called
+      several times with more rows.
+    - ``is_stage``: gradients come from another stage, or go to one. ``wants_gradient``: the input
+      of a call requires a gradient.
+    - ``graphless``: rows of the calls without a graph before the pass.
+    - ``sources``: memory of the calls' first inputs. ``contents``: checksums of it, None if it is
+      on a GPU. ``is_made``: all inputs come from other calls.
+    - ``parameters``: the first parameter that each called module trains. ``widths``: their shapes.
+    - ``place``: the code that began the backward pass. ``read_axes``: lengths of the first axes of
+      what loaders yielded before it.
     """
 
     def __init__(
@@ -162,7 +176,7 @@ class Batch:
         self.read_axes: set[int] = set()
         self.place: Any = None
         self.is_made = self.wants_gradient = self.adds_calls = False
-        self._data_rows = self._made_rows = 0  # most of a call on data, and on what others made
+        self._data_rows = self._made_rows = 0  # maximum of calls on data, and on calls' results
         for call in calls:
             self._add(call)
         self.is_made &= not any(not (call.is_made or call.depends) for call in calls)
@@ -212,9 +226,9 @@ class Batch:
     def _compare_calls(
         self, repeats: Sequence[Sequence[Call]], terms: Collection[tuple[int, ...]]
     ) -> None:
-        """Compare calls with several rows with each other. Those of a module that differ are parts
-        of a batch if the loss has all of their rows. One on what others made may have more than
-        those on data: several draws for each, or parts.
+        """Compare the calls with several rows with each other. Calls of a module that differ in
+        their rows are parts of a batch if the loss has all of these rows. A call on other calls'
+        results may have more rows than those on data: several draws of each sample, or its parts.
         """
         for calls in repeats:
             rows = sum(call.rows for call in calls)
@@ -232,7 +246,7 @@ class Batch:
         self, singles: Sequence[Sequence[Call]], terms: Collection[set[tuple[int, ...]]]
     ) -> None:
         """Count the calls of one row as samples if they are the steps of an episode: then the loss
-        has terms of each, or an entry.
+        has a term or an entry for each.
         """
         steps = max((_steps_of(calls) for calls in singles), default=0)
         self.adds_calls = steps > max(1, self.samples)
@@ -245,14 +259,14 @@ class Batch:
     def _compare_with_loss(
         self, terms: Collection[tuple[int, ...]], repeats: Sequence[Sequence[Call]]
     ) -> None:
-        """Compare the samples with the loss, a second witness: one of its terms has an axis of that
-        length, or a first axis of several entries for each (words of texts).
+        """Check the samples against the loss: one of its terms has an axis of that length, or a
+        first axis with several entries for each sample (words of texts).
 
-        The loss has an entry for each sample where several rows make one (points of a ray, pairs),
-        and where each step of several games is a call. Else, where modules are given one of its
-        axes (sequences) and two of them in one (their steps), or it has the rows of all calls of a
-        module (views), or compares all rows of one call with each other (views in one), either may
-        be the sample.
+        The loss decides if it has an entry for each sample of several rows (points of a ray,
+        pairs), or if each step of several games is a call. In the other cases either number may be
+        that of the samples: modules are given one of its axes (sequences) and two axes merged into
+        one (their steps); the loss has the rows of all calls of a module (views); or it compares
+        all rows of one call with each other (views in one call).
         """
         samples = self.samples
         for calls in repeats:
@@ -266,15 +280,16 @@ class Batch:
             repeats_rows = len(calls) > 1 and any(samples < shape[0] == rows for shape in terms)
             self.unclear |= repeats_rows
         given_rows = {calls[0].rows for calls in repeats}
-        # Either may be the samples of two modules if the loss is over all pairs of their rows, as
-        # of texts and the places in them, or functions and points.
+        # If the loss is over all pairs of the rows of two modules, as of texts and the places in
+        # them, or of functions and points, either module's rows may be the samples.
         self.unclear |= any(
             samples * other in (shape[0], prod(shape[:2])) and shape[0] != samples
             for shape in terms
             for other in given_rows - {samples}
         )
-        # What has as many entries as a part of the samples may be made of several rows each
-        # (molecules of atoms); but of texts there are more than of what divides them (experts).
+        # If a term has only a fraction of the samples as entries, each of these may be made of
+        # several rows (molecules of atoms). But texts have terms with more entries than samples,
+        # besides the term with fewer (experts).
         has_more = any(shape[0] > samples and shape[0] % samples == 0 for shape in terms)
         self.unclear |= not has_more and any(
             samples == shape[0] and other[0] not in self._features and _divides(other, samples)
@@ -306,8 +321,9 @@ class Batch:
             self.unclear |= not _has_rows(terms, samples)
 
     def _shows_one(self, terms: Collection[tuple[int, ...]]) -> bool:
-        """Whether the entries of the loss may all be of one sample: of the axes of what its calls
-        were given or returned, or made of these. A model of another's weights has others.
+        """Whether all entries of the loss may be of one sample: they lie along axes of its calls'
+        inputs or results, or are made of these. The loss of a model on the weights of another model
+        has other axes.
         """
         lengths = {length for length in self._lengths if length > 1}
         return any(shape[0] == 1 or shape[0] + 1 in lengths for shape in terms) or any(
@@ -316,7 +332,7 @@ class Batch:
 
 
 def _by_module(calls: Iterable[Call]) -> list[list[Call]]:
-    """The calls of each module with one row, and those with more."""
+    """Groups of calls by module, and separately for one row and for several rows."""
     groups: dict[tuple[int, bool], list[Call]] = {}
     for call in calls:
         if call.rows:
@@ -327,8 +343,8 @@ def _by_module(calls: Iterable[Call]) -> list[list[Call]]:
 def _is_one_of_divisors(
     terms: Collection[tuple[int, ...]], repeats: Sequence[Sequence[Call]]
 ) -> bool:
-    """Whether all terms of a loss have an entry for each row of a call, and other calls have
-    several rows for each.
+    """Whether all terms of a loss have an entry for each row of some call, and the other calls have
+    a multiple of these rows.
     """
     first_axes = {shape[0] for shape in terms}
     rows_given = {call.rows for calls in repeats for call in calls}
@@ -337,8 +353,8 @@ def _is_one_of_divisors(
 
 
 def _has_rows(terms: Iterable[tuple[int, ...]], samples: int) -> bool:
-    """Whether a first axis of the loss, or its first two, have a whole number of entries for each
-    of the samples.
+    """Whether the first axis of a loss term, or its first two axes together, have an integer number
+    of entries per sample.
     """
     return any(prod(shape[:axes]) % samples == 0 for shape in terms for axes in (1, 2))
 
@@ -350,17 +366,17 @@ def _divides(shape: tuple[int, ...], samples: int) -> bool:
 
 
 def _are_of_a_sequence(singles: Iterable[Sequence[Call]]) -> bool:
-    """Whether calls of one row may be the words of a text, each looked up by its number, of which
-    other calls make something.
+    """Whether calls of one row may be the words of a text: each is looked up by its number, and
+    other calls use the results.
     """
     looks_up = any(len(calls) > 1 and all(call.is_index for call in calls) for calls in singles)
     return looks_up and any(call.depends for calls in singles for call in calls)
 
 
 def _steps_of(calls: Sequence[Call]) -> int:
-    """Samples of a module's calls of one row each: an episode's steps; or one, if they are of a
-    sequence that was there before, as each is given what the one before returned, and parts of the
-    same tensor, or a word's number.
+    """Samples of a module's calls of one row each. Each call is a sample (an episode's step),
+    unless all are steps through one existing sequence: each takes the previous result, and a part
+    of the same tensor or a word's number.
     """
     depend = sum(call.depends for call in calls) >= len(calls) - 1
     storages = {call.storage for call in calls}
@@ -369,16 +385,16 @@ def _steps_of(calls: Sequence[Call]) -> int:
 
 
 def _are_steps(calls: Sequence[Call]) -> bool:
-    """Whether calls of a module are steps of several games: each has rows of its own, and none is
-    given what another returned, as a recurrent cell is.
+    """Whether calls of a module are steps of several games: each takes different rows, and none
+    takes the result of another call, as a recurrent cell does.
     """
     sources = {call.source for call in calls}
     return MIN_STEPS <= len(calls) == len(sources) and not any(call.depends for call in calls)
 
 
 def _are_observed(calls: Sequence[Call]) -> bool:
-    """Whether a recurrent cell is given memory of its own in each call, as steps of games are;
-    those of sequences that were there before are parts of one.
+    """Whether a recurrent cell is given a different storage in each call, as for steps of games;
+    the steps of an existing sequence share one.
     """
     storages = {call.storage for call in calls if not call.is_made}
     return MIN_STEPS <= len(calls) == len(storages) and None not in storages
@@ -389,7 +405,7 @@ class Calls:
 
     def __init__(self) -> None:
         self._by_node: dict[int, Call] = {}
-        self._without_nodes: list[Call] = []  # they may or may not lead to a backward pass
+        self._without_nodes: list[Call] = []  # may or may not lead to a backward pass
         self._last: list[Call] = []  # since the last backward pass
 
     def add(self, call: Call) -> None:
@@ -408,11 +424,12 @@ class Calls:
         self._last.clear()
 
     def take(self, roots: Any, gradients: Any = None, graphless: Sequence[int] = ()) -> Batch:
-        """The batch of the backward pass from the tensors ``roots``, and the ``gradients`` of
-        these, if others gave them; forgets its calls. ``graphless``: see :class:`Batch`.
+        """Return the batch of the backward pass from the tensors ``roots``, and forget its calls.
+        ``gradients`` are those of the roots if the caller gives them; ``graphless``: see
+        :class:`Batch`.
 
-        Several calls in one pass (an actor and a critic, two views of an image, a recurrent cell's)
-        get the same samples. Those of a module with one row each (an episode's steps) add up.
+        Several calls in one pass (an actor and a critic, two views of an image, a recurrent cell)
+        are over the same samples. Calls of a module with one row each (an episode's steps) add up.
         """
         by_node = self._by_node
         nodes = _nodes_in_graph(roots, by_node)
@@ -448,13 +465,13 @@ class Calls:
     def _parts(
         self, calls: Collection[Call], terms: Mapping[Any, set[tuple[int, ...]]], *, only: bool
     ) -> tuple[bool, int]:
-        """Whether two calls of a module with inputs of their own lead to no term of the loss
-        together (the points in an area and at its border, or two tasks); and the samples of all its
-        calls, if each leads to terms of its own with an entry, or a few, for each of its rows.
+        """Return whether two calls of a module with different inputs share no term of the loss (the
+        points in an area and at its border, or two tasks), and the total samples of the module's
+        calls if each leads to separate terms with one or a few entries for each of its rows.
 
-        What other calls made is no sample beside real ones, nor is what lies between both, for a
-        gradient. Calls with as many rows as each other may yet be over what is real and made: they
-        are not if gradients by the input are wanted, and these are the ``only`` calls of all.
+        Results of other calls are no samples beside real ones, nor are points between both, used
+        for a gradient penalty. Calls with equal rows may still be over real and generated data;
+        they are not if gradients by the input are wanted and these are the ``only`` calls.
         """
         by_module: dict[int, list[Call]] = {}
         makes = any(call.is_made or call.depends for call in calls)
@@ -509,8 +526,8 @@ def tensors_in(value: Any, depth: int) -> Iterator[torch.Tensor]:
 
 
 def checksum(tensor: torch.Tensor, before: int = 0) -> int | None:
-    """Of the first numbers of a tensor, and of others ``before``; None for one that is on a GPU,
-    which would be waited for, or has no plain memory.
+    """Checksum of the first values of a tensor, continuing from ``before``. None if the tensor is
+    on a GPU, for which we would have to wait, or is not strided.
     """
     if tensor.device.type != "cpu" or tensor.layout is not torch.strided:
         return None
@@ -518,12 +535,12 @@ def checksum(tensor: torch.Tensor, before: int = 0) -> int | None:
 
 
 def tensors_returned(result: Any) -> list[torch.Tensor]:
-    """Tensors of a result, those in its objects' attributes included: distributions hold theirs so.
-    The result may be a cycle, or large.
+    """Tensors in a result, including those in attributes of objects, such as distributions. The
+    result may contain cycles or be large.
     """
     tensors: list[torch.Tensor] = []
     parts: list[Any] = [result]
-    for part in parts:  # which grows meanwhile
+    for part in parts:  # the list grows in the loop
         inner: Iterable[Any] = ()
         if isinstance(part, torch.Tensor):
             tensors.append(part)
@@ -538,18 +555,18 @@ def tensors_returned(result: Any) -> list[torch.Tensor]:
 
 
 def _number(node: Any) -> int | None:
-    """A node's number, unique among those made by its thread. None before PyTorch 2.1."""
+    """A node's number, unique within the thread that made it. None before PyTorch 2.1."""
     number = getattr(node, "_sequence_nr", None)
     return None if number is None else int(number())
 
 
 def _terms(roots: Any) -> Iterator[tuple[Any, set[tuple[int, ...]]]]:
-    """Nodes of the tensors whose sums or means make the loss, and the shapes of these; none before
-    PyTorch 2.3.
+    """Nodes of the tensors whose sums or means make up the loss, with the tensors' shapes; empty
+    before PyTorch 2.3.
     """
     nodes = _edge(roots)
     visits = set(nodes)
-    for node in nodes:  # which grows meanwhile
+    for node in nodes:  # the list grows in the loop
         sizes = {tuple(output.shape) for output in getattr(node, "_input_metadata", ())}
         sizes = {size for size in sizes if prod(size) > 1}
         if sizes:
@@ -567,8 +584,9 @@ def rows_of_loss(roots: Any) -> int:
 
 
 def rows_of_layers(roots: Any) -> int:
-    """Rows of the batch where no module is called: the first axis that all terms of a loss have, if
-    what meets data first has it, too, and all layers have that many rows or a multiple; else 0.
+    """Rows of the batch if no module is called: the length of the first axis that all loss terms
+    share, if a layer that takes the data has it, too, and all layers have that many rows or a
+    multiple; else 0.
     """
     terms = [(node, shapes) for node, shapes in _terms(roots) if not is_of_parameters(node)]
     lengths = {shape[0] for _, shapes in terms for shape in shapes}
@@ -577,7 +595,7 @@ def rows_of_layers(roots: Any) -> int:
     (rows,) = lengths
     nodes = [node for node, _ in terms]
     visits, begins = set(nodes), False
-    for node in nodes:  # which grows meanwhile
+    for node in nodes:  # the list grows in the loop
         inputs = [further for further, _ in node.next_functions]
         if type(node).__name__.startswith(LAYERS) and not is_of_parameters(node):
             shapes = [output.shape for output in node._input_metadata]
@@ -596,7 +614,7 @@ def rows_of_layers(roots: Any) -> int:
 
 
 def is_of_parameters(node: Any, depth: int = DEPTH) -> bool:
-    """Whether a node makes something of parameters alone, such as a transposed weight."""
+    """Whether a node depends on parameters alone, like a transposed weight."""
     if node is None or not depth or type(node).__name__.startswith(LOOKUPS):
         return False
     inputs = [further for further, _ in node.next_functions]
@@ -604,14 +622,14 @@ def is_of_parameters(node: Any, depth: int = DEPTH) -> bool:
 
 
 def number_of_loss(roots: Any) -> int:
-    """Number of the first node of a loss: of all that its thread has made, those before it."""
-    if type(roots) is not torch.Tensor:  # which `isinstance` takes three times as long to say
+    """Number of the first node of a loss: the count of nodes that its thread made before it."""
+    if type(roots) is not torch.Tensor:  # `isinstance` would take three times as long
         roots = next(tensors_in(roots, 1), None)
     return 0 if roots is None else number_of(roots)
 
 
 def number_of(tensor: torch.Tensor) -> int:
-    """Number of the node that made ``tensor``; 0 if none did, or unknown."""
+    """Number of the node that made ``tensor``; 0 if there is none or its number is unknown."""
     node = tensor.grad_fn
     return 0 if node is None else _number(node) or 0
 
@@ -621,12 +639,12 @@ def _first_axis(terms: Iterable[set[tuple[int, ...]]]) -> int:
 
 
 def _selects(terms: Iterable[Any], outputs: Collection[int]) -> bool:
-    """Whether rows are selected between ``outputs``, numbers of nodes, and the terms of a loss, as
-    the nodes of a graph that have labels.
+    """Whether rows are selected between ``outputs`` (numbers of nodes) and the terms of a loss, as
+    for the labelled nodes of a graph.
     """
     nodes = list(terms)
     visits = set(nodes)
-    for node in nodes:  # which grows meanwhile
+    for node in nodes:  # the list grows in the loop
         if type(node).__name__.startswith(SELECTIONS):
             return True
         for further, _ in node.next_functions if _number(node) not in outputs else ():
@@ -638,7 +656,7 @@ def _selects(terms: Iterable[Any], outputs: Collection[int]) -> bool:
 
 
 def _nodes_in_graph(roots: Any, numbers: Collection[int]) -> list[int] | None:
-    """Those of ``numbers`` that are nodes in the graph of ``roots``; None if it is too large."""
+    """Those of ``numbers`` whose nodes are in the graph of ``roots``; None if it is too large."""
     edge = _edge(roots)
     return _nodes_below(edge, numbers) if edge else None
 
@@ -649,8 +667,8 @@ def _edge(roots: Any) -> list[Any]:
 
 
 def _calls_inside(edge: list[Any], calls: Collection[Call]) -> set[Call]:
-    """Those of ``calls`` of which nodes inside are below those in ``edge``, as where a loss, or a
-    term of it, is over gradients of what a model returned.
+    """Those of ``calls`` with inner nodes below the nodes in ``edge``, as when a loss or one of its
+    terms is over gradients of what a model returned.
     """
     spans = [(call.since, max(call.nodes), call) for call in calls if call.since and call.nodes]
     numbers = {number for since, last, _ in spans for number in range(since + 1, last)}
@@ -659,7 +677,9 @@ def _calls_inside(edge: list[Any], calls: Collection[Call]) -> set[Call]:
 
 
 def _nodes_below(edge: list[Any], numbers: Collection[int]) -> list[int] | None:
-    """Those of ``numbers`` that are nodes below those in ``edge``; None if there are too many."""
+    """Those of ``numbers`` whose nodes are below the nodes in ``edge``; None if the graph is too
+    large.
+    """
     nodes: list[int] = []
     visits = set(edge)
     while edge and len(nodes) < len(numbers):

@@ -1,7 +1,7 @@
-"""Judges what a loop that reads no loader does between two steps while it trains on nothing.
+"""Judges what a loop that reads no loader does between two steps while it is not training.
 
-It may evaluate the model, or have it act to make what it then trains on. Rows that the model is
-given without a graph tell the two apart, if anything does.
+It may evaluate the model, or have the model act to produce training data. The rows that the model
+is given without a graph are the only means to tell the two apart.
 """
 
 from __future__ import annotations
@@ -15,22 +15,23 @@ ROLLOUT = "rollout"
 DOUBT = "doubt"
 
 MAX_DOUBTFUL_SHARE = 0.05
-"""Share of the time that may be left out as evaluations where it is not known whether it is one."""
+"""Maximum share of the time that may be excluded as evaluations although this is in doubt."""
 
 
 MANY = 4
-"""So many times the batches trained on are more than a validation has."""
+"""A validation has at most this multiple of the batches trained on since the last one."""
 
 
 class Pauses:
-    """Calls without a graph, by iteration. ``doubtful_seconds``: of iterations that may be either.
+    """Judges iterations by their calls without a graph. ``doubtful_seconds`` is the total duration
+    of iterations that may be either an evaluation or a rollout.
 
-    - Batches as large as those of the training, more of them than a regular iteration has (for a
-      target network): an evaluation; in doubt if they are many times those of the training since
-      the last one, as where a model of the world plans.
-    - Few rows, as when acting: a rollout if it came before the training began, too; an evaluation
-      if regular iterations act anyway, so that the training needs nothing else; a rollout if it
-      comes often; else in doubt.
+    - Batches as large as those of the training, and more of them than in a regular iteration (for
+      a target network), are an evaluation. This is in doubt if there are many times as many as the
+      training had since the last one, as when a world model plans.
+    - Few rows, as when acting, are a rollout if they also came before training began; an evaluation
+      if regular iterations act anyway, so that training needs nothing else; a rollout if they come
+      often; and otherwise in doubt.
     """
 
     def __init__(self) -> None:
@@ -46,16 +47,16 @@ class Pauses:
         self._is_doubtful = self._is_inspected = False
 
     def add(self, samples: int, calls: Sequence[int]) -> None:
-        """A backward pass over ``samples`` came after ``calls`` without a graph: rows of each."""
+        """Note a backward pass over ``samples`` after graphless calls with the rows ``calls``."""
         self._is_inspected = True
         self._batch = samples or self._batch
         self._calls.extend(calls)
 
     def judge(self, iterations: int, *, is_early: bool) -> str:
-        """What the iteration after ``iterations`` others did besides its training, as judged now or
-        last.
+        """Judge what the iteration after ``iterations`` others did besides training; the previous
+        verdict stands if its calls show nothing.
 
-        ``is_early``: the training began with the same code.
+        ``is_early`` says whether the first iterations ran the same code.
         """
         interval = iterations - self._last
         is_frequent = interval < MIN_EVALUATION_INTERVAL
@@ -67,12 +68,12 @@ class Pauses:
             acts = self._usual_small > 0
             self._verdict = ROLLOUT if is_early else EVALUATION if acts else DOUBT
         if self._verdict == DOUBT and is_frequent:
-            self._verdict = ROLLOUT  # the first one has been left out: its time stays in doubt
+            self._verdict = ROLLOUT  # the first one has been excluded: its time stays in doubt
         self._is_doubtful = self._verdict == DOUBT
         return self._verdict
 
     def end_iteration(self, took: float, *, regular: bool) -> None:
-        """The iteration that ends ``took`` so many seconds."""
+        """End an iteration of ``took`` seconds."""
         if self._is_doubtful:
             self.doubtful_seconds += took
         elif regular and self._is_inspected and self._verdict != ROLLOUT:
@@ -81,6 +82,6 @@ class Pauses:
             self._usual_small = max(self._usual_small, small)
 
     def _count(self) -> tuple[int, int]:
-        """Calls with about as many rows as a batch of the training, and with fewer."""
+        """Numbers of calls with about as many rows as a training batch, and with fewer."""
         large = sum(2 * rows >= self._batch for rows in self._calls)
         return large, len(self._calls) - large

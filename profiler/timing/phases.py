@@ -9,16 +9,16 @@ if TYPE_CHECKING:
     from hops_profiler.timing.device_times import Device
 
 MAX_DEPTH = 8
-"""Nesting depth of phases; deeper ones are steps ended by an exception that no hook saw."""
+"""Maximum nesting depth; deeper phases stem from steps whose exceptions no hook saw."""
 
 _ZEROS = dict.fromkeys(PHASES, 0.0)
 
 
 class PhaseClock:
-    """Seconds of each phase since the iteration began, and the same marks on the ``device``.
+    """Measures the seconds of each phase since the iteration began, and marks the ``device``.
 
-    Phases may lie in each other: time belongs to the innermost. ``open``: the phases that last now,
-    the innermost last. ``boundary``: when a phase last began or ended.
+    Phases may be nested; time belongs to the innermost one. ``open`` lists the current phases from
+    the outermost to the innermost. ``boundary`` is the time when a phase last began or ended.
     """
 
     def __init__(self, device: Device | None = None) -> None:
@@ -38,7 +38,7 @@ class PhaseClock:
         self.open.append(phase)
 
     def end(self, now: float) -> str:
-        """End the innermost phase, and return it; "" if none lasts."""
+        """End the innermost phase, and return it; "" if none is open."""
         if not self.open:
             return ""
         phase = self.open.pop()

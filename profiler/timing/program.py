@@ -12,7 +12,7 @@ DIGITS = 12
 def digest() -> str:
     """Hash of the main script's text; "" if there is none to read, as in a notebook.
 
-    Read when PyTorch is imported: later the file may already be the next version.
+    The script is read when PyTorch is imported: later, the file may already have been changed.
     """
     path = getattr(sys.modules.get("__main__"), "__file__", None)
     try:

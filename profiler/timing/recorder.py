@@ -28,45 +28,48 @@ if TYPE_CHECKING:
     from hops_profiler.timing.steps import Step
 
 STEPS_TO_NEW_LEADER = 10
-"""Steps of another optimizer, without one of the leading optimizer, that make it the leader."""
+"""Number of steps without one of the leading optimizer that make another optimizer the leader."""
 
 MAX_FORMER_LEADERS = 8
-"""Optimizers that led, and may return."""
+"""Maximum number of remembered optimizers that were leaders and may return."""
 
 BACKWARDS_WITHOUT_STEP = 32
-"""Backward passes without any step after which a backward pass ends an iteration: no hook sees
-steps that were compiled into the user's graph, or of an optimizer that is not PyTorch's."""
+"""Number of backward passes without any step after which each backward pass ends an iteration: no
+hook sees steps that are compiled into the user's graph, or steps of other optimizers than
+PyTorch's."""
 
 MAX_BACKWARDS_WITHOUT_STEP = 4 * BACKWARDS_WITHOUT_STEP
-"""Where gradients were cleared once by then, it is seen whether further passes accumulate as many,
-for so many passes at most."""
+"""If gradients were cleared once by then, the recorder waits up to this number of passes to see
+whether the next ones accumulate as many."""
 
 MAX_STEPS_WITHOUT_BACKWARD = 10
-"""Steps in a row without a backward pass after which such a step ends an iteration: gradients that
-come from elsewhere (`torch.autograd.grad`)."""
+"""Number of consecutive steps without a backward pass after which such a step ends an iteration, as
+the gradients come from elsewhere (`torch.autograd.grad`)."""
 
 MIN_EARLY_EVALUATIONS = 8
-"""Calls of `eval()` before the first step that show acting by the model: for teachers and the like
-there are fewer."""
+"""Number of calls of `eval()` before the first step that show that the model acts. Teachers and the
+like need fewer."""
 
 _BACKWARD = 0
-"""Stands for an optimizer where backward passes lead; no object has this id."""
+"""Leader if backward passes end the iterations; no optimizer has this key."""
 
 
 class Recorder:
-    """Cuts the time of one process into iterations and phases. Times are seconds of one clock.
+    """Divides the time of one process into iterations and phases. Times are seconds of one clock.
 
-    An iteration is a forward pass that leads to a backward pass that leads to a step of the leading
-    optimizer: the first that stepped. Steps of others (a GAN's, or one for each layer) belong to
-    its iterations, and so does a step that no backward pass led to. Where it steps no more, another
-    leads; if it returns after all, they take turns, and the other's belongs to its iteration.
+    An iteration is a forward pass, the backward pass it leads to, and the resulting step of the
+    leading optimizer, which is the first one that stepped. Steps of other optimizers (a GAN's, or
+    one for each layer) belong to the leader's iterations, and so do steps without a backward pass.
+    If the leader stops stepping, another optimizer becomes the leader. If the former leader returns
+    after all, the two take turns, and the other's steps belong to the former leader's iteration.
 
-    Where no hook sees steps, each backward pass ends an iteration, or the last of those that
-    accumulate a gradient. As long as nothing ever went
-    backward or stepped, a batch ends the iteration of the one before: inference, with data and
-    forward only (section 3.5 of the paper). The first training forgets it.
+    If no hook sees steps, each backward pass ends an iteration, or the last one of those that
+    accumulate a gradient. As long as there was no backward pass and no step, each batch ends the
+    iteration of the previous one: this is inference, with data and forward phases only (section 3.5
+    of the paper). These iterations are dropped once training begins.
 
-    ``counts``: of all iterations so far. ``shares_steps``: other threads step, too.
+    ``counts`` are those of all iterations so far. ``shares_steps`` is True if other threads step,
+    too.
     """
 
     def __init__(self, device: Device | None = None) -> None:
@@ -82,7 +85,7 @@ class Recorder:
         self._other_steps: dict[int, int] = {}  # by optimizer, since the leader's last step
         self._steps_to_lead = STEPS_TO_NEW_LEADER
         self._leader_is_gone = self._leader_is_new = False
-        # By optimizer: the counts when it stepped last, what was known of its samples, and a step.
+        # By optimizer: the counts at its last step, what was known of its samples, and a step.
         self._former_leaders: dict[int, tuple[Counts, WarmUp, Any, Step | None]] = {}
         self._steps_without_backward = 0
         self._accumulation = Accumulation()
@@ -93,7 +96,7 @@ class Recorder:
         self._pauses = Pauses()
         self._graphs = ForgottenGraphs()
         self._early_evaluations = 0  # before the first step
-        self._has_backward = False  # ever
+        self._has_backward = False  # True once any backward pass has begun
         self._begin_iteration()
 
     def _begin_iteration(self) -> None:
@@ -105,7 +108,7 @@ class Recorder:
 
     @property
     def samples(self) -> float:
-        """All samples trained on, for the first iterations by what is known now."""
+        """All samples trained on; those of the first iterations by what is known now."""
         warmup = self._warmup.trained_on(self._regular)
         return self.counts.samples + sum(samples for samples, _ in warmup)
 
@@ -117,19 +120,19 @@ class Recorder:
 
     @property
     def samples_are_unknown(self) -> bool:
-        """True if what the iterations trained on cannot be counted, or not yet."""
+        """True if the samples that the iterations trained on cannot be counted (yet)."""
         counter = self.sample_counter
         return counter.unclear or counter.is_vague(self.counts.iterations, self.samples)
 
     @property
     def time_is_unknown(self) -> bool:
-        """True if what was left out as evaluations may be part of the training, or the reverse."""
+        """True if time excluded as evaluations may be part of the training, or the reverse."""
         doubtful_seconds = self._pauses.doubtful_seconds + self._graphs.doubtful_seconds
         return doubtful_seconds > MAX_DOUBTFUL_SHARE * self.counts.iteration.sum
 
     @property
     def fetches(self) -> float:
-        """Batches read for each iteration, those for other ranks included."""
+        """Batches read per iteration, including those for other ranks."""
         return self.batches * self.sample_counter.share / self.counts.iterations
 
     @property
@@ -139,8 +142,8 @@ class Recorder:
 
     @property
     def begins_late(self) -> bool:
-        """True if several iterations were the first, or those of another leading optimizer, and
-        none of its was inspected yet.
+        """True if several iterations ended at once, the first ones or those of a new leading
+        optimizer, and none has been inspected since.
         """
         is_unseen = self._leader == _BACKWARD and not self.sample_counter.is_inspected
         return is_unseen or self._leader_is_new
@@ -152,7 +155,7 @@ class Recorder:
 
     @property
     def in_phase(self) -> bool:
-        """True while a phase lasts: a step in a backward pass, or one in another's closure."""
+        """True while a phase is open, as for a step in a backward pass or in another's closure."""
         return bool(self._phases.open)
 
     # The GPU's clock
@@ -163,53 +166,53 @@ class Recorder:
         return self._device_times.marking
 
     def begin_on_device(self) -> None:
-        """Have the device's clock time the next iteration, if that is due. To be called at the end
-        of one, when all events so far have been processed.
+        """Let the device's clock time the next iteration if one is due. To be called at the end of
+        an iteration, when all events so far have been processed.
         """
         self._device_times.begin(self.counts)
 
     def read_device(self) -> None:
-        """Count what the device has done meanwhile."""
+        """Count the iterations that the device has finished meanwhile."""
         self._device_times.read(self.counts)
 
     # Events
 
     def begin_data(self, now: float) -> None:
-        """The loop asks for a batch."""
+        """Note that the loop asks for a batch."""
         self._phases.begin("data", self._phases.innermost("rest"), now)
 
     def begin_backward(self, now: float) -> None:
-        """A backward pass begins. Within a step, too, a forward pass has ended: of a closure, as
-        Lightning gives it.
+        """Begin a backward pass. The phase before it is always a forward pass, even within a step:
+        that of a closure, such as Lightning's.
         """
         if not self._has_backward:
             self._has_backward = True
-            if self.trains:  # the steps so far trained nothing: they drew a learning rate
+            if self.trains:  # the steps so far trained nothing: they plotted a learning rate
                 self._forget_iterations()
         self._phases.begin("backward", "forward", now)
 
     def keep_gradients(self, keeps: bool) -> None:
-        """Whether the backward pass that begins adds to the gradients of the one before; told as
-        long as no optimizer's step ended iterations.
+        """Note whether the backward pass that begins adds to the gradients of the previous one.
+        Called only as long as no optimizer's step ended iterations.
         """
         if "backward" not in self._phases.open:
             self._accumulation.begin_pass(keeps=keeps)
 
     def begin_update(self, now: float) -> None:
-        """An optimizer's step begins. Unscaling and clipping before it belong to the update."""
+        """Begin an optimizer's step. Unscaling and clipping before it belong to the update."""
         self.sample_counter.begin_step()
         previous = self._phases.innermost("update" if self._passes else "rest")
         self._phases.begin("update", previous, now)
 
     def abandon(self, _: object = None) -> None:
-        """An exception has ended a step, and with it whatever phase it was in."""
+        """Close all phases, as an exception has ended a step."""
         self._phases.open.clear()
 
     def leave(self, now: float) -> bool:
-        """The innermost phase ends. True if an iteration ends with it."""
+        """End the innermost phase. True if an iteration ends with it."""
         self._time = now
         if self._phases.end(now) != "backward" or "backward" in self._phases.open:
-            return False  # one within another is of a checkpoint's recomputation
+            return False  # a nested backward pass is the recomputation of a checkpoint
         self._passes += 1
         counter = self.sample_counter
         counter.add_pass(in_step=self.in_phase)
@@ -228,9 +231,9 @@ class Recorder:
         return self._end_iteration(now)
 
     def add_batch(self, samples: int) -> bool:
-        """A batch of ``samples`` arrived (0: unknown). True if it ended an inference iteration."""
+        """Note a batch of ``samples`` (0: unknown). True if it ended an inference iteration."""
         if self._phases.open:
-            return False  # a data set that reads through a loader of its own
+            return False  # the batch is of a loader within the data set
         infers = self.sample_counter.fetches > 0 and not (self.trains or self._passes)
         if infers:
             self._end_inference()
@@ -238,12 +241,12 @@ class Recorder:
         return infers
 
     def end_loader(self, _: object = None) -> None:
-        """The loader that was asked had no further batch."""
-        if not self._phases.open:  # else a data set's own loader
+        """Note that the loader had no further batch."""
+        if not self._phases.open:  # else it is a loader within the data set
             self.sample_counter.end_loader()
 
     def inspect(self, batch: Batch) -> None:
-        """The backward pass that begins was seen to be over ``batch``."""
+        """Note the inspected ``batch`` of the backward pass that begins."""
         if "backward" in self._phases.open:
             return
         self._leader_is_new = False
@@ -251,50 +254,50 @@ class Recorder:
         self._pauses.add(batch.samples, batch.graphless)
 
     def clear_gradients(self, parameters: set[int]) -> None:
-        """Gradients of ``parameters``, identities, were set to zero; told while passes are
-        inspected.
+        """Note that the gradients of ``parameters`` (identities) were set to zero. Called only
+        while passes are inspected.
         """
         self.sample_counter.clear_gradients(parameters)
 
     def read_loss(self, loss: tuple[int, int]) -> None:
-        """The backward pass that begins does so from a node of this number, and its loss has so
-        many rows.
+        """Note the number of the node from which a backward pass begins, and the rows of its
+        loss.
         """
         node, rows = loss
         self._graphs.add(node)
         self.sample_counter.read_loss(rows)
 
     def number(self, node: int) -> None:
-        """The backward pass that begins does so from a node of this number."""
+        """Note the number of the node from which a backward pass begins."""
         self._graphs.add(node)
 
     def switch_loader(self, _: object = None) -> None:
-        """The last batch came from another loader than the one before."""
+        """Note that the last batch came from another loader than the one before."""
         if not self._phases.open:
             self.sample_counter.switch_loader()
 
     def add_evaluation(self, _: object = None) -> None:
-        """A model was put into evaluation mode."""
+        """Note that a model was put into evaluation mode."""
         self._evaluations += 1
 
     def add_graphless(self, late_place: Any) -> None:
-        """The loop spent more than an iteration's time in code that builds no graph.
+        """Note that the loop spent more than an iteration's time in code that builds no graph.
 
-        ``late_place``: any key for this code if the training began without it; else None.
+        ``late_place`` is any key for this code if the training began without it; else None.
         """
         if not self._phases.open:
             self._graphless = True
             self._late_place = late_place or self._late_place
 
     def step(self, optimizer: int) -> bool:
-        """``optimizer`` (any key for it) has stepped. True if an iteration ended with it."""
+        """Note a step of the optimizer with this key. True if an iteration ended with it."""
         now = self._time
         if self._leader == _BACKWARD:
             if self._closure_steps == 1:
                 self._closure_steps = 2
-                return False  # its passes may be all that there will be: they stay iterations
+                return False  # there may be no further passes: they stay iterations
             self._merge_iterations()
-            if not self._passes:  # they have all been counted
+            if not self._passes:  # all passes have been counted
                 self._leader = optimizer
                 self.counts.end(now, max(1, self._closure_steps))
                 return True
@@ -321,14 +324,14 @@ class Recorder:
         return self._end_iteration(now, iterations)
 
     def retire(self, optimizer: int) -> None:
-        """``optimizer`` no longer exists: if it led, the one that steps next leads."""
+        """Note that ``optimizer`` is gone: if it led, the next one to step becomes the leader."""
         self._leader_is_gone |= optimizer == self._leader
         self._former_leaders.pop(optimizer, None)
 
     def step_elsewhere(self, optimizer: int) -> None:
-        """``optimizer`` has stepped in another thread, after a backward pass there.
+        """Note that ``optimizer`` stepped in another thread, after a backward pass there.
 
-        Where it is another than the leading one, that learner may have batches of another size.
+        If it is not the leader, that thread's learner may have batches of a different size.
         """
         if self._leader == _BACKWARD:
             return
@@ -337,9 +340,9 @@ class Recorder:
         self._learners_differ |= self._leader not in (None, optimizer)
 
     def consume_regular_iterations(self, events: list[Any], position: int) -> int:
-        """Process the regular iterations in ``events``, methods and their arguments in turn, from
-        ``position`` on: a batch if a loader is read, a pass and a step each. Returns how many
-        entries they were.
+        """Process the regular iterations in ``events`` from ``position`` on. Entries alternate
+        between methods and their arguments; each iteration has a batch if a loader is read, a pass
+        and a step. Returns the number of entries processed.
 
         The result is the same as event by event, which takes three times as long.
         """
@@ -386,7 +389,7 @@ class Recorder:
         return end - position
 
     def _may_begin_regular(self, fetches: int) -> bool:
-        """True if an iteration has just ended, and the next one, with so many batches read, is
+        """True if an iteration has just ended, and the next one, with ``fetches`` batches read, is
         timed if it is regular.
         """
         counter = self.sample_counter
@@ -411,7 +414,7 @@ class Recorder:
     # Ends of iterations
 
     def _end_inference(self) -> None:
-        """The iteration that a batch began has ended, and was inference."""
+        """End the inference iteration that the previous batch began."""
         seconds, counts, samples = self._phases.seconds, self.counts, self.sample_counter.samples
         seconds["forward"], seconds["rest"] = seconds["rest"], 0.0
         counts.inference = True
@@ -422,16 +425,16 @@ class Recorder:
         self._begin_iteration()
 
     def _merge_iterations(self) -> None:
-        """What was counted as iterations were gradient accumulations of a single one."""
+        """Merge the iterations so far: they were passes of one iteration, which accumulates."""
         samples, batches = self.samples, self.batches
-        if self._closure_steps:  # each was over the same samples
+        if self._closure_steps:  # all passes of a closure were over the same samples
             samples *= self._closure_steps / max(1, self.counts.iterations)
             batches = self._closure_steps
         self._forget_iterations()
         self.counts.count(samples, batches, read=self.sample_counter.reads)
 
     def _keep_leader(self) -> None:
-        """Another optimizer leads: note what is known of the one that led, which may return."""
+        """Store the state of the leader, as another optimizer replaces it; it may return."""
         self._leader_is_new = True
         if self._leader is not None and len(self._former_leaders) < MAX_FORMER_LEADERS:
             counts, counter = copy.deepcopy(self.counts), self.sample_counter
@@ -439,8 +442,8 @@ class Recorder:
             self._former_leaders[self._leader] = former
 
     def _is_learner(self, optimizer: int) -> bool:
-        """Whether a former leader and the leader are learners that take turns, each with models and
-        samples of its own.
+        """Whether a former leader and the leader are learners that take turns, each with its own
+        models and samples.
         """
         counter = self.sample_counter
         step, leading_step = self._former_leaders[optimizer][3], counter.leading_step
@@ -451,9 +454,10 @@ class Recorder:
         return bool(verdict)
 
     def _restore_leader(self, optimizer: int) -> None:
-        """A former leader steps again: all since its last step belongs to the iteration that ends.
+        """Make a former leader the leader again, as it steps. Everything since its last step
+        belongs to the iteration that ends.
 
-        Others then need twice as many steps as the turn had to lead once more.
+        To become leaders again, others then need twice as many steps as this turn had.
         """
         counts, warmup, self.sample_counter.learnt, _ = self._former_leaders[optimizer]
         former_leaders = list(self._former_leaders)
@@ -479,12 +483,12 @@ class Recorder:
         counter = self.sample_counter
         if not self.trains:
             self.trains = True
-            if self.counts.inference:  # a validation, before training began
+            if self.counts.inference:  # it was a validation before training began
                 self.counts = Counts()
         counter.attribute_prefetched_batch(self._regular, self._passes)
         samples, batches = counter.end_iteration(iterations, self.counts.iterations)
         learners, self._steps_elsewhere = 1 + self._steps_elsewhere, 0
-        if not counter.fetches:  # what other threads read has been counted
+        if not counter.fetches:  # else the other threads' batches have been counted already
             samples, batches = samples * learners, batches * learners
             counter.unclear = counter.unclear or self._learners_differ
         is_first = self.counts.iterations == 0
@@ -505,12 +509,12 @@ class Recorder:
         return True
 
     def _vote(self, samples: float, batches: float, learners: int) -> bool:
-        """Whether the iteration that ends is a regular one; the first may hold whatever came
-        before the training.
+        """Whether the iteration that ends is regular. The first one never is, as it may contain
+        anything that came before the training.
         """
         iterations, fetches = self.counts.iterations, self.sample_counter.fetches
         if self._graphless:
-            # What began with the training may be a rollout where there is no loader.
+            # Without a loader, blocks that were there from the beginning may be rollouts.
             rare = fetches > 0 and iterations - self._last_graphless >= MIN_EVALUATION_INTERVAL
             self._evaluations += rare or self._has_late_evaluation()
             self._last_graphless = iterations
@@ -529,8 +533,8 @@ class Recorder:
         return regular
 
     def _has_late_evaluation(self) -> bool:
-        """Whether the training began without the code that took long in the iteration that ends,
-        and needs nothing that it makes. A loader's data need no rollouts.
+        """Whether the code that took long in the iteration that ends is an evaluation: training
+        began without it and needs nothing from it. With a loader, no rollouts are needed.
         """
         if self._late_place is None:
             return False
@@ -538,8 +542,8 @@ class Recorder:
         return evaluates or self.sample_counter.fetches > 0
 
     def _count(self, samples: float, batches: float, *, regular: bool) -> None:
-        """Count what the iteration that ends trained on: if it is not regular, about as much as
-        regular ones do.
+        """Count what the iteration that ends trained on; if it is not regular, count as much as for
+        a regular one.
         """
         counts, passes, fetches = self.counts, self._passes, self.sample_counter.fetches
         if counts.iterations < WARMUP:
@@ -554,7 +558,7 @@ class Recorder:
     def _add_time(
         self, seconds: dict[str, float], samples: float, batches: float, learners: int
     ) -> None:
-        """Time the iteration that has ended; ``learners`` threads have had as many in the time."""
+        """Time the iteration that ended; each of ``learners`` threads had one in this time."""
         if learners > 1:
             seconds = {phase: time / learners for phase, time in seconds.items()}
         for _ in range(learners):
@@ -579,4 +583,4 @@ _REGULAR = [
 ]
 
 REGULAR_BEGINS = (Recorder.begin_data, Recorder.number)
-"""Methods with which a regular iteration begins."""
+"""Methods that begin a regular iteration."""

@@ -1,4 +1,4 @@
-"""Learns what a regular iteration of a training does: whatever else one does is not training."""
+"""Learns what a regular iteration does, so that evaluations can be told apart from training."""
 
 from __future__ import annotations
 
@@ -7,30 +7,30 @@ if TYPE_CHECKING:
     from typing import Any
 
 MAX_VOTES = 8
-"""After this many differing iterations in a row another kind becomes the regular one."""
+"""After this many different iterations in a row, another kind becomes the regular one."""
 
 MAX_KINDS = 32
-"""How many numbers of backward passes are distinguished."""
+"""Maximum number of different numbers of backward passes that are distinguished."""
 
 MAX_PLACES = 256
-"""How many places of code are distinguished."""
+"""Maximum number of places in the code that are distinguished."""
 
 MIN_EVALUATION_INTERVAL = 16
-"""An evaluation is at least so many iterations after the one before; rollouts and generated texts
-that a step trains on come more often."""
+"""Minimum number of iterations between two evaluations. Rollouts, and generated texts that a step
+trains on, come more often."""
 
 
 class RegularIterations:
-    """For each number of backward passes in an iteration: how many batches it reads, how often it
-    puts a model into evaluation mode, and how many samples it trains on.
+    """Learns for each number of backward passes in an iteration how many batches a regular one
+    reads, how often it puts a model into evaluation mode, and how many samples it trains on.
 
-    Learnt from the iterations themselves by majority vote (Boyer and Moore), so that it does not
-    matter whether a loop reads one batch for a step, one from each of several loaders, eight for
-    an accumulated gradient, or none.
+    The iterations decide by majority vote (Boyer and Moore), so it does not matter whether a loop
+    reads one batch per step, one from each of several loaders, eight for an accumulated gradient,
+    or none.
     """
 
     def __init__(self) -> None:
-        # By passes: fetches, evaluations, votes, samples, batches.
+        # By number of passes: fetches, evaluations, votes, samples, batches.
         self._kinds: dict[int, list[float]] = {}
         self._last_uneven = -MIN_EVALUATION_INTERVAL
         self._late_places: dict[Any, tuple[int, int]] = {}  # their first and last iterations
@@ -38,8 +38,8 @@ class RegularIterations:
     def even_out(self, passes: int, evaluations: int, iterations: int) -> int:
         """Evaluations of the iteration after ``iterations`` others, without those of a rollout.
 
-        Where each iteration has some, and their number often differs, each step of a rollout puts
-        the model into evaluation mode.
+        If every iteration has some and their number often differs, each step of a rollout puts the
+        model into evaluation mode.
         """
         kind = self._kinds.get(passes)
         if kind is None or evaluations in (0, kind[1]) or not kind[1]:
@@ -49,10 +49,10 @@ class RegularIterations:
         return int(kind[1]) if is_frequent else evaluations
 
     def evaluates(self, late_place: Any, iterations: int) -> bool:
-        """Whether code at ``late_place``, without which the training began, evaluates in the
-        iteration after ``iterations`` others: if it comes each n iterations, it came first within
-        n. Rollouts may come first much later, after steps on what random actions filled a buffer
-        with.
+        """Whether the code at ``late_place``, which the first iterations did not run, is an
+        evaluation in the iteration after ``iterations`` others. An evaluation every n iterations
+        runs first within n iterations. Rollouts may begin much later, after steps on a buffer that
+        random actions filled.
         """
         if len(self._late_places) >= MAX_PLACES:
             self._late_places.clear()
@@ -86,7 +86,7 @@ class RegularIterations:
         return kind is not None and kind[0] == fetches and kind[1] == evaluations
 
     def reads(self, fetches: int) -> bool:
-        """True if a regular iteration reads so many batches, whatever its number of passes."""
+        """True if a regular iteration, of any number of passes, reads ``fetches`` batches."""
         return any(kind[0] == fetches and kind[4] for kind in self._kinds.values())
 
     def lacks_one(self, passes: int, fetches: int) -> bool:
@@ -95,7 +95,7 @@ class RegularIterations:
         return kind is not None and kind[0] == fetches + 1
 
     def confirm(self, count: int, samples: float) -> None:
-        """Add ``count`` iterations of one pass over one batch, the last of them of ``samples``."""
+        """Confirm ``count`` iterations of one pass over one batch; the last was of ``samples``."""
         kind = self._kinds[1]
         kind[2:] = min(MAX_VOTES, kind[2] + count), samples, 1
 
@@ -106,7 +106,7 @@ class RegularIterations:
     def predict(self, passes: int, batches: float) -> tuple[float, float] | None:
         """Samples and batches of an iteration with this many passes; None if unknown.
 
-        If no batch is read, ``batches`` counts passes and is right.
+        If no batch is read, ``batches`` counts passes and is exact.
         """
         kinds = {passes: self._kinds[passes]} if passes in self._kinds else {}
         kinds.update(self._kinds)
@@ -117,8 +117,8 @@ class RegularIterations:
         return None
 
     def _add_kind(self, passes: int, fetches: int, evaluations: int) -> bool:
-        """Note a new number of passes. It is regular if it reads as much per pass as others do, as
-        an accumulation cut short by an epoch's end does."""
+        """Add a new number of passes. It is regular if it reads as much per pass as others do, like
+        an accumulation cut short by the end of an epoch."""
         fits = not self._kinds or any(
             kind[0] * passes == fetches * kind_passes and kind[1] == evaluations
             for kind_passes, kind in self._kinds.items()
@@ -130,7 +130,7 @@ class RegularIterations:
 
 
 class WarmUp:
-    """The first iterations, which are counted once it is known what a regular iteration is."""
+    """Holds the first iterations, which are counted once a regular iteration is known."""
 
     def __init__(self) -> None:
         # passes, fetches, evaluations, samples, batches
@@ -154,7 +154,7 @@ class WarmUp:
         return copy
 
     def restore(self, copy: WarmUp) -> None:
-        """Have the iterations of ``copy`` again."""
+        """Restore the iterations of ``copy``."""
         self._iterations = list(copy._iterations)
 
     def scale_samples(self, factor: float) -> None:
@@ -165,7 +165,7 @@ class WarmUp:
         ]
 
     def trained_on(self, regular: RegularIterations) -> list[tuple[float, float]]:
-        """Samples and batches of each iteration, as far as ``regular`` knows by now."""
+        """Samples and batches of each iteration, by what ``regular`` has learnt so far."""
         return [
             (samples, batches)
             if samples

@@ -1,10 +1,10 @@
-"""Writes reports: one small JSON file per process, replaced as a whole.
+"""Writes reports: one small JSON file per process, replaced atomically.
 
-Compute nodes need no password and no port for this, nothing is lost while the daemon is down, and
-a killed job leaves its last report behind.
+With files, compute nodes need no password and no open port, nothing is lost while the daemon is
+down, and a killed job leaves its last report behind.
 
-Every user may put files into the folder but not list it. Names cannot be guessed, so that no user
-can put a FIFO, a link or another file where a report will be written.
+Every user may create files in the folder but may not list it. File names cannot be guessed, so no
+user can put a FIFO, a link or another file where a report will be written.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ def token() -> str:
 
 
 def file_name(job: str, run: int, node: str, rank: int, pid: int, suffix: str) -> str:
-    """Unique on the cluster: programs of one job may each have a rank 0. ``suffix``: a token."""
+    """Cluster-wide unique name; ``suffix`` (a token) separates ranks 0 of a job's programs."""
     return f"{job}.{run}.{node}.{rank}.{pid}.{suffix}.json"
 
 
 def write(folder: str, name: str, content: Mapping[str, object]) -> None:
-    """Write a report atomically: readers see the old or the new one.
+    """Write a report atomically: readers see either the old or the new one.
 
-    Readable by all, whatever the job's umask: the daemon need not run as root.
+    The file is readable by all, whatever the job's umask, so the daemon need not run as root.
 
     Raises:
-        OSError: no such folder, no right, disk full; nothing is left behind.
+        OSError: no such folder, no permission, or a full disk; no partial file remains.
     """
     text = json.dumps(content, separators=(",", ":"))
     partial = Path(folder, f".{token()}.partial")

@@ -1,4 +1,4 @@
-"""The report of one process: what it says, and when it is written to the report folder."""
+"""Builds the report of one process and writes it to the report folder."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ from hops_profiler.timing.saves import SaveLog
 from hops_profiler.timing.writer import Writer
 
 LAST_WRITE_SECONDS = 10.0
-"""Longest time that a process waits at its end for storage that hangs."""
+"""Maximum time that a process waits at its end for storage that hangs."""
 
 EXCHANGE_SECONDS = 2.0
-"""Longest time that a process waits at its end for the other ranks' times."""
+"""Maximum time that a process waits at its end for the other ranks' times."""
 
 LAST_BATCHES = 0.8
-"""If batches have on average this share of the comment's size or more, they have that size except
-for shorter ones at the end of epochs: then samples are counted as they are."""
+"""If batches have, on average, more than this share of the size in the job's comment, they have
+that size except for shorter ones at the end of epochs, and the counted samples are reported."""
 
 
 class Reporter:
     """Writes reports on the training that ``hooks`` see, in a process that has just begun.
 
-    ``program``: the script's hash. ``epoch``: when the hooks' clock was 0, in seconds since the
-    epoch. ``stall``: returns what the watchdog sees. ``saves``: the training's.
-    ``planned_iterations``: iterations at the training's end, None if unknown. ``out_of_memory``:
-    the process ends for lack of memory.
+    ``program`` is the script's hash, ``epoch`` the time when the hooks' clock was 0, in seconds
+    since the epoch. ``stall`` returns what the watchdog sees. ``saves`` is the log of the
+    training's saves, ``planned_iterations`` the number of iterations at its end, None if unknown.
+    ``out_of_memory`` says that the process ends because it ran out of memory.
     """
 
     def __init__(
@@ -70,16 +70,16 @@ class Reporter:
         return self._place[0] == 0
 
     def find_place(self) -> tuple[int, int]:
-        """Rank and number of ranks. Only the process group knows: Slurm counts tasks, not ranks.
+        """Return rank and number of ranks, from the process group: Slurm counts tasks, not ranks.
 
-        Remembered for the last report, when the group may be gone.
+        They are remembered for the last report, when the group may be gone.
         """
         if dist.is_available() and dist.is_initialized():
             self._place = dist.get_rank(), dist.get_world_size()
         return self._place
 
     def write(self, *, final: bool) -> None:
-        """Have the report written; the ``final`` one is waited for."""
+        """Write the report in the background; wait for the ``final`` one."""
         self.find_place()
         if not self.job.report_dir:
             return
@@ -92,7 +92,7 @@ class Reporter:
             self.writer.finish(LAST_WRITE_SECONDS)
 
     def write_at_once(self, *, final: bool = False) -> None:
-        """Have the report written without asking other ranks, in any thread."""
+        """Write the report without asking other ranks; may be called in any thread."""
         job, rank = self.job, self._place[0]
         name = report.file_name(job.id, job.run, job.node, rank, self.pid, self._token)
         self.writer.write(job.report_dir, name, self.content(final=final))
@@ -153,7 +153,7 @@ class Reporter:
         }
 
     def _samples(self) -> tuple[float, float, str]:
-        """Samples in all and in the timed iterations, and their source: "" if unknown."""
+        """Samples in total and in timed iterations, and their source ("" if unknown)."""
         recorder, share, batch = self._hooks.recorder, self._hooks.sharing, self.job.batch
         counts, mean = recorder.counts, recorder.samples / max(1, recorder.batches)
         unknown = recorder.samples_are_unknown or self._hooks.rows.unclear
@@ -166,11 +166,11 @@ class Reporter:
 
 
 def _keeps_steps() -> bool:
-    """Whether the training's steps have the same samples on any number of GPUs."""
+    """Whether the training's steps use the same samples on any number of GPUs."""
     module = sys.modules.get("hops_profiler.data.kept")
     return module is not None and module.steps_are_kept()
 
 
 def _per_iteration(samples: float, iterations: int) -> int | None:
-    """Samples per iteration of this rank, all batches of a gradient accumulation together."""
+    """Samples per iteration of this rank, for all batches of a gradient accumulation together."""
     return round(samples / iterations) or None if iterations else None

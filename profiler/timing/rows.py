@@ -1,4 +1,4 @@
-"""Whether ranks read the same rows, as a pipeline's stages do with process groups of their own."""
+"""Detects ranks that read the same rows, such as pipeline stages with their own process groups."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from hops_profiler.timing.communication import open_store
 from hops_profiler.timing.passes import DEPTH, checksum, tensors_in
 
 MAX_BATCHES = 4
-"""First batches that are compared."""
+"""Number of first batches that are compared."""
 
 
 class SameRows:
-    """What the first batches of this rank hold, in comparison with other ranks.
+    """Compares the first batches of this rank with those of the other ranks.
 
-    ``sharing``: ranks that read the same and of which one, at least, is a stage: its backward pass
-    gets gradients from another, or gives some to it. ``unclear``: that is not known of a stage, or
-    ranks read the same for another reason.
+    ``sharing`` is the number of ranks that read the same rows if at least one of them is a stage,
+    whose backward pass receives gradients from another rank or sends some, else 1. ``unclear`` is
+    True if this is not known yet for a stage, or if ranks read the same rows for another reason.
     """
 
     def __init__(self) -> None:
@@ -28,23 +28,23 @@ class SameRows:
         self._store: Any = None
 
     def add(self, batch: Any) -> None:
-        """Note one of the first batches that were read; those on a GPU show nothing."""
+        """Note one of the first batches that were read; batches on a GPU are not compared."""
         self._batches += 1
         self.is_open = self._batches < MAX_BATCHES
         for tensor in tensors_in(batch, DEPTH):
             self._checksum = checksum(tensor, self._checksum) or self._checksum
 
     def expect(self, *, is_stage: bool) -> None:
-        """Until all ranks have told, what a stage trains on is unclear."""
+        """Mark a stage's samples as unclear until all ranks have exchanged their checksums."""
         self.unclear = self.sharing == 1 and (self.unclear or is_stage)
 
     def exchange(self, *, is_stage: bool, settles: bool) -> None:
-        """Compare with the other ranks, until all have told and every rank knows whether it is a
-        stage (``settles``). May wait for the network.
+        """Compare with the other ranks; may wait for the network. Does nothing once the ranks have
+        all been compared with ``settles``, when every rank knew whether it is a stage.
         """
         if self._is_settled:
             return
-        with suppress(Exception):  # the group, or the store, is gone
+        with suppress(Exception):  # the process group or its store is gone
             rank, world = dist.get_rank(), dist.get_world_size()
             self._store = self._store or open_store()
             checksum = self._checksum if self._batches else None

@@ -1,4 +1,4 @@
-"""Notes when the training saves something: a kill loses what it did since, and a save under way."""
+"""Notes when the training saves: a kill loses all work since, or a save that is not complete."""
 
 from __future__ import annotations
 
@@ -11,9 +11,7 @@ import torch
 
 
 def listen(begin: Callable[[], None], end: Callable[[], None]) -> None:
-    """Have ``begin`` called before each `torch.save`, whose behaviour does not change, and ``end``
-    after it.
-    """
+    """Call ``begin`` before and ``end`` after each `torch.save`, without changing its behaviour."""
     original = torch.save
 
     @functools.wraps(original)
@@ -22,14 +20,15 @@ def listen(begin: Callable[[], None], end: Callable[[], None]) -> None:
         original(*args, **kwargs)
         end()
 
-    # Under both its names: a function is pickled by that of the module that it says it is from.
+    # Set both names, as pickle looks a function up by the module that it says it comes from.
     torch.save = torch.serialization.save = save
 
 
 class SaveLog:
-    """``iterations``: those in the last save, None before it. ``is_open``: a save may be of several
-    files, so it lasts until training goes on. ``end_time``: of the last one, seconds since the
-    epoch; ``interval``: seconds between the ends of the last two.
+    """Log of the training's saves. ``iterations`` is the number done at the last save, None before
+    the first. ``is_open`` is True during a save, which lasts until training continues, as it may
+    consist of several files. ``end_time`` is the end of the last save in seconds since the epoch,
+    ``interval`` the time between the ends of the last two in seconds.
     """
 
     def __init__(self) -> None:
@@ -39,7 +38,7 @@ class SaveLog:
         self.interval: float | None = None
 
     def end(self) -> None:
-        """The save is over."""
+        """Note the end of the current save."""
         now = time.time()
         self.interval = None if self.end_time is None else max(0.0, now - self.end_time)
         self.is_open, self.end_time = False, now

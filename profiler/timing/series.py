@@ -1,4 +1,4 @@
-"""A series of times, in bounded memory."""
+"""Stores a series of times in bounded memory."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ MIN_TIME = 1e-6
 class Series:
     """Count, sum and a histogram with bins 10 % wide, to which hopsd fits two normals.
 
-    Bin ``i`` begins at ``MIN_TIME * 10 ** (i / BINS_PER_DECADE)`` seconds; shorter times are in
-    bin 0. 100 microseconds to 1,000 seconds are 168 bins, so a series cannot grow.
+    Bin ``i`` begins at ``MIN_TIME * 10 ** (i / BINS_PER_DECADE)`` seconds; shorter times go into
+    bin 0. Times from 100 microseconds to 1,000 seconds take 168 bins, so a series stays small.
     """
 
     __slots__ = ("bins", "count", "squares", "sum")
@@ -50,13 +50,13 @@ class Series:
 
     @property
     def deviation(self) -> float:
-        """Standard deviation; 0 below two values."""
+        """Standard deviation; 0 for fewer than two values."""
         if self.count < 2:
             return 0.0
         return sqrt(max(0.0, self.squares / self.count - self.mean**2))
 
     def quantile(self, share: float) -> float:
-        """The time below which ``share`` of the values lie: the middle of its bin."""
+        """The time below which ``share`` of the values lie, to the middle of its bin."""
         remaining = share * self.count
         for bin_ in sorted(self.bins):
             remaining -= self.bins[bin_]

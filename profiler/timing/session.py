@@ -1,4 +1,4 @@
-"""The measurement of one process, from the import of PyTorch to its end."""
+"""Measures one process, from the import of PyTorch to its end."""
 
 from __future__ import annotations
 
@@ -27,23 +27,23 @@ from hops_profiler.timing.reporter import Reporter
 from hops_profiler.timing.rows import MAX_BATCHES
 
 INFERENCE_SECONDS = 60.0
-"""For so long a program that only infers may turn out to be validating before it trains."""
+"""A program that has only inferred for less than this may be validating before it trains."""
 
 FIRST_CHECKS = 14
-"""First iterations, after each of which ranks are read; later every hundredth. Communication is
-read as often as it is timed."""
+"""Ranks are read after each of these first iterations, then after every hundredth. Communication
+is read as often as it is timed."""
 
 EXCHANGES = (14, 34, 94)
-"""Iterations from which on the ranks exchange communication times; later with each report."""
+"""The ranks exchange communication times after these iterations, later with each report."""
 
 DEVICE_INTERVAL = 7
-"""In running mode the GPU's clock times one of so many iterations: it costs 5 us a mark."""
+"""In running mode, the GPU's clock times every seventh iteration, as each mark costs 5 us."""
 
 _session: Session | None = None
 
 
 def start() -> None:
-    """Start measuring this process; only in a hops job."""
+    """Start measuring this process if it belongs to a hops job."""
     job = environment.job()
     if job is not None:
         _only_session(job)
@@ -51,7 +51,7 @@ def start() -> None:
 
 @contextmanager
 def profile() -> Iterator[Session]:
-    """Measure while the block runs, also outside of any job; see :meth:`Session.summary`.
+    """Measure while the block runs, even outside of a job; see :meth:`Session.summary`.
 
     In a hops job the profiler also measures before and after the block.
     """
@@ -67,22 +67,22 @@ def profile() -> Iterator[Session]:
 
 
 def stop_at(gate: Callable[[int], int]) -> None:
-    """Have ``gate`` called after optimizer steps that end an iteration: with how many have ended
-    since; it returns how many may end until it is called again at the latest. Nothing is reported:
-    the process is one of several trainings of its job.
+    """Call ``gate`` after optimizer steps that end an iteration, with the number of iterations
+    ended since the last call. It returns how many may end before it must be called again. Nothing
+    is reported, as the process is one of several trainings of its job.
     """
     _only_session(environment.NO_JOB).stop_at(gate)
 
 
 def expect_iterations() -> float | None:
-    """Iterations that this process's training will have done at its end, as its loops show; None if
-    they do not. To be called from within a step, as a gate is.
+    """Iterations that this process's training will have done at its end according to its loops;
+    None if they do not show it. To be called from within a step, like a gate.
     """
     return None if _session is None else _session.expect_iterations()
 
 
 def _only_session(job: environment.JobEnvironment) -> Session:
-    global _session  # noqa: PLW0603 - one PyTorch in a process, one session
+    global _session  # noqa: PLW0603 - one PyTorch per process, one session
     if _session is None:
         _session = Session(job)
         _session.begin()
@@ -126,11 +126,11 @@ class Session:
         return self._reporter.planned_iterations
 
     def resume(self) -> None:
-        """Measure again, starting from zero."""
+        """Measure again, with all counts reset."""
         self._hooks.restart(self._new_recorder())
 
     def pause(self) -> None:
-        """Stop measuring; the counts stay. A training that takes turns is measured on."""
+        """Stop measuring and keep the counts. With a gate, measuring continues."""
         self._hooks.pause()
 
     def summary(self) -> dict[str, Any]:
@@ -150,7 +150,7 @@ class Session:
             return
         self._is_closed = True
         log = reporter.saves
-        if log.is_open and log.iterations == counts.iterations:  # its last act; not one that failed
+        if log.is_open and log.iterations == counts.iterations:  # complete, and the last thing done
             log.end()
         if not (counts.inference and self._trains_above):
             reporter.write(final=True)
@@ -198,14 +198,14 @@ class Session:
         self._length = Length(self._reporter.begin_time)
 
     def _restart_in_child(self) -> None:
-        """Start anew in a forked child: a rank that trains, or a DataLoader worker."""
+        """Restart in a forked child, which is a rank that trains or a DataLoader worker."""
         self._trains_above = self._trains_above or self._hooks.trains
         self._hooks.restart(self._new_recorder(), in_child=True)
         self._communication.forget()
         self._adopt_process()
 
     def _report(self) -> None:
-        """Do what is due after an iteration."""
+        """Check the ranks, end a profiling run, and write the report, as due after an iteration."""
         counts, reporter = self._hooks.recorder.counts, self._reporter
         now = counts.last_step
         if counts.inference and not self._only_infers(now):
@@ -218,7 +218,7 @@ class Session:
         if self._job.profile and enough(counts, self._job.profile):
             reporter.write(final=True)
             end_run(self._job.id, first=reporter.is_first_rank)
-            # Slurm did not end the job: hopsd will.
+            # Slurm did not end the job, so hopsd will.
             self._job = reporter.job = replace(self._job, profile=0)
         if now >= self._next_write:
             self._update_length(counts)
@@ -226,7 +226,7 @@ class Session:
             self._next_write = now + self._job.report_seconds
 
     def _update_length(self, counts: Counts) -> None:
-        """Estimate how many iterations the training will have."""
+        """Estimate how many iterations the training will have done at its end."""
         if counts.inference:
             return
         recorder, progress, loader_pass = self._hooks.recorder, self._hooks.loader_progress, None
@@ -234,14 +234,14 @@ class Session:
             loader_pass = LoaderPass(*progress, recorder.fetches)
         self._reporter.planned_iterations = None
         if recorder.shares_steps:
-            return  # the loops of one thread do not show the others'
+            return  # the loops of one thread do not show those of the others
         with SuppressErrors():
             self._reporter.planned_iterations = self._length.iterations(
                 counts.iterations, loader_pass
             )
 
     def _only_infers(self, now: float) -> bool:
-        """True if nothing points to a training, which may begin with a validation."""
+        """True if nothing indicates a training, which may begin with a validation."""
         if self._trains_above or self._hooks.optimizers:
             return False
         return now - self._hooks.recorder.counts.first_step >= INFERENCE_SECONDS
@@ -250,7 +250,7 @@ class Session:
         """Find the ranks and what they share, and read their communication times."""
         iterations = counts.iterations
         _, world = self._reporter.find_place()
-        # Where they share a batch, none reads for the others; parts of it may look as if.
+        # If ranks share a batch, no rank reads for others, although parts of it may look like that.
         self._hooks.recorder.sample_counter.ranks = world if self._hooks.sharing == 1 else 1
         if not counts.inference:
             environment.tell_children()
@@ -297,6 +297,6 @@ class Session:
         self._reporter.saves.iterations = self._hooks.recorder.counts.iterations
 
     def _report_stall(self) -> None:
-        """Report from the watchdog's thread: the training makes no steps."""
+        """Report from the watchdog's thread that the training makes no progress."""
         if not self._is_closed:
             self._reporter.write_at_once()

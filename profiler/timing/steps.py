@@ -1,4 +1,4 @@
-"""Samples of the steps of an iteration, where several optimizers step."""
+"""Compares the samples of an iteration's steps, if several optimizers step."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class Step:
-    """What a step was over: ``samples`` in ``batches``, of passes that began at ``places``."""
+    """What a step trained on: ``samples`` in ``batches``, by passes that began at ``places``."""
 
     def __init__(self, batches: Sequence[Batch], samples: float) -> None:
         self.samples = samples
@@ -27,22 +27,22 @@ class Step:
             self.contents = self.contents | content if known else None  # type: ignore[operator]
 
     def belongs_to(self, other: Step) -> bool:
-        """Whether the same code has made both steps, of the same models or of as many others."""
+        """Whether the same code made both steps, of the same models or of as many other models."""
         if self.places != other.places or len(self.parameters) != len(other.parameters):
             return False
         return self.parameters == other.parameters or not self.parameters & other.parameters
 
     def is_alike(self, other: Step) -> bool:
-        """Whether it is also of models of the same width: others have a part of their own, as that
-        for goals has beside one for actions.
+        """Whether both belong together and their models have the same width. Models of a different
+        width have a task of their own, such as choosing goals rather than actions.
         """
         return self.belongs_to(other) and self.widths == other.widths
 
     def differs(self, other: Step) -> bool | None:
-        """Whether the two are over samples of their own; None if unknown.
+        """Whether the two steps are over different samples; None if unknown.
 
-        The same models are trained on other memory where optimizers take turns, and other models on
-        a batch of their own where there are several learners; but two critics may be given copies.
+        Optimizers that take turns train the same models on different memory, and several learners
+        train different models on a batch each; but two critics may be given copies of one batch.
         """
         if self.is_made or other.is_made:
             return False
@@ -54,22 +54,23 @@ class Step:
 
 
 def are_learners(one: Step, other: Step) -> bool | None:
-    """Whether the same code has trained other models on as many samples of their own: steps of
-    either are iterations. None if unknown.
+    """Whether the same code trained different models in both steps, each on as many samples of its
+    own, so that the steps of either are iterations. None if unknown.
     """
     is_alike = other.belongs_to(one) and one.samples == other.samples > 0
     return is_alike and one.parameters != other.parameters and one.differs(other)
 
 
 def turns(steps: Sequence[Step]) -> float | None:
-    """How many times the samples of the first of ``steps``, the leading optimizer's, an iteration
-    has: those of the same code add up where they differ. None if unknown, or if others have more.
-    A step without samples, as a temperature's, takes those of others.
+    """Samples of an iteration as a multiple of those of the first of ``steps``, the leading
+    optimizer's. Steps made by the same code add up if their samples differ. None if unknown, or if
+    steps of other code have more samples. A step without samples, such as a temperature's, takes
+    those of the others.
     """
     if not steps[0].samples:
         number = turns(steps[1:]) if len(steps) > 1 else 1.0
         return 1.0 if number == 1.0 else None
-    groups: list[list[Step]] = []  # of steps that differ, or do not, but for their models
+    groups: list[list[Step]] = []  # of alike steps over different samples
     for step in steps:
         group = next((group for group in groups if step.is_alike(group[0])), None)
         if group is None:

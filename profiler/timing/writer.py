@@ -1,4 +1,4 @@
-"""Writes reports beside the training: storage may be slow, or hang."""
+"""Writes reports in the background, as storage may be slow or hang."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hops_profiler.timing import report
 
 
 class Writer:
-    """Writes one report at a time, and only the newest, which contains all of the earlier ones."""
+    """Writes one report at a time, and only the newest, which includes all earlier ones."""
 
     def __init__(self) -> None:
         self._next: tuple[str, str, Mapping[str, Any]] | None = None
@@ -22,7 +22,7 @@ class Writer:
         self._works = False
 
     def write(self, folder: str, name: str, content: Mapping[str, Any]) -> None:
-        """Have a report written; returns at once. Failures to write are ignored."""
+        """Write a report in the background; returns at once. Write errors are ignored."""
         with self._wake:
             self._next = folder, name, content
             if not self._begin():
@@ -30,22 +30,22 @@ class Writer:
                 _write(letter)
 
     def do(self, task: Callable[[], None]) -> None:
-        """Have ``task`` run beside the training. A later one may replace it before it runs."""
+        """Run ``task`` in the background. A later task may replace it before it runs."""
         with self._wake:
             self._task = task
             self._begin()
 
     def finish(self, seconds: float) -> None:
-        """Wait until all is written, but no longer than the given time."""
+        """Wait until everything is written, but at most ``seconds``."""
         with self._wake:
             self._wake.wait_for(lambda: not (self._next or self._task or self._busy), seconds)
 
     def _begin(self) -> bool:
-        """False if no more threads can be had, or the interpreter is about to end."""
+        """Wake the thread; False if none can be started (limit, or interpreter shutdown)."""
         self._wake.notify_all()
         if not self._works:
             try:
-                # `threading.Thread` would wait until the new one has had its turn.
+                # `threading.Thread` would wait until the new thread has run.
                 _thread.start_new_thread(self._work, ())
             except RuntimeError:
                 return False
@@ -68,7 +68,7 @@ class Writer:
 
 
 def _write(letter: tuple[str, str, Mapping[str, Any]] | None) -> None:
-    # Full disk, lost mount: the next report contains everything that this one would.
+    # On a full disk or a lost mount, nothing is lost: the next report includes this one.
     with suppress(OSError):
         if letter is not None:
             report.write(*letter)

@@ -1,4 +1,4 @@
-"""Clocks after calls in a package's own loop, and in its callbacks."""
+"""Clocks after calls within a package's loop, and in its callbacks."""
 
 import importlib
 
@@ -34,7 +34,7 @@ def call_before(owner, method, callback):
 
 
 def each_step(samples, kind=torch.optim.Adam):
-    """Clock each step of the first optimizer of this kind that steps."""
+    """Clock each step of whichever optimizer of this kind steps first."""
     first_optimizer = []
 
     def on_step(optimizer, *_):

@@ -1,4 +1,4 @@
-"""torchvision's Faster R-CNN over lists of images of several sizes."""
+"""torchvision's Faster R-CNN, trained on lists of images of several sizes."""
 
 import hand_clock
 import torch

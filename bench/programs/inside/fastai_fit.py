@@ -1,4 +1,4 @@
-"""fastai's Learner, whose optimizers are its own."""
+"""fastai's Learner, which has its own optimizers."""
 
 import hand_clock
 import tiny

@@ -1,8 +1,8 @@
 """Manual clock for a copy of a program, independent of the timing plugin.
 
-Call ``step(samples)`` after each optimizer step, and ``pause()`` where an evaluation starts, which
-belongs to no iteration. Ends the program after enough steps; writes intervals and samples to the
-folder ``HAND_CLOCK`` at exit.
+Call ``step(samples)`` after each optimizer step, and ``pause()`` when an evaluation starts, since
+it belongs to no iteration. Ends the program after enough steps; at exit, writes intervals and
+samples to the folder in ``HAND_CLOCK``.
 """
 
 from __future__ import annotations

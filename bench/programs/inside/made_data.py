@@ -12,7 +12,7 @@ IMAGES = 4000
 
 
 def mnist(folder: str, images: int = IMAGES) -> None:
-    """The four files that `torchvision.datasets.MNIST` looks for, below ``folder``."""
+    """Write the four files that `torchvision.datasets.MNIST` looks for below ``folder``."""
     raw = Path(folder, "MNIST", "raw")
     raw.mkdir(parents=True, exist_ok=True)
     rng = random.Random(0)
@@ -39,7 +39,7 @@ def cifar() -> None:
 
 
 def words(folder: str, count: int = 20_000) -> None:
-    """``train.txt``, ``valid.txt`` and ``test.txt`` of made-up words."""
+    """Write ``train.txt``, ``valid.txt`` and ``test.txt`` with made-up words."""
     rng = random.Random(0)
     Path(folder).mkdir(parents=True, exist_ok=True)
     for part in ("train", "valid", "test"):
@@ -48,7 +48,7 @@ def words(folder: str, count: int = 20_000) -> None:
 
 
 def masks(folder: str, images: int = 40) -> None:
-    """``imgs`` and ``masks`` with pictures of two colours."""
+    """Write folders ``imgs`` and ``masks`` with pictures of two colours."""
     from PIL import Image
 
     rng = random.Random(0)
@@ -64,7 +64,7 @@ def masks(folder: str, images: int = 40) -> None:
 
 
 def citations(folder: str, name: str, papers: int = 1600) -> None:
-    """``name.content`` and ``name.cites``: papers with words and a class, and who cites whom."""
+    """Write ``name.content`` (papers with words and a class) and ``name.cites`` (citations)."""
     rng = random.Random(0)
     Path(folder).mkdir(parents=True, exist_ok=True)
     lines = (
@@ -77,7 +77,7 @@ def citations(folder: str, name: str, papers: int = 1600) -> None:
 
 
 def bytes_of_text(path: str, count: int = 100_000) -> None:
-    """A compressed file of letters."""
+    """Write a compressed file of letters."""
     Path(path).parent.mkdir(parents=True, exist_ok=True)
     with gzip.open(path, "wb", compresslevel=1) as file:
         file.write(random.Random(0).randbytes(count))
@@ -94,7 +94,7 @@ def voc(images: int = 200) -> None:
 
 
 def tokens(path: str, count: int = 100_000) -> None:
-    """A file of tokens as llm.c reads it: a header of 256 numbers, then 16 bits a token."""
+    """Write a file of tokens for llm.c: a header of 256 numbers, then 16 bits per token."""
     rng = random.Random(0)
     header = struct.pack("<256i", 20240520, 1, count, *([0] * 253))
     Path(path).write_bytes(
@@ -116,7 +116,7 @@ def small_resnet() -> None:
 
 
 def cifar_files(folder: str, images: int = 400) -> None:
-    """The files of CIFAR-10 below ``folder``, for programs that derive from torchvision's class."""
+    """Write CIFAR-10's files below ``folder``, for programs that subclass torchvision's class."""
     import pickle
 
     import torchvision
@@ -140,7 +140,7 @@ def cifar_files(folder: str, images: int = 400) -> None:
 
 
 def conversations(path: str, rows: int = 400) -> None:
-    """Lines of JSON as MiniMind reads them: texts, conversations, and pairs to prefer from."""
+    """Write lines of JSON for MiniMind: texts, conversations, and preference pairs."""
     import json
 
     rng = random.Random(0)

@@ -16,7 +16,7 @@ loss = torch.nn.functional.cross_entropy
 
 
 def pyod():
-    """An autoencoder that looks for anomalies."""
+    """An autoencoder that detects anomalies."""
     from pyod.models.auto_encoder import AutoEncoder
 
     each_step(32)
@@ -42,7 +42,7 @@ def metric():
 
 
 def rechub():
-    """Recommendations."""
+    """A recommender system."""
     from torch_rechub.basic.features import DenseFeature, SparseFeature
     from torch_rechub.models.ranking import WideDeep
     from torch_rechub.trainers import CTRTrainer
@@ -125,7 +125,7 @@ def gluonts():
 
 
 def lightly():
-    """Self-supervised: two views of an image."""
+    """Self-supervised training on two views of an image."""
     import made_data
     from lightly.data import LightlyDataset
     from lightly.loss import NTXentLoss

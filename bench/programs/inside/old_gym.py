@@ -1,4 +1,4 @@
-"""The old interface of `gym`, on gymnasium; ``Pixels`` stands for a game of Atari."""
+"""The old interface of `gym`, based on gymnasium; ``Pixels`` replaces an Atari game."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ np.bool8 = np.bool_  # type: ignore[attr-defined]
 
 
 class Old(gymnasium.Wrapper):  # type: ignore[type-arg]
-    """Four values of a step, one of a reset."""
+    """Returns four values from a step, and one from a reset."""
 
     unwrapped = property(lambda self: self)  # type: ignore[assignment]
 
@@ -29,7 +29,7 @@ class Old(gymnasium.Wrapper):  # type: ignore[type-arg]
 
 
 class Action(gymnasium.Wrapper):  # type: ignore[type-arg]
-    """Converts actions by ``action``, or by ``_action`` as it was called once."""
+    """Converts actions by ``action``, or by ``_action``, the method's older name."""
 
     def step(self, action: Any) -> Any:
         convert = getattr(self, "action", None) or self._action
@@ -40,7 +40,7 @@ class Action(gymnasium.Wrapper):  # type: ignore[type-arg]
 
 
 class Pixels:
-    """Random frames; an episode has 50 steps."""
+    """Yields random frames; an episode has 50 steps."""
 
     def __init__(self, *_: Any) -> None:
         self.observation_space = types.SimpleNamespace(shape=(4, 84, 84))

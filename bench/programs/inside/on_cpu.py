@@ -1,4 +1,4 @@
-"""Import first: programs written for a GPU run on the CPU (``.cuda()`` does nothing)."""
+"""Import first: makes programs written for a GPU run on the CPU (``.cuda()`` does nothing)."""
 
 import torch
 

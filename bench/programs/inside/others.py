@@ -1,6 +1,6 @@
 """Packages that ship training loops, one function each: ``others.py NAME``.
 
-The clock is behind the call that makes one step; evaluations pause it. Data are made up.
+The clock follows the call that makes one step; evaluations pause it. Data are made up.
 """
 
 import sys
@@ -69,7 +69,7 @@ def deepfm():
 
 
 def bert():
-    """A small sentence encoder, from disk as those of the hub are."""
+    """A small sentence encoder, loaded from disk like those of the hub."""
     from sentence_transformers import SentenceTransformer
     from sentence_transformers.models import Pooling, Transformer
     from transformers import BertConfig, BertModel
@@ -375,7 +375,7 @@ def darts():
 
 
 def neuralforecast():
-    """Its loader's batch is of series, from each of which windows are drawn."""
+    """The loader's batches consist of series, from each of which windows are drawn."""
     from neuralforecast import NeuralForecast
     from neuralforecast.models import NHITS
 
@@ -410,7 +410,7 @@ def dataset(rows):
 
 
 def monai():
-    """Its engine on patches of an image, with an evaluator."""
+    """The engine on patches of an image, with an evaluator."""
     from monai.data import DataLoader, Dataset
     from monai.engines import SupervisedEvaluator, SupervisedTrainer
     from monai.handlers import ValidationHandler

@@ -16,7 +16,7 @@ torch.manual_seed(0)
 
 
 def digest() -> str:
-    """Of the parameters of all optimizers, in any order; empty if there are none."""
+    """Digest of the parameters of all optimizers, in any order; empty if there are none."""
     kinds = (torch.optim.Optimizer,)
     optimizers = [thing for thing in gc.get_objects() if isinstance(thing, kinds)]
     parts = sorted({_digest(optimizer) for optimizer in optimizers})

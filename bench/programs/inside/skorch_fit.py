@@ -1,4 +1,4 @@
-"""skorch, which steps with closures and validates after each epoch."""
+"""skorch, which uses closures for its steps and validates after each epoch."""
 
 import hand_clock
 import numpy

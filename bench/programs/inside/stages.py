@@ -1,5 +1,5 @@
 """Two ranks on CPUs without a loader: ``interleaved`` (two stages of a pipeline each) or ``shards``
-(FSDP2 that accumulates four batches, and shares gradients after the last one).
+(FSDP2 that accumulates four batches and synchronises gradients after the last one).
 """
 
 import sys

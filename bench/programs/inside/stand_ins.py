@@ -1,4 +1,4 @@
-"""Stand-ins for packages that a program imports and its training does not need."""
+"""Stand-ins for packages that a program imports but does not need for its training."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def modules(*names: str) -> None:
 
 
 def d4rl(steps: int = 2000, seed: int = 0) -> None:
-    """`d4rl` with random transitions of Pendulum, and `wandb` that logs nothing."""
+    """Provide `d4rl` with random transitions of Pendulum, and a `wandb` that logs nothing."""
     import old_gym
 
     modules("wandb", "d4rl")

@@ -13,7 +13,7 @@ IMAGES = 2000
 
 
 class Digits:
-    """``images``: rows of 784; ``labels``: one of ten is 1."""
+    """Digits: ``images`` has rows of 784 values, ``labels`` is one-hot with ten values."""
 
     def __init__(self) -> None:
         self._random = np.random.default_rng(0)

@@ -1,4 +1,4 @@
-"""General training loops, and those of some fields: ``trainers.py NAME``. Data are made up."""
+"""Training loops, general and domain-specific: ``trainers.py NAME``. Data are made up."""
 
 import sys
 import warnings
@@ -40,7 +40,7 @@ def torchtnt():
 
 
 def snntorch():
-    """Spiking neurons: 20 forward passes for a batch."""
+    """Spiking neurons, with 20 forward passes per batch."""
     import snntorch
     from snntorch import backprop
     from snntorch import functional as spikes
@@ -142,7 +142,7 @@ def ensemble():
 
 
 def keras():
-    """Keras on PyTorch: its optimizers are its own."""
+    """Keras on PyTorch, which has its own optimizers."""
     import os
 
     os.environ["KERAS_BACKEND"] = "torch"
@@ -168,7 +168,7 @@ def keras():
 
 
 def diffusion():
-    """Its trainer accumulates gradients."""
+    """A trainer that accumulates gradients."""
     import made_data
     from denoising_diffusion_pytorch import GaussianDiffusion, Trainer, Unet
 

@@ -1,4 +1,4 @@
-"""TRL's rarer trainers, named by the argument: SFT is with packing."""
+"""TRL's less common trainers, selected by the argument; SFT uses packing."""
 
 import importlib
 import sys
@@ -35,7 +35,7 @@ def row(number):
 
 
 def find(name):
-    """A class of TRL, wherever this release keeps it."""
+    """Return a class of TRL from the module that has it in this release."""
     if hasattr(trl, name):
         return getattr(trl, name)
     return getattr(

@@ -13,7 +13,7 @@ KIND, BATCH = sys.argv[1], 16
 
 
 class Views(torch.utils.data.Dataset):
-    """Views of made-up images: DINO's later ones are smaller."""
+    """Views of made-up images; for DINO, those after the first two are smaller."""
 
     def __len__(self):
         return BATCH * 30

@@ -1,4 +1,4 @@
-"""Ultralytics' YOLO on pictures of one colour."""
+"""Ultralytics' YOLO, trained on pictures of one colour."""
 
 from pathlib import Path
 
