@@ -457,7 +457,7 @@ class HealthConfig:
     avoid: bool = option(
         False,
         "Start no job on nodes that break jobs, where other nodes can hold it: at most a tenth of"
-        " the nodes of each GPU type. What runs there stays.",
+        " the nodes of each GPU type, or one of two to nine. What runs there stays.",
     )
     requeue_hung_minutes: float = option(
         0.0,
