@@ -274,7 +274,11 @@ def test_steps_that_nobody_hears_are_told_by_the_passes() -> None:
                     parameter.sub_(parameter.grad, alpha=0.1)
                     parameter.grad = None
 
-    assert counts(measure(train)) == (50, 400, 18, 144)
+    iterations, samples, timed_iterations, timed_samples = counts(measure(train))
+    assert (iterations, samples) == (50, 400)
+    # On a busy machine the updates, which build no graph, can take long enough for an evaluation.
+    assert 9 <= timed_iterations <= 18
+    assert timed_samples == 8 * timed_iterations
 
 
 def test_a_loader_knows_how_many_samples_it_read() -> None:
