@@ -26,7 +26,7 @@ import inspect
 import json
 import time
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from functools import cache
 from hashlib import sha256
@@ -86,7 +86,16 @@ def learn(family: str, events: Sequence[str], numbers: Sequence[int], workers: i
     old = {name: of for name, of in prior[family].items() if name.split("/")[0] not in events}
     new = {name: of for name, of in learned.items() if name.split("/")[0] in events}
     prior[family] = dict(sorted((old | new).items()))
-    PRIOR.write_text(json.dumps(prior, indent=0) + "\n")
+    PRIOR.write_text(_one_class_a_line(prior))
+
+
+def _one_class_a_line(prior: Mapping[str, Mapping[str, Sequence[float]]]) -> str:
+    """Format a prior as JSON with the residuals of each class in one line."""
+    families = []
+    for family, classes in prior.items():
+        lines = ",\n".join(f"{json.dumps(name)}: {json.dumps(of)}" for name, of in classes.items())
+        families.append(f"{json.dumps(family)}: {{\n{lines}\n}}")
+    return "{\n" + ",\n".join(families) + "\n}\n"
 
 
 def _residuals(case: Case) -> list[Residual]:
