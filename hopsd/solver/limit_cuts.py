@@ -80,10 +80,10 @@ class LimitCutFinder:
             value = _most_violated(limit, load[limit.pairs], give_up)
             if value is None:
                 continue
-            of_pairs = np.zeros(len(load))
-            of_pairs[limit.pairs] = lift(value, limit.job, limit.amount, limit.capacity)
-            inside = np.flatnonzero(of_pairs[self._pair])
-            cuts.append(UnitCut(NONE, inside, of_pairs[self._pair[inside]]))
+            pair_values = np.zeros(len(load))
+            pair_values[limit.pairs] = lift(value, limit.job, limit.amount, limit.capacity)
+            inside = np.flatnonzero(pair_values[self._pair])
+            cuts.append(UnitCut(NONE, inside, pair_values[self._pair[inside]]))
         return cuts
 
 
@@ -111,11 +111,11 @@ def _patterns_of_jobs(held: Ints, load: Floats, limit: _Limit) -> tuple[Ints, In
     shares). The shares are those ``held`` of the jobs with the largest ``load`` times amount, up to
     the job with which the patterns would become too many.
     """
-    jobs, of_job = np.unique(limit.job[held], return_inverse=True)
-    size = np.bincount(of_job, load[held] * limit.amount[held], len(jobs))
+    jobs, job_index = np.unique(limit.job[held], return_inverse=True)
+    size = np.bincount(job_index, load[held] * limit.amount[held], len(jobs))
     choices, used, part = np.zeros((1, 0), dtype=np.int64), np.zeros(1, dtype=np.int64), [NONE]
     for number in np.argsort(-size, kind="stable").tolist():
-        shares = held[of_job == number]
+        shares = held[job_index == number]
         total = used[:, None] + np.append(0, limit.amount[shares])
         pattern, option = np.nonzero(total <= limit.capacity)
         if len(pattern) > _MAX_PATTERNS:
@@ -133,19 +133,19 @@ def lift(value: Floats, job: Ints, amount: Ints, capacity: int) -> Floats:
     lifted, fits = value.copy(), amount <= capacity
     valued_jobs = np.unique(job[value > 0.0])
     shares_of = {number: np.flatnonzero((job == number) & fits) for number in valued_jobs.tolist()}
-    for number, own in shares_of.items():
+    for number, job_shares in shares_of.items():
         others = np.zeros(capacity + 1)
         for other, shares in shares_of.items():
             if other != number:
                 others = _with_job(others, amount[shares], lifted[shares])
-        lifted[own] = np.maximum(0.0, 1.0 - others[capacity - amount[own]])
+        lifted[job_shares] = np.maximum(0.0, 1.0 - others[capacity - amount[job_shares]])
     best = np.zeros(capacity + 1)
     for shares in shares_of.values():
         best = _with_job(best, amount[shares], lifted[shares])
     for number in np.setdiff1d(job, valued_jobs).tolist():
-        own = np.flatnonzero((job == number) & fits)
-        lifted[own] = np.maximum(0.0, 1.0 - best[capacity - amount[own]])
-        best = _with_job(best, amount[own], lifted[own])
+        job_shares = np.flatnonzero((job == number) & fits)
+        lifted[job_shares] = np.maximum(0.0, 1.0 - best[capacity - amount[job_shares]])
+        best = _with_job(best, amount[job_shares], lifted[job_shares])
     return lifted
 
 

@@ -227,15 +227,15 @@ def entries(cuts: Sequence[UnitCut], program: Program, columns: Ints) -> tuple[I
     shape = program.configurations.shape[columns].astype(np.int64)
     by_shape = np.argsort(shape, kind="stable")
     first = np.searchsorted(shape[by_shape], np.arange(len(program.configurations.demands) + 1))
-    items, of_item = _concatenate([cut.items for cut in cuts])
+    items, cut_of_item = _concatenate([cut.items for cut in cuts])
     lengths = first[items + 1] - first[items]
     of_items = by_shape[np.repeat(first[items], lengths) + ramp(lengths)]
-    cut_columns, of_own = _concatenate([cut.columns for cut in cuts])
+    cut_columns, cut_of_column = _concatenate([cut.columns for cut in cuts])
     factors = np.concatenate([np.zeros(0), *(cut.factors for cut in cuts)])
     position = np.searchsorted(columns, cut_columns)
     is_listed = np.append(columns, -1)[position] == cut_columns
     holder = np.concatenate([of_items, position[is_listed]])
-    number = np.concatenate([np.repeat(of_item, lengths), of_own[is_listed]])
+    number = np.concatenate([np.repeat(cut_of_item, lengths), cut_of_column[is_listed]])
     factor = np.concatenate([np.ones(len(of_items)), factors[is_listed]])
     order = np.argsort(number, kind="stable")
     return holder[order], number[order], factor[order]
