@@ -207,15 +207,15 @@ def test_partitions(cluster: PrivateCluster) -> None:
 def test_controller_stopped_killed_and_back(cluster: PrivateCluster, port: SlurmPort) -> None:
     job = submit(cluster)
     port.apply([start(job, n0=2)])
-    restart_time = time.time()
     held_job = submit(cluster)
     state = cluster.directory / "state" / "job_state"
+    name = f"saved-{held_job}"
 
     def is_saved() -> bool:
         """slurmctld saves after a change, but may skip one in the same second as the last save."""
-        cluster.run("scontrol", "update", f"jobid={held_job}", "name=changed")
+        cluster.run("scontrol", "update", f"jobid={held_job}", f"name={name}")
         with contextlib.suppress(FileNotFoundError):  # between removal and renaming
-            return state.stat().st_mtime > restart_time
+            return name.encode() in state.read_bytes()
         return False
 
     wait_until(is_saved)  # what it has not saved is lost
