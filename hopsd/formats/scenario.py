@@ -7,7 +7,13 @@ from collections.abc import Mapping
 from hopsd.core.speed.throughput import theory_table
 from hopsd.errors import FormatError
 from hopsd.formats.item import Item, at_least_zero, flag, number, parse, positive, unique
-from hopsd.formats.tables import read_app_of, read_requirements, read_server_factor, read_tables
+from hopsd.formats.tables import (
+    read_app_of,
+    read_requirements,
+    read_server_factor,
+    read_switches,
+    read_tables,
+)
 from hopsd.formats.theory import read_times
 from hopsd.model.ids import GpuType, JobId, NodeName, UserName, WorkloadName
 from hopsd.model.job import ThroughputTable
@@ -35,7 +41,7 @@ def _server(item: Item) -> Server:
         NodeName(fields["name"].text()),
         GpuType(fields["gpu_type"].text()),
         fields["gpus"].whole(minimum=1),
-        fields["switches"].or_none(_switches) or (),
+        fields["switches"].or_none(read_switches) or (),
     )
 
 
@@ -91,10 +97,6 @@ def _factors(item: Item) -> dict[WorkloadName, Mapping[NodeName, float]]:
 
 def _leaf_factors(item: Item) -> dict[WorkloadName, Mapping[int, float]]:
     return {WorkloadName(name): value.rates_by_count() for name, value in item.entries()}
-
-
-def _switches(item: Item) -> tuple[str, ...]:
-    return tuple(switch.text() for switch in item.items())
 
 
 def _job(item: Item, throughput: Mapping[WorkloadName, object]) -> WorkloadJob:

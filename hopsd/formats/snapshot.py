@@ -16,7 +16,13 @@ from hopsd.formats.item import (
     positive,
     unique,
 )
-from hopsd.formats.tables import read_app_of, read_requirements, read_server_factor, read_tables
+from hopsd.formats.tables import (
+    read_app_of,
+    read_requirements,
+    read_server_factor,
+    read_switches,
+    read_tables,
+)
 from hopsd.model import bounds
 from hopsd.model.allocation import Allocation
 from hopsd.model.ids import GpuType, JobId, NodeName, UserName
@@ -81,7 +87,7 @@ def _node(item: Item) -> Node:
         idle_cores=fields["idle_cores"].or_none(Item.whole),
         memory_mb=fields["memory_mb"].or_none(at_least_zero),
         idle_memory_mb=fields["idle_memory_mb"].or_none(at_least_zero),
-        switches=fields["switches"].or_none(_switches) or (),
+        switches=fields["switches"].or_none(read_switches) or (),
     )
     if node.idle > node.gpus:
         fields["idle"].refuse(f"at most the node's {node.gpus} GPUs")
@@ -153,10 +159,6 @@ def _rules(fields: Fields) -> Rules:
         spread_segments=fields.get("spread_segments", flag, False),
         consolidate_segments=fields.get("consolidate_segments", flag, False),
     )
-
-
-def _switches(item: Item) -> tuple[str, ...]:
-    return tuple(switch.text() for switch in item.items())
 
 
 def _counts_by_type(item: Item) -> tuple[tuple[GpuType, int], ...]:

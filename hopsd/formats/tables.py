@@ -41,6 +41,11 @@ def read_requirements(item: Item) -> tuple[int, ...]:
     return tuple(sorted(counts))
 
 
+def read_switches(item: Item) -> tuple[str, ...]:
+    """The switches above a node, from the spine down to its leaf or block."""
+    return tuple(switch.text() for switch in item.items())
+
+
 def read_app_of(item: Item) -> tuple[AppName, int]:
     """Read the app of a job and its phase (0 if none), written as in a comment."""
     try:
