@@ -1,3 +1,4 @@
+import gc
 import os
 import signal
 from collections.abc import Iterator
@@ -15,6 +16,18 @@ settings.load_profile("hops")
 # A shell that runs tests in the background makes them ignore Ctrl-C, and with them every program
 # that they start and interrupt.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """Collect without the garbage collector, and spare it what was collected: modules and tests
+    live until the end, and looking through them took a seventh of the collection's time.
+    """
+    gc.disable()
+    result = yield
+    gc.freeze()
+    gc.enable()
+    return result
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

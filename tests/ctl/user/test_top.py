@@ -92,7 +92,7 @@ class Screen:
 
 
 @pytest.mark.parametrize("size", [(80, 24), (80, 50), (160, 24), (40, 12)])
-@pytest.mark.parametrize("count", [0, 1, 5, 300])
+@pytest.mark.parametrize("count", [0, 1, 5, 100])
 def test_running_and_waiting_jobs_share_the_screen(size: tuple[int, int], count: int) -> None:
     lines = Screen(document(count), size).after()
     assert len(lines) == size[1]
@@ -106,7 +106,7 @@ def test_running_and_waiting_jobs_share_the_screen(size: tuple[int, int], count:
 
 
 def test_few_running_jobs_leave_the_room_to_waiting_ones() -> None:
-    doc = document(300) | {"running": [job(1)]}
+    doc = document(100) | {"running": [job(1)]}
     job_ids = Screen(doc).jobs()
     assert job_ids[0] == "1"
     assert len(job_ids) >= 13
@@ -135,7 +135,7 @@ def test_the_keys_fit_into_lines() -> None:
 
 
 def test_types_beyond_a_few_are_counted() -> None:
-    assert any("and 34 more types" in line for line in Screen(document(300, types=40)).after())
+    assert any("and 34 more types" in line for line in Screen(document(100, types=40)).after())
 
 
 def waiting(**priorities: float) -> dict[str, Any]:
@@ -166,10 +166,10 @@ def test_jobs_are_filtered_by_text_and_by_user() -> None:
 
 @pytest.mark.long
 def test_the_list_scrolls_and_enter_explains() -> None:
-    screen = Screen(document(300))
+    screen = Screen(document(100))
     job_ids = screen.jobs("end")
     assert job_ids[-1] == "399"
-    screen = Screen(document(300))
+    screen = Screen(document(100))
     lines = screen.after("end", "enter")
     assert screen.explained_jobs == ["399"]
     assert any("not told here" in line for line in lines)
@@ -229,7 +229,7 @@ def test_a_hopsd_that_is_away_leaves_the_screen() -> None:
 @pytest.fixture
 def daemon(tmp_path: Path) -> Iterator[Path]:
     def answer(_: Request) -> Any:
-        return document(300)
+        return document(100)
 
     server = LocalServer(tmp_path / "sock", answer)
     yield tmp_path / "sock"

@@ -15,17 +15,16 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-import torch.distributed as dist  # noqa: E402 - it may be missing
-from hops_profiler import ShardedCheckpoint  # noqa: E402
-from hops_profiler.checkpoint import sharded  # noqa: E402
-from torch.distributed.device_mesh import init_device_mesh  # noqa: E402
-from torch.distributed.tensor import Shard, distribute_tensor  # noqa: E402
-
 SAVE = Path(__file__).parents[3] / "slurm_plugin" / "save.sh"
 
 
 def run(rank: int, ranks: int, folder: Path, run: int) -> None:
     """Counts to four more than it found, in every part of a vector; then hops asks."""
+    import torch.distributed as dist  # noqa: PLC0415 - a second that every collection would pay
+    from hops_profiler import ShardedCheckpoint  # noqa: PLC0415
+    from torch.distributed.device_mesh import init_device_mesh  # noqa: PLC0415
+    from torch.distributed.tensor import Shard, distribute_tensor  # noqa: PLC0415
+
     torch.set_num_threads(1)
     os.environ["LOCAL_WORLD_SIZE"] = str(ranks)
     dist.init_process_group("gloo", f"file://{folder}/store.{run}", rank=rank, world_size=ranks)
@@ -73,7 +72,9 @@ def test_ranks_leave_their_parts_and_others_find_them(
 
 
 def exit_codes(ranks: int, folder: Path, number: int) -> list[int | None]:
-    """The exit codes of the ranks."""
+    """Run the ranks; return their exit codes."""
+    import hops_profiler.checkpoint.sharded  # noqa: F401, PLC0415 - once, before the ranks fork
+
     fork = multiprocessing.get_context("fork")
     processes = [fork.Process(target=run, args=(r, ranks, folder, number)) for r in range(ranks)]
     for process in processes:
@@ -86,13 +87,15 @@ def exit_codes(ranks: int, folder: Path, number: int) -> list[int | None]:
 def test_a_save_that_failed_is_told_and_is_no_checkpoint(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    from hops_profiler.checkpoint import sharded  # noqa: PLC0415 - as above
+
     def disk_full(*_: object, **__: object) -> Future[None]:
         failed_save: Future[None] = Future()
         failed_save.set_exception(OSError(errno.ENOSPC, "No space left on device"))
         return failed_save
 
     monkeypatch.setattr(sharded, "async_save", disk_full)
-    checkpoint = ShardedCheckpoint(tmp_path / "saved", lambda: {"done": torch.zeros(1)})
+    checkpoint = sharded.ShardedCheckpoint(tmp_path / "saved", lambda: {"done": torch.zeros(1)})
     checkpoint.save()
     with pytest.raises(OSError, match="No space left"):
         checkpoint.wait()
