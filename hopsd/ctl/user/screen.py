@@ -35,6 +35,8 @@ TYPES = 6
 """Maximum number of GPU types with a bar."""
 LOW = 20
 """A screen with fewer lines has no bars."""
+MAX_ROWS = 500
+"""Maximum number of rows of a table: to redraw 4,000 took two seconds, for each key of a filter."""
 KEYS = (
     ("arrows, PgUp, PgDn", "scroll; right: more columns; Home, End: first and last job"),
     ("Tab", "to the other table"),
@@ -195,6 +197,8 @@ class Jobs(DataTable[Text]):
             cells = with_value + unknown
         elif order.reverse:
             cells.reverse()
+        matches = len(cells)
+        del cells[MAX_ROWS:]
         self._rows = [job for job, _ in cells]
         scroll = self.scroll_offset
         self.clear()
@@ -204,11 +208,12 @@ class Jobs(DataTable[Text]):
         if selection in places:
             self.move_cursor(row=places[selection], scroll=False)
         self.scroll_to(scroll.x, scroll.y, animate=False)
-        return self._title(doc)
+        return self._title(matches, totals_of(doc)[self.kind])
 
-    def _title(self, doc: Document) -> str:
-        total = totals_of(doc)[self.kind]
-        count = f"{total:,}" if len(self._rows) == total else f"{len(self._rows):,} of {total:,}"
+    def _title(self, matches: int, total: int) -> str:
+        count = f"{total:,}" if matches == total else f"{matches:,} of {total:,}"
+        if matches > MAX_ROWS:
+            count += f" (the first {MAX_ROWS} are listed)"
         title = f"{self.kind.capitalize()}: {count}"
         if self.order.column is not None:
             title += f", by {self._columns[self.order.column].title}"

@@ -168,11 +168,21 @@ def test_jobs_are_filtered_by_text_and_by_user() -> None:
 def test_the_list_scrolls_and_enter_explains() -> None:
     screen = Screen(document(100))
     job_ids = screen.jobs("end")
-    assert job_ids[-1] == "399"
+    assert job_ids[-1] == "199"
     screen = Screen(document(100))
     lines = screen.after("end", "enter")
-    assert screen.explained_jobs == ["399"]
+    assert screen.explained_jobs == ["199"]
     assert any("not told here" in line for line in lines)
+
+
+@pytest.mark.long
+def test_of_thousands_of_jobs_the_first_are_listed_and_a_filter_finds_the_others() -> None:
+    doc = document(2000)
+    doc["waiting"][1900]["name"] = "needle"
+    title = "Waiting: 2,000 (the first 500 are listed)"
+    assert any(title in line for line in Screen(doc).after())
+    assert Screen(doc).jobs("end")[-1] == "599"
+    assert Screen(doc).jobs("slash", *"needle")[-1] == "2000"
 
 
 def test_cancelling_asks_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
