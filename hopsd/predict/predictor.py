@@ -155,12 +155,18 @@ class Predictor:
 
     def as_dict(self) -> dict[str, Any]:
         """The state that survives a restart, as JSON."""
-        return self.calibration.as_dict() | {"arrivals": self.arrivals.as_dict()}
+        return self.calibration.as_dict() | {
+            "arrivals": self.arrivals.as_dict(),
+            "limit_shares": self.limits.as_dict(),
+            "past_run_errors": self.past_errors.as_list(),
+        }
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Restore from :meth:`as_dict`; malformed entries are skipped."""
         self.calibration.restore(state)
         self.arrivals.restore(state.get("arrivals"))
+        self.limits.restore(state.get("limit_shares"))
+        self.past_errors.restore(state.get("past_run_errors"))
 
     def _keep(self, key: Class, forecast: Forecast, job: JobId) -> None:
         """Keep a forecast to learn from."""

@@ -382,6 +382,25 @@ def test_impossible_shares_teach_nothing(share: float) -> None:
     assert shares == LimitShares()
 
 
+DAMAGED_MOMENTS: list[object] = [
+    None,
+    [5.0],
+    {"jobs": 20.0, "total": -10.0},
+    {"jobs": 0.0, "total": 0.0, "squares": 0.0},
+    {"jobs": 20.0, "total": 10.0, "squares": 30.0},
+    {"jobs": 20.0, "total": -20.0, "squares": 10.0},
+    {"jobs": 20.0, "total": float("nan"), "squares": 30.0},
+    {"jobs": 1e9, "total": -1e9, "squares": 2e9},
+]
+
+
+@pytest.mark.parametrize("state", DAMAGED_MOMENTS)
+def test_damaged_shares_of_limits_are_skipped(state: object) -> None:
+    shares = LimitShares()
+    shares.restore(state)
+    assert shares == LimitShares()
+
+
 def test_arrivals_are_counted_once_they_were_watched_long_enough() -> None:
     arrivals = Arrivals()
     for i in range(100):
