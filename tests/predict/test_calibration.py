@@ -128,15 +128,20 @@ def test_what_is_overdue_counts_as_late_at_once() -> None:
     assert calibration.shifts[Group.END] == (first, last)
 
 
-def shifts_of_a_queue(classes: Sequence[Class]) -> tuple[float, float]:
+def shifts_of_a_queue(
+    classes: Sequence[Class], others: Sequence[Class] = (), before: float = 0.0
+) -> tuple[float, float]:
     """After 12 h of rounds of 6 min: each tells 20 starts of each class 3 h ahead, too narrowly for
-    one hour in five, of which all are late.
+    one hour in five, of which all are late. One start of each of the ``others`` is told just
+    ``before``, in seconds.
     """
     calibration = Calibration()
     centre = scale(10_800.0)
     for at in range(0, 43_200, 360):
         calibration.begin(at)
         late = 5_400.0 if at // 3_600 % 5 == 4 else 0.0
+        for key in others:
+            calibration.record(key, Forecast(Kind.START, at - before, centre, 0.0, scale(9e9)))
         for key in classes:
             for _ in range(20):
                 forecast = Forecast(Kind.START, at, centre, scale(7_200.0), scale(14_400.0))
@@ -160,6 +165,16 @@ def test_a_queue_of_several_classes_errs_together() -> None:
     ratio = np.divide(several, one)
     assert (ratio > 1.0).all()
     assert (ratio < 5.0**0.5 + 0.2).all()
+
+
+@pytest.mark.parametrize(("event", "before"), [("submission", 20.0), ("restart", 0.0)])
+def test_starts_are_judged_apart_from_those_of_other_events(event: str, before: float) -> None:
+    """A job that was submitted just before each round, or forty stopped ones that wait as well,
+    once made the ends of all other starts move much less.
+    """
+    others: list[Class] = [(event, "2", "1", "samples", str(sort)) for sort in range(40)]
+    alone = shifts_of_a_queue([CLASS])
+    assert shifts_of_a_queue([CLASS], others, before) == pytest.approx(alone)
 
 
 def test_each_end_is_judged_when_it_has_passed() -> None:
