@@ -293,6 +293,31 @@ def test_how_wrong_past_runs_proved_survives_a_restart(database: str) -> None:
     assert width == pytest.approx(200.0, rel=0.5)
 
 
+def test_another_policy_continues_with_what_does_not_depend_on_it() -> None:
+    """A new policy began with nothing, which then replaced what had been saved; after a restart it
+    was corrected for the errors of the old policy's playouts.
+    """
+    learnt = outlook()
+    learnt.restore(None)
+    limited = replace(job("new", 0.0, 4, runs=True), samples=None, time_limit_seconds=10_000.0)
+    train_in_turn(learnt, limited, None)
+    relative, other = (
+        learnt.successor(policy, PriorityName.LATENCY_RATIO) for policy in ("fifo", "hops+")
+    )
+    assert relative.state() == learnt.state()
+    assert end_of(other, limited, None)[0] < 2000.0
+    assert not other.state()["outcomes"]
+    assert sum(other.state()["arrivals"]["counts"]) == 39.0
+
+
+def test_an_outlook_that_has_read_no_state_yet_leaves_that_to_its_successor() -> None:
+    """As on a standby, whose configuration is read again."""
+    state = outlook().state() | {"past_run_errors": [0.5] * 9}
+    other = outlook().successor("slurm-multifactor", PriorityName.LATENCY_RATIO)
+    other.restore(state)
+    assert other.state() == state
+
+
 def test_what_is_there_at_first_is_no_arrival_and_what_comes_later_is() -> None:
     predictions = outlook()
     predictions.predict(round_report(100.0, job("1", 9000.0, 2, runs=True)))
