@@ -555,6 +555,17 @@ def test_the_hours_survive_a_restart() -> None:
         assert young.as_dict() == Arrivals().as_dict()
 
 
+def test_just_after_a_restart_jobs_come_as_usual_at_that_hour() -> None:
+    """For half an hour none used to be expected."""
+    arrivals = Arrivals()
+    arrivals.restore(a_week(7).as_dict())
+    now = 7 * 86400.0 + 9 * 3600.0
+    arrivals.watch(now)
+    times, _ = arrivals.draw(now, 7200.0, 5, 200, np.random.default_rng(0))
+    assert (times < 3600.0).sum(axis=1).mean() == pytest.approx(33, abs=5)
+    assert ((times >= 3600.0) & (times < 7200.0)).sum(axis=1).mean() < 3.0
+
+
 def test_the_prior_has_every_family() -> None:
     for policy in ("hops", "slurm", "srtf"):
         prior = prior_of(traits_of(policy))
