@@ -61,8 +61,8 @@ PREDICTOR_FILES = (
     "hopsd/policies/timetable.py",
     "bench/predict/replay.py",
 )
-LONG = "Philly", "paper-512"
-"""Traces that take long to simulate under policies that move jobs."""
+LONG = "Philly"
+"""The trace that takes long to simulate under policies that move jobs."""
 
 RATIO_SECONDS = 60.0
 """No ratio is shown for errors below this."""
@@ -152,11 +152,11 @@ def path_of(case: Case) -> Path:
 
 
 def in_turn(cases: Sequence[Case]) -> list[Case]:
-    """Order cases for recording: long ones come last, and policies take turns."""
+    """Order cases for recording: the long ones come last, and policies take turns."""
     count: Counter[tuple[bool, str]] = Counter()
     turns = []
     for case in cases:
-        long = case.policy != "slurm" and any(name in case.label for name in LONG)
+        long = case.policy != "slurm" and LONG in case.label
         turns.append((long, count[long, case.policy]))
         count[long, case.policy] += 1
     return [case for _, case in sorted(zip(turns, cases, strict=True), key=itemgetter(0))]

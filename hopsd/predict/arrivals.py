@@ -18,7 +18,9 @@ WINDOW_SECONDS = 2 * 3600.0
 """Window of the submissions from which the rate of arrivals is computed."""
 
 MIN_WATCH_SECONDS = 1800.0
-"""A cluster watched for less than this has no rate yet: no arrivals are drawn."""
+"""A cluster watched for less than this has no rate of its own yet: unless hours of the day are
+distinguished, no arrivals are drawn.
+"""
 
 MAX_SUBMISSIONS = 4096
 """Maximum number of submissions kept."""
@@ -99,9 +101,10 @@ class Arrivals:
 
     def _rates(self, now: float, horizon: float) -> tuple[Floats, Floats]:
         """Seconds from ``now`` at which each rate begins (the first is 0), and rates per second."""
-        if self.since is None or now - self.since < MIN_WATCH_SECONDS:
+        watched = 0.0 if self.since is None else now - self.since
+        if watched < MIN_WATCH_SECONDS and not self.by_hour:
             return np.zeros(1), np.zeros(1)
-        span = min(WINDOW_SECONDS, now - self.since)
+        span = min(WINDOW_SECONDS, watched)
         recent = sum(time > now - span for time in self._times)
         if not self.by_hour:
             return np.zeros(1), np.full(1, recent / span)

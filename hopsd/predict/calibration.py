@@ -11,12 +11,13 @@ independent observations. Otherwise a single busy day would replace the shipped 
 intervals would be too short on the next day.
 
 The quantiles at the ends of the intervals are adapted to how often each end proved wrong (adaptive
-conformal inference, Gibbs and Candès, NeurIPS 2021). For this, all starts predicted at one moment
-are one queue, whatever their classes, and outcomes move the ends only as far as they are
-independent. Outcomes are known hours later: if each of thousands moved the ends fully, these would
-swing between far too narrow and far too wide. An outcome beyond an end is counted when that end has
-passed, even if the outcome is known before. Otherwise early outcomes would count first, and
-intervals would be too short until the late ones are known.
+conformal inference, Gibbs and Candès, NeurIPS 2021). For this, all starts of one group predicted at
+one moment are one queue, whatever their classes, and outcomes move the ends only as far as they are
+independent. Groups are judged apart, as their ends move apart. Outcomes are known hours later: if
+each of thousands moved the ends fully, these would swing between far too narrow and far too wide.
+An outcome beyond an end is counted when that end has passed, even if the outcome is known before.
+Otherwise early outcomes would count first, and intervals would be too short until the late ones are
+known.
 """
 
 from __future__ import annotations
@@ -297,7 +298,7 @@ class ClassHistory:
 
 @dataclass(slots=True)
 class QueueMoment:
-    """Start predictions of all classes at ``time``, ``seconds`` after the previous ones."""
+    """Start predictions of one group at ``time``, ``seconds`` after its previous ones."""
 
     time: float = -inf
     seconds: float = inf
@@ -395,7 +396,7 @@ class Calibration:
     _round_counts: dict[Class, int] = field(default_factory=dict)
     _batches: dict[Class, _Batch] = field(default_factory=dict)
     _latest: dict[Class, float] = field(default_factory=dict)
-    _queue: QueueMoment = field(default_factory=QueueMoment)
+    _queues: dict[Group, QueueMoment] = field(default_factory=dict)
     _judged_weights: dict[Group, deque[float]] = field(
         default_factory=lambda: {group: deque(maxlen=MAX_JUDGED) for group in Group}
     )
@@ -482,7 +483,7 @@ class Calibration:
         self._round_counts[finest] = self._round_counts.get(finest, 0) + 1
         for depth in range(len(finest), 1, -1):
             forecast.keep(self._histories.setdefault(finest[:depth], ClassHistory()))
-        distance = forecast.distance
+        distance, group = forecast.distance, _group_of(finest, sure=forecast.sure)
         if (
             kept_forecasts
         ):  # those of one job count each time that its remaining, or past, time has doubled
@@ -496,12 +497,12 @@ class Calibration:
                 self._batches[finest] = _Batch(min(1.0, seconds / distance))
                 self._latest[finest] = forecast.time
             self._batches[finest].add(forecast)
-            if forecast.time > self._queue.time:
-                self._queue = QueueMoment(forecast.time, forecast.time - self._queue.time)
-            self._queue.count += 1
-            forecast.queue = self._queue
+            queue = self._queues.get(group, QueueMoment())
+            if forecast.time > queue.time:
+                queue = QueueMoment(forecast.time, forecast.time - queue.time)
+            queue.count += 1
+            forecast.queue = self._queues[group] = queue
         self._forecast_count += 1
-        group = _group_of(finest, sure=forecast.sure)
         for is_high_end, end in ((False, forecast.low), (True, forecast.high)):
             deadline = forecast.time + unscale(end) + is_high_end
             number = self._forecast_count

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import exp, isfinite, log, sqrt
 from statistics import NormalDist
+from typing import Any
 
 import numpy as np
 
@@ -45,6 +47,23 @@ class LimitShares:
         self.jobs = self.jobs * keep + 1.0
         self.total = self.total * keep + value
         self.squares = self.squares * keep + value * value
+
+    def as_dict(self) -> dict[str, Any]:
+        """The moments that survive a restart, as JSON."""
+        return {"jobs": self.jobs, "total": self.total, "squares": self.squares}
+
+    def restore(self, state: object) -> None:
+        """Restore from :meth:`as_dict`; anything that is not moments of shares is skipped."""
+        if not isinstance(state, Mapping):
+            return
+        moments: list[Any] = [state.get(name) for name in ("jobs", "total", "squares")]
+        if not all(isinstance(moment, float | int) and isfinite(moment) for moment in moments):
+            return
+        jobs, total, squares = moments
+        if not PRIOR_JOBS <= jobs <= MAX_JOBS or not jobs * log(MIN_SHARE) <= total <= 0.0:
+            return
+        if -1e-6 <= squares / jobs - (total / jobs) ** 2 <= log(MIN_SHARE) ** 2:
+            self.jobs, self.total, self.squares = jobs, total, squares
 
     @property
     def median(self) -> float:

@@ -156,6 +156,14 @@ class Outlook:
         if self._thread is not None:
             self._thread.join(timeout=5.0)
 
+    def successor(self, policy: str, priority: PriorityName) -> Outlook:
+        """Close this outlook; return one for another policy that continues from its state."""
+        self.close()
+        outlook = Outlook(policy, priority)
+        if self._is_restored:
+            outlook.restore(self._state)
+        return outlook
+
     @property
     def document(self) -> Document | None:
         """When the newest set was made, how long this took, and the errors of earlier sets; None

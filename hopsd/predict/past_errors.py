@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field
-from math import hypot, log
+from math import hypot, isfinite, log
 from statistics import NormalDist, median
 
 from hopsd.model.ids import JobId
@@ -87,3 +87,16 @@ class PastRunErrors:
     def forget(self, job: JobId) -> None:
         """Drop a cancelled job."""
         self._runs.pop(job, None)
+
+    def as_list(self) -> list[float]:
+        """The errors that survive a restart, as JSON; running jobs are watched anew."""
+        return [round(error, 4) for error in self._errors]
+
+    def restore(self, state: object) -> None:
+        """Restore from :meth:`as_list`; anything that is not an error is skipped."""
+        if isinstance(state, list):
+            self._errors.extend(
+                error
+                for error in state
+                if isinstance(error, float | int) and isfinite(error) and error >= 0.0
+            )

@@ -29,7 +29,7 @@ from hopsd.predict.calibration import (
 from hopsd.predict.limit_share import LimitShares
 from hopsd.predict.past_errors import PastRunErrors
 from hopsd.predict.playout import HORIZON_SECONDS, Draw, Playout, Timeline, draw_sample
-from hopsd.predict.prior import prior_of
+from hopsd.predict.prior import family_of, prior_of
 from hopsd.predict.schedule import schedule_playouts
 from hopsd.predict.situation import RunTimeSource, Situation
 from hopsd.predict.traits import Traits, traits_of
@@ -155,12 +155,23 @@ class Predictor:
 
     def as_dict(self) -> dict[str, Any]:
         """The state that survives a restart, as JSON."""
-        return self.calibration.as_dict() | {"arrivals": self.arrivals.as_dict()}
+        return self.calibration.as_dict() | {
+            "family": family_of(self.traits),
+            "arrivals": self.arrivals.as_dict(),
+            "limit_shares": self.limits.as_dict(),
+            "past_run_errors": self.past_errors.as_list(),
+        }
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Restore from :meth:`as_dict`; malformed entries are skipped."""
-        self.calibration.restore(state)
+        """Restore from :meth:`as_dict`; malformed entries are skipped, and what was learnt about
+        the playouts of another family of policies.
+        """
+        family = family_of(self.traits)
+        if state.get("family", family) == family:
+            self.calibration.restore(state)
         self.arrivals.restore(state.get("arrivals"))
+        self.limits.restore(state.get("limit_shares"))
+        self.past_errors.restore(state.get("past_run_errors"))
 
     def _keep(self, key: Class, forecast: Forecast, job: JobId) -> None:
         """Keep a forecast to learn from."""

@@ -170,8 +170,7 @@ class Controller:
             self._policy.close()
             self._policy = WithDeadline(get_policy(config.plan.policy))
         if (config.plan.policy, config.plan.priority) != self.outlook.policy:
-            self.outlook.close()
-            self.outlook = Outlook(config.plan.policy, config.plan.priority)
+            self.outlook = self.outlook.successor(config.plan.policy, config.plan.priority)
         if config.knowledge.report_dir != self._config.knowledge.report_dir:
             self._learner.use_folder(config.knowledge.report_dir)
         self._config = config

@@ -128,15 +128,20 @@ def test_what_is_overdue_counts_as_late_at_once() -> None:
     assert calibration.shifts[Group.END] == (first, last)
 
 
-def shifts_of_a_queue(classes: Sequence[Class]) -> tuple[float, float]:
+def shifts_of_a_queue(
+    classes: Sequence[Class], others: Sequence[Class] = (), before: float = 0.0
+) -> tuple[float, float]:
     """After 12 h of rounds of 6 min: each tells 20 starts of each class 3 h ahead, too narrowly for
-    one hour in five, of which all are late.
+    one hour in five, of which all are late. One start of each of the ``others`` is told just
+    ``before``, in seconds.
     """
     calibration = Calibration()
     centre = scale(10_800.0)
     for at in range(0, 43_200, 360):
         calibration.begin(at)
         late = 5_400.0 if at // 3_600 % 5 == 4 else 0.0
+        for key in others:
+            calibration.record(key, Forecast(Kind.START, at - before, centre, 0.0, scale(9e9)))
         for key in classes:
             for _ in range(20):
                 forecast = Forecast(Kind.START, at, centre, scale(7_200.0), scale(14_400.0))
@@ -160,6 +165,16 @@ def test_a_queue_of_several_classes_errs_together() -> None:
     ratio = np.divide(several, one)
     assert (ratio > 1.0).all()
     assert (ratio < 5.0**0.5 + 0.2).all()
+
+
+@pytest.mark.parametrize(("event", "before"), [("submission", 20.0), ("restart", 0.0)])
+def test_starts_are_judged_apart_from_those_of_other_events(event: str, before: float) -> None:
+    """A job that was submitted just before each round, or forty stopped ones that wait as well,
+    once made the ends of all other starts move much less.
+    """
+    others: list[Class] = [(event, "2", "1", "samples", str(sort)) for sort in range(40)]
+    alone = shifts_of_a_queue([CLASS])
+    assert shifts_of_a_queue([CLASS], others, before) == pytest.approx(alone)
 
 
 def test_each_end_is_judged_when_it_has_passed() -> None:
@@ -382,6 +397,25 @@ def test_impossible_shares_teach_nothing(share: float) -> None:
     assert shares == LimitShares()
 
 
+DAMAGED_MOMENTS: list[object] = [
+    None,
+    [5.0],
+    {"jobs": 20.0, "total": -10.0},
+    {"jobs": 0.0, "total": 0.0, "squares": 0.0},
+    {"jobs": 20.0, "total": 10.0, "squares": 30.0},
+    {"jobs": 20.0, "total": -20.0, "squares": 10.0},
+    {"jobs": 20.0, "total": float("nan"), "squares": 30.0},
+    {"jobs": 1e9, "total": -1e9, "squares": 2e9},
+]
+
+
+@pytest.mark.parametrize("state", DAMAGED_MOMENTS)
+def test_damaged_shares_of_limits_are_skipped(state: object) -> None:
+    shares = LimitShares()
+    shares.restore(state)
+    assert shares == LimitShares()
+
+
 def test_arrivals_are_counted_once_they_were_watched_long_enough() -> None:
     arrivals = Arrivals()
     for i in range(100):
@@ -519,6 +553,17 @@ def test_the_hours_survive_a_restart() -> None:
         young = Arrivals()
         young.restore(damaged_state)
         assert young.as_dict() == Arrivals().as_dict()
+
+
+def test_just_after_a_restart_jobs_come_as_usual_at_that_hour() -> None:
+    """For half an hour none used to be expected."""
+    arrivals = Arrivals()
+    arrivals.restore(a_week(7).as_dict())
+    now = 7 * 86400.0 + 9 * 3600.0
+    arrivals.watch(now)
+    times, _ = arrivals.draw(now, 7200.0, 5, 200, np.random.default_rng(0))
+    assert (times < 3600.0).sum(axis=1).mean() == pytest.approx(33, abs=5)
+    assert ((times >= 3600.0) & (times < 7200.0)).sum(axis=1).mean() < 3.0
 
 
 def test_the_prior_has_every_family() -> None:

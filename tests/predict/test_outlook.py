@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
+from hopsd.core.queue.run_time import Expectation
 from hopsd.model.allocation import Allocation
 from hopsd.model.history import JobRecord
 from hopsd.model.ids import GpuType, JobId, NodeName, UserName, WorkloadName
@@ -22,6 +23,7 @@ from hopsd.model.step import OutcomeStatus, Step, StepKind, StepOutcome
 from hopsd.predict.hypothetical import JobRequest
 from hopsd.predict.outlook import Outlook, RoundReport, apply_outcomes
 from hopsd.serve.when import when
+from hopsd.store.postgres import PostgresStore
 
 T, N0 = GpuType("t"), NodeName("n0")
 USER, NET = UserName("ann"), WorkloadName("net")
@@ -234,6 +236,86 @@ def test_calibration_survives_a_restart() -> None:
     row = second_outlook.row(JobId("new"))
     assert row is not None
     assert row["high"] - now > 120.0  # its 100 s have become 150 s so far
+
+
+def restarted(predictions: Outlook, dsn: str) -> Outlook:
+    """An outlook that knows only what the database kept of another one."""
+    with PostgresStore(dsn) as store:
+        store.save_predictions(predictions.state())
+    second_outlook = outlook()
+    with PostgresStore(dsn) as store:
+        second_outlook.restore(store.predictions())
+    return second_outlook
+
+
+def train_in_turn(predictions: Outlook, source: Job, expected: Expectation | None) -> None:
+    """Let 40 jobs like ``source`` run in turn, for 900 to 1,100 s."""
+    for number in range(40):
+        now, seconds = 2000.0 * number, 900.0 + 200.0 * (number * 7 % 40) / 39
+        ran = replace(source, id=JobId(f"old{number}"), submit=now)
+        known = {} if expected is None else {ran.id: expected}
+        predictions.predict(replace(round_report(now, ran), expected=known))
+        ended = record(ran, now + seconds, end=now + seconds)
+        predictions.predict(round_report(now + 1500.0, ended_records=(ended,)))
+
+
+def end_of(predictions: Outlook, running: Job, expected: Expectation | None) -> tuple[float, float]:
+    """In how many seconds the job is expected to end, and the length of the interval."""
+    known = {} if expected is None else {running.id: expected}
+    predictions.predict(replace(round_report(1e5, running), expected=known))
+    row = predictions.row(running.id)
+    assert row is not None
+    return row["expected"] - 1e5, row["high"] - row["low"]
+
+
+@pytest.mark.live
+def test_the_share_of_limits_that_jobs_use_survives_a_restart(database: str) -> None:
+    """Forty jobs used a tenth of their limits. After a restart, the next one was predicted from the
+    share that jobs use elsewhere.
+    """
+    learnt = outlook()
+    limited = replace(job("new", 0.0, 4, runs=True), samples=None, time_limit_seconds=10_000.0)
+    train_in_turn(learnt, limited, None)
+    seconds, _ = end_of(restarted(learnt, database), limited, None)
+    assert seconds == pytest.approx(1000.0, rel=0.1)
+
+
+@pytest.mark.live
+def test_how_wrong_past_runs_proved_survives_a_restart(database: str) -> None:
+    """Past runs tell 400 to 2,500 s, but forty jobs took about 1,000 s. After a restart, intervals
+    were as wide as past runs tell.
+    """
+    learnt = outlook()
+    plain = replace(job("new", 0.0, 4, runs=True), samples=None)
+    expectation = Expectation(1000.0, None, 0.4, 2.5, "past runs")
+    train_in_turn(learnt, plain, expectation)
+    _, width = end_of(restarted(learnt, database), plain, expectation)
+    assert width == pytest.approx(200.0, rel=0.5)
+
+
+def test_another_policy_continues_with_what_does_not_depend_on_it() -> None:
+    """A new policy began with nothing, which then replaced what had been saved; after a restart it
+    was corrected for the errors of the old policy's playouts.
+    """
+    learnt = outlook()
+    learnt.restore(None)
+    limited = replace(job("new", 0.0, 4, runs=True), samples=None, time_limit_seconds=10_000.0)
+    train_in_turn(learnt, limited, None)
+    relative, other = (
+        learnt.successor(policy, PriorityName.LATENCY_RATIO) for policy in ("fifo", "hops+")
+    )
+    assert relative.state() == learnt.state()
+    assert end_of(other, limited, None)[0] < 2000.0
+    assert not other.state()["outcomes"]
+    assert sum(other.state()["arrivals"]["counts"]) == 39.0
+
+
+def test_an_outlook_that_has_read_no_state_yet_leaves_that_to_its_successor() -> None:
+    """As on a standby, whose configuration is read again."""
+    state = outlook().state() | {"past_run_errors": [0.5] * 9}
+    other = outlook().successor("slurm-multifactor", PriorityName.LATENCY_RATIO)
+    other.restore(state)
+    assert other.state() == state
 
 
 def test_what_is_there_at_first_is_no_arrival_and_what_comes_later_is() -> None:

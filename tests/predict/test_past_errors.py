@@ -71,3 +71,10 @@ def test_the_newest_jobs_count() -> None:
     errors = PastRunErrors()
     after(errors, 1e5, MAX_JOBS)
     assert after(errors, 1000.0, MAX_JOBS) == pytest.approx(0.0, abs=1e-6)
+
+
+@pytest.mark.parametrize("state", [None, {"errors": [9.0]}, [-1.0, None, "9", float("nan")]])
+def test_what_is_no_error_is_not_restored(state: object) -> None:
+    errors = PastRunErrors()
+    errors.restore(state)
+    assert errors.scale == PastRunErrors().scale
